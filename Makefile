@@ -1,0 +1,46 @@
+# One verb per task. `make run` and `make test` make the environment themselves.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+ONE_THREAD := OMP_NUM_THREADS=1
+
+.PHONY: run test test-all check bench format clean
+.DEFAULT_GOAL := run
+
+# The environment is made again when the pins or the project's requirements change.
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade -c constraints.txt pip setuptools wheel
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'torch==2.13.0'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation --group dev --editable '.[torch]'
+	touch $(READY)
+
+run: $(READY)  ## the shipped suite and the kernel example, on this machine
+	$(BIN)/python examples/demo.py
+
+test: check  ## everything that needs torch only
+	$(BIN)/python -m pytest -m 'not heavy'
+
+test-all: $(READY)  ## what needs an image, npm packages or other frameworks
+	$(BIN)/python -m pytest -m heavy
+
+check: $(READY)  ## format, lint, types, floors, action and workflows
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions action.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows workflows/*.yml .github/workflows/*.yml
+	$(BIN)/zizmor --offline --quiet --persona auditor action.yml workflows .github/workflows
+	$(BIN)/hadolint Dockerfile
+
+bench: $(READY)  ## ratios against raw execution, in one run
+	$(ONE_THREAD) $(BIN)/python -m benchmarks
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) autotest-report build dist

@@ -1,0 +1,52 @@
+"""Operator-alignment testing for deep-learning frameworks and kernels.
+
+The names a test author needs are taken from ``ci_autotest.testing`` when they are first asked for, so that importing this
+package imports no framework.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ci_autotest.version import VERSION
+
+if TYPE_CHECKING:
+    from ci_autotest.testing import (
+        autotest,
+        constant,
+        cpu_device,
+        gpu_device,
+        nothing,
+        oneof,
+        random,
+        random_bool,
+        random_device,
+        random_or_nothing,
+        random_tensor,
+        torch,
+    )
+
+__version__ = VERSION
+__all__ = [
+    "autotest",
+    "constant",
+    "cpu_device",
+    "gpu_device",
+    "nothing",
+    "oneof",
+    "random",
+    "random_bool",
+    "random_device",
+    "random_or_nothing",
+    "random_tensor",
+    "torch",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - PEP 562
+    if name not in __all__:
+        message = f"module 'ci_autotest' has no name {name!r}; it has {', '.join(__all__)}."
+        raise AttributeError(message)
+    from ci_autotest import testing  # noqa: PLC0415 - the framework is imported on first use
+
+    return getattr(testing, name)

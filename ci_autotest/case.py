@@ -1,0 +1,76 @@
+"""Cases, attempts and draws: the names from which everything that a test body saw can be made again.
+
+The inputs of a case depend on (root seed, test, case, attempt) and on nothing else. ``key_of`` is the one place where
+that is decided.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Attempts that one case may take before it counts as rejected.
+ATTEMPTS_PER_CASE: Final = 20
+
+DrawnValue: TypeAlias = bool | int | float | str | None
+
+
+class Draw(NamedTuple):
+    """Say what one random choice was.
+
+    Attributes:
+        site: Where in the attempt, ``<generator>.<field>``; the same after another draw was edited.
+        kind: ``int``, ``float``, ``bool`` or ``choice`` (the index of an alternative).
+        low: Least value, inclusive.
+        high: Upper bound, exclusive for integers and choices.
+        value: What was chosen.
+    """
+
+    site: str
+    kind: str
+    low: float
+    high: float
+    value: DrawnValue
+
+
+@dataclass(frozen=True, slots=True)
+class CaseId:
+    """Name one attempt at one case of one test.
+
+    Args:
+        seed: The run's root seed.
+        test: The test's id.
+        case: Number of the accepted slot, from 0.
+        attempt: Number of the try, from 0.
+    """
+
+    seed: int
+    test: str
+    case: int
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """Say what the shrinker changes in an attempt before the body is run again.
+
+    Args:
+        draws: Values by site that replace what the stream would give.
+    """
+
+    draws: Mapping[str, DrawnValue] = field(default_factory=dict)
+
+
+def test_key(seed: int, test: str) -> int:
+    """Return the 64 bits that tell a test's streams from every other test's."""
+    digest = blake2b(f"{seed}\0{test}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def key_of(test: int, case: int, attempt: int) -> tuple[int, int]:
+    """Return the Philox key of an attempt, given ``test_key``: two words of 64 bits."""
+    return test, (case << 8) | attempt

@@ -1,0 +1,60 @@
+"""The errors that end a command, each with its exit status.
+
+A misaligned case is a result, never an exception. What is raised here is shown as one message, without a traceback.
+Exit statuses are those of the table in the README ("Exit status").
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class AutotestError(Exception):
+    """Carry a message that says what, where, got and allowed, and what to do."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class UsageError(AutotestError):
+    """Refuse an argument of the command line."""
+
+
+class ConfigError(AutotestError):
+    """Refuse a configuration: an unknown key, a wrong type, a value out of range."""
+
+
+class ProgramError(AutotestError):
+    """Refuse a saved program that is damaged, edited or names a target that is not allowed."""
+
+
+class OutputError(AutotestError):
+    """Refuse an output folder that cannot be written, or a report that cannot be read."""
+
+
+class ToleranceError(AutotestError):
+    """Refuse a tolerance of which only one half is given, or that is negative."""
+
+
+class PublishError(AutotestError):
+    """Refuse to publish: no token, no pull request, or an answer that is not GitHub's."""
+
+
+class UnavailableError(AutotestError):
+    """Stop because a required candidate, device or worker is not there."""
+
+    exit_code: ClassVar[int] = 4
+
+
+class InterruptedRunError(AutotestError):
+    """Stop because the user asked for it; the report of what ran is written."""
+
+    exit_code: ClassVar[int] = 130
+
+
+class AuthorError(AutotestError):
+    """Tell a test's author what to write: a generator, a body or a declaration is wrong.
+
+    Raised in a worker; it becomes the result of that test, and the run goes on.
+    """
+
+    exit_code: ClassVar[int] = 1

@@ -1,0 +1,1 @@
+"""Programs as values: what a test body did, well-formed, printable, writable."""

@@ -1,0 +1,302 @@
+"""The program: a frozen, straight-line list of steps in torch.fx's vocabulary.
+
+Owns the words in which everything that a test body did is said. Standard library only: a host reads these values in any
+framework's interpreter. The invariants are in ``program/check.py``:
+
+* A step is named by its index over setup and body together; a ``Ref`` points to an earlier step.
+* ``setup`` constructs modules and gives them their state; it is run eagerly by every backend and never compiled.
+* ``body`` is what is compared, compiled, localized and shrunk; its last step is the only ``output``.
+* A tensor's data is never in a program: a ``placeholder`` names it, and ``Recording.tensors`` holds its storage.
+
+``Step`` is a ``NamedTuple`` and not a dataclass because one is made for every call of every case, and a frozen dataclass
+of this size takes three times as long to make (CONTRIBUTING, "Where we depart from the design").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import EllipsisType
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Opcode = Literal["placeholder", "call_function", "call_method", "call_module", "get_attr", "output"]
+
+PLACEHOLDER: Final = "placeholder"
+CALL_FUNCTION: Final = "call_function"
+CALL_METHOD: Final = "call_method"
+CALL_MODULE: Final = "call_module"
+GET_ATTR: Final = "get_attr"
+OUTPUT: Final = "output"
+OPCODES: Final = (PLACEHOLDER, CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR, OUTPUT)
+
+#: Mode of a step that ran with gradients off. The mode is stored with the step: no block could be left unbalanced.
+NO_GRAD: Final = ("no_grad",)
+
+#: The device that a backend was asked to use; ``cpu`` is the host itself.
+OWN_DEVICE: Final = "device"
+HOST_DEVICE: Final = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Point to the value of an earlier step."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """Name a dtype without its framework, ``float32``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Name a device by symbol; the backend binds it."""
+
+    symbol: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Name a constant of the framework by its path, ``torch.channels_last``."""
+
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """Hold a list's elements (a tuple stands for itself)."""
+
+    items: tuple[Argument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping_:  # noqa: N801 - `Mapping` is the standard library's, and is needed beside it
+    """Hold a dictionary with names as keys."""
+
+    items: tuple[tuple[str, Argument], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Hold a slice's three bounds."""
+
+    start: Argument
+    stop: Argument
+    step: Argument
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Describe a tensor's view of its storage.
+
+    Args:
+        dtype: Name without framework.
+        shape: Sizes in elements.
+        strides: In elements, as long as ``shape``.
+        offset: First element, in elements from the storage's start.
+        storage_size: Length of the storage in elements.
+        requires_grad: Whether the leaf asks for its gradient.
+        device: Symbol of the device that it lies on.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+    storage_size: int = 0
+    requires_grad: bool = False
+    device: str = OWN_DEVICE
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the storage holds the elements in order and nothing else."""
+        return self.offset == 0 and self.strides == contiguous_strides(self.shape)
+
+
+Scalar: TypeAlias = None | bool | int | float | complex | str | EllipsisType
+Argument: TypeAlias = (
+    "Scalar | Ref | DType | Device | Constant | List | Mapping_ | Slice | TensorSpec | tuple[Argument, ...]"
+)
+
+
+class Step(NamedTuple):
+    """Say what one call did.
+
+    Attributes:
+        op: The opcode.
+        target: The dotted path as the test spelled it (``torch.nn.functional.softmax``), the method's or attribute's
+            name, the module's class for ``call_module``, the tensor's key for a placeholder.
+        args: Positional arguments; the receiver first for ``call_method``, ``call_module`` and ``get_attr``; the
+            ``TensorSpec`` for a placeholder.
+        kwargs: Keyword arguments in the order written.
+        name: What to call the value in print; not unique.
+        modes: Modes in force, empty for the default.
+        seed: What the framework's generator is set to before a random step, else ``None``.
+        in_setup: Whether the step belongs to the setup.
+    """
+
+    op: Opcode
+    target: str
+    args: tuple[Argument, ...]
+    kwargs: tuple[tuple[str, Argument], ...] = ()
+    name: str = "value"
+    modes: tuple[str, ...] = ()
+    seed: int | None = None
+    in_setup: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Hold what a body did.
+
+    Args:
+        setup: Steps that build and load modules.
+        body: Steps that are compared; the last is the output.
+        cotangents: For each tensor of the output, in order, the spec of the gradient that is put in, or ``None`` where
+            none is (integers, values without a gradient, no backward pass). Their data are ``cotangent_<i>``.
+    """
+
+    setup: tuple[Step, ...]
+    body: tuple[Step, ...]
+    cotangents: tuple[TensorSpec | None, ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps, in the order in which a ``Ref`` counts them."""
+        return self.setup + self.body
+
+    @property
+    def calls(self) -> tuple[tuple[int, Step], ...]:
+        """The body's steps that compute something, with their index."""
+        start = len(self.setup)
+        return tuple(
+            (start + offset, step)
+            for offset, step in enumerate(self.body)
+            if step.op not in {PLACEHOLDER, OUTPUT} and not is_unpacking(step)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Hold a program with the data that it reads.
+
+    Args:
+        program: What is run.
+        tensors: Storage of each placeholder and cotangent by key: little-endian bytes of ``storage_size`` elements.
+        note: Where it came from: test, case, seed, draws; plain JSON values.
+    """
+
+    program: Program
+    tensors: Mapping[str, bytes]
+    note: Mapping[str, object] = field(default_factory=dict)
+
+
+#: Bytes of one element.
+ITEM_SIZE: Final[dict[str, int]] = {
+    "bool": 1,
+    "uint8": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
+}
+FLOATING: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
+COMPLEX: Final = frozenset({"complex64", "complex128"})
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides, in elements, of a tensor of ``shape`` that lies in order."""
+    strides = []
+    stride = 1
+    for size in reversed(shape):
+        strides.append(stride)
+        stride *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def cotangent_key(position: int) -> str:
+    """Return the key of the gradient that is put into output tensor ``position``."""
+    return f"cotangent_{position}"
+
+
+def is_unpacking(step: Step) -> bool:
+    """Whether the step only takes one element out of a step's tuple."""
+    return step.op == CALL_FUNCTION and step.target == UNPACK
+
+
+#: Target of the step that takes element ``args[1]`` of the tuple that step ``args[0]`` returned.
+UNPACK: Final = "builtins.tuple.__getitem__"
+
+
+def refs(argument: Argument) -> Iterator[Ref]:
+    """Yield the references inside an argument, in order."""
+    match argument:
+        case Ref():
+            yield argument
+        case tuple() | List():
+            for item in argument if isinstance(argument, tuple) else argument.items:
+                yield from refs(item)
+        case Mapping_():
+            for _, item in argument.items:
+                yield from refs(item)
+        case Slice():
+            for item in (argument.start, argument.stop, argument.step):
+                yield from refs(item)
+        case _:
+            return
+
+
+def step_refs(step: Step) -> tuple[Ref, ...]:
+    """Return the references of a step's arguments, in order, once for each use."""
+    return tuple(ref for argument in (*step.args, *(value for _, value in step.kwargs)) for ref in refs(argument))
+
+
+def renumbered(argument: Argument, indices: Mapping[int, int]) -> Argument:
+    """Return the argument with each reference moved from ``i`` to ``indices[i]``."""
+    match argument:
+        case Ref(index):
+            return Ref(indices[index])
+        case tuple():
+            return tuple(renumbered(item, indices) for item in argument)
+        case List(items):
+            return List(tuple(renumbered(item, indices) for item in items))
+        case Mapping_(items):
+            return Mapping_(tuple((key, renumbered(item, indices)) for key, item in items))
+        case Slice(start, stop, step):
+            return Slice(renumbered(start, indices), renumbered(stop, indices), renumbered(step, indices))
+        case _:
+            return argument
+
+
+def renumbered_step(step: Step, indices: Mapping[int, int]) -> Step:
+    """Return the step with its references moved."""
+    return step._replace(
+        args=tuple(renumbered(value, indices) for value in step.args),
+        kwargs=tuple((key, renumbered(value, indices)) for key, value in step.kwargs),
+    )
+
+
+def arranged(steps: list[Step], cotangents: tuple[TensorSpec | None, ...] = ()) -> Program:
+    """Return the program of steps in the order recorded, the setup moved to the front and references moved with it."""
+    order = [i for i, step in enumerate(steps) if step.in_setup]
+    count = len(order)
+    order += [i for i, step in enumerate(steps) if not step.in_setup]
+    indices = {old: new for new, old in enumerate(order)}
+    moved = tuple(renumbered_step(steps[old], indices) for old in order)
+    return Program(moved[:count], moved[count:], cotangents)
+
+
+def output_refs(program: Program) -> tuple[Ref, ...]:
+    """Return the references of the output, flattened in order."""
+    return step_refs(program.body[-1])

@@ -1,0 +1,327 @@
+"""What a run found, as values: outcomes, misalignments, findings, results, the report.
+
+Everything here is a frozen msgspec struct: it crosses processes and is written to ``report.json``, whose JSON Schema is
+derived from ``RunResult``. The words are those of the README's glossary. Differences that are not finite are ``None``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+SCHEMA: Final = "ci-autotest/report/1"
+
+Outcome: TypeAlias = Literal["aligned", "misaligned", "unsupported", "crashed", "timed_out", "flaky", "not_run"]
+Kind: TypeAlias = Literal[
+    "value", "gradient", "shape", "dtype", "metadata", "state", "aliasing", "mutation", "error", "leniency", "graph",
+    "crash", "timeout", "nondeterminism",
+]  # fmt: skip
+Blame: TypeAlias = Literal["candidate", "reference", "both", "ill_conditioned", "unknown"]
+
+#: Outcomes of a case, in the order in which the worst is chosen for a test (first is worst).
+WORST_FIRST: Final[tuple[Outcome, ...]] = (
+    "crashed", "timed_out", "misaligned", "flaky", "unsupported", "not_run", "aligned",
+)  # fmt: skip
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of every value that leaves the process."""
+
+
+class Difference(Struct):
+    """Say by how much a tensor departs from its counterpart.
+
+    Attributes:
+        mismatched: Elements outside the tolerance.
+        total: Elements compared.
+        greatest_absolute: In the unit of the elements; ``None`` when not finite.
+        greatest_relative: A ratio to the reference; ``None`` when not finite or the reference is 0.
+        greatest_ulp: Units in the last place; ``None`` for what has none.
+        greatest_index: Where ``greatest_absolute`` is.
+        first_index: The first element outside the tolerance, in row-major order.
+        first_pair: Candidate's and reference's value there; hexadecimal for floating point.
+        first_pair_decimal: The same, for reading.
+        rtol: Ratio that was allowed.
+        atol: Absolute difference that was allowed, in the unit of the elements.
+    """
+
+    mismatched: int
+    total: int
+    greatest_absolute: float | None
+    greatest_relative: float | None
+    greatest_ulp: int | None
+    greatest_index: tuple[int, ...]
+    first_index: tuple[int, ...]
+    first_pair: tuple[str, str]
+    first_pair_decimal: tuple[str, str]
+    rtol: float
+    atol: float
+
+
+class Misalignment(Struct):
+    """Say how a candidate departs from the reference at one place of a program.
+
+    Attributes:
+        kind: What differs.
+        step: Index of the step whose value, gradient or state it is; the refused step for ``error`` and ``leniency``.
+        what: The thing compared, for reading: ``value of softmax``, ``gradient of x``.
+        candidate: What the candidate has, for reading.
+        reference: What the reference has, for reading.
+        difference: Numbers, where both sides are tensors of one shape.
+        detail: One more line where needed, such as the candidate's exception.
+    """
+
+    kind: Kind
+    step: int
+    what: str
+    candidate: str
+    reference: str
+    difference: Difference | None = None
+    detail: str = ""
+
+
+class Verdict(Struct):
+    """Say what a trial showed, once localized and blamed: what a shrinker must keep.
+
+    Attributes:
+        outcome: Of the trial.
+        operator: The culprit's operator.
+        target: As the test spelled it.
+        kind: What differs.
+        blame: Which side is wrong, by the float64 oracle.
+        step: Index of the culprit in the program.
+        accumulated: No step is misaligned alone.
+        misalignment: Of the culprit alone, else of the whole program.
+        oracle: The oracle's word, one sentence.
+        oracle_value: The float64 value at ``first_index``, hexadecimal.
+    """
+
+    outcome: Outcome
+    operator: str = ""
+    target: str = ""
+    kind: Kind | None = None
+    blame: Blame = "unknown"
+    step: int = -1
+    accumulated: bool = False
+    misalignment: Misalignment | None = None
+    oracle: str = ""
+    oracle_value: str | None = None
+
+
+class Location(Struct):
+    """Say where a test is defined: a file with ``/``, relative to the configuration's folder, and a line from 1."""
+
+    file: str
+    line: int
+
+
+class CaseCounts(Struct):
+    """Count the cases of one (test, candidate) by outcome."""
+
+    aligned: int = 0
+    misaligned: int = 0
+    unsupported: int = 0
+    crashed: int = 0
+    timed_out: int = 0
+    flaky: int = 0
+    not_run: int = 0
+
+    @property
+    def compared(self) -> int:
+        """Cases in which something of the candidate's was held against the reference."""
+        return self.aligned + self.misaligned + self.crashed + self.timed_out + self.flaky
+
+
+class AttemptCounts(Struct):
+    """Count attempts: ``accepted`` and ``rejected`` by the reference."""
+
+    accepted: int = 0
+    rejected: int = 0
+
+
+class Finding(Struct):
+    """Hold a confirmed misalignment, crash or timeout with its smallest program.
+
+    Identity is (candidate, operator, kind). Sizes are in elements, differences in the unit of the elements.
+
+    Attributes:
+        id: ``<operator's last name>-<hash of the identity>``; the folder's name in ``findings/``.
+        where: What differs, for reading: ``value of softmax``, ``gradient of x``.
+        headline: One sentence.
+        message: The whole message, several lines.
+        first_pair: Candidate's and reference's value at ``first_index``, hexadecimal.
+        oracle: The float64 oracle's word.
+        program: The smallest program as Python text.
+        cases: Cases in which this identity was seen; ``of_cases`` were compared.
+        tests: Ids of the tests that hit it.
+        known: Reason, where the configuration accepts this difference.
+        repro: Path of ``repro.py`` in the output folder, ``None`` where there is none.
+        replay: One line that runs it again.
+    """
+
+    id: str
+    candidate: str
+    operator: str
+    target: str
+    kind: Kind
+    blame: Blame
+    outcome: Outcome
+    test: str
+    case: int
+    seed: int
+    profile: str = "ordinary"
+    steps: int = 0
+    dims_max: int = 0
+    greatest_absolute_difference: float | None = None
+    greatest_relative_difference: float | None = None
+    greatest_ulp_difference: int | None = None
+    first_index: tuple[int, ...] | None = None
+    first_pair: tuple[str, str] | None = None
+    message: str = ""
+    confirmed: bool = False
+    shrunk: bool = False
+    repro: str | None = None
+    repro_verified: bool = False
+    where: str = ""
+    headline: str = ""
+    candidate_seen: str = ""
+    reference_seen: str = ""
+    detail: str = ""
+    difference: Difference | None = None
+    oracle: str = ""
+    oracle_value: str | None = None
+    accumulated: bool = False
+    program: str = ""
+    cases: int = 1
+    of_cases: int = 1
+    tests: tuple[str, ...] = ()
+    known: str | None = None
+    location: Location | None = None
+    replay: str = ""
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What makes two findings one, between runs too."""
+        return self.candidate, self.operator, self.kind
+
+
+class CandidateInfo(Struct):
+    """Say what a candidate is, and why it is not there when it is not."""
+
+    name: str
+    backend: str
+    version: str = ""
+    device: str = "cpu"
+    available: bool = True
+    reason: str = ""
+
+
+class TestResult(Struct):
+    """Hold what one test showed on one candidate.
+
+    Attributes:
+        outcome: The worst of its cases.
+        profiles: Accepted cases by profile.
+        duration_s: Seconds spent in its cases, on all workers.
+        findings: Ids of its findings.
+        reason: Why it is not aligned, where no finding says so.
+        weak: Fewer than one ordinary attempt in ten was accepted.
+    """
+
+    test: str
+    candidate: str
+    outcome: Outcome
+    cases: CaseCounts
+    attempts: AttemptCounts = AttemptCounts()
+    profiles: dict[str, int] = {}
+    duration_s: float = 0.0
+    findings: tuple[str, ...] = ()
+    reason: str = ""
+    weak: bool = False
+    location: Location | None = None
+
+
+class BrokenTest(Struct):
+    """Say why a file could not be imported, or why a test's body or declaration is wrong."""
+
+    test: str
+    message: str
+    traceback: str = ""
+    location: Location | None = None
+
+
+class Environment(Struct):
+    """Say what ran: versions, platform, and the commit where there is one."""
+
+    ci_autotest: str
+    python: str
+    platform: str
+    torch: str = ""
+    commit: str = ""
+
+
+class Summary(Struct):
+    """Count (test, candidate) pairs by outcome, and what else a reader wants first."""
+
+    aligned: int = 0
+    misaligned: int = 0
+    unsupported: int = 0
+    crashed: int = 0
+    timed_out: int = 0
+    flaky: int = 0
+    not_run: int = 0
+    broken: int = 0
+    findings: int = 0
+    cases: int = 0
+
+
+class RunResult(Struct):
+    """Hold a whole run: what ``report.json`` is.
+
+    Attributes:
+        seed: Root seed; replays exactly with ``--seed``.
+        shard: ``(K, N)``; ``(1, 1)`` is everything.
+        interrupted: The run was stopped before its end.
+        notes: Sentences a reader must see: rules that matched nothing, devices skipped.
+        fixed: Identities of findings of the baseline that were not seen again, as ``candidate operator kind``.
+        new: Ids of findings that the baseline does not have; ``None`` without a baseline.
+        exit_code: What the command ended with.
+    """
+
+    schema: Literal["ci-autotest/report/1"] = SCHEMA
+    seed: int
+    environment: Environment
+    candidates: tuple[CandidateInfo, ...]
+    results: tuple[TestResult, ...]
+    findings: tuple[Finding, ...]
+    summary: Summary
+    broken: tuple[BrokenTest, ...] = ()
+    shard: tuple[int, int] = (1, 1)
+    interrupted: bool = False
+    notes: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+    new: tuple[str, ...] | None = None
+    duration_s: float = 0.0
+    exit_code: int = 0
+
+
+#: Kinds that never fail a run by themselves.
+TOLERATED_KINDS: Final = frozenset({"leniency"})
+#: Blames that never fail the candidate.
+TOLERATED_BLAMES: Final = frozenset({"reference", "ill_conditioned"})
+
+
+def counts_against(finding: Finding) -> bool:
+    """Whether a finding fails the run under ``--fail-on misaligned``."""
+    if finding.known is not None or finding.outcome == "flaky" or not finding.confirmed:
+        return False
+    return finding.kind not in TOLERATED_KINDS and finding.blame not in TOLERATED_BLAMES
+
+
+def worst(counts: CaseCounts) -> Outcome:
+    """Return the outcome of a test from the outcomes of its cases: the worst that happened, ``not_run`` if none did."""
+    for outcome in WORST_FIRST:
+        if getattr(counts, outcome):
+            return "aligned" if outcome in {"unsupported", "not_run"} and counts.aligned else outcome
+    return "not_run"

@@ -1,0 +1,74 @@
+"""Tolerances: how far a candidate may be from the reference, per dtype, and how strictly that is read.
+
+One formula everywhere: ``|candidate - reference| <= atol + rtol * |reference|``. It is not symmetric: the reference is
+the side that is believed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from ci_autotest.errors import ToleranceError
+
+Strictness = Literal["tolerance", "ulp", "bitwise"]
+STRICTNESSES: Final[tuple[str, ...]] = get_args(Strictness)
+
+#: Units in the last place that ``strictness: ulp`` allows between two floating point numbers of one dtype.
+ULP_LIMIT: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Say what is allowed: ``rtol`` is a ratio, ``atol`` is in the unit of the elements."""
+
+    rtol: float
+    atol: float
+    strictness: Strictness = "tolerance"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot bound anything.
+
+        Raises:
+            ToleranceError: A bound is negative or not a number.
+        """
+        for name, bound in (("rtol", self.rtol), ("atol", self.atol)):
+            if not bound >= 0:
+                message = f"{name} is {bound}: a tolerance is 0 or more."
+                raise ToleranceError(message)
+
+
+#: Defaults per dtype. Source: ``torch.testing._comparison._DTYPE_PRECISIONS`` (PyTorch 2.13).
+DEFAULTS: Final[dict[str, tuple[float, float]]] = {
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+    "float32": (1.3e-6, 1e-5),
+    "float64": (1e-7, 1e-7),
+    "complex32": (1e-3, 1e-5),
+    "complex64": (1.3e-6, 1e-5),
+    "complex128": (1e-7, 1e-7),
+}
+
+
+def tolerance_for(
+    dtype: str, rtol: float | None = None, atol: float | None = None, strictness: Strictness = "tolerance"
+) -> Tolerance:
+    """Return the tolerance for elements of ``dtype``: what was given, else the default of that dtype (integers: exact).
+
+    Args:
+        dtype: A dtype's name without ``torch.``.
+        rtol: A ratio; given together with ``atol`` or not at all.
+        atol: In the unit of the elements.
+        strictness: How the bound is read.
+
+    Raises:
+        ToleranceError: Only one of ``rtol`` and ``atol`` is given.
+    """
+    if (rtol is None) != (atol is None):
+        given, missing = ("rtol", "atol") if atol is None else ("atol", "rtol")
+        message = f"{given} is given and {missing} is not: write both, or neither for the defaults per dtype."
+        raise ToleranceError(message)
+    if rtol is not None and atol is not None:
+        return Tolerance(rtol, atol, strictness)
+    default_rtol, default_atol = DEFAULTS.get(dtype, (0.0, 0.0))
+    return Tolerance(default_rtol, default_atol, strictness)
