@@ -168,7 +168,7 @@ class Program:
     @property
     def steps(self) -> tuple[Step, ...]:
         """All steps, in the order in which a ``Ref`` counts them."""
-        return self.setup + self.body
+        return self.setup + self.body if self.setup else self.body
 
     @property
     def calls(self) -> tuple[tuple[int, Step], ...]:

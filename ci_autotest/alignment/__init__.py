@@ -1,0 +1,1 @@
+"""Alignment: comparing, localizing and blaming. ``trial`` is the one caller of ``compare``."""

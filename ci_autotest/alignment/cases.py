@@ -1,0 +1,132 @@
+"""One case: attempts until the reference accepts, then every candidate on the same program.
+
+Recording is handed in as a function, so that this floor knows nothing of how a body is recorded. The reference's side is
+made once and shared by all candidates.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ci_autotest.alignment.localize import Sides
+from ci_autotest.alignment.trial import quick_aligned
+from ci_autotest.alignment.verdict import Judged, judge_program, live_of
+from ci_autotest.backends.operators import step_operator
+from ci_autotest.case import ATTEMPTS_PER_CASE
+from ci_autotest.result import Misalignment, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ci_autotest.alignment.rules import Rules
+    from ci_autotest.backends.protocol import Backend
+    from ci_autotest.backends.trace import Attempt
+
+
+class Contender(NamedTuple):
+    """A candidate as it takes part in a test's cases."""
+
+    backend: Backend
+    rules: Rules
+
+
+class Accepted(NamedTuple):
+    """What came of the attempts at one case.
+
+    Attributes:
+        attempt: The accepted one, ``None`` when all were rejected.
+        number: Its number, or that of the last.
+        rejected: Attempts that the reference rejected.
+        ordinary_rejected: Those of them that were ordinary.
+        refusal: What the reference said to the last rejected one.
+        lenient: Candidates that accepted what the reference rejects, with the verdict.
+    """
+
+    attempt: Attempt | None
+    number: int
+    rejected: int
+    ordinary_rejected: int
+    refusal: str
+    lenient: dict[str, Judged]
+
+
+_ALIGNED = Verdict(outcome="aligned")
+
+
+def accept(
+    draw: Callable[[int], Attempt], contenders: Mapping[str, Contender], enter: Callable[[str], None]
+) -> Accepted:
+    """Draw attempts until the reference accepts one; try on the candidates what it rejects.
+
+    Args:
+        draw: Makes the attempt of a number.
+        contenders: Candidates by name.
+        enter: Is told the candidate whose code is entered next; "" for the reference.
+    """
+    rejected = ordinary = 0
+    refusal = ""
+    lenient: dict[str, Judged] = {}
+    for number in range(ATTEMPTS_PER_CASE):
+        enter("")
+        attempt = draw(number)
+        if attempt.refused is None:
+            return Accepted(attempt, number, rejected, ordinary, refusal, lenient)
+        rejected += 1
+        ordinary += attempt.profile == "ordinary"
+        failure = attempt.trace.failure
+        refusal = f"{attempt.refused.target}: {failure.kind}: {failure.message}"[:500] if failure else ""
+        for name, contender in contenders.items():
+            if contender.backend.shows_steps and name not in lenient:
+                enter(name)
+                found = _leniency(attempt, contender, refusal)
+                if found is not None:
+                    lenient[name] = found
+    return Accepted(None, ATTEMPTS_PER_CASE - 1, rejected, ordinary, refusal, lenient)
+
+
+def _leniency(attempt: Attempt, contender: Contender, refusal: str) -> Judged | None:
+    """Return the verdict when a candidate accepts the step that the reference refused."""
+    trace = contender.backend.run(attempt.program, attempt.sources)
+    if trace.failure is not None or trace.untested is not None or attempt.refused is None:
+        return None
+    index = len(attempt.program.steps) - 1
+    step = attempt.program.steps[index]
+    misalignment = Misalignment(
+        kind="leniency",
+        step=index,
+        what=f"call of {step.name}",
+        candidate="accepts",
+        reference="raises",
+        detail=refusal,
+    )
+    verdict = Verdict(
+        outcome="misaligned",
+        operator=step_operator(step, attempt.program.steps),
+        target=step.target if "." in step.target else f"torch.Tensor.{step.target}",
+        kind="leniency",
+        blame="candidate",
+        step=index,
+        misalignment=misalignment,
+        oracle="the reference raises: there is no value to judge by",
+    )
+    return Judged(verdict, live_of(attempt))
+
+
+def try_case(attempt: Attempt, contender: Contender, reference: Backend) -> Judged:
+    """Hold one candidate against the reference's side of an accepted attempt.
+
+    The gradients of the reference must be in ``attempt.trace``; ``differentiate`` puts them there once for all.
+    """
+    backend = contender.backend
+    trace = backend.run(attempt.program, attempt.sources)
+    if trace.failure is None and attempt.cotangents:
+        backend.backward(attempt.program, trace, attempt.cotangents)
+    if trace.untested is None and quick_aligned(attempt.program, trace, attempt.trace, contender.rules):
+        return Judged(_ALIGNED, live_of(attempt))
+    return judge_program(live_of(attempt), Sides(backend, reference, contender.rules))
+
+
+def differentiate(attempt: Attempt, reference: Backend) -> None:
+    """Run the reference's backward pass."""
+    if attempt.cotangents:
+        reference.backward(attempt.program, attempt.trace, attempt.cotangents)

@@ -1,0 +1,104 @@
+"""Compare one observation of the candidate with the reference's: metadata first, then bits, then tolerance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from ci_autotest.alignment.elements import close, difference, same_bits
+from ci_autotest.result import Misalignment
+
+if TYPE_CHECKING:
+    from ci_autotest.backends.trace import Metadata, Observation
+    from ci_autotest.result import Kind
+    from ci_autotest.tolerance import Tolerance
+
+
+def compare(
+    candidate: Observation,
+    reference: Observation,
+    tolerance: Tolerance,
+    *,
+    check_dtype: bool = True,
+    check_grad_flags: bool = True,
+) -> Misalignment | None:
+    """Return how ``candidate`` departs from ``reference``, or ``None`` when it does not.
+
+    Elements are aligned when ``|candidate - reference| <= atol + rtol * |reference|``, in float64. NaN aligns with NaN
+    only. ``ulp`` and ``bitwise`` also tell -0.0 from 0.0 and a flushed denormal from zero; ``bitwise`` compares strides.
+
+    Args:
+        candidate: Any shape ``(d0, ..., dn)``, or a plain value.
+        reference: The same shape, or the misalignment is one of shape.
+        tolerance: ``rtol`` is a ratio; ``atol`` is in the unit of the elements.
+        check_dtype: Whether another dtype is a misalignment.
+        check_grad_flags: Whether ``requires_grad`` and ``is_leaf`` are compared.
+
+    Source:
+        ``torch.testing.assert_close`` (PyTorch 2.13) for the formula and the defaults per dtype.
+    """
+    if candidate.metadata is None or reference.metadata is None:
+        return _plain(candidate, reference)
+    kind = _metadata(candidate.metadata, reference.metadata, check_dtype=check_dtype, check_grad=check_grad_flags)
+    if kind is None and tolerance.strictness == "bitwise" and _strides_differ(candidate.metadata, reference.metadata):
+        kind = "metadata"
+    if kind is not None:
+        return _told(kind, candidate, reference)
+    same_dtype = candidate.metadata.dtype == reference.metadata.dtype
+    if same_dtype and same_bits(candidate.data, reference.data):
+        return None
+    if close(candidate.data, reference.data, tolerance):
+        return None
+    found = difference(candidate.data, reference.data, tolerance)
+    if found is None:
+        return None
+    return Misalignment(
+        kind="value",
+        step=-1,
+        what="",
+        candidate=str(candidate.metadata),
+        reference=str(reference.metadata),
+        difference=found,
+    )
+
+
+def _metadata(candidate: Metadata, reference: Metadata, *, check_dtype: bool, check_grad: bool) -> Kind | None:
+    if candidate.shape != reference.shape:
+        return "shape"
+    if check_dtype and candidate.dtype != reference.dtype:
+        return "dtype"
+    flags = (candidate.requires_grad, candidate.is_leaf) != (reference.requires_grad, reference.is_leaf)
+    return "metadata" if check_grad and flags else None
+
+
+def _strides_differ(candidate: Metadata, reference: Metadata) -> bool:
+    """Strides of dimensions of size 0 or 1 mean nothing."""
+    return 0 not in reference.shape and any(
+        size > 1 and left != right
+        for size, left, right in zip(reference.shape, candidate.strides, reference.strides, strict=True)
+    )
+
+
+def _told(kind: Kind, candidate: Observation, reference: Observation) -> Misalignment:
+    left, right = candidate.metadata, reference.metadata
+    assert left is not None  # noqa: S101 - the caller looked
+    assert right is not None  # noqa: S101 - the caller looked
+    detail = ""
+    if kind == "metadata":
+        names = ("strides", "requires_grad", "is_leaf")
+        pairs = [(name, getattr(left, name), getattr(right, name)) for name in names]
+        detail = "; ".join(f"{name}: candidate {a}, reference {b}" for name, a, b in pairs if a != b)
+    return Misalignment(kind=kind, step=-1, what="", candidate=str(left), reference=str(right), detail=detail)
+
+
+def _plain(candidate: Observation, reference: Observation) -> Misalignment | None:
+    if candidate.metadata is not None or reference.metadata is not None:
+        shown = [str(side.metadata) if side.metadata else repr(side.data)[:200] for side in (candidate, reference)]
+        return Misalignment(kind="shape", step=-1, what="", candidate=shown[0], reference=shown[1])
+    left, right = candidate.data, reference.data
+    if isinstance(right, torch.device) or left is right or left == right:
+        return None
+    if isinstance(left, float) and isinstance(right, float) and left != left and right != right:  # noqa: PLR0124 - NaN
+        return None
+    return Misalignment(kind="value", step=-1, what="", candidate=repr(left)[:200], reference=repr(right)[:200])

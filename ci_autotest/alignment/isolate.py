@@ -1,0 +1,209 @@
+"""Isolate: one step as a program of its own, with the reference's inputs as they were just before it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    CALL_METHOD,
+    OUTPUT,
+    PLACEHOLDER,
+    UNPACK,
+    Program,
+    Ref,
+    Step,
+    TensorSpec,
+    is_unpacking,
+    renumbered,
+    step_refs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ci_autotest.backends.protocol import Backend
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Argument
+
+
+class Live(NamedTuple):
+    """A program with its data as tensors of this process.
+
+    Attributes:
+        program: What is run.
+        sources: Data of each placeholder by key, given to no one.
+        cotangents: Gradients to put in, by position of the output's tensors.
+    """
+
+    program: Program
+    sources: Mapping[str, Any]
+    cotangents: Mapping[int, Any]
+
+
+def source_of(tensor: torch.Tensor, *, requires_grad: bool) -> tuple[torch.Tensor, TensorSpec]:
+    """Return a tensor's data and spec with its strides: the part of the storage that its elements span."""
+    value = tensor.detach().resolve_conj().resolve_neg().cpu()
+    shape, strides = tuple(value.shape), tuple(value.stride())
+    dtype = str(value.dtype).removeprefix("torch.")
+    if value.is_contiguous() or value.numel() == 0:
+        value = value.clone(memory_format=torch.contiguous_format)
+        return value, TensorSpec(dtype, shape, tuple(value.stride()), 0, value.numel(), requires_grad)
+    span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    flat = value.as_strided((span,), (1,)).clone()
+    return flat, TensorSpec(dtype, shape, strides, 0, span, requires_grad)
+
+
+class _Builder:
+    """Collect the steps of an isolated program."""
+
+    def __init__(self) -> None:
+        self.setup: list[Step] = []
+        self.body: list[Step] = []
+        self.sources: dict[str, Any] = {}
+        self.indices: dict[int, Argument] = {}
+
+    def placeholder(self, tensor: torch.Tensor, name: str, *, requires_grad: bool) -> None:
+        key = f"t{len(self.sources)}"
+        self.sources[key], spec = source_of(tensor, requires_grad=requires_grad)
+        self.body.append(Step(PLACEHOLDER, key, (spec,), (), name))
+
+    def next(self) -> Ref:
+        return Ref(len(self.setup) + len(self.body))
+
+
+def isolate(live: Live, index: int, reference: Backend, weights: Mapping[int, Any] | None = None) -> Live:
+    """Return the program of step ``index`` alone.
+
+    Args:
+        live: The whole program.
+        index: A call of the body.
+        reference: Runs the steps before it again, so that its inputs are as they were just before it.
+        weights: Gradients of the step's outputs on the reference, by step; they become the cotangents.
+    """
+    program = live.program
+    before = reference.run(_prefix(program, index), live.sources)
+    builder = _Builder()
+    _copy_setup(builder, program, live.sources)
+    step = program.steps[index]
+    for ref in step_refs(step):
+        if ref.index not in builder.indices and ref.index >= len(program.setup):
+            _take(builder, program, before, ref.index)
+    if _writes_in_place(step):
+        _protect(builder, step)
+    moved = step._replace(
+        args=tuple(_moved(arg, builder.indices) for arg in step.args),
+        kwargs=tuple((key, _moved(value, builder.indices)) for key, value in step.kwargs),
+    )
+    at = builder.next()
+    builder.body.append(moved)
+    outputs, cotangents = _outputs(builder, program, index, at, weights or {})
+    builder.body.append(Step(OUTPUT, "output", outputs, (), "output"))
+    return Live(Program(tuple(builder.setup), tuple(builder.body)), builder.sources, cotangents)
+
+
+def _prefix(program: Program, index: int) -> Program:
+    return Program(program.setup, program.body[: index - len(program.setup)])
+
+
+def _copy_setup(builder: _Builder, program: Program, sources: Mapping[str, Any]) -> None:
+    """Copy the whole setup: unused modules are dropped by ``pruned`` afterwards, with everything else unused."""
+    for i, step in enumerate(program.setup):
+        builder.setup.append(step)
+        builder.indices[i] = Ref(i)
+        if step.op == PLACEHOLDER:
+            builder.sources[step.target] = sources[step.target]
+
+
+def _take(builder: _Builder, program: Program, before: Trace, index: int) -> None:
+    """Make an input of the value of an earlier step: a tensor a placeholder, anything else a constant."""
+    value = before.values[index]
+    if not isinstance(value, torch.Tensor):
+        builder.indices[index] = _constant(value)
+        return
+    builder.indices[index] = builder.next()
+    builder.placeholder(value, program.steps[index].name, requires_grad=value.requires_grad)
+
+
+def _constant(value: object) -> Any:  # noqa: ANN401 - an argument
+    return tuple(value) if isinstance(value, torch.Size) else value
+
+
+def _moved(argument: Argument, indices: Mapping[int, Argument]) -> Argument:
+    """Return the argument with references to taken values replaced."""
+    if isinstance(argument, Ref):
+        return indices[argument.index]
+    refs = {index: found.index for index, found in indices.items() if isinstance(found, Ref)}
+    return renumbered(argument, refs)
+
+
+def _writes_in_place(step: Step) -> bool:
+    if step.op == CALL_METHOD:
+        return step.target.endswith("_") and not step.target.endswith("__")
+    return (
+        step.op == CALL_FUNCTION
+        and step.target.startswith("operator.")
+        and (
+            step.target == "operator.setitem"
+            or step.target.startswith("operator.i")
+            and step.target != "operator.invert"
+        )
+    )
+
+
+def _protect(builder: _Builder, step: Step) -> None:
+    """Let an in-place step write to a copy: a leaf that requires grad refuses it (rule 6)."""
+    receiver = step.args[0]
+    if isinstance(receiver, Ref) and isinstance(taken := builder.indices.get(receiver.index), Ref):
+        builder.indices[receiver.index] = builder.next()
+        builder.body.append(Step(CALL_METHOD, "clone", (taken,), (), "copy"))
+
+
+def _outputs(
+    builder: _Builder, program: Program, index: int, at: Ref, weights: Mapping[int, Any]
+) -> tuple[tuple[Ref, ...], dict[int, Any]]:
+    """Unpack a tuple as the whole program did, and return the outputs with their cotangents."""
+    unpacked = [(i, step) for i, step in enumerate(program.steps) if is_unpacking(step) and step.args[0] == Ref(index)]
+    if not unpacked:
+        if program.steps[index].target == "operator.setitem":
+            receiver = builder.body[-1].args[0]
+            return ((receiver,) if isinstance(receiver, Ref) else ()), {}
+        return (at,), ({0: weights[index]} if index in weights else {})
+    outputs = []
+    cotangents = {}
+    for i, step in unpacked:
+        cotangents.update({len(outputs): weights[i]} if i in weights else {})
+        outputs.append(builder.next())
+        builder.body.append(Step(CALL_FUNCTION, UNPACK, (at, step.args[1]), (), step.name))
+    return tuple(outputs), cotangents
+
+
+def pruned(live: Live) -> Live:
+    """Return the program without the steps and data that no output needs; calls that write in place are kept."""
+    steps = live.program.steps
+    needed = {len(steps) - 1}
+    for index in reversed(range(len(steps))):
+        step = steps[index]
+        touches_needed = any(ref.index in needed for ref in step_refs(step)[:1])
+        if index in needed or ((_writes_in_place(step) or step.op == CALL_METHOD and step.in_setup) and touches_needed):
+            needed.add(index)
+            needed.update(ref.index for ref in step_refs(step))
+    # A setup method may come before the module is known to be needed; its receiver decides.
+    for index, step in enumerate(live.program.setup):
+        if step.op == CALL_METHOD and step_refs(step)[0].index in needed:
+            needed.add(index)
+            needed.update(ref.index for ref in step_refs(step))
+    kept = sorted(needed)
+    indices = {old: new for new, old in enumerate(kept)}
+    moved = [
+        steps[i]._replace(
+            args=tuple(renumbered(arg, indices) for arg in steps[i].args),
+            kwargs=tuple((key, renumbered(value, indices)) for key, value in steps[i].kwargs),
+        )
+        for i in kept
+    ]
+    count = sum(1 for i in kept if i < len(live.program.setup))
+    sources = {step.target: live.sources[step.target] for step in moved if step.op == PLACEHOLDER}
+    return Live(Program(tuple(moved[:count]), tuple(moved[count:])), sources, live.cotangents)

@@ -1,0 +1,126 @@
+"""Localize: the step that is misaligned when it is given the reference's inputs alone.
+
+Values are searched in program order; gradients from the output back to the leaf, each step put under the gradient that the
+reference had there. When no step is misaligned alone, the error is accumulated and the whole program is the finding.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ci_autotest.alignment.isolate import Live, isolate, pruned
+from ci_autotest.alignment.trial import Examination
+from ci_autotest.program.ir import is_unpacking, output_refs, step_refs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ci_autotest.alignment.rules import Rules
+    from ci_autotest.backends.protocol import Backend
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.result import Misalignment
+
+#: Steps that are tried alone before the error is called accumulated.
+TRIED_AT_MOST: Final = 16
+
+
+class Culprit(NamedTuple):
+    """Hold what is misaligned.
+
+    Attributes:
+        live: The step alone, or the whole program where nothing is misaligned alone.
+        step: Index of the culprit in ``live``.
+        misalignment: Of ``live``.
+        candidate: The candidate's trace of ``live``.
+        reference: The reference's trace of ``live``.
+        accumulated: No step is misaligned alone.
+    """
+
+    live: Live
+    step: int
+    misalignment: Misalignment
+    candidate: Trace
+    reference: Trace
+    accumulated: bool
+
+
+class Sides(NamedTuple):
+    """The two backends of a trial, and how they are compared."""
+
+    candidate: Backend
+    reference: Backend
+    rules: Rules
+
+
+def examined(live: Live, sides: Sides) -> tuple[list[Misalignment], Trace, Trace]:
+    """Run a program on both sides with snapshots; return what differs and both traces."""
+    examination = Examination(live.program, live.sources, live.cotangents, sides.rules)
+    reference = examination.run(sides.reference)
+    candidate = examination.run(sides.candidate)
+    return examination.differences(candidate, reference), candidate, reference
+
+
+def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides: Sides) -> Culprit:
+    """Return the culprit of one misalignment of a whole program.
+
+    Args:
+        live: The program.
+        found: What differs in it.
+        traces: The candidate's and the reference's trace of it, with snapshots.
+        sides: The two backends.
+    """
+    backward = found.kind == "gradient" or found.what == "backward pass"
+    weights = _weights(live, traces[1]) if backward else {}
+    for index in _suspects(live, found, traces[0], backward=backward):
+        alone = pruned(isolate(live, index, sides.reference, weights))
+        if backward and not alone.cotangents:
+            continue
+        differences, candidate, reference = examined(alone, sides)
+        same = [item for item in differences if _is_alike(item, found)]
+        if same:
+            return Culprit(alone, _call(alone), same[0], candidate, reference, accumulated=False)
+    whole = pruned(live)
+    differences, candidate, reference = examined(whole, sides)
+    shown = next((item for item in differences if _is_alike(item, found)), found)
+    return Culprit(whole, shown.step, shown, candidate, reference, accumulated=len(whole.program.calls) > 1)
+
+
+def _call(live: Live) -> int:
+    """Return the index of the isolated call: the last that is not an unpacking."""
+    return live.program.calls[-1][0]
+
+
+def _is_alike(found: Misalignment, wanted: Misalignment) -> bool:
+    if wanted.kind in {"mutation", "state", "error", "gradient", "aliasing"}:
+        return found.kind == wanted.kind
+    return found.kind not in {"mutation", "state", "gradient"}
+
+
+def _suspects(live: Live, found: Misalignment, candidate: Trace, *, backward: bool) -> Iterable[int]:
+    """Return the calls that may be to blame, the likeliest first."""
+    program = live.program
+    calls = [index for index, _ in program.calls]
+    if backward:
+        calls.reverse()
+        users = [i for i in calls if any(ref.index == found.step for ref in step_refs(program.steps[i]))]
+        return [*users, *(i for i in calls if i not in users)][:TRIED_AT_MOST]
+    if found.kind in {"mutation", "state"}:
+        users = [i for i in calls if any(ref.index == found.step for ref in step_refs(program.steps[i]))]
+        return users[:TRIED_AT_MOST] or calls[:TRIED_AT_MOST]
+    if candidate.shown is not None:
+        return calls[:TRIED_AT_MOST]
+    step = program.steps[found.step]
+    first = step_refs(step)[0].index if is_unpacking(step) else found.step
+    return [first, *(i for i in calls if i > first)][:TRIED_AT_MOST]
+
+
+def _weights(live: Live, reference: Trace) -> dict[int, object]:
+    """Return the reference's gradient of each step's value; of an output that nothing else uses, the cotangent."""
+    found: dict[int, object] = {}
+    for position, ref in enumerate(output_refs(live.program)):
+        if position in live.cotangents:
+            found[ref.index] = live.cotangents[position]
+    for key, gradient in reference.gradients.items():
+        if isinstance(key, int) and gradient is not None:
+            found[key] = gradient.detach()
+    return found

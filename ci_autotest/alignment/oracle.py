@@ -1,0 +1,190 @@
+"""The float64 oracle: which side is wrong, element by element.
+
+The program is run in float64 from the very same inputs. A side is far where it is farther from float64 than the tolerance
+allows. Where a change of the inputs by half a unit in the last place moves the float64 result by as much as the two sides
+differ, no side is to blame: the case is ill-conditioned.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+
+from ci_autotest.alignment.elements import dense, hexadecimal, mismatches, wide
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.program.ir import CALL_FUNCTION, FLOATING, PLACEHOLDER, DType, Program, Ref, Step, TensorSpec
+
+if TYPE_CHECKING:
+    from ci_autotest.alignment.isolate import Live
+    from ci_autotest.backends.trace import GradientKey, Trace
+    from ci_autotest.program.ir import Argument
+    from ci_autotest.result import Blame
+    from ci_autotest.tolerance import Tolerance
+
+_WIDE: Final = {"float16": "float64", "bfloat16": "float64", "float32": "float64", "complex64": "complex128"}
+#: Random sign patterns by which inputs are moved, and how much more than one of them an ill-conditioned case may be off.
+_PATTERNS: Final = 4
+_SLACK: Final = 4.0
+
+
+class Opinion(NamedTuple):
+    """What the oracle says.
+
+    Attributes:
+        blame: Which side is wrong.
+        sentence: The reason, for the reader.
+        value: The float64 value at the first misaligned element, hexadecimal, where there is one.
+    """
+
+    blame: Blame
+    sentence: str
+    value: str | None = None
+
+
+def widened(live: Live) -> Live:
+    """Return the program in float64: data, dtype arguments and modules."""
+    steps = live.program.steps
+    loaded = {
+        step.args[0].index
+        for step in live.program.setup
+        if step.target == "load_state_dict" and isinstance(step.args[0], Ref)
+    }
+    moved = tuple(_widened_step(step, loads_state=i in loaded) for i, step in enumerate(steps))
+    count = len(live.program.setup)
+    sources = {key: _widened_tensor(tensor) for key, tensor in live.sources.items()}
+    cotangents = {position: _widened_tensor(tensor) for position, tensor in live.cotangents.items()}
+    return type(live)(Program(moved[:count], moved[count:]), sources, cotangents)
+
+
+def _widened_step(step: Step, *, loads_state: bool) -> Step:
+    kwargs = tuple((key, _widened_argument(value)) for key, value in step.kwargs)
+    if step.op == CALL_FUNCTION and loads_state and "dtype" not in dict(kwargs):
+        kwargs = (*kwargs, ("dtype", DType("float64")))
+    return step._replace(args=tuple(_widened_argument(arg) for arg in step.args), kwargs=kwargs)
+
+
+def _widened_argument(argument: Argument) -> Argument:
+    if isinstance(argument, DType):
+        return DType(_WIDE.get(argument.name, argument.name))
+    if isinstance(argument, TensorSpec):
+        return TensorSpec(
+            _WIDE.get(argument.dtype, argument.dtype), argument.shape, argument.strides, argument.offset,
+            argument.storage_size, argument.requires_grad, argument.device,
+        )  # fmt: skip
+    return argument
+
+
+def _widened_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    name = str(tensor.dtype).removeprefix("torch.")
+    return tensor.to(getattr(torch, _WIDE[name])) if name in _WIDE else tensor
+
+
+def judge(  # noqa: PLR0911 - one return for each thing that can be said
+    live: Live, key: tuple[str, GradientKey], candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance
+) -> Opinion:
+    """Return which side departs from float64 in the elements that are misaligned.
+
+    Args:
+        live: The program.
+        key: ``("value" | "gradient", what)``: which tensor of it.
+        candidate: Its value, any shape.
+        reference: The same shape.
+        tolerance: In the unit of the elements.
+    """
+    wider = widened(live)
+    exact = _wanted(wider, key)
+    if exact is None or exact.shape != reference.shape:
+        return Opinion("unknown", "float64 is not defined for this program: the oracle has no opinion")
+    bad = mismatches(candidate, reference, tolerance)
+    if not bool(bad.any()):
+        return Opinion("ill_conditioned", "both sides are aligned when the step is given the same inputs")
+    truth = wide(exact)
+    errors = [_distance(wide(side), truth) for side in (candidate, reference)]
+    allowed = tolerance.atol + tolerance.rtol * truth.abs().nan_to_num(0.0, 0.0, 0.0)
+    value = hexadecimal(dense(exact)[tuple(int(i) for i in bad.nonzero()[0])] if bad.dim() else dense(exact))
+    far_candidate = bad & (errors[0] > allowed)
+    far_reference = bad & (errors[1] > allowed)
+    if not bool((far_candidate | far_reference).any()):
+        sentence = "in float64 both sides are within tolerance of the exact result: they err to opposite sides"
+        return Opinion("ill_conditioned", sentence, value)
+    if _is_ill_conditioned(_Question(live, wider, key), truth, bad, torch.maximum(errors[0], errors[1])):
+        sentence = "a change of the inputs in their last place moves the result as far as the two sides are apart"
+        return Opinion("ill_conditioned", sentence, value)
+    if reference.dtype in {torch.float64, torch.complex128}:
+        return Opinion(
+            "candidate", "the case is in float64: the reference itself is the most exact side there is", value
+        )
+    only_candidate = bool((far_candidate & ~far_reference).any())
+    only_reference = bool((far_reference & ~far_candidate).any())
+    if only_candidate == only_reference:
+        return Opinion(
+            "both", "in float64 both sides are farther from the exact result than the tolerance allows", value
+        )
+    sides = ("candidate", "reference") if only_candidate else ("reference", "candidate")
+    near, wrong = (errors[1], errors[0]) if only_candidate else (errors[0], errors[1])
+    return Opinion(sides[0], _sentence(sides, wrong[bad], near[bad]), value)  # type: ignore[arg-type]
+
+
+def _sentence(sides: tuple[str, str], wrong: torch.Tensor, near: torch.Tensor) -> str:
+    far, close = float(wrong.max()), float(near.max())
+    if close == 0 or far == float("inf"):
+        return f"in float64 the {sides[1]} is right and the {sides[0]} is off by up to {far:.3g}"
+    return f"in float64 the {sides[0]} is {far / close:,.3g} times farther from the exact result than the {sides[1]}"
+
+
+def _wanted(live: Live, key: tuple[str, GradientKey]) -> torch.Tensor | None:
+    backend = TorchBackend()
+    trace: Trace = backend.run(live.program, live.sources)
+    if trace.failure is not None:
+        return None
+    if key[0] == "value":
+        found = trace.values[key[1]] if isinstance(key[1], int) else None
+    else:
+        backend.backward(live.program, trace, live.cotangents)
+        found = trace.gradients.get(key[1])
+    return found if isinstance(found, torch.Tensor) else None
+
+
+def _distance(side: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+    """Return ``|side - truth|``: 0 where both are the same NaN or infinity, infinite where only one is."""
+    same = (side == truth) | (torch.isnan(side) & torch.isnan(truth))
+    apart = (side - truth).abs()
+    return torch.where(same, 0.0, torch.where(torch.isfinite(apart), apart, torch.inf))
+
+
+class _Question(NamedTuple):
+    live: Live
+    wider: Live
+    key: tuple[str, GradientKey]
+
+
+def _is_ill_conditioned(question: _Question, truth: torch.Tensor, bad: torch.Tensor, errors: torch.Tensor) -> bool:
+    """Whether moving every input by half a unit in its last place explains the error of each misaligned element."""
+    generator = torch.Generator().manual_seed(0)
+    moved_most = torch.zeros_like(errors)
+    for _ in range(_PATTERNS):
+        wider = question.wider
+        moved = {name: _moved(wider.sources[name], ulp, generator) for name, ulp in _inputs(question.live)}
+        other = _wanted(wider._replace(sources={**wider.sources, **moved}), question.key)
+        if other is None:
+            return False
+        moved_most = torch.maximum(moved_most, _distance(wide(other), truth))
+    explained = errors <= _SLACK * moved_most
+    finite = torch.isfinite(errors)
+    return bool((explained & finite)[bad].all())
+
+
+def _inputs(live: Live) -> list[tuple[str, float]]:
+    """Return each floating point input's key and half a unit in the last place of its dtype, relative."""
+    found = []
+    for step in live.program.body:
+        spec = step.args[0] if step.op == PLACEHOLDER else None
+        if isinstance(spec, TensorSpec) and spec.dtype in FLOATING:
+            found.append((step.target, torch.finfo(getattr(torch, spec.dtype)).eps / 2))
+    return found
+
+
+def _moved(tensor: torch.Tensor, relative: float, generator: torch.Generator) -> torch.Tensor:
+    signs = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    return tensor * (1 + signs * relative)

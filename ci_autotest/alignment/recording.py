@@ -1,0 +1,56 @@
+"""Live programs to recordings and back: tensors of this process to bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ci_autotest.alignment.isolate import Live
+from ci_autotest.program.ir import OWN_DEVICE, PLACEHOLDER, Recording, TensorSpec, cotangent_key, contiguous_strides
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def to_recording(live: Live, note: Mapping[str, object]) -> Recording:
+    """Return a program with the bytes of its data."""
+    tensors = {
+        step.target: to_bytes(live.sources[step.target]) for step in live.program.steps if step.op == PLACEHOLDER
+    }
+    count = max(live.cotangents, default=-1) + 1
+    specs: list[TensorSpec | None] = [None] * count
+    for position, source in live.cotangents.items():
+        dense = source.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        shape = tuple(dense.shape)
+        dtype = str(dense.dtype).removeprefix("torch.")
+        specs[position] = TensorSpec(dtype, shape, contiguous_strides(shape), 0, dense.numel(), False, OWN_DEVICE)
+        tensors[cotangent_key(position)] = to_bytes(dense)
+    program = live.program.__class__(live.program.setup, live.program.body, tuple(specs))
+    return Recording(program, tensors, dict(note))
+
+
+def to_live(recording: Recording) -> Live:
+    """Return a recording with its data as tensors."""
+    program = recording.program
+    specs: dict[str, Any] = {step.target: step.args[0] for step in program.steps if step.op == PLACEHOLDER}
+    sources = {key: from_bytes(recording.tensors[key], spec) for key, spec in specs.items()}
+    cotangents = {
+        position: from_bytes(recording.tensors[cotangent_key(position)], spec)
+        for position, spec in enumerate(program.cotangents)
+        if spec is not None
+    }
+    return Live(program, sources, cotangents)
+
+
+def to_bytes(tensor: torch.Tensor) -> bytes:
+    """Return the elements in order, little-endian."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+
+
+def from_bytes(data: bytes, spec: TensorSpec) -> torch.Tensor:
+    """Return the data of a placeholder: in shape where contiguous, else the storage's elements."""
+    dtype = getattr(torch, spec.dtype)
+    flat = torch.frombuffer(bytearray(data), dtype=dtype).clone() if data else torch.empty(0, dtype=dtype)
+    return flat.reshape(spec.shape) if spec.is_contiguous else flat

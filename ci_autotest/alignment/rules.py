@@ -1,0 +1,90 @@
+"""Rules: which tolerance holds for which operator and dtype. The one place where that is decided.
+
+What the test declares wins over the configuration's first matching row, which wins over the defaults per dtype.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ci_autotest.backends.operators import matches, step_operator
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
+from ci_autotest.tolerance import Strictness, Tolerance, tolerance_for
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.program.ir import Step
+
+
+@dataclass(frozen=True, slots=True)
+class ToleranceRow:
+    """A row of the configuration: what is allowed for operators that match a pattern.
+
+    Args:
+        operator: Name in any spelling, with ``*``.
+        rtol: Ratio.
+        atol: In the unit of the elements.
+        dtype: Name without framework; ``None`` for any.
+        candidate: Name; ``None`` for any.
+    """
+
+    operator: str
+    rtol: float
+    atol: float
+    dtype: str | None = None
+    candidate: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Say how a test's values are compared on one candidate.
+
+    Args:
+        rtol: The test's own ratio, with ``atol``.
+        atol: In the unit of the elements.
+        check_dtype: Whether another dtype is a misalignment.
+        strictness: How the bounds are read.
+        rows: The configuration's rows for this candidate, first match first.
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+    check_dtype: bool = True
+    strictness: Strictness = "tolerance"
+    rows: tuple[ToleranceRow, ...] = ()
+    _cache: dict[tuple[tuple[str, ...], str], Tolerance] = field(default_factory=dict, compare=False, repr=False)
+
+    def operators(self, steps: Sequence[Step]) -> tuple[str, ...]:
+        """Return the operators whose rows matter for a program; empty where no row could."""
+        if not self.rows or self.rtol is not None:
+            return ()
+        return tuple(sorted({step_operator(step) for step in steps if step.op not in {PLACEHOLDER, OUTPUT}}))
+
+    def tolerance(self, operators: tuple[str, ...], dtype: str) -> Tolerance:
+        """Return the loosest tolerance of a program's operators for elements of ``dtype``.
+
+        The loosest, because an error that one operator may make is handed on by all that follow it.
+        """
+        key = (operators, dtype)
+        found = self._cache.get(key)
+        if found is None:
+            found = self._cache[key] = self._decide(operators, dtype)
+        return found
+
+    def _decide(self, operators: tuple[str, ...], dtype: str) -> Tolerance:
+        loosest = tolerance_for(dtype, self.rtol, self.atol, self.strictness)
+        for operator in operators:
+            row = self._row(operator, dtype)
+            if row is not None:
+                loosest = Tolerance(max(loosest.rtol, row.rtol), max(loosest.atol, row.atol), self.strictness)
+        if len(operators) == 1 and (row := self._row(operators[0], dtype)) is not None:
+            return Tolerance(row.rtol, row.atol, self.strictness)
+        return loosest
+
+    def _row(self, operator: str, dtype: str) -> ToleranceRow | None:
+        for row in self.rows:
+            if matches(row.operator, operator) and row.dtype in {None, dtype}:
+                return row
+        return None

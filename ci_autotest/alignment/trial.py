@@ -1,0 +1,284 @@
+"""A trial: one program on candidate and reference, and everything in which they depart. The one caller of ``compare``.
+
+``quick_aligned`` looks once, at the end, without copies; what it cannot vouch for is run again by ``examine`` with a copy
+of every value at its step, which says what differs, where and in which order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import torch
+
+from ci_autotest.alignment.compare import compare
+from ci_autotest.alignment.elements import close, same_bits
+from ci_autotest.backends.torch_eager import observed
+from ci_autotest.backends.trace import Observation
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
+from ci_autotest.result import Misalignment
+from ci_autotest.tolerance import Tolerance
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ci_autotest.alignment.rules import Rules
+    from ci_autotest.backends.protocol import Backend
+    from ci_autotest.backends.trace import GradientKey, Trace
+    from ci_autotest.program.ir import Program
+    from ci_autotest.result import Kind
+
+_Tensor: Final = torch.Tensor
+_EXACT: Final = Tolerance(0.0, 0.0)
+_NAMES: Final[dict[torch.dtype, str]] = {
+    value: str(value).removeprefix("torch.") for value in vars(torch).values() if isinstance(value, torch.dtype)
+}
+
+
+def quick_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:  # noqa: PLR0911
+    """Whether everything is aligned at the end of both runs and nothing moved in between.
+
+    A version that moved, a fact that differs or an element outside the tolerance makes the answer no, which only means
+    that ``examine`` must look.
+    """
+    if (
+        candidate.failure is not None
+        or candidate.backward_failure is not None
+        or reference.backward_failure is not None
+    ):
+        return False
+    if len(candidate.values) != len(reference.values):
+        return False
+    operators = rules.operators(program.steps)
+    shown = candidate.shown
+    for index, facts in enumerate(reference.facts):
+        if shown is not None and index not in shown:
+            continue
+        left, right = candidate.values[index], reference.values[index]
+        if facts is None:
+            if not _plain_aligned(left, right):
+                return False
+            continue
+        if (
+            candidate.facts[index] != facts
+            or left._version != facts.version
+            or right._version != facts.version
+            or left._is_view() != right._is_view()
+            or not _tensors_aligned(left, right, operators, rules)
+        ):
+            return False
+    return _gradients_aligned(candidate, reference, operators, rules) and _cotangents_kept(candidate, reference)
+
+
+def _plain_aligned(left: Any, right: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+    if isinstance(right, torch.nn.Module):
+        pairs = zip(left.state_dict().values(), right.state_dict().values(), strict=False)
+        return all(a.shape == b.shape and a.dtype is b.dtype and same_bits(a, b) for a, b in pairs)
+    if isinstance(right, tuple | list):
+        # Their tensors are steps of their own; only the arity is left.
+        return isinstance(left, tuple | list) and len(left) == len(right)
+    return compare(Observation(None, left), Observation(None, right), _EXACT) is None
+
+
+def _tensors_aligned(left: torch.Tensor, right: torch.Tensor, operators: tuple[str, ...], rules: Rules) -> bool:
+    if left.dtype is not right.dtype or left.shape != right.shape:
+        return False
+    if same_bits(left, right):
+        return rules.strictness != "bitwise" or left.stride() == right.stride()
+    return close(left, right, rules.tolerance(operators, _NAMES[right.dtype]))
+
+
+def _gradients_aligned(candidate: Trace, reference: Trace, operators: tuple[str, ...], rules: Rules) -> bool:
+    left, right = candidate.gradients, reference.gradients
+    if candidate.shown is None and left.keys() != right.keys():
+        return False
+    for key, found in left.items():
+        expected = right.get(key)
+        if found is None or expected is None:
+            if found is not expected:
+                return False
+        elif not _tensors_aligned(found, expected, operators, rules):
+            return False
+    return True
+
+
+def _cotangents_kept(candidate: Trace, reference: Trace) -> bool:
+    """Whether no side wrote into the gradient that was put in: both began as copies of one source."""
+    return all(
+        same_bits(left, reference.cotangents[position])
+        for position, left in candidate.cotangents.items()
+        if position in reference.cotangents
+    )
+
+
+class Examination:
+    """Run a program on both sides with a copy of every value, and say everything that differs, in order.
+
+    Args:
+        program: What is run.
+        sources: Data by key.
+        cotangents: Gradients to put in, by position of the output's tensors.
+        rules: How values are compared.
+    """
+
+    def __init__(
+        self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any], rules: Rules
+    ) -> None:
+        """Hold what is run."""
+        self.program = program
+        self.steps = program.steps
+        self.sources = sources
+        self.cotangents = cotangents
+        self.rules = rules
+        self.operators = rules.operators(self.steps)
+
+    def run(self, backend: Backend) -> Trace:
+        """Return a side's trace with snapshots and gradients."""
+        trace = backend.run(self.program, self.sources, snapshots=True)
+        if trace.failure is None and self.cotangents:
+            backend.backward(self.program, trace, self.cotangents)
+        return trace
+
+    def differences(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
+        """Return every misalignment: values in program order, then state, mutation and gradients from the output back.
+
+        Args:
+            candidate: Trace with snapshots.
+            reference: Trace with snapshots of the same steps.
+        """
+        found = self._values(candidate, reference)
+        if candidate.failure is not None:
+            return [*found, self._raised(candidate)]
+        found += self._end_state(candidate, reference)
+        return found + self._gradients(candidate, reference)
+
+    def _values(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
+        found = []
+        shown = candidate.shown
+        stop = candidate.failure.step if candidate.failure else len(self.steps)
+        for index, step in enumerate(self.steps[:stop]):
+            if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup or (shown is not None and index not in shown):
+                continue
+            left, right = candidate.observations[index], reference.observations[index]
+            if left is not None and right is not None:
+                arity = _arity(candidate.values[index], reference.values[index])
+                misalignment = arity or self._compared(left, right)
+                if misalignment is not None:
+                    found.append(_placed(misalignment, index, f"value of {step.name}"))
+        return found
+
+    def _compared(self, left: Observation, right: Observation, *, flags: bool = True) -> Misalignment | None:
+        dtype = right.metadata.dtype if right.metadata else ""
+        tolerance = self.rules.tolerance(self.operators, dtype)
+        return compare(left, right, tolerance, check_dtype=self.rules.check_dtype, check_grad_flags=flags)
+
+    def _raised(self, candidate: Trace) -> Misalignment:
+        failure = candidate.failure
+        assert failure is not None  # noqa: S101 - the caller looked
+        step = self.steps[failure.step]
+        return Misalignment(
+            kind="error",
+            step=failure.step,
+            what=f"call of {step.name}",
+            candidate=f"raises {failure.kind}",
+            reference="returns",
+            detail=f"{failure.kind}: {failure.message[:2000]}",
+        )
+
+    def _end_state(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
+        found = []
+        for index in range(len(self.steps)):
+            if candidate.shown is not None and index not in candidate.shown:
+                continue
+            left, right = candidate.values[index], reference.values[index]
+            if isinstance(right, torch.nn.Module):
+                found += self._module_state(left, right, index)
+            elif isinstance(right, _Tensor):
+                found += self._mutation(candidate, reference, index)
+        for position, weight in candidate.cotangents.items():
+            source = self.cotangents[position]
+            if not same_bits(weight, source.to(weight.dtype)):
+                left, right = observed(weight), observed(source)
+                what = f"gradient put into output {position}, which the backward pass wrote to"
+                found += _moved(self._compared(left, right), "mutation", len(self.steps) - 1, what)
+        return found
+
+    def _module_state(self, left: torch.nn.Module, right: torch.nn.Module, index: int) -> list[Misalignment]:
+        found = []
+        ours, theirs = left.state_dict(), right.state_dict()
+        for name, expected in theirs.items():
+            if name in ours:
+                misalignment = self._compared(observed(ours[name]), observed(expected), flags=False)
+                found += _moved(misalignment, "state", index, f"state {name} after the run")
+        return found
+
+    def _mutation(self, candidate: Trace, reference: Trace, index: int) -> list[Misalignment]:
+        """Return how the end state of a value departs where the value itself, at its step, did not."""
+        left, right = candidate.values[index], reference.values[index]
+        if not isinstance(left, _Tensor):
+            return []
+        seen_left, seen_right = candidate.observations[index], reference.observations[index]
+        if seen_left is not None and seen_right is not None and self._compared(seen_left, seen_right) is not None:
+            return []
+        name = self.steps[index].name
+        return _moved(self._compared(observed(left), observed(right)), "mutation", index, f"{name} after the run")
+
+    def _gradients(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
+        last = len(self.steps) - 1
+        if reference.backward_failure is not None:
+            return []  # The gradients are undefined on the reference; the forward comparison stands (rule 2).
+        if candidate.backward_failure is not None:
+            text = candidate.backward_failure
+            return [
+                Misalignment(
+                    kind="error", step=last, what="backward pass", candidate=f"raises {text.partition(':')[0]}",
+                    reference="returns", detail=text[:2000],
+                )
+            ]  # fmt: skip
+        found = []
+        shared = candidate.gradients.keys()
+        for key in sorted(reference.gradients, key=_gradient_order, reverse=True):
+            index = key if isinstance(key, int) else key[0]
+            if key not in shared and candidate.shown is not None:
+                continue  # A compiler shows no gradients of intermediates.
+            left, right = candidate.gradients.get(key), reference.gradients[key]
+            what = f"gradient of {self.steps[index].name}" + ("" if isinstance(key, int) else f".{key[1]}")
+            misalignment = self._gradient(left, right)
+            if misalignment is not None:
+                found.append(_placed(misalignment, index, what))
+        return found
+
+    def _gradient(self, left: Any, right: Any) -> Misalignment | None:  # noqa: ANN401 - a tensor or None
+        if left is None or right is None:
+            if left is right:
+                return None
+            shown = ["no gradient" if side is None else str(observed(side).metadata) for side in (left, right)]
+            return Misalignment(kind="gradient", step=-1, what="", candidate=shown[0], reference=shown[1])
+        misalignment = self._compared(observed(left), observed(right), flags=False)
+        if misalignment is None:
+            return None
+        detail = misalignment.kind if misalignment.kind in {"shape", "dtype"} else misalignment.detail
+        return msgspec.structs.replace(misalignment, kind="gradient", detail=detail)
+
+
+def _gradient_order(key: GradientKey) -> tuple[int, str]:
+    return (key, "") if isinstance(key, int) else key
+
+
+def _arity(left: Any, right: Any) -> Misalignment | None:  # noqa: ANN401 - whatever a step gave
+    if not isinstance(right, tuple | list) or isinstance(right, torch.Size):
+        return None
+    if isinstance(left, tuple | list) and len(left) == len(right):
+        return None
+    shown = f"{len(left)} values" if isinstance(left, tuple | list) else f"one {type(left).__name__}"
+    return Misalignment(kind="shape", step=-1, what="", candidate=shown, reference=f"{len(right)} values")
+
+
+def _placed(misalignment: Misalignment, step: int, what: str) -> Misalignment:
+    return msgspec.structs.replace(misalignment, step=step, what=what)
+
+
+def _moved(misalignment: Misalignment | None, kind: Kind, step: int, what: str) -> list[Misalignment]:
+    if misalignment is None:
+        return []
+    return [msgspec.structs.replace(misalignment, kind=kind, step=step, what=what)]

@@ -1,0 +1,105 @@
+"""The verdict on one program: aligned or not, whose step it is, what differs, which side is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import torch
+
+from ci_autotest.alignment.isolate import Live
+from ci_autotest.alignment.localize import Culprit, Sides, examined, localize
+from ci_autotest.alignment.oracle import Opinion, judge
+from ci_autotest.backends.operators import step_operator
+from ci_autotest.result import Misalignment, Verdict
+
+if TYPE_CHECKING:
+    from ci_autotest.alignment.rules import Rules
+    from ci_autotest.backends.trace import Attempt, GradientKey
+
+#: Misalignments of one program that are looked into before it is called ill-conditioned.
+_LOOKED_INTO: Final = 6
+_BY_DEFINITION: Final = "the reference defines this: the oracle is not asked"
+#: Errors by which a framework says that it does not have something.
+_UNSUPPORTED: Final = ("NotImplementedError",)
+
+
+class Judged(NamedTuple):
+    """A verdict with the program that shows it: the culprit alone, or the whole."""
+
+    verdict: Verdict
+    live: Live
+
+
+def live_of(attempt: Attempt) -> Live:
+    """Return an attempt's program with its data."""
+    return Live(attempt.program, attempt.sources, attempt.cotangents)
+
+
+def judge_program(live: Live, sides: Sides) -> Judged:
+    """Run a program on both sides and say everything that is to be said of it.
+
+    Args:
+        live: The program with its data.
+        sides: The two backends and the rules.
+    """
+    differences, candidate, reference = examined(live, sides)
+    if candidate.failure is not None and candidate.failure.kind in _UNSUPPORTED:
+        reason = f"{candidate.failure.kind}: {candidate.failure.message[:300]}"
+        return Judged(Verdict(outcome="unsupported", oracle=reason), live)
+    if candidate.untested is not None:
+        return Judged(Verdict(outcome="unsupported", oracle=candidate.untested), live)
+    last = None
+    for found in differences[:_LOOKED_INTO]:
+        culprit = localize(live, found, (candidate, reference), sides)
+        last = Judged(_verdict(culprit, sides.rules), culprit.live)
+        if last.verdict.outcome != "aligned":
+            return last
+    return last or Judged(Verdict(outcome="aligned"), live)
+
+
+def _verdict(culprit: Culprit, rules: Rules) -> Verdict:
+    step = culprit.live.program.steps[culprit.step]
+    opinion = _opinion(culprit, rules)
+    return Verdict(
+        outcome="aligned" if opinion.blame == "ill_conditioned" else "misaligned",
+        operator=step_operator(step, culprit.live.program.steps),
+        target=step.target if "." in step.target else f"torch.Tensor.{step.target}",
+        kind=culprit.misalignment.kind,
+        blame=opinion.blame,
+        step=culprit.step,
+        accumulated=culprit.accumulated,
+        misalignment=culprit.misalignment,
+        oracle=opinion.sentence,
+        oracle_value=opinion.value,
+    )
+
+
+def _opinion(culprit: Culprit, rules: Rules) -> Opinion:
+    misalignment = culprit.misalignment
+    if misalignment.difference is None or misalignment.kind not in {"value", "gradient"}:
+        return Opinion("candidate", _BY_DEFINITION)
+    key, tensors = _tensors(culprit, misalignment)
+    if tensors is None:
+        return Opinion("candidate", _BY_DEFINITION)
+    dtype = str(tensors[1].dtype).removeprefix("torch.")
+    tolerance = rules.tolerance(rules.operators(culprit.live.program.steps), dtype)
+    return judge(culprit.live, key, *tensors, tolerance)
+
+
+def _tensors(
+    culprit: Culprit, misalignment: Misalignment
+) -> tuple[tuple[str, GradientKey], tuple[torch.Tensor, torch.Tensor] | None]:
+    """Return which tensor differs, and both sides of it."""
+    index = misalignment.step
+    if misalignment.kind == "value":
+        sides = (culprit.candidate.observations[index], culprit.reference.observations[index])
+        found = [side.data for side in sides if side is not None and isinstance(side.data, torch.Tensor)]
+        return ("value", index), ((found[0], found[1]) if len(found) == 2 else None)  # noqa: PLR2004 - two sides
+    key = _gradient_key(culprit, misalignment)
+    left, right = culprit.candidate.gradients.get(key), culprit.reference.gradients.get(key)
+    return ("gradient", key), ((left, right) if left is not None and right is not None else None)
+
+
+def _gradient_key(culprit: Culprit, misalignment: Misalignment) -> GradientKey:
+    _, dot, parameter = misalignment.what.removeprefix("gradient of ").partition(".")
+    return (misalignment.step, parameter) if dot else misalignment.step

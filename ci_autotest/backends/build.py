@@ -1,0 +1,60 @@
+"""The one table of backends by name, and the candidates that need no configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.backends.substitute import SubstituteBackend
+from ci_autotest.backends.torch_compile import CompileBackend
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ci_autotest.backends.protocol import Backend
+    from ci_autotest.config import Candidate
+
+_BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
+    "torch": lambda _, device: TorchBackend(device),
+    "torch.compile": lambda candidate, device: CompileBackend(candidate.options, device),
+    "substitute": lambda candidate, device: SubstituteBackend(candidate.replace, device),
+}
+
+
+def build(candidate: Candidate) -> Backend:
+    """Return a candidate's backend, its device proved by a computation.
+
+    Raises:
+        UnavailableError: The device is not there, or a module cannot be imported.
+    """
+    prove(candidate.device, candidate.name)
+    return _BUILDERS[candidate.backend](candidate, candidate.device)
+
+
+def prove(device: str, name: str) -> None:
+    """Compute something on a device.
+
+    Raises:
+        UnavailableError: It cannot be done.
+    """
+    if device == "cpu":
+        return
+    try:
+        total = float(torch.ones(8, device=device).sum())
+    except Exception as error:
+        message = (
+            f"candidate {name!r} asks for device {device!r}, which torch {torch.__version__} cannot use here: "
+            f"{str(error).splitlines()[0]} Run on a machine that has one, or drop the candidate."
+        )
+        raise UnavailableError(message) from error
+    if total != 8.0:  # noqa: PLR2004 - the sum of eight ones
+        message = f"candidate {name!r}: device {device!r} computes {total} for the sum of eight ones."
+        raise UnavailableError(message)
+
+
+def versions() -> dict[str, Any]:
+    """Return what the report says about the frameworks of this process."""
+    return {"torch": torch.__version__}

@@ -1,0 +1,46 @@
+"""Autograd: the one place that touches PyTorch's private engine entry.
+
+``torch.autograd.grad`` spends ten microseconds of Python on checks that hold here by construction; the engine's own entry
+gives the same gradients. Where a release no longer has it, the public function is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+try:
+    from torch.autograd.graph import _engine_run_backward as _engine
+except ImportError:
+    _engine = None
+
+
+def gradients(outputs: Sequence[Any], cotangents: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
+    """Return the gradient of ``outputs``, weighted by ``cotangents``, for each of ``inputs``; ``None`` where there is none.
+
+    Args:
+        outputs: Tensors that require grad.
+        cotangents: One for each output, of its shape and dtype.
+        inputs: Tensors or gradient edges.
+    """
+    if _engine is not None:
+        found: Sequence[Any] = _engine(
+            tuple(outputs),
+            tuple(cotangents),
+            False,
+            False,
+            tuple(inputs),
+            allow_unreachable=True,
+            accumulate_grad=False,
+        )
+        return found
+    return torch.autograd.grad(tuple(outputs), tuple(inputs), tuple(cotangents), allow_unused=True)
+
+
+def gradient_edge(tensor: torch.Tensor) -> Any:  # noqa: ANN401 - torch's GradientEdge
+    """Return the edge that stays the gradient of this version of a tensor when it is overwritten (rule 7)."""
+    return torch.autograd.graph.get_gradient_edge(tensor)

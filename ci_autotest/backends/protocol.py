@@ -1,0 +1,33 @@
+"""What the rest of the package asks of a backend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Program
+
+
+class Backend(Protocol):
+    """Execute programs in one framework and mode.
+
+    Attributes:
+        shows_steps: Whether the value of every step can be seen; a compiler shows inputs and outputs only.
+    """
+
+    shows_steps: bool
+
+    def run(self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False) -> Trace:
+        """Run the program forward; a step that raises ends the run and is in the trace.
+
+        Args:
+            program: Setup and body.
+            sources: Data of each placeholder by key.
+            snapshots: Whether every value is copied at its step.
+        """
+
+    def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
+        """Put the cotangents into the outputs that require grad, and keep every gradient in the trace."""

@@ -1,0 +1,131 @@
+"""The backend ``substitute``: torch, with some operators answered by functions of the user, also inside modules.
+
+Replacement is by operator: however a body spells it, and whatever module calls it, the user's function gets the call.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from ci_autotest.backends.operators import operator_of
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.errors import UnavailableError
+from ci_autotest.program.ir import CALL_METHOD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Program
+
+
+class SubstituteBackend:
+    """Execute steps with torch and replacements.
+
+    Args:
+        replace: Dotted path of the replacement by operator, in any spelling.
+        device: ``cpu`` or ``cuda``.
+
+    Raises:
+        UnavailableError: A replacement cannot be imported.
+    """
+
+    shows_steps = True
+
+    def __init__(self, replace: Mapping[str, str], device: str = "cpu") -> None:
+        """Import the replacements."""
+        self._torch = TorchBackend(device)
+        self.device = self._torch.device
+        self.functions = {operator_of(operator): load_function(path) for operator, path in replace.items()}
+
+    def run(self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False) -> Trace:
+        """Run the steps forward under the replacements."""
+        mode = _Replace(self.functions)
+        trace = self._torch.run(program, sources, snapshots=snapshots, around=mode)
+        if not mode.replaced:
+            wanted = ", ".join(sorted(self.functions))
+            seen = ", ".join(sorted(mode.seen)) or "none"
+            trace.untested = f"no call was replaced: {wanted} did not occur; operators called: {seen}"
+        trace.seen = dict.fromkeys(mode.seen, 0) | mode.replaced
+        return trace
+
+    def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
+        """Run one backward pass over all outputs."""
+        self._torch.backward(program, trace, cotangents)
+
+
+class _Replace(TorchFunctionMode):
+    """Hand the calls of replaced operators to the user's functions."""
+
+    def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+        super().__init__()
+        self.functions = functions
+        self.replaced: dict[str, int] = {}
+        self.seen: set[str] = set()
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401 - as the function
+        """Answer one call."""
+        operator, in_place = _named(func)
+        kwargs = kwargs or {}
+        function = self.functions.get(operator)
+        if function is None:
+            if operator:
+                self.seen.add(operator)
+            return func(*args, **kwargs)
+        self.replaced[operator] = self.replaced.get(operator, 0) + 1
+        result = function(*args, **kwargs)
+        # An in-place spelling keeps its meaning: the receiver is given the result.
+        return args[0].copy_(result) if in_place else result
+
+
+@lru_cache(maxsize=4096)
+def _named(func: Callable[..., Any]) -> tuple[str, bool]:
+    """Return a torch function's operator, and whether it writes to its first argument."""
+    name = resolve_name(func)
+    if name is None or name.endswith((".__get__", ".__set__")):
+        return "", False
+    bare = name.rpartition(".")[2]
+    in_place = name.startswith("torch.Tensor.") and (
+        (bare.endswith("_") and not bare.endswith("__")) or bare in _IN_PLACE_SPECIAL
+    )
+    return operator_of(bare, CALL_METHOD) if name.startswith("torch.Tensor.") else operator_of(name), in_place
+
+
+_IN_PLACE_SPECIAL = frozenset(f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"))
+
+
+def load_function(path: str) -> Callable[..., Any]:
+    """Return the function that a dotted path names.
+
+    Raises:
+        UnavailableError: The module cannot be imported, or has no such function.
+    """
+    module_name, _, name = path.rpartition(".")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        message = (
+            f"replacement {path!r} cannot be imported: {type(error).__name__}: {error}. "
+            "It is looked for in the test file's folder, the configuration's folder, the current folder and PYTHONPATH."
+        )
+        raise UnavailableError(message) from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        message = f"module {module_name!r} has no function {name!r}; it has {_public(module)}."
+        raise UnavailableError(message)
+    return function  # type: ignore[no-any-return]
+
+
+def _public(module: Any) -> str:  # noqa: ANN401 - a module
+    names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+    return ", ".join(sorted(names)[:20]) or "none"

@@ -1,0 +1,256 @@
+"""The backend ``torch``: each step by torch itself, one after the other, on one device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.backends.engine import gradient_edge, gradients
+from ci_autotest.backends.trace import Facts, Failure, Metadata, Observation, Trace
+from ci_autotest.errors import ProgramError
+from ci_autotest.execute.steps import Binding, execute_step
+from ci_autotest.program.ir import OUTPUT, OWN_DEVICE, PLACEHOLDER, Constant, Device, DType, Ref, step_refs
+from ci_autotest.program.targets import is_function
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from ci_autotest.program.ir import Argument, Program, Step, TensorSpec
+
+_Tensor: Final = torch.Tensor
+
+
+class TorchBackend:
+    """Execute steps with torch.
+
+    Args:
+        device: ``cpu`` or ``cuda``: what the symbol ``device`` is bound to.
+    """
+
+    shows_steps = True
+
+    def __init__(self, device: str = "cpu") -> None:
+        """Bind the device."""
+        self.device = torch.device(device)
+        self._functions: dict[str, Callable[..., Any]] = {}
+
+    def run(
+        self,
+        program: Program,
+        sources: Mapping[str, Any],
+        *,
+        snapshots: bool = False,
+        around: AbstractContextManager[object] | None = None,
+    ) -> Trace:
+        """Run the steps forward and return what was seen; a step that raises ends the run and is in the trace.
+
+        Args:
+            program: Setup and body.
+            sources: Data of each placeholder by key.
+            snapshots: Whether every value is copied at its step.
+            around: Entered for each call, not for placeholders.
+        """
+        trace = Trace()
+        binding = self.binding(sources)
+        values, facts = trace.values, trace.facts
+        for index, step in enumerate(program.steps):
+            if step.op == OUTPUT:
+                values.append(None)
+                facts.append(None)
+                continue
+            try:
+                if around is None or step.op == PLACEHOLDER:
+                    value = execute_step(step, values, binding)
+                else:
+                    with around:
+                        value = execute_step(step, values, binding)
+            except Exception as error:  # noqa: BLE001 - foreign code: its error is the outcome
+                trace.failure = Failure(index, type(error).__name__, str(error))
+                return trace
+            values.append(value)
+            facts.append(
+                Facts(value.requires_grad, value.is_leaf, value._version) if isinstance(value, _Tensor) else None
+            )
+            if snapshots:
+                _observe(trace, value)
+        return trace
+
+    def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
+        """Put the cotangents into the outputs that require grad, and keep every gradient in the trace."""
+        backward(program, trace, cotangents)
+
+    def binding(self, sources: Mapping[str, Any]) -> Binding:
+        """Return the torch side of the interpreter for one run over ``sources``."""
+        return _Binding(self, sources)
+
+    def function(self, target: str) -> Callable[..., Any]:
+        """Return the torch function or module class that a target names.
+
+        Raises:
+            ProgramError: The target is not an operator of torch.
+        """
+        found = self._functions.get(target)
+        if found is None:
+            found = self._functions[target] = resolve(target)
+        return found
+
+    def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a torch constant
+        """Return a dtype, device or constant of torch."""
+        if isinstance(argument, DType):
+            return getattr(torch, argument.name)
+        if isinstance(argument, Device):
+            return self.device if argument.symbol == OWN_DEVICE else torch.device("cpu")
+        if isinstance(argument, Constant):
+            return getattr(torch, argument.target.removeprefix("torch."))
+        message = f"a {type(argument).__name__} is not an argument of a call."
+        raise ProgramError(message)
+
+
+class _Binding:
+    """The torch side of the interpreter for one run: the backend and the run's data."""
+
+    __slots__ = ("backend", "constant", "function", "sources")
+
+    def __init__(self, backend: TorchBackend, sources: Mapping[str, Any]) -> None:
+        self.backend = backend
+        self.sources = sources
+        self.function = backend.function
+        self.constant = backend.constant
+
+    def placeholder(self, step: Step) -> Any:  # noqa: ANN401 - a tensor
+        return place(self.sources[step.target], step.args[0], self.backend.device)  # type: ignore[arg-type]
+
+    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - a tensor
+        if step.seed is not None:
+            torch.default_generator.manual_seed(step.seed)
+            if self.backend.device.type == "cuda":
+                torch.cuda.manual_seed(step.seed)
+        if not step.modes:
+            return call()
+        with torch.no_grad():
+            return call()
+
+
+def place(source: torch.Tensor, spec: TensorSpec, device: torch.device) -> torch.Tensor:
+    """Return a copy of a source in the layout of ``spec``, a leaf on the device that its symbol names.
+
+    A copy each time: torch aligns every allocation alike, so both sides read equally aligned memory (rule 16).
+    """
+    tensor = source.clone()
+    if device.type != "cpu" and spec.device == OWN_DEVICE:
+        tensor = tensor.to(device)
+    if source.shape != spec.shape or not spec.is_contiguous:
+        tensor = tensor.as_strided(spec.shape, spec.strides, spec.offset)
+    if spec.requires_grad:
+        tensor.requires_grad_()
+    return tensor
+
+
+def resolve(target: str) -> Callable[..., Any]:
+    """Return what a dotted target names in torch.
+
+    Raises:
+        ProgramError: The target is not on the allow list, or this torch has no such operator.
+    """
+    if not target.startswith("torch.") or not is_function(target):
+        message = f"target {target!r} is not an operator of torch and is never called."
+        raise ProgramError(message)
+    found: Any = torch
+    for part in target.split(".")[1:]:
+        found = getattr(found, part, None)
+    if not callable(found) or (isinstance(found, type) and not issubclass(found, torch.nn.Module)):
+        message = f"torch {torch.__version__} has no operator {target!r}."
+        raise ProgramError(message)
+    return found  # type: ignore[no-any-return]
+
+
+def metadata(tensor: torch.Tensor) -> Metadata:
+    """Return what is compared of a tensor before its elements."""
+    return Metadata(
+        str(tensor.dtype).removeprefix("torch."),
+        tuple(tensor.shape),
+        tuple(tensor.stride()) if tensor.layout is torch.strided else (),
+        str(tensor.device),
+        tensor.requires_grad,
+        tensor.is_leaf,
+    )
+
+
+def observed(value: Any) -> Observation:  # noqa: ANN401 - whatever a step gave
+    """Return a value as it is now: a tensor's metadata with a copy of its elements, or the plain value."""
+    if isinstance(value, _Tensor):
+        return Observation(metadata(value), value.detach().clone())
+    if isinstance(value, torch.nn.Module | tuple | list):
+        return Observation(None, None)
+    return Observation(None, value)
+
+
+def _observe(trace: Trace, value: Any) -> None:  # noqa: ANN401 - whatever a step gave
+    trace.observations.append(observed(value))
+    differentiable = isinstance(value, _Tensor) and value.requires_grad
+    trace.edges.append(gradient_edge(value) if differentiable else None)
+
+
+def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
+    """Run one backward pass over all outputs of a trace, into ``trace.gradients``.
+
+    Outputs that require grad are found on each side by itself (rule 9); each side gets its own copy of the cotangents
+    (rule 8). Gradients are taken for leaves, parameters and intermediates alike.
+    """
+    roots, weights = _roots(program, trace, cotangents)
+    if not roots:
+        return
+    keys, inputs = _inputs(program, trace, roots)
+    try:
+        found = gradients(roots, weights, inputs)
+    except Exception as error:  # noqa: BLE001 - foreign code: its error is the outcome
+        trace.backward_failure = f"{type(error).__name__}: {error}"
+        return
+    trace.gradients = dict(zip(keys, found, strict=True))
+
+
+def _roots(
+    program: Program, trace: Trace, cotangents: Mapping[int, Any]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    roots: list[torch.Tensor] = []
+    weights: list[torch.Tensor] = []
+    for position, ref in enumerate(step_refs(program.body[-1])):
+        value = trace.values[ref.index]
+        if position not in cotangents or not isinstance(value, _Tensor) or not value.requires_grad:
+            continue
+        source = cotangents[position]
+        if value.shape != source.shape or any(value is root for root in roots):
+            continue
+        weight = source.clone() if value.device.type == "cpu" else source.to(value.device)
+        trace.cotangents[position] = weight
+        roots.append(value)
+        weights.append(weight if weight.dtype is value.dtype else weight.to(value.dtype))
+    return roots, weights
+
+
+def _inputs(program: Program, trace: Trace, roots: list[torch.Tensor]) -> tuple[list[Any], list[Any]]:
+    """Return what gradients are taken for: every tensor that requires grad, once, and every module's parameters."""
+    keys: list[Any] = []
+    inputs: list[Any] = []
+    steps = program.steps
+    # The gradient of an output that nothing else uses is the cotangent itself.
+    seen = {id(roots[0])} if len(roots) == 1 and steps[-1].args == (Ref(len(steps) - 2),) else set()
+    edges = trace.edges
+    for index, facts in enumerate(trace.facts):
+        value = trace.values[index]
+        if facts is not None:
+            edge = edges[index] if edges else None
+            wanted = facts.requires_grad if edges else value.requires_grad
+            if wanted and (id(value) not in seen or edge is not None):
+                seen.add(id(value))
+                keys.append(index)
+                inputs.append(edge if edge is not None else value)
+        elif isinstance(value, torch.nn.Module) and steps[index].op not in {PLACEHOLDER, OUTPUT}:
+            for name, parameter in value.named_parameters():
+                if parameter.requires_grad and id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    keys.append((index, name))
+                    inputs.append(parameter)
+    return keys, inputs

@@ -1,0 +1,129 @@
+"""What a backend saw of a program: values, facts about them, gradients, and where it stopped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from ci_autotest.case import Draw
+    from ci_autotest.program.ir import Program, Step
+
+
+class Facts(NamedTuple):
+    """What is read of a tensor when it is observed, because later steps change it without a trace.
+
+    Attributes:
+        requires_grad: As PyTorch says.
+        is_leaf: As PyTorch says.
+        version: The version counter; it has holes (SEMANTICS, rule 3).
+    """
+
+    requires_grad: bool
+    is_leaf: bool
+    version: int
+
+
+class Failure(NamedTuple):
+    """Say which step raised what."""
+
+    step: int
+    kind: str
+    message: str
+
+
+class Metadata(NamedTuple):
+    """What is compared of a tensor before its elements.
+
+    Attributes:
+        dtype: Name without framework.
+        shape: Sizes in elements.
+        strides: In elements.
+        device: ``cpu`` or ``cuda:0``.
+        requires_grad: As observed.
+        is_leaf: As observed.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: str
+    requires_grad: bool
+    is_leaf: bool
+
+    def __str__(self) -> str:
+        grad = " that requires grad" if self.requires_grad else ""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}] on {self.device}{grad}"
+
+
+class Observation(NamedTuple):
+    """Hold a value as it was seen at its step.
+
+    Attributes:
+        metadata: ``None`` for what is not a tensor.
+        data: The tensor (a copy that no later step changes), or the plain value.
+    """
+
+    metadata: Metadata | None
+    data: Any
+
+
+class Trace:
+    """Hold what one side's run of a program left behind. Filled by a backend, read by the alignment.
+
+    Attributes:
+        values: Live value of each step, by index.
+        facts: What was observed of each tensor, ``None`` for other values.
+        observations: Copies taken at each step; empty unless the run took snapshots.
+        edges: Gradient edges taken at each step; empty unless the run took snapshots.
+        failure: The step that raised, if one did.
+        gradients: Gradient by what it is with respect to: a step's index, or ``(index, parameter)`` of a module.
+        backward_failure: What the backward pass raised.
+        cotangents: The gradients put in, by position; checked afterwards for having been written to.
+        shown: Steps whose values the backend shows; ``None`` for all. A compiler shows inputs and outputs only.
+        untested: Why this run says nothing about the candidate: nothing was replaced, nothing was compiled.
+        seen: Operators called, where the backend looks.
+    """
+
+    __slots__ = (
+        "backward_failure", "cotangents", "edges", "facts", "failure", "gradients", "observations", "seen", "shown",
+        "untested", "values",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        """Begin with nothing seen."""
+        self.values: list[Any] = []
+        self.facts: list[Facts | None] = []
+        self.observations: list[Observation | None] = []
+        self.edges: list[Any] = []
+        self.failure: Failure | None = None
+        self.gradients: dict[GradientKey, Any] = {}
+        self.backward_failure: str | None = None
+        self.cotangents: dict[int, Any] = {}
+        self.shown: frozenset[int] | None = None
+        self.untested: str | None = None
+        self.seen: dict[str, int] = {}
+
+
+GradientKey = int | tuple[int, str]
+
+
+class Attempt(NamedTuple):
+    """Hold one accepted or rejected attempt, live: what was recorded and what the reference did.
+
+    Attributes:
+        program: What was recorded; of a rejected attempt it ends with the refused step, without output.
+        trace: The reference's side.
+        sources: Data of each placeholder by key: a tensor in shape, or the storage's elements where not contiguous.
+        cotangents: Gradients to put in, by position of the output's tensors.
+        draws: The draw log.
+        profile: What the attempt turned out to be about.
+        refused: The step that the reference refused, where it did.
+    """
+
+    program: Program
+    trace: Trace
+    sources: dict[str, Any]
+    cotangents: dict[int, Any]
+    draws: list[Draw]
+    profile: str
+    refused: Step | None

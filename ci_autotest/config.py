@@ -1,0 +1,259 @@
+"""The configuration: ``autotest.yml`` as a frozen value, strictly read.
+
+Precedence, decided in ``merged``: command line over file over defaults. An unknown key is an error that names the nearest.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from datetime import date
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+import yaml
+
+from ci_autotest.errors import ConfigError
+from ci_autotest.tolerance import Strictness
+
+BackendName: TypeAlias = Literal["torch", "torch.compile", "substitute"]
+Device: TypeAlias = Literal["cpu", "cuda", "auto"]
+FILE_NAME: Final = "autotest.yml"
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of every part of the file."""
+
+
+class Reference(Section, kw_only=True):
+    """The side believed: ``torch`` on a device; ``auto`` puts it where the candidates are."""
+
+    backend: Literal["torch"] = "torch"
+    device: Device = "cpu"
+
+
+class Candidate(Section, kw_only=True):
+    """A side tested.
+
+    Attributes:
+        name: Short name, unique.
+        backend: Which adapter.
+        device: ``cpu``, ``cuda`` or ``auto``.
+        options: Arguments of ``torch.compile``.
+        replace: Dotted path of the replacement by operator, for ``substitute``.
+        required: Whether the run ends with exit status 4 when it is not available.
+    """
+
+    name: str
+    backend: BackendName
+    device: Device = "cpu"
+    options: dict[str, Any] = {}
+    replace: dict[str, str] = {}
+    required: bool = False
+
+
+class ToleranceRule(Section, kw_only=True):
+    """What is allowed for some operators; ``operator`` in any spelling, with ``*``; ``reason`` says why."""
+
+    operator: str
+    rtol: float
+    atol: float
+    dtype: str | None = None
+    candidate: str | None = None
+    reason: str
+
+
+class Known(Section, kw_only=True):
+    """A difference that is accepted: as narrow as can be, until a date."""
+
+    operator: str
+    reason: str
+    candidate: str | None = None
+    kind: str | None = None
+    until: date | None = None
+
+
+class Config(Section, kw_only=True):
+    """What a run is asked to do.
+
+    Attributes:
+        paths: Files or folders, relative to the configuration's folder.
+        cases: Cases per test, where ``@autotest`` gives no ``n``.
+        budget: Of the whole run, ``90s``, ``10m``, ``1h``; ``None``: no limit.
+        seed: A number, ``commit`` (from the commit's hash) or ``random``.
+        strictness: How tolerances are read.
+        case_timeout: Of one case on one candidate.
+        workers: A number, or ``auto`` for one per core.
+        reference: The side believed.
+        candidates: The sides tested.
+        tolerances: First match holds.
+        known: Accepted differences.
+        fail_on: Which findings end the run with exit status 1.
+        output: Folder of the report.
+    """
+
+    paths: tuple[str, ...] = ()
+    cases: int = 20
+    budget: str | None = None
+    seed: int | Literal["commit", "random"] = 0
+    strictness: Strictness = "tolerance"
+    case_timeout: str = "60s"
+    workers: int | Literal["auto"] = "auto"
+    reference: Reference = Reference()
+    candidates: tuple[Candidate, ...] = ()
+    tolerances: tuple[ToleranceRule, ...] = ()
+    known: tuple[Known, ...] = ()
+    fail_on: Literal["misaligned", "new", "never", "flaky"] = "misaligned"
+    output: str = "autotest-report"
+
+
+#: Candidates that need no configuration.
+BUILT_IN: Final[dict[str, Candidate]] = {
+    "torch": Candidate(name="torch", backend="torch"),
+    "torch.compile": Candidate(name="torch.compile", backend="torch.compile"),
+    "cuda": Candidate(name="cuda", backend="torch", device="cuda"),
+}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+_UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+
+
+def duration_s(text: str, name: str) -> float:
+    """Return a duration in seconds from ``90s``, ``10m``, ``1.5h``.
+
+    Raises:
+        ConfigError: It is not one, or it is 0.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    seconds = float(match[1]) * _UNIT_S[match[2] or ""] if match else 0.0
+    if seconds <= 0:
+        message = f"{name} is {text!r}, which is no duration. Write a number with ms, s, m or h, such as 90s or 10m."
+        raise ConfigError(message)
+    return seconds
+
+
+def read(path: Path) -> Config:
+    """Return the configuration of a file.
+
+    Raises:
+        ConfigError: It cannot be read, is not YAML, has an unknown key or a value of the wrong type.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"configuration {path} cannot be read: {getattr(error, 'strerror', None) or error}."
+        raise ConfigError(message) from error
+    try:
+        plain = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        message = f"configuration {path} is not YAML: {' '.join(str(error).split())}"
+        raise ConfigError(message) from error
+    return decode(plain if plain is not None else {}, str(path))
+
+
+def decode(plain: object, where: str) -> Config:
+    """Return the configuration of plain values.
+
+    Raises:
+        ConfigError: An unknown key (the nearest known one is named), a wrong type, or values that contradict.
+    """
+    if isinstance(plain, dict):
+        plain = {str(key).replace("-", "_"): value for key, value in plain.items()}
+    _refuse_unknown(plain, Config, where, "")
+    try:
+        config = msgspec.convert(plain, Config)
+    except msgspec.ValidationError as error:
+        message = f"{where}: {str(error).replace(' - at `$', ', at `').rstrip('.')}."
+        raise ConfigError(message) from error
+    check(config, where)
+    return config
+
+
+def _refuse_unknown(plain: object, kind: type, where: str, at: str) -> None:
+    if not isinstance(plain, dict):
+        return
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    for key, value in plain.items():
+        if key not in fields:
+            nearest = difflib.get_close_matches(str(key), fields, 1, 0.5)
+            hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(sorted(fields))}."
+            message = f"{where}: unknown key {at}{key!r}. {hint}"
+            raise ConfigError(message)
+        item = _SECTIONS.get(key) if kind is Config else None
+        if item is not None:
+            for i, entry in enumerate(value if isinstance(value, list) else [value]):
+                _refuse_unknown(entry, item, where, f"{key}[{i}]." if isinstance(value, list) else f"{key}.")
+
+
+_SECTIONS: Final[dict[str, type]] = {
+    "reference": Reference, "candidates": Candidate, "tolerances": ToleranceRule, "known": Known,
+}  # fmt: skip
+
+
+def check(config: Config, where: str) -> None:
+    """Refuse values that contradict one another.
+
+    Raises:
+        ConfigError: One of them does.
+    """
+    duration_s(config.case_timeout, f"{where}: case_timeout")
+    if config.budget is not None:
+        duration_s(config.budget, f"{where}: budget")
+    for name, number in (("cases", config.cases), ("workers", config.workers)):
+        if isinstance(number, int) and number < 1:
+            message = f"{where}: {name} is {number}. Give 1 or more."
+            raise ConfigError(message)
+    names = [candidate.name for candidate in config.candidates]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        message = f"{where}: two candidates are named {doubled[0]!r}. Give each a name of its own."
+        raise ConfigError(message)
+    for candidate in config.candidates:
+        _check_candidate(candidate, where)
+
+
+def _check_candidate(candidate: Candidate, where: str) -> None:
+    if candidate.backend == "substitute" and not candidate.replace:
+        message = f"{where}: candidate {candidate.name!r} replaces nothing. Give replace: {{operator: module.function}}."
+        raise ConfigError(message)
+    for operator, path in candidate.replace.items():
+        if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", path):
+            message = f"{where}: candidate {candidate.name!r} replaces {operator} by {path!r}. Write module.function."
+            raise ConfigError(message)
+
+
+def chosen(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ...]:
+    """Return the candidates of a run: those named, else all of the file's.
+
+    Raises:
+        ConfigError: A name is neither in the file nor built in, or there is no candidate at all.
+    """
+    known = {**BUILT_IN, **{candidate.name: candidate for candidate in config.candidates}}
+    for name in names:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, 1, 0.5)
+            hint = f"Did you mean {nearest[0]!r}? " if nearest else ""
+            message = f"unknown candidate {name!r}. {hint}Known: {', '.join(sorted(known))}."
+            raise ConfigError(message)
+    found = tuple(known[name] for name in dict.fromkeys(names)) if names else config.candidates
+    if not found:
+        message = (
+            f"no candidate: name one with --candidate ({', '.join(sorted(BUILT_IN))}), "
+            f"or list your own under `candidates:` in {FILE_NAME}."
+        )
+        raise ConfigError(message)
+    return found
+
+
+def find(folder: Path) -> Path | None:
+    """Return the nearest ``autotest.yml``, in ``folder`` or above."""
+    for parent in (folder, *folder.parents):
+        path = parent / FILE_NAME
+        if path.is_file():
+            return path
+    return None
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of ``autotest.yml``, for editors."""
+    return msgspec.json.schema(Config)

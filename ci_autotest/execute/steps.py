@@ -1,0 +1,113 @@
+"""Run a program's steps, one after the other, in whatever framework a binding gives.
+
+Owns the meaning of each opcode. A binding says what a placeholder, a target and a constant are in its framework.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    CALL_METHOD,
+    CALL_MODULE,
+    GET_ATTR,
+    PLACEHOLDER,
+    UNPACK,
+    List,
+    Mapping_,
+    Ref,
+    Slice,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ci_autotest.program.ir import Argument, Step
+
+_PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
+
+#: Python's own functions that a step may name. Nothing else of ``builtins`` and ``operator`` is ever called.
+PYTHON_TARGETS: Final[dict[str, Any]] = {
+    UNPACK: operator.getitem,
+    "builtins.getattr": getattr,
+    "builtins.len": len,
+    "builtins.bool": bool,
+    "builtins.int": int,
+    "builtins.float": float,
+    **{
+        f"operator.{name}": getattr(operator, name)
+        for name in (
+            "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "neg", "pos", "abs", "invert", "and_",
+            "or_", "xor", "lshift", "rshift", "lt", "le", "gt", "ge", "eq", "ne", "getitem", "setitem", "iadd", "isub",
+            "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor",
+        )
+    },
+}  # fmt: skip
+
+
+class Binding(Protocol):
+    """What the interpreter asks of a framework."""
+
+    def placeholder(self, step: Step) -> Any:  # noqa: ANN401 - a framework's value
+        """Return the tensor that a placeholder names."""
+
+    def function(self, target: str) -> Callable[..., Any]:
+        """Return what a target names."""
+
+    def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a framework's value
+        """Return a dtype, device or constant in the framework."""
+
+    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - a framework's value
+        """Call under the step's modes and seed."""
+
+
+def execute_step(step: Step, values: Sequence[Any], binding: Binding) -> Any:  # noqa: ANN401 - a framework's value
+    """Return what a step gives, from the values of the steps before it."""
+    op = step.op
+    if op == PLACEHOLDER:
+        return binding.placeholder(step)
+    constant = binding.constant
+    args = [values[arg.index] if type(arg) is Ref else materialize(arg, values, constant) for arg in step.args]
+    kwargs = {key: materialize(value, values, constant) for key, value in step.kwargs} if step.kwargs else {}
+    call = _callee(step, args, binding)
+    if step.modes or step.seed is not None:
+        return binding.in_mode(step, lambda: call(*args, **kwargs))
+    return call(*args, **kwargs)
+
+
+def _callee(step: Step, args: list[Any], binding: Binding) -> Callable[..., Any]:
+    op = step.op
+    if op == CALL_FUNCTION:
+        return PYTHON_TARGETS.get(step.target) or binding.function(step.target)
+    receiver = args.pop(0)
+    if op == CALL_METHOD:
+        method: Callable[..., Any] = getattr(receiver, step.target)
+        return method
+    if op == CALL_MODULE:
+        module: Callable[..., Any] = receiver
+        return module
+    if op == GET_ATTR:
+        return lambda: getattr(receiver, step.target)
+    message = f"opcode {op!r} computes nothing"
+    raise ValueError(message)
+
+
+def materialize(argument: Argument, values: Sequence[Any], constant: Callable[[Argument], Any]) -> Any:  # noqa: ANN401
+    """Return an argument with references replaced by values and constants by the framework's."""
+    kind = type(argument)
+    if kind in _PLAIN:
+        return argument
+    if isinstance(argument, Ref):
+        return values[argument.index]
+    if isinstance(argument, tuple):
+        return tuple(materialize(item, values, constant) for item in argument)
+    if isinstance(argument, List):
+        return [materialize(item, values, constant) for item in argument.items]
+    if isinstance(argument, Slice):
+        bounds = (argument.start, argument.stop, argument.step)
+        return slice(*(materialize(bound, values, constant) for bound in bounds))
+    if isinstance(argument, Mapping_):
+        return {key: materialize(value, values, constant) for key, value in argument.items}
+    return constant(argument)

@@ -1,0 +1,247 @@
+"""Own the comment on the pull request: list, do what ``sticky`` decides, list again, until nothing is left to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import msgspec
+
+from ci_autotest.errors import PublishError
+from ci_autotest.github.answer import Forbidden, Unclear
+from ci_autotest.github.client import Client
+from ci_autotest.github.origin import Absent, find_pull_request
+from ci_autotest.github.sticky import Comment, Create, Delete, Done, Sticky, Turn, Update, User, decide, sticky
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import requests
+
+    from ci_autotest.github.event import Event, PullRequestTarget
+
+Action: TypeAlias = Literal["created", "updated", "unchanged", "degraded"]
+
+#: Author of what is written with a workflow's own token, which may not ask who it is.
+ACTIONS_LOGIN: Final = "github-actions[bot]"
+#: Steps of one publication: create, overwrite, delete, and as much again for publishers that meet.
+MAX_STEPS: Final = 12
+#: Between a write and the look at what came of it: a list may lag, and a publisher that met us may still be writing.
+SETTLE_S: Final = 1.0
+
+_GONE: Final = 404
+_COMMENT: Final = msgspec.json.Decoder(Comment)
+_COMMENTS: Final = msgspec.json.Decoder(list[Comment])
+_USER: Final = msgspec.json.Decoder(User)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """Say what became of the comment.
+
+    Attributes:
+        url: Address of the comment; ``None`` when there is none.
+        action: ``unchanged`` also when a newer run has the comment.
+        message: For the log: what happened, and what to do where something is missing.
+    """
+
+    url: str | None
+    action: Action
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Progress:
+    """Hold what was done so far, and what ended it early.
+
+    Attributes:
+        author: Login that our comments have.
+        created: Id of the comment that we created.
+        posted: A comment was sent, whether or not an answer came.
+        updated: A comment was overwritten.
+        missed: The comment to overwrite was not there.
+        unclear: Why it is not known what became of the comment that was sent.
+        refused: The last step was refused.
+    """
+
+    author: str
+    created: int | None = None
+    posted: bool = False
+    updated: bool = False
+    missed: bool = False
+    unclear: str = ""
+    refused: Forbidden | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Thread:
+    """Bind the client to the comments of one pull request and to the comment that is wanted."""
+
+    client: Client
+    repository: str
+    number: int
+    wanted: Sticky
+
+    @property
+    def path(self) -> str:
+        return f"/repos/{self.repository}/issues/{self.number}/comments"
+
+    def path_of(self, comment_id: int) -> str:
+        return f"/repos/{self.repository}/issues/comments/{comment_id}"
+
+
+def publish(  # noqa: PLR0913 - what has an effect is an argument
+    event: Event,
+    body: str,
+    *,
+    session: requests.Session,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+    name: str = "ci-autotest",
+    deadline_s: float = 120.0,
+) -> Published:
+    """Make ``body`` the one comment of check ``name`` on the pull request of ``event``.
+
+    A missing permission is no error: the result says which one, and the report is in the summary and the files.
+
+    Args:
+        event: From ``read_event``.
+        body: Markdown, at most ``sticky.MAX_CHARS - sticky.HEADER_CHARS`` characters.
+        session: Sends the requests; closed by whoever made it.
+        clock: Seconds from any origin, such as ``time.monotonic``.
+        sleep: Such as ``time.sleep``.
+        name: Checks of different names have different comments.
+        deadline_s: For everything together.
+
+    Raises:
+        PublishError: GitHub cannot be reached, refuses the token, or answers what is not GitHub's.
+        UsageError: ``name`` has no letter and no digit.
+    """
+    wanted = sticky(name, Turn(event.run_id, event.attempt), body)
+    client = Client(
+        session=session, api_url=event.api_url, token=event.token,
+        clock=clock, sleep=sleep, deadline_s=deadline_s, start_s=clock(),
+    )  # fmt: skip
+    target = find_pull_request(client, event)
+    if isinstance(target, Absent):
+        return Published(url=None, action="degraded", message=target.message)
+    if isinstance(target, Forbidden):
+        return Published(url=None, action="degraded", message=_told(target, "actions: read` and `pull-requests: read"))
+    published = _converge(_Thread(client=client, repository=event.repository, number=target.number, wanted=wanted))
+    if published.action == "degraded" and _is_read_only(event, target):
+        return replace(published, message=f"{published.message}\n{_FORK}")
+    return published
+
+
+_FORK: Final = (
+    "The pull request comes from a fork, where the token of a `pull_request` workflow can only read: "
+    "publish from a `workflow_run` workflow."
+)
+
+
+def _is_read_only(event: Event, target: PullRequestTarget) -> bool:
+    return event.name == "pull_request" and target.from_fork is True
+
+
+def _converge(thread: _Thread) -> Published:
+    progress = _Progress(author=_author(thread.client))
+    for _ in range(MAX_STEPS):
+        comments = thread.client.pages(thread.path, _COMMENTS, {})
+        if isinstance(comments, Forbidden):
+            return _degraded(comments)
+        step = decide(comments, progress.author, thread.wanted, wrote=progress.posted or progress.updated)
+        if isinstance(step, Done):
+            return _published(step, progress)
+        progress = _act(thread, step, progress)
+        if progress.refused:
+            return _refused(step, progress, progress.refused)
+        thread.client.pause(SETTLE_S, f"{thread.client.api_url}{thread.path} was written to and is looked at again")
+    cause = progress.unclear or "others write it at the same time"
+    message = (
+        f"the comment on {thread.repository}#{thread.number} did not settle in {MAX_STEPS} steps: {cause}. "
+        "Run this job again later."
+    )
+    raise PublishError(message)
+
+
+def _author(client: Client) -> str:
+    user = client.get("/user", _USER, {})
+    return ACTIONS_LOGIN if isinstance(user, Forbidden) else user.login
+
+
+def _act(thread: _Thread, step: Create | Update | Delete, progress: _Progress) -> _Progress:
+    if isinstance(step, Create):
+        return _create(thread, progress)
+    if isinstance(step, Update):
+        return _update(thread, step, progress)
+    return _delete(thread, step, progress)
+
+
+def _create(thread: _Thread, progress: _Progress) -> _Progress:
+    answer = thread.client.post(thread.path, _COMMENT, {"body": thread.wanted.body})
+    if isinstance(answer, Forbidden):
+        return replace(progress, refused=answer)
+    if isinstance(answer, Unclear):
+        # The next look at the list says whether it is there.
+        return replace(progress, posted=True, unclear=answer.reason)
+    # The token of an app may not ask who it is, and is not always that of Actions: its first comment says it.
+    author = answer.user.login if answer.user else progress.author
+    return replace(progress, posted=True, created=answer.id, author=author)
+
+
+def _update(thread: _Thread, step: Update, progress: _Progress) -> _Progress:
+    answer = thread.client.patch(thread.path_of(step.id), _COMMENT, {"body": thread.wanted.body})
+    if isinstance(answer, Forbidden):
+        # Once, it was deleted meanwhile, and the next list has it no more; twice, it is hidden from this token.
+        is_gone = answer.status == _GONE and not progress.missed
+        return replace(progress, missed=True) if is_gone else replace(progress, refused=answer)
+    return replace(progress, updated=True)
+
+
+def _delete(thread: _Thread, step: Delete, progress: _Progress) -> _Progress:
+    for comment_id in step.ids:
+        answer = thread.client.delete(thread.path_of(comment_id))
+        if isinstance(answer, Forbidden) and answer.status != _GONE:
+            return replace(progress, refused=answer)
+    return progress
+
+
+def _published(done: Done, progress: _Progress) -> Published:
+    url = done.kept.html_url
+    if done.newer is not None:
+        message = (
+            f"the comment was left as it is: run {done.newer.run_id}, attempt {done.newer.attempt}, is newer: {url}"
+        )
+        return Published(url=url, action="unchanged", message=message)
+    action = _action(done, progress)
+    words = {"created": "was created", "updated": "was updated", "unchanged": "already says this"}
+    return Published(url=url, action=action, message=f"the comment {words[action]}: {url}")
+
+
+def _action(done: Done, progress: _Progress) -> Literal["created", "updated", "unchanged"]:
+    if progress.updated:
+        return "updated" if done.kept.id != progress.created else "created"
+    # After an answer that did not come, the comment that is there with our text is the one we sent.
+    return "created" if progress.posted and progress.created in {None, done.kept.id} else "unchanged"
+
+
+def _refused(step: Create | Update | Delete, progress: _Progress, refusal: Forbidden) -> Published:
+    if not isinstance(step, Delete):
+        return _degraded(refusal)
+    published = _published(step.then, progress)
+    ids = ", ".join(map(str, step.ids))
+    note = f"Its duplicates stay ({ids}): {refusal.where} answered {refusal.status} ({refusal.reason}). Delete them."
+    return replace(published, message=f"{published.message}\n{note}")
+
+
+def _degraded(refusal: Forbidden) -> Published:
+    return Published(url=None, action="degraded", message=_told(refusal, "pull-requests: write"))
+
+
+def _told(refusal: Forbidden, needed: str) -> str:
+    accepted = f"; GitHub would accept {refusal.permissions}" if refusal.permissions else ""
+    return (
+        f"no comment was written: {refusal.where} answered {refusal.status} ({refusal.reason}).\n"
+        f"The token lacks `{needed}`{accepted}. Add it to `permissions:` of the job; "
+        "the report is in the job's summary and in the files."
+    )

@@ -1,0 +1,268 @@
+"""Own what a workflow run says about itself: repository, run, commit and pull request, as one frozen value.
+
+Everything is read from the environment that is passed in and from the event's file, and checked here, so that the rest
+of the package builds addresses and headers without checking again. Nothing is sent from here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ci_autotest.errors import PublishError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+T = TypeVar("T")
+
+PUBLIC_API_URL: Final = "https://api.github.com"
+PUBLIC_SERVER_URL: Final = "https://github.com"
+
+_COMMIT: Final = r"^[0-9a-f]{40}([0-9a-f]{24})?$"  # SHA-1, or SHA-256
+_REPOSITORY: Final = r"^[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}$"
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+_Commit = Annotated[str, msgspec.Meta(pattern=_COMMIT)]
+_Number = Annotated[int, msgspec.Meta(ge=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullRequestTarget:
+    """Name the pull request that is commented on.
+
+    Attributes:
+        head_sha: Commit at its head; ``None`` where the event does not say it.
+        from_fork: Whether its head is in another repository; ``None`` where the event does not say it.
+    """
+
+    number: int
+    head_sha: str | None
+    from_fork: bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTarget:
+    """Name the run whose pull request is to be found: a ``workflow_run`` event does not carry that of a fork."""
+
+    run_id: int
+
+
+Target: TypeAlias = PullRequestTarget | RunTarget
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Hold what publishing needs to know.
+
+    Attributes:
+        name: ``GITHUB_EVENT_NAME``.
+        repository: ``owner/name``, checked.
+        api_url: Without a slash at the end.
+        server_url: Without a slash at the end.
+        sha: ``GITHUB_SHA``; of a pull request it is the merge commit, not the head.
+        run_id: The run that tested: the one that a ``workflow_run`` event is about, else this one.
+        attempt: Of ``run_id``, from 1.
+    """
+
+    name: str
+    repository: str
+    api_url: str
+    server_url: str
+    token: str = field(repr=False)
+    sha: str
+    run_id: int
+    attempt: int
+    target: Target
+
+    @property
+    def run_url(self) -> str:
+        """Address of the run's page."""
+        return f"{self.server_url}/{self.repository}/actions/runs/{self.run_id}"
+
+
+class _Repository(msgspec.Struct, frozen=True):
+    full_name: str
+
+
+class _Head(msgspec.Struct, frozen=True):
+    sha: _Commit
+    repo: _Repository | None  # null when the fork was deleted
+
+
+class _PullRequest(msgspec.Struct, frozen=True):
+    number: _Number
+    head: _Head
+
+
+class _PullRequestPayload(msgspec.Struct, frozen=True):
+    pull_request: _PullRequest
+
+
+class _Run(msgspec.Struct, frozen=True):
+    id: _Number
+    run_attempt: _Number
+
+
+class _RunPayload(msgspec.Struct, frozen=True):
+    workflow_run: _Run
+
+
+class _Link(msgspec.Struct, frozen=True):
+    url: str
+
+
+class _Issue(msgspec.Struct, frozen=True):
+    number: _Number
+    pull_request: _Link | None = None
+
+
+class _IssuePayload(msgspec.Struct, frozen=True):
+    issue: _Issue
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Subject:
+    """Say what an event is about; ``run`` is set where it is another run than this one."""
+
+    target: Target
+    run: tuple[int, int] | None = None
+
+
+def read_event(environ: Mapping[str, str]) -> Event:
+    """Return what the environment of a workflow step and the file of its event say.
+
+    Args:
+        environ: ``GITHUB_*`` as a step sees them, and ``GITHUB_TOKEN``, which a step must be given.
+
+    Raises:
+        PublishError: A variable is missing or ill-formed, or the event has no pull request.
+    """
+    name = _required(environ, "GITHUB_EVENT_NAME")
+    repository = _matching(environ, "GITHUB_REPOSITORY", _REPOSITORY, "owner/name")
+    subject = _subject(name, _required(environ, "GITHUB_EVENT_PATH"), repository)
+    this_run = _positive(environ, "GITHUB_RUN_ID"), _positive(environ, "GITHUB_RUN_ATTEMPT")
+    run_id, attempt = subject.run or this_run
+    return Event(
+        name=name,
+        repository=repository,
+        api_url=_url(environ, "GITHUB_API_URL", PUBLIC_API_URL),
+        server_url=_url(environ, "GITHUB_SERVER_URL", PUBLIC_SERVER_URL),
+        token=_token(environ),
+        sha=_matching(environ, "GITHUB_SHA", _COMMIT, "a commit's full hash"),
+        run_id=run_id,
+        attempt=attempt,
+        target=subject.target,
+    )
+
+
+def _subject(name: str, path: str, repository: str) -> _Subject:
+    reader = _READERS.get(name)
+    if reader is None:
+        message = (
+            f"event {name!r} has no pull request to comment on: the events that have one are {', '.join(_READERS)}. "
+            "Publish from one of them."
+        )
+        raise PublishError(message)
+    return reader(path, repository)
+
+
+def _of_pull_request(path: str, repository: str) -> _Subject:
+    pull = _payload(path, _PullRequestPayload).pull_request
+    source = pull.head.repo
+    from_fork = source is None or source.full_name.casefold() != repository.casefold()
+    return _Subject(target=PullRequestTarget(number=pull.number, head_sha=pull.head.sha, from_fork=from_fork))
+
+
+def _of_run(path: str, repository: str) -> _Subject:  # noqa: ARG001 - one signature for all readers
+    run = _payload(path, _RunPayload).workflow_run
+    return _Subject(target=RunTarget(run_id=run.id), run=(run.id, run.run_attempt))
+
+
+def _of_issue(path: str, repository: str) -> _Subject:  # noqa: ARG001 - one signature for all readers
+    issue = _payload(path, _IssuePayload).issue
+    if issue.pull_request is None:
+        message = (
+            f"issue {issue.number} of the event in '{path}' is not a pull request: there is nothing to comment on."
+        )
+        raise PublishError(message)
+    return _Subject(target=PullRequestTarget(number=issue.number, head_sha=None, from_fork=None))
+
+
+_READERS: Final[dict[str, Callable[[str, str], _Subject]]] = {
+    "pull_request": _of_pull_request,
+    "pull_request_target": _of_pull_request,
+    "workflow_run": _of_run,
+    "issue_comment": _of_issue,
+}
+
+
+def _payload(path: str, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=kind)
+    except OSError as error:
+        message = f"GITHUB_EVENT_PATH '{path}' cannot be read: {error.strerror}. Run this in a step of a workflow."
+        raise PublishError(message) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        message = f"GITHUB_EVENT_PATH '{path}' is not the event that GITHUB_EVENT_NAME names: {error}."
+        raise PublishError(message) from None
+
+
+def _required(environ: Mapping[str, str], variable: str) -> str:
+    value = environ.get(variable, "").strip()
+    if not value:
+        message = f"{variable} is not set: a step of a GitHub workflow has it. Run this in one, or set it."
+        raise PublishError(message)
+    return value
+
+
+def _matching(environ: Mapping[str, str], variable: str, pattern: str, shape: str) -> str:
+    value = _required(environ, variable)
+    if re.fullmatch(pattern, value) is None:
+        message = f"{variable} {value!r} is not {shape}. Leave it as GitHub sets it."
+        raise PublishError(message)
+    return value
+
+
+def _positive(environ: Mapping[str, str], variable: str) -> int:
+    return int(_matching(environ, variable, r"^[1-9][0-9]{0,18}$", "a whole number from 1"))
+
+
+def _token(environ: Mapping[str, str]) -> str:
+    # The value never stands in a message, and never reaches the HTTP library ill-formed: that would quote it.
+    value = environ.get("GITHUB_TOKEN", "").strip()
+    if not value:
+        message = (
+            "GITHUB_TOKEN is not set: commenting needs a token. Give the step `GITHUB_TOKEN: ${{ github.token }}`."
+        )
+        raise PublishError(message)
+    if re.fullmatch(r"[!-~]+", value) is None:
+        message = "GITHUB_TOKEN has blanks or characters that no token has. Give the step one token and nothing else."
+        raise PublishError(message)
+    return value
+
+
+def _url(environ: Mapping[str, str], variable: str, default: str) -> str:
+    value = environ.get(variable, "").strip() or default
+    if not _is_safe_url(value):
+        message = (
+            f"{variable} is not an https address without user, query and fragment: "
+            "the token would be sent where others read it. Leave it as GitHub sets it."
+        )
+        raise PublishError(message)
+    return value.rstrip("/")
+
+
+def _is_safe_url(value: str) -> bool:
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return False
+    if re.fullmatch(r"[!-?A-~]+", value) is None or not parts.hostname or parts.query or parts.fragment:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)

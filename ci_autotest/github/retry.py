@@ -1,0 +1,76 @@
+"""Own when a request is sent again: pure decisions over an answer and the number of failures so far.
+
+The order is GitHub's: ``Retry-After``, then the time of the rate limit's reset, then a minute that doubles.
+"""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.github.answer import is_broken
+
+if TYPE_CHECKING:
+    from ci_autotest.github.answer import Reply
+
+RATE_LIMITED_S: Final = 60.0
+BROKEN_S: Final = 1.0
+
+_FORBIDDEN: Final = 403
+_TOO_MANY: Final = 429
+_LONGEST_DIGITS: Final = 12  # 30,000 years
+
+
+def is_rate_limited(reply: Reply) -> bool:
+    """Whether an answer asks to come back later; a 403 may as well mean that a permission is missing.
+
+    Source:
+        GitHub REST API, "Rate limits for the REST API", "Exceeding the rate limit".
+    """
+    if reply.status == _TOO_MANY:
+        return True
+    limited = "retry-after" in reply.headers or _is_spent(reply) or b"secondary rate limit" in reply.body.lower()
+    return reply.status == _FORBIDDEN and limited
+
+
+def wait_s(reply: Reply, failures: int) -> float | None:
+    """Return for how many seconds to wait before the request is sent again, or ``None`` when the answer stands.
+
+    Args:
+        reply: To the last request.
+        failures: How many times the same request failed before this one.
+    """
+    if is_rate_limited(reply):
+        return _first(_retry_after_s(reply), _until_reset_s(reply), RATE_LIMITED_S * 2.0**failures)
+    if is_broken(reply):
+        return _first(_retry_after_s(reply), BROKEN_S * 2.0**failures)
+    return None
+
+
+def _first(*waits: float | None) -> float | None:
+    return next((wait for wait in waits if wait is not None), None)
+
+
+def _is_spent(reply: Reply) -> bool:
+    return reply.headers.get("x-ratelimit-remaining") == "0"
+
+
+def _retry_after_s(reply: Reply) -> float | None:
+    return _whole(reply.headers.get("retry-after", ""))
+
+
+def _until_reset_s(reply: Reply) -> float | None:
+    """Return the seconds to the reset by the server's own clock: this machine's may be wrong."""
+    reset = _whole(reply.headers.get("x-ratelimit-reset", ""))
+    if reset is None or not _is_spent(reply):
+        return None
+    try:
+        now = parsedate_to_datetime(reply.headers.get("date", "")).timestamp()
+    except ValueError:
+        return None
+    return max(1.0, reset - now)
+
+
+def _whole(text: str) -> float | None:
+    text = text.strip()
+    return float(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST_DIGITS else None

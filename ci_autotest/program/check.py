@@ -1,0 +1,132 @@
+"""Check that a program is well-formed. Run on everything that comes from outside, and after every pass that edits one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.errors import ProgramError
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    CALL_METHOD,
+    CALL_MODULE,
+    GET_ATTR,
+    ITEM_SIZE,
+    OPCODES,
+    OUTPUT,
+    PLACEHOLDER,
+    Constant,
+    DType,
+    Ref,
+    TensorSpec,
+    cotangent_key,
+    step_refs,
+)
+from ci_autotest.program.targets import is_attribute, is_function, is_member
+
+if TYPE_CHECKING:
+    from ci_autotest.program.ir import Program, Recording, Step
+
+_CONSTANTS: Final = frozenset({
+    "torch.contiguous_format", "torch.channels_last", "torch.channels_last_3d", "torch.preserve_format", "torch.strided",
+})  # fmt: skip
+#: Elements of one tensor that a saved program may ask for.
+ELEMENTS_AT_MOST: Final = 1 << 28
+
+
+def check_program(program: Program) -> None:
+    """Refuse a program that is not well-formed.
+
+    Raises:
+        ProgramError: An unknown opcode, a target off the allow list, a reference that is not to an earlier step, a
+            missing or second output, or a placeholder whose view leaves its storage.
+    """
+    if not program.body or program.body[-1].op != OUTPUT:
+        message = "the program has no output: its last step must be one."
+        raise ProgramError(message)
+    for index, step in enumerate(program.steps):
+        _check_step(step, index, is_last=index == len(program.steps) - 1)
+        if step.in_setup != (index < len(program.setup)):
+            message = f"step {index} says in_setup={step.in_setup}, but stands in the other part."
+            raise ProgramError(message)
+
+
+def check_recording(recording: Recording) -> None:
+    """Refuse a recording whose data do not fit its program.
+
+    Raises:
+        ProgramError: As ``check_program``, or data are missing, too short, or belong to nothing.
+    """
+    check_program(recording.program)
+    wanted = {step.target: step.args[0] for step in recording.program.steps if step.op == PLACEHOLDER}
+    wanted |= {cotangent_key(i): spec for i, spec in enumerate(recording.program.cotangents) if spec is not None}
+    foreign = sorted(recording.tensors.keys() - wanted.keys())
+    if foreign:
+        message = f"the tensor file holds {foreign[0]!r}, which no placeholder names."
+        raise ProgramError(message)
+    for key, spec in wanted.items():
+        if not isinstance(spec, TensorSpec):
+            message = f"placeholder {key!r} has no tensor spec."
+            raise ProgramError(message)
+        _check_spec(key, spec)
+        data = recording.tensors.get(key)
+        size = spec.storage_size * ITEM_SIZE[spec.dtype]
+        if data is None or len(data) != size:
+            got = "missing" if data is None else f"{len(data)} bytes"
+            message = (
+                f"the data of {key!r} are {got}; {spec.dtype} with {spec.storage_size} elements takes {size} bytes."
+            )
+            raise ProgramError(message)
+
+
+def _check_step(step: Step, index: int, *, is_last: bool) -> None:
+    if step.op not in OPCODES or (step.op == OUTPUT) != is_last:
+        message = f"step {index} has opcode {step.op!r} where it cannot stand. Use {', '.join(OPCODES)}, output last."
+        raise ProgramError(message)
+    if not _is_allowed(step):
+        message = (
+            f"step {index} names target {step.target[:80]!r}, which is not on the allow list of {step.op}: "
+            "only operators of torch are run."
+        )
+        raise ProgramError(message)
+    for ref in step_refs(step):
+        if not 0 <= ref.index < index:
+            message = f"step {index} refers to step {ref.index}, which is not before it."
+            raise ProgramError(message)
+    for argument in (*step.args, *(value for _, value in step.kwargs)):
+        if isinstance(argument, Constant) and argument.target not in _CONSTANTS:
+            message = f"step {index} names constant {argument.target[:80]!r}, which is not on the allow list."
+            raise ProgramError(message)
+        if isinstance(argument, DType) and argument.name not in ITEM_SIZE:
+            message = f"step {index} names dtype {argument.name[:80]!r}. Known: {', '.join(ITEM_SIZE)}."
+            raise ProgramError(message)
+
+
+def _is_allowed(step: Step) -> bool:
+    if step.op in {PLACEHOLDER, OUTPUT}:
+        return step.target.isidentifier() and (step.op == OUTPUT or len(step.args) == 1)
+    if step.op == CALL_FUNCTION:
+        reads = step.target == "builtins.getattr"
+        named = len(step.args) == 2 and isinstance(step.args[1], str) and is_attribute(step.args[1])  # noqa: PLR2004
+        return is_function(step.target) and (named or not reads)
+    if not step.args or not isinstance(step.args[0], Ref):
+        return False
+    if step.op == CALL_METHOD:
+        return is_member(step.target)
+    if step.op == CALL_MODULE:
+        return is_function(step.target)
+    return step.op == GET_ATTR and is_attribute(step.target)
+
+
+def _check_spec(key: str, spec: TensorSpec) -> None:
+    sizes = (*spec.shape, spec.offset, spec.storage_size)
+    if (
+        spec.dtype not in ITEM_SIZE
+        or len(spec.shape) != len(spec.strides)
+        or any(n < 0 for n in (*sizes, *spec.strides))
+    ):
+        message = f"placeholder {key!r} has no valid spec: {spec}."
+        raise ProgramError(message)
+    last = spec.offset + sum((size - 1) * stride for size, stride in zip(spec.shape, spec.strides, strict=True))
+    if spec.storage_size > ELEMENTS_AT_MOST or (0 not in spec.shape and last >= spec.storage_size):
+        message = f"placeholder {key!r} reaches element {last} of a storage of {spec.storage_size}."
+        raise ProgramError(message)

@@ -1,0 +1,227 @@
+"""Programs as Python text: what a reader of a finding sees, what a repro runs, what a compiler is given.
+
+Every name printed is one of our own making or has passed the allow list; strings are printed by ``repr``. Numbers are
+exact: the shortest text that reads back to the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.errors import ProgramError
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    CALL_METHOD,
+    CALL_MODULE,
+    GET_ATTR,
+    OUTPUT,
+    PLACEHOLDER,
+    UNPACK,
+    Constant,
+    Device,
+    DType,
+    List,
+    Mapping_,
+    Ref,
+    Slice,
+    output_refs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ci_autotest.program.ir import Argument, Program, Step
+
+_INFIX: Final = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
+    "and_": "&", "or_": "|", "xor": "^", "lshift": "<<", "rshift": ">>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "eq": "==", "ne": "!=",
+}  # fmt: skip
+_PREFIX: Final = {"neg": "-", "pos": "+", "invert": "~"}
+_AUGMENTED: Final = {f"i{name.rstrip('_')}": f"{symbol}=" for name, symbol in _INFIX.items()}
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KEYWORDS: Final = frozenset({"lambda", "in", "is", "not", "and", "or", "if", "for", "while", "def", "class", "return",
+                              "torch", "import", "from", "with", "as", "pass", "None", "True", "False", "del", "device"})  # fmt: skip
+
+
+def names(program: Program) -> tuple[str, ...]:
+    """Return a unique, readable name for each step's value."""
+    taken: set[str] = set()
+    found = []
+    for step in program.steps:
+        base = step.name if _IDENTIFIER.fullmatch(step.name) and step.name not in _KEYWORDS else "value"
+        name, count = base, 1
+        while name in taken:
+            name, count = f"{base}_{count}", count + 1
+        taken.add(name)
+        found.append(name)
+    return tuple(found)
+
+
+def expression(step: Step, named: Sequence[str], rename: Callable[[str], str] | None = None) -> str:
+    """Return the text of what a step computes.
+
+    Args:
+        step: A call.
+        named: Each step's name, by index.
+        rename: How a target is spelled instead; for a candidate whose function answers the call.
+    """
+    args = [literal(arg, named) for arg in step.args]
+    kwargs = [f"{_identifier(key)}={literal(value, named)}" for key, value in step.kwargs]
+    if step.op == CALL_FUNCTION and rename is not None and (other := rename(step.target)) != step.target:
+        return f"{other}({', '.join(args + kwargs)})"
+    if step.op == CALL_FUNCTION:
+        return _function(step, args, kwargs)
+    if step.op == CALL_METHOD:
+        return f"{args[0]}.{_identifier(step.target)}({', '.join(args[1:] + kwargs)})"
+    if step.op == CALL_MODULE:
+        return f"{args[0]}({', '.join(args[1:] + kwargs)})"
+    if step.op == GET_ATTR:
+        return f"{args[0]}.{_identifier(step.target)}"
+    message = f"opcode {step.op!r} has no text."
+    raise ProgramError(message)
+
+
+def _function(step: Step, args: list[str], kwargs: list[str]) -> str:  # noqa: PLR0911 - one arm per form
+    if step.target == UNPACK:
+        return f"{args[0]}[{args[1]}]"
+    if step.target == "builtins.getattr" and isinstance(step.args[1], str):
+        return f"{args[0]}.{_identifier(step.args[1])}"
+    namespace, _, name = step.target.rpartition(".")
+    if namespace == "operator":
+        if name in _INFIX:
+            return f"{args[0]} {_INFIX[name]} {args[1]}"
+        if name in _PREFIX:
+            return f"{_PREFIX[name]}{args[0]}"
+        if name == "getitem":
+            return f"{args[0]}[{_index(args[1])}]"
+        return f"{name}({', '.join(args)})"
+    if namespace == "builtins":
+        return f"{name}({', '.join(args)})"
+    return f"{step.target}({', '.join(args + kwargs)})"
+
+
+def _index(text: str) -> str:
+    return text[1:-1].removesuffix(",") if text.startswith("(") and text.endswith(")") and text != "()" else text
+
+
+def statement(index: int, step: Step, named: Sequence[str], rename: Callable[[str], str] | None = None) -> list[str]:
+    """Return the lines that carry out a step and bind its value."""
+    name = named[index]
+    operator_name = step.target.removeprefix("operator.") if step.op == CALL_FUNCTION else ""
+    if step.target.startswith("operator.") and operator_name in _AUGMENTED:
+        target, other = (literal(arg, named) for arg in step.args)
+        lines = [f"{name} = {target}", f"{name} {_AUGMENTED[operator_name]} {other}"]
+    elif operator_name == "setitem":
+        target, at, other = (literal(arg, named) for arg in step.args)
+        lines = [f"{target}[{_index(at)}] = {other}"]
+    elif step.op == CALL_METHOD and step.in_setup:
+        lines = [expression(step, named, rename)]
+    else:
+        lines = [f"{name} = {expression(step, named, rename)}"]
+    if step.modes:
+        lines = ["with torch.no_grad():", *(f"    {line}" for line in lines)]
+    return lines if step.seed is None or not needs_seed(step) else [f"torch.manual_seed({step.seed})", *lines]
+
+
+def needs_seed(step: Step) -> bool:
+    """Whether a step's seed is worth a line: a module's only where the module may draw."""
+    if step.op != CALL_MODULE:
+        return step.seed is not None
+    return any(word in step.target for word in ("Dropout", "RReLU", "LSTM", "GRU", "RNN", "Attention", "Transformer"))
+
+
+def body_lines(program: Program, *, rename: Callable[[str], str] | None = None) -> list[str]:
+    """Return the statements of the body, without placeholders and without the output."""
+    named = names(program)
+    start = len(program.setup)
+    lines = []
+    for offset, step in enumerate(program.body):
+        if step.op not in {PLACEHOLDER, OUTPUT}:
+            lines += statement(start + offset, step, named, rename)
+    return lines
+
+
+def setup_lines(program: Program) -> list[str]:
+    """Return the statements of the setup; placeholders are taken as bound."""
+    named = names(program)
+    lines = []
+    for index, step in enumerate(program.setup):
+        if step.op != PLACEHOLDER:
+            lines += statement(index, step, named)
+    return lines
+
+
+def output_text(program: Program) -> str:
+    """Return the outputs as a tuple, ``(softmax, max_1)``."""
+    named = names(program)
+    shown = [named[ref.index] for ref in output_refs(program)]
+    return f"({', '.join(shown)}{',' if len(shown) == 1 else ''})"
+
+
+def inputs(program: Program) -> tuple[tuple[str, int], ...]:
+    """Return ``(name, index)`` of the body's placeholders and of the setup's modules that the body uses."""
+    named = names(program)
+    start = len(program.setup)
+    found = [(named[start + i], start + i) for i, step in enumerate(program.body) if step.op == PLACEHOLDER]
+    modules = [
+        (named[i], i) for i, step in enumerate(program.setup) if step.op == CALL_FUNCTION and step.name == "module"
+    ]
+    return tuple(modules + found)
+
+
+def function_text(program: Program, name: str = "program", *, rename: Callable[[str], str] | None = None) -> str:
+    """Return a function that takes the body's inputs and returns its outputs."""
+    takes = ", ".join(name for name, _ in inputs(program))
+    lines = [*body_lines(program, rename=rename), f"return {output_text(program)}"]
+    return "\n".join([f"def {name}({takes}):", *(f"    {line}" for line in lines)]) + "\n"
+
+
+def literal(argument: Argument, named: Sequence[str]) -> str:  # noqa: C901, PLR0911 - one arm per kind of argument
+    """Return the text of an argument."""
+    match argument:
+        case Ref(index):
+            return named[index]
+        case bool() | None | str():
+            return repr(argument)
+        case int() | float():
+            return f"({number(argument)})" if argument < 0 else number(argument)
+        case complex():
+            return f"complex({number(argument.real)}, {number(argument.imag)})"
+        case DType(name):
+            return f"torch.{_identifier(name)}"
+        case Device(symbol):
+            return "device" if symbol != "cpu" else "'cpu'"
+        case Constant(target):
+            return f"torch.{_identifier(target.removeprefix('torch.'))}"
+        case tuple():
+            inner = ", ".join(literal(item, named) for item in argument)
+            return f"({inner}{',' if len(argument) == 1 else ''})"
+        case List(items):
+            return f"[{', '.join(literal(item, named) for item in items)}]"
+        case Mapping_(items):
+            return "{" + ", ".join(f"{key!r}: {literal(value, named)}" for key, value in items) + "}"
+        case Slice(start, stop, step):
+            shown = ["" if bound is None else literal(bound, named) for bound in (start, stop, step)]
+            return f"{shown[0]}:{shown[1]}" + (f":{shown[2]}" if shown[2] else "")
+        case _ if argument is ...:
+            return "..."
+        case _:
+            message = f"a {type(argument).__name__} has no text."
+            raise ProgramError(message)
+
+
+def number(value: float) -> str:
+    """Return the exact text of a number."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float({str(value)!r})"
+    return repr(value)
+
+
+def _identifier(name: str) -> str:
+    if not _IDENTIFIER.fullmatch(name):
+        message = f"{name[:60]!r} is not an identifier and is never printed as code."
+        raise ProgramError(message)
+    return name

@@ -1,0 +1,261 @@
+"""Programs as files: ``program.json`` and ``tensors.safetensors``, which hold no code.
+
+Reading is strict: what comes from outside is decoded into typed values, checked, and only then run or printed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Final
+
+import msgspec
+import safetensors
+
+from ci_autotest.errors import ProgramError
+from ci_autotest.program.check import check_recording
+from ci_autotest.program.ir import (
+    ITEM_SIZE,
+    Argument,
+    Constant,
+    Device,
+    DType,
+    List,
+    Mapping_,
+    Opcode,
+    Program,
+    Recording,
+    Ref,
+    Slice,
+    Step,
+    TensorSpec,
+    cotangent_key,
+)
+
+SCHEMA: Final = "ci-autotest/program/1"
+#: Bytes that a program or a tensor file may have.
+PROGRAM_BYTES: Final = 8 << 20
+TENSOR_BYTES: Final = 1 << 30
+_DEPTH: Final = 16
+_SAFE_DTYPES: Final = {
+    "bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "float16": "F16",
+    "bfloat16": "BF16", "float32": "F32", "float64": "F64",
+}  # fmt: skip
+#: The tensor format has no complex numbers: they are written as pairs.
+_COMPLEX_PART: Final = {"complex64": "F32", "complex128": "F64"}
+
+
+class _StepFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    op: Opcode
+    target: str
+    name: str
+    args: list[Any]
+    kwargs: list[tuple[str, Any]] = []
+    modes: list[str] = []
+    seed: int | None = None
+
+
+class _SpecFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    dtype: str
+    shape: list[int]
+    strides: list[int]
+    offset: int
+    storage_size: int
+    requires_grad: bool
+    device: str
+
+
+class _ProgramFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    schema: str
+    setup: list[_StepFile]
+    body: list[_StepFile]
+    cotangents: list[_SpecFile | None]
+    note: dict[str, Any]
+
+
+def encode_program(recording: Recording) -> bytes:
+    """Return the text of ``program.json``."""
+    program = recording.program
+    plain = {
+        "schema": SCHEMA,
+        "setup": [_plain_step(step) for step in program.setup],
+        "body": [_plain_step(step) for step in program.body],
+        "cotangents": [None if spec is None else _plain_spec(spec) for spec in program.cotangents],
+        "note": dict(recording.note),
+    }
+    return (json.dumps(plain, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
+def encode_tensors(recording: Recording) -> bytes:
+    """Return the bytes of ``tensors.safetensors``: each storage, flat."""
+    specs = _specs(recording.program)
+    entries = {}
+    for key, data in recording.tensors.items():
+        dtype = specs[key].dtype
+        part = _COMPLEX_PART.get(dtype)
+        count = specs[key].storage_size
+        shape = [count, 2] if part else [count]
+        entries[key] = {"dtype": _LONG[part or _SAFE_DTYPES[dtype]], "shape": shape, "data": data}
+    return bytes(safetensors.serialize(entries, {"schema": SCHEMA}))
+
+
+#: Names that the writer of the tensor format takes, by the names that it writes.
+_LONG: Final = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64", "F16": "float16",
+    "BF16": "bfloat16", "F32": "float32", "F64": "float64",
+}  # fmt: skip
+
+
+def decode(program: bytes, tensors: bytes) -> Recording:
+    """Return the recording of two files, checked.
+
+    Raises:
+        ProgramError: They are damaged, too large, do not fit each other, or name what is not allowed.
+    """
+    if len(program) > PROGRAM_BYTES or len(tensors) > TENSOR_BYTES:
+        message = (
+            f"a program of {len(program):,} bytes with tensors of {len(tensors):,} bytes is too large: "
+            f"{PROGRAM_BYTES:,} and {TENSOR_BYTES:,} are allowed."
+        )
+        raise ProgramError(message)
+    try:
+        file = msgspec.json.decode(program, type=_ProgramFile)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        message = f"program.json is damaged or edited: {error}."
+        raise ProgramError(message) from error
+    if file.schema != SCHEMA:
+        message = f"program.json has schema {file.schema[:60]!r}; this version reads {SCHEMA!r}."
+        raise ProgramError(message)
+    parts = [tuple(_step(step, in_setup=in_setup) for step in part) for part, in_setup in
+             ((file.setup, True), (file.body, False))]  # fmt: skip
+    cotangents = tuple(None if spec is None else _spec(spec) for spec in file.cotangents)
+    recording = Recording(Program(parts[0], parts[1], cotangents), _decode_tensors(tensors), file.note)
+    check_recording(recording)
+    return recording
+
+
+def _decode_tensors(data: bytes) -> dict[str, bytes]:
+    try:
+        entries = safetensors.deserialize(data)
+    except Exception as error:  # noqa: BLE001 - the reader's own error type is not exported by every version
+        message = f"the tensor file is damaged or truncated: {error}."
+        raise ProgramError(message) from error
+    return {name: bytes(entry["data"]) for name, entry in entries}
+
+
+def _specs(program: Program) -> dict[str, TensorSpec]:
+    found = {step.target: step.args[0] for step in program.steps if step.op == "placeholder"}
+    found |= {cotangent_key(i): spec for i, spec in enumerate(program.cotangents) if spec is not None}
+    return {key: spec for key, spec in found.items() if isinstance(spec, TensorSpec)}
+
+
+def _plain_step(step: Step) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "op": step.op, "target": step.target, "name": step.name, "args": [_plain(arg) for arg in step.args],
+    }  # fmt: skip
+    if step.kwargs:
+        plain["kwargs"] = [[key, _plain(value)] for key, value in step.kwargs]
+    if step.modes:
+        plain["modes"] = list(step.modes)
+    if step.seed is not None:
+        plain["seed"] = step.seed
+    return plain
+
+
+def _plain_spec(spec: TensorSpec) -> dict[str, Any]:
+    return {
+        "dtype": spec.dtype, "shape": list(spec.shape), "strides": list(spec.strides), "offset": spec.offset,
+        "storage_size": spec.storage_size, "requires_grad": spec.requires_grad, "device": spec.device,
+    }  # fmt: skip
+
+
+def _plain(argument: Argument) -> Any:  # noqa: ANN401, C901, PLR0911 - one arm per kind of argument
+    """Return the JSON of an argument: plain values as they are, everything else an object with one key."""
+    match argument:
+        case None | bool() | int() | str():
+            return argument
+        case float():
+            return argument if math.isfinite(argument) else {"float": str(argument)}
+        case complex():
+            return {"complex": [_plain(argument.real), _plain(argument.imag)]}
+        case Ref(index):
+            return {"ref": index}
+        case DType(name):
+            return {"dtype": name}
+        case Device(symbol):
+            return {"device": symbol}
+        case Constant(target):
+            return {"constant": target}
+        case tuple():
+            return {"tuple": [_plain(item) for item in argument]}
+        case List(items):
+            return {"list": [_plain(item) for item in items]}
+        case Mapping_(items):
+            return {"mapping": [[key, _plain(value)] for key, value in items]}
+        case Slice(start, stop, step):
+            return {"slice": [_plain(start), _plain(stop), _plain(step)]}
+        case TensorSpec():
+            return {"tensor": _plain_spec(argument)}
+        case _:
+            return {"ellipsis": True}
+
+
+def _step(file: _StepFile, *, in_setup: bool) -> Step:
+    if any(mode != "no_grad" for mode in file.modes):
+        message = f"program.json names mode {file.modes[0][:40]!r}; known: 'no_grad'."
+        raise ProgramError(message)
+    args = tuple(_argument(arg, 0) for arg in file.args)
+    kwargs = tuple((key, _argument(value, 0)) for key, value in file.kwargs)
+    return Step(file.op, file.target, args, kwargs, file.name, tuple(file.modes), file.seed, in_setup)
+
+
+def _spec(file: _SpecFile) -> TensorSpec:
+    return TensorSpec(
+        file.dtype, tuple(file.shape), tuple(file.strides), file.offset, file.storage_size, file.requires_grad,
+        file.device,
+    )  # fmt: skip
+
+
+def _argument(plain: object, depth: int) -> Argument:  # noqa: C901, PLR0911 - one arm per kind of argument
+    if depth > _DEPTH:
+        message = f"program.json nests arguments more than {_DEPTH} deep."
+        raise ProgramError(message)
+    match plain:
+        case None | bool() | int() | float() | str():
+            return plain
+        case {"ref": int(index)}:
+            return Ref(index)
+        case {"float": "nan" | "inf" | "-inf" as text}:
+            return float(text)
+        case {"complex": [real, imag]}:
+            parts = [_argument(part, depth + 1) for part in (real, imag)]
+            if all(isinstance(part, int | float) for part in parts):
+                return complex(*parts)  # type: ignore[arg-type]
+        case {"dtype": str(name)} if name in ITEM_SIZE:
+            return DType(name)
+        case {"device": "cpu" | "device" as symbol}:
+            return Device(symbol)
+        case {"constant": str(target)}:
+            return Constant(target)
+        case {"tuple": list(items)}:
+            return tuple(_argument(item, depth + 1) for item in items)
+        case {"list": list(items)}:
+            return List(tuple(_argument(item, depth + 1) for item in items))
+        case {"mapping": list(items)} if all(isinstance(item, list) and len(item) == 2 for item in items):  # noqa: PLR2004
+            return Mapping_(tuple((str(key), _argument(value, depth + 1)) for key, value in items))
+        case {"slice": [start, stop, step]}:
+            return Slice(*(_argument(bound, depth + 1) for bound in (start, stop, step)))
+        case {"tensor": dict(spec)}:
+            return _tensor_spec(spec)
+        case {"ellipsis": True}:
+            return ...
+    message = f"program.json holds an argument of no known kind: {str(plain)[:80]!r}."
+    raise ProgramError(message)
+
+
+def _tensor_spec(plain: dict[str, Any]) -> TensorSpec:
+    try:
+        return _spec(msgspec.convert(plain, _SpecFile))
+    except msgspec.ValidationError as error:
+        message = f"program.json holds no valid tensor spec: {error}."
+        raise ProgramError(message) from error

@@ -1,0 +1,53 @@
+"""Which targets a saved program may name. Programs come from outside: nothing else is resolved, printed or run.
+
+The shape is checked here without a framework; a backend checks besides that what the name resolves to is an operator.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_NAMESPACES: Final = (
+    "torch", "torch.Tensor", "torch.nn", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special",
+    "torch._C._nn", "torch.nn.utils.rnn",
+)  # fmt: skip
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_PYTHON: Final = re.compile(r"operator\.i?(?:add|sub|mul|truediv|floordiv|mod|pow|matmul|neg|pos|abs|invert|and_|and|or_|or"
+                            r"|xor|lshift|rshift|lt|le|gt|ge|eq|ne|getitem|setitem)"
+                            r"|builtins\.(?:getattr|len|bool|int|float|tuple\.__getitem__)")  # fmt: skip
+#: Names under ``torch`` that reach the file system, the network, other code or the whole process.
+_REFUSED: Final = re.compile(
+    r"load|save|compile|hub|from_file|import_ir_module.*|parse_.*|set_.*|.*_from_file|frombuffer|fork|wait|classes|ops|"
+    r"_.*|share_memory_|data_ptr|apply_|map_|map2_|tofile|storage|untyped_storage|register_.*|export|jit|package|"
+    r"load_state_dict_from_url|Module|Parallel.*|DataParallel|numpy|__reduce.*|__setstate__|__class__|__dict__"
+)
+_SPECIAL_METHODS: Final = frozenset({
+    "__getitem__", "__setitem__", "__rsub__", "__radd__", "__rmul__", "__rpow__", "__rtruediv__", "__rmatmul__",
+    "__rfloordiv__", "__rmod__", "__len__", "__contains__",
+})  # fmt: skip
+#: Attributes that a ``getattr`` step may read.
+ATTRIBUTES: Final = frozenset({
+    "shape", "dtype", "ndim", "device", "T", "mT", "H", "mH", "real", "imag", "grad", "requires_grad", "is_leaf",
+    "weight", "bias", "running_mean", "running_var", "num_batches_tracked", "itemsize", "nbytes", "layout",
+})  # fmt: skip
+
+
+def is_function(target: str) -> bool:
+    """Whether a ``call_function`` step may name the target."""
+    if _PYTHON.fullmatch(target):
+        return True
+    namespace, _, name = target.rpartition(".")
+    return namespace in _NAMESPACES and is_member(name)
+
+
+def is_member(name: str) -> bool:
+    """Whether a method or function of this name may be called."""
+    if name in _SPECIAL_METHODS or name in {"load_state_dict", "set_default"}:
+        return name != "set_default"
+    return bool(_NAME.fullmatch(name)) and not _REFUSED.fullmatch(name)
+
+
+def is_attribute(name: str) -> bool:
+    """Whether an attribute of this name may be read from a tensor or a module."""
+    return name in ATTRIBUTES or (bool(_NAME.fullmatch(name)) and name.startswith(("weight_", "bias_", "in_proj")))

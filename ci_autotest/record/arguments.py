@@ -1,0 +1,195 @@
+"""Arguments: each is split into what the reference is called with and what the step says.
+
+Generators are drawn here, with the type that their callee asks for; a keyword whose value is ``nothing()`` is left out.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
+
+import numpy as np
+import torch
+
+from ci_autotest.errors import AuthorError
+from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Slice
+from ci_autotest.record.generators import NOTHING, Generator
+from ci_autotest.record.values import RecordedModule, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ci_autotest.record.functions import Function
+    from ci_autotest.record.recorder import Recorder
+
+_PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
+_LAYOUTS: Final = {
+    torch.contiguous_format: "torch.contiguous_format",
+    torch.channels_last: "torch.channels_last",
+    torch.preserve_format: "torch.preserve_format",
+    torch.strided: "torch.strided",
+}
+
+
+class Arguments:
+    """Split the arguments of the calls of one attempt."""
+
+    __slots__ = ("_recorder",)
+
+    def __init__(self, recorder: Recorder) -> None:
+        """Remember whose arguments these are."""
+        self._recorder = recorder
+
+    def split(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        callee: Function | Callable[..., Any] | None,
+        name: str = "",
+    ) -> tuple[list[Any], tuple[Any, ...], dict[str, Any], tuple[tuple[str, Any], ...]]:
+        """Return ``(real args, step args, real kwargs, step kwargs)``.
+
+        Raises:
+            AuthorError: A generator's type cannot be told, or ``nothing()`` stands where no default exists.
+        """
+        real_args: list[Any] = []
+        step_args: list[Any] = []
+        if any(isinstance(arg, Generator) for arg in args):
+            args, kwargs = self._positional_drawn(args, kwargs, callee, name)
+        for arg in args:
+            kind = type(arg)
+            if kind is Value:
+                real_args.append(arg._tensor)
+                step_args.append(arg._ref)
+            elif kind in _PLAIN:
+                real_args.append(arg)
+                step_args.append(arg)
+            else:
+                real, said = self.one(arg)
+                real_args.append(real)
+                step_args.append(said)
+        if not kwargs:
+            return real_args, tuple(step_args), {}, ()
+        real_kwargs = {}
+        step_kwargs = []
+        for key, value in kwargs.items():
+            drawn = self._drawn(value, callee, key, name) if isinstance(value, Generator) else value
+            if drawn is not NOTHING:
+                real_kwargs[key], said = self.one(drawn)
+                step_kwargs.append((key, said))
+        return real_args, tuple(step_args), real_kwargs, tuple(step_kwargs)
+
+    def one(self, value: Any) -> tuple[Any, Any]:  # noqa: ANN401, C901, PLR0911 - one arm per kind of value
+        """Return what the reference gets and what the step says, for one argument."""
+        kind = type(value)
+        if kind in _PLAIN:
+            return value, value
+        if kind is Value:
+            return value._tensor, value._ref
+        if isinstance(value, RecordedModule):
+            return value.real, value.ref
+        if isinstance(value, Generator):
+            return self.one(value.value(self._recorder.drawer))
+        if isinstance(value, torch.Size):
+            return value, tuple(value)
+        if isinstance(value, tuple | list):
+            pairs = [self.one(item) for item in value]
+            real, said = [pair[0] for pair in pairs], tuple(pair[1] for pair in pairs)
+            return (real, List(said)) if isinstance(value, list) else (tuple(real), said)
+        if isinstance(value, slice):
+            pairs = [self.one(bound) for bound in (value.start, value.stop, value.step)]
+            return slice(*(pair[0] for pair in pairs)), Slice(*(pair[1] for pair in pairs))
+        if isinstance(value, np.generic):
+            return self.one(value.item())
+        return self._constant(value)
+
+    def _constant(self, value: Any) -> tuple[Any, Any]:  # noqa: ANN401
+        if isinstance(value, torch.dtype):
+            return value, DType(str(value).removeprefix("torch."))
+        if isinstance(value, Device):
+            return self._recorder.device if value.symbol == OWN_DEVICE else torch.device("cpu"), value
+        if isinstance(value, torch.device):
+            return value, Device("cpu" if value.type == "cpu" else OWN_DEVICE)
+        if isinstance(value, torch.memory_format | torch.layout) and value in _LAYOUTS:
+            return value, Constant(_LAYOUTS[value])
+        if isinstance(value, torch.Tensor):
+            from ci_autotest.record.recorder import spec_of  # noqa: PLC0415 - rare path
+
+            # A tensor that the body made with plain torch: its data become an input of the program.
+            source = value.detach().clone(memory_format=torch.contiguous_format)
+            recorded = self._recorder.tensor(source, spec_of(source), "captured")
+            return recorded._tensor, recorded._ref
+        message = (
+            f"a {type(value).__name__} cannot be an argument of a recorded call: {str(value)[:80]!r}. "
+            "Pass tensors, numbers, strings, dtypes, devices, slices, or lists and tuples of them."
+        )
+        raise AuthorError(message)
+
+    def _positional_drawn(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], callee: Function | Callable[..., Any] | None, name: str
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Draw positional generators; after a ``nothing()`` the rest go by keyword, which needs the callee's names."""
+        drawn = [
+            self._drawn(arg, callee, position, name) if isinstance(arg, Generator) else arg
+            for position, arg in enumerate(args)
+        ]
+        if NOTHING not in [item for item in drawn if isinstance(item, type(NOTHING))]:
+            return tuple(drawn), kwargs
+        first = next(i for i, item in enumerate(drawn) if item is NOTHING)
+        rest = drawn[first:]
+        if all(item is NOTHING for item in rest):
+            return tuple(drawn[:first]), kwargs
+        names = _parameters(callee)
+        if len(names) < len(drawn):
+            message = f"nothing() stands before another positional argument of {_label(callee, name)}. Write keywords."
+            raise AuthorError(message)
+        named = {names[first + i]: item for i, item in enumerate(rest) if item is not NOTHING}
+        return tuple(drawn[:first]), {**named, **kwargs}
+
+    def _drawn(
+        self, generator: Generator, callee: Function | Callable[..., Any] | None, key: int | str, name: str
+    ) -> Any:  # noqa: ANN401
+        wanted = _annotation(callee, key)
+        try:
+            return generator.value(self._recorder.drawer, wanted)
+        except AuthorError as error:
+            if "cannot be told" not in str(error):
+                raise
+            place = f"argument {key!r} of {_label(callee, name)}"
+            message = f"{place}: {error}"
+            raise AuthorError(message) from None
+
+
+def _label(callee: Function | Callable[..., Any] | None, name: str) -> str:
+    return getattr(callee, "target", None) or name or "this call"
+
+
+def _signed(callee: Any) -> Any:  # noqa: ANN401 - a function or a class
+    real = getattr(callee, "real", callee)
+    return real.__init__ if isinstance(real, type) else real
+
+
+def _parameters(callee: Any) -> list[str]:  # noqa: ANN401 - a function or a class
+    try:
+        names = list(inspect.signature(_signed(callee)).parameters)
+    except (TypeError, ValueError):
+        return []
+    return names[1:] if names[:1] == ["self"] else names
+
+
+def _annotation(callee: Any, key: int | str) -> object:  # noqa: ANN401 - a function or a class
+    """Return the type that a callee asks for at a position or keyword, ``None`` where it does not say."""
+    if callee is None:
+        return None
+    hints = getattr(callee, "hints", None)
+    if hints is None:
+        try:
+            hints = get_type_hints(_signed(callee))
+        except (TypeError, NameError, AttributeError):
+            hints = {}
+        if hasattr(callee, "hints"):
+            callee.hints = hints
+    if isinstance(key, int):
+        names = _parameters(callee)
+        key = names[key] if key < len(names) else ""
+    return hints.get(key)

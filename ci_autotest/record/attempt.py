@@ -1,0 +1,152 @@
+"""One attempt: seeds set, the body run once on the reference, and what came of it as a value.
+
+The rule kept here (SEMANTICS, rule 1): only an exception from a reference step rejects an attempt. Any other exception of
+a body is the author's error and ends the test.
+"""
+
+from __future__ import annotations
+
+import random as python_random
+import traceback
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+
+from ci_autotest.backends.trace import Attempt
+from ci_autotest.case import key_of
+from ci_autotest.errors import AuthorError
+from ci_autotest.program.ir import COMPLEX, FLOATING, Program, arranged, step_refs
+from ci_autotest.record.data import elements
+from ci_autotest.record.draws import Drawer, Streams
+from ci_autotest.record.profiles import ORDINARY, PROFILES, profile_of
+from ci_autotest.record.recorder import CURRENT, Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ci_autotest.case import DrawnValue
+    from ci_autotest.record.declare import Declaration
+
+_GRAD: Final = FLOATING | COMPLEX
+_DTYPE_NAMES: Final = {getattr(torch, name): name for name in _GRAD}
+
+
+class Attempts:
+    """Make attempts at the cases of tests, all from one re-keyed bit generator.
+
+    Args:
+        device: Where the reference runs.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        """Take over the global generators of this process: they are set before each attempt."""
+        self._streams = Streams()
+        self._device = torch.device(device)
+        self._numpy_bits = np.random.Philox(0)
+        np.random.set_bit_generator(self._numpy_bits)  # noqa: NPY002 - user code may draw from the global one
+        self._numpy_state: Any = self._numpy_bits.state
+
+    def attempt(
+        self,
+        declaration: Declaration,
+        call: Callable[[], object],
+        name: tuple[int, str, int, int],
+        edits: Mapping[str, DrawnValue] | None = None,
+        profile: str | None = None,
+    ) -> Attempt:
+        """Run a body once and return what it did.
+
+        Args:
+            declaration: The test's.
+            call: The body with its arguments bound.
+            name: ``(test key, test id, case, attempt)``.
+            edits: Values by site that replace draws.
+            profile: What the attempt is about; from the case's number unless given.
+
+        Raises:
+            AuthorError: The body raised something of its own, or returned what is not recorded.
+        """
+        key, test, case, number = name
+        allowed = declaration.profiles if declaration.profiles is not None else PROFILES
+        chosen = profile_of(test, case, number, allowed) if profile is None else profile
+        drawer = Drawer(self._streams, key_of(key, case, number), edits or {}, chosen)
+        self._seed(drawer.seed)
+        recorder = Recorder(drawer, self._device)
+        _run_body(recorder, call)
+        if recorder.rejection is not None:
+            return _rejected(recorder)
+        cotangents = self._cotangents(recorder) if declaration.auto_backward else {}
+        applied = chosen if chosen == ORDINARY or recorder.profile_applied else ORDINARY
+        return Attempt(_program(recorder), recorder.trace, recorder.sources, cotangents, drawer.log, applied, None)
+
+    def _seed(self, seed: int) -> None:
+        torch.default_generator.manual_seed(seed)
+        python_random.seed(seed)
+        self._numpy_state["state"]["key"][0] = seed
+        self._numpy_bits.state = self._numpy_state
+
+    def _cotangents(self, recorder: Recorder) -> dict[int, torch.Tensor]:
+        """Draw the gradient that is put into each output tensor that requires grad: random and signed."""
+        found = {}
+        for position, ref in enumerate(step_refs(recorder.steps[-1])):
+            value = recorder.trace.values[ref.index]
+            if not isinstance(value, torch.Tensor) or not value.requires_grad:
+                continue
+            dtype = _DTYPE_NAMES[value.dtype]
+            array = elements(self._streams, f"cotangent{position}", dtype, tuple(value.shape), (-1.0, 1.0))
+            source = torch.from_numpy(array)
+            found[position] = source if source.dtype is value.dtype else source.to(value.dtype)
+        return found
+
+
+def _run_body(recorder: Recorder, call: Callable[[], object]) -> None:
+    token = CURRENT.set(recorder)
+    try:
+        returned = call()
+        if recorder.rejection is None:
+            recorder.output(returned)
+    except AuthorError as error:
+        message = f"{error}{_body_line(error)}"
+        raise AuthorError(message) from error
+    except Exception as error:
+        if recorder.rejection is None:
+            message = f"the body raised {type(error).__name__}: {error}{_body_line(error)}"
+            raise AuthorError(message) from error
+    finally:
+        CURRENT.reset(token)
+
+
+def _body_line(error: BaseException) -> str:
+    """Return `` (file, line n)`` of the innermost frame that is the user's."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "/ci_autotest/record/" not in frame.filename and "/ci_autotest/testing" not in frame.filename
+    ]
+    frames = [frame for frame in frames if "/site-packages/" not in frame.filename] or frames
+    return f" ({frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno})" if frames else ""
+
+
+def _rejected(recorder: Recorder) -> Attempt:
+    assert recorder.rejection is not None  # noqa: S101 - the caller looked
+    step, failure = recorder.rejection
+    recorder.trace.failure = failure
+    # Steps of a body that swallowed the refusal and went on are dropped: the program ends where the reference did.
+    del recorder.steps[failure.step :], recorder.trace.values[failure.step :], recorder.trace.facts[failure.step :]
+    recorder.steps.append(step)
+    recorder.trace.values.append(None)
+    recorder.trace.facts.append(None)
+    log, profile = recorder.drawer.log, recorder.drawer.profile
+    return Attempt(_program(recorder), recorder.trace, recorder.sources, {}, log, profile, step)
+
+
+def _program(recorder: Recorder) -> Program:
+    """Return the program, the setup moved to the front; what the reference saw is moved with it."""
+    steps, trace = recorder.steps, recorder.trace
+    if not recorder.has_setup:
+        return Program((), tuple(steps))
+    order = sorted(range(len(steps)), key=lambda i: not steps[i].in_setup)
+    trace.values = [trace.values[i] for i in order]
+    trace.facts = [trace.facts[i] for i in order]
+    return arranged(steps)

@@ -1,0 +1,43 @@
+"""The declaration of a test, kept on the decorated function. Nothing is registered anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Attribute of a decorated function that holds its ``Declaration``.
+ATTRIBUTE: Final = "__ci_autotest__"
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """Say how a test wants to be run.
+
+    Args:
+        body: The function as written.
+        n: Cases; ``None`` takes the configuration's.
+        auto_backward: Whether a backward pass is run for every output that requires grad.
+        rtol: Ratio, with ``atol``; ``None`` takes the default per dtype.
+        atol: In the unit of the elements.
+        check_dtype: Whether another dtype is a misalignment.
+        profiles: Profiles besides ordinary; ``None`` takes all.
+        id: Name that stays when the test moves.
+    """
+
+    body: Callable[..., Any]
+    n: int | None = None
+    auto_backward: bool = True
+    rtol: float | None = None
+    atol: float | None = None
+    check_dtype: bool = True
+    profiles: tuple[str, ...] | None = None
+    id: str | None = None
+
+
+def declaration_of(value: object) -> Declaration | None:
+    """Return the declaration that a decorated function carries."""
+    found = getattr(value, ATTRIBUTE, None)
+    return found if isinstance(found, Declaration) else None

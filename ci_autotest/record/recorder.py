@@ -1,0 +1,248 @@
+"""The recorder: runs each call on the reference and writes down the step.
+
+The rule kept here: a step is appended only with its value, and only an exception that a *reference step* raises rejects
+the attempt; it is remembered even when the body swallows it.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.backends.torch_eager import place
+from ci_autotest.backends.trace import Facts, Failure, Trace
+from ci_autotest.errors import AuthorError
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    CALL_METHOD,
+    CALL_MODULE,
+    GET_ATTR,
+    NO_GRAD,
+    OUTPUT,
+    PLACEHOLDER,
+    UNPACK,
+    Mapping_,
+    Ref,
+    Step,
+    TensorSpec,
+)
+from ci_autotest.record.arguments import Arguments
+from ci_autotest.backends.operators import is_random
+from ci_autotest.record.values import RecordedModule, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ci_autotest.record.draws import Drawer
+    from ci_autotest.record.functions import Function
+
+#: The case being recorded: the only ambient state.
+CURRENT: ContextVar[Recorder | None] = ContextVar("ci_autotest_recorder", default=None)
+
+_NAMES: Final = ("x", "y", "z", "w", "tensor")
+_Tensor: Final = torch.Tensor
+_no_grad: Final = torch.is_grad_enabled
+_SCALARS: Final = (bool, int, float, complex, str, type(None), torch.Size, torch.dtype, torch.device, torch.layout)
+
+
+class Recorder:
+    """Hold one attempt while its body runs.
+
+    Attributes:
+        steps: What was done, in order; setup and body together.
+        trace: The reference's side of it.
+        sources: Data of each placeholder by key, given to no one; every side gets its own copy.
+        rejection: The step that the reference refused, with what it raised.
+        has_setup: Whether a module was constructed.
+        profile_applied: Whether the attempt's profile changed anything.
+    """
+
+    __slots__ = (
+        "arguments",
+        "device",
+        "drawer",
+        "has_setup",
+        "profile_applied",
+        "rejection",
+        "sources",
+        "steps",
+        "trace",
+    )
+
+    def __init__(self, drawer: Drawer, device: torch.device) -> None:
+        """Begin with no step."""
+        self.drawer = drawer
+        self.device = device
+        self.steps: list[Step] = []
+        self.trace = Trace()
+        self.sources: dict[str, torch.Tensor] = {}
+        self.rejection: tuple[Step, Failure] | None = None
+        self.has_setup = False
+        self.profile_applied = False
+        self.arguments = Arguments(self)
+
+    def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str) -> Value:
+        """Record a placeholder over ``source`` (the storage's elements, or the tensor itself where it is contiguous)."""
+        key = f"t{len(self.sources)}"
+        self.sources[key] = source
+        value = place(source, spec, self.device)
+        self._keep(Step(PLACEHOLDER, key, (spec,), (), name), value)
+        return Value(value, Ref(len(self.steps) - 1), self)
+
+    def next_name(self) -> str:
+        """Return what to call the next drawn tensor in print."""
+        return _NAMES[min(len(self.sources), len(_NAMES) - 1)]
+
+    def call_function(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Record a call of a function, or the construction of a module."""
+        if function.is_module_class:
+            return self._construct(function, args, kwargs)
+        real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, function)
+        step = Step(
+            CALL_FUNCTION, function.target, step_args, step_kwargs, function.name,
+            () if _no_grad() else NO_GRAD, self._seed() if function.is_random else None,
+        )  # fmt: skip
+        return self._run(step, function.real, real_args, real_kwargs)
+
+    def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:  # noqa: ANN401
+        """Record one of Python's operators or functions."""
+        real_args, step_args, _, _ = self.arguments.split(args, {}, None)
+        modes = () if _no_grad() else NO_GRAD
+        return self._run(Step(CALL_FUNCTION, target, step_args, (), name, modes), call, real_args, {})
+
+    def call_method(self, receiver: Value, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Record a method of a tensor."""
+        call = getattr(receiver._tensor, target)
+        real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, None, target)
+        step = Step(
+            CALL_METHOD, target, (receiver._ref, *step_args), step_kwargs, target.strip("_"),
+            () if _no_grad() else NO_GRAD, self._seed() if is_random(target) else None,
+        )  # fmt: skip
+        return self._run(step, call, real_args, real_kwargs)
+
+    def call_module(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Record a module's forward; its seed makes dropout inside repeat."""
+        real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, None, module.target)
+        modes = () if _no_grad() else NO_GRAD
+        step = Step(
+            CALL_MODULE, module.target, (module.ref, *step_args), step_kwargs, module.label, modes, self._seed()
+        )
+        module.was_called = True
+        return self._run(step, module.real, real_args, real_kwargs)
+
+    def module_method(self, module: RecordedModule, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Record a method that changes a module; part of the setup until the module is first called."""
+        call = getattr(module.real, target)
+        real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, call, target)
+        step = Step(CALL_METHOD, target, (module.ref, *step_args), step_kwargs, target, in_setup=not module.was_called)
+        self._run(step, call, real_args, real_kwargs)
+
+    def get_attr(self, module: RecordedModule, name: str) -> Any:  # noqa: ANN401 - a parameter, a buffer
+        """Record the reading of a module's parameter or buffer."""
+        modes = () if _no_grad() else NO_GRAD
+        step = Step(GET_ATTR, name, (module.ref,), (), name, modes)
+        return self._run(step, lambda: getattr(module.real, name), [], {})
+
+    def output(self, returned: object) -> None:
+        """Record what the body returned; nothing returned stands for every value that no step used.
+
+        Raises:
+            AuthorError: Something that is not a recorded tensor was returned.
+        """
+        refs = self._unused() if returned is None else tuple(self._returned(returned))
+        self.steps.append(Step(OUTPUT, "output", refs, (), "output"))
+        self.trace.values.append(None)
+        self.trace.facts.append(None)
+
+    def _returned(self, value: object) -> list[Ref]:
+        if isinstance(value, Value):
+            return [value._ref]
+        if isinstance(value, tuple | list):
+            return [ref for item in value for ref in self._returned(item)]
+        message = (
+            f"the body returns {type(value).__name__}: {str(value)[:80]!r}. "
+            "Return a recorded tensor, a tuple of them, or nothing."
+        )
+        raise AuthorError(message)
+
+    def _unused(self) -> tuple[Ref, ...]:
+        from ci_autotest.program.ir import step_refs  # noqa: PLC0415 - rare path
+
+        used = {ref.index for step in self.steps for ref in step_refs(step)}
+        return tuple(
+            Ref(i)
+            for i, step in enumerate(self.steps)
+            if i not in used and not step.in_setup and step.op != PLACEHOLDER and self.trace.facts[i] is not None
+        )
+
+    def _run(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        if step.seed is not None:
+            torch.default_generator.manual_seed(step.seed)
+        try:
+            result = call(*args, **kwargs) if kwargs else call(*args)
+        except Exception as error:
+            if self.rejection is None:
+                self.rejection = step, Failure(len(self.steps), type(error).__name__, str(error))
+            raise
+        return self._keep(step, result)
+
+    def _keep(self, step: Step, result: Any) -> Any:  # noqa: ANN401 - whatever the reference returned
+        steps, trace = self.steps, self.trace
+        index = len(steps)
+        steps.append(step)
+        trace.values.append(result)
+        if isinstance(result, _Tensor):
+            trace.facts.append(Facts(result.requires_grad, result.is_leaf, result._version))
+            return Value(result, Ref(index), self)
+        trace.facts.append(None)
+        if isinstance(result, _SCALARS):
+            return result
+        if isinstance(result, tuple | list):
+            return tuple(self._unpacked(step, index, i, item) for i, item in enumerate(result))
+        return result
+
+    def _unpacked(self, step: Step, index: int, position: int, item: Any) -> Any:  # noqa: ANN401
+        taken = Step(CALL_FUNCTION, UNPACK, (Ref(index), position), (), step.name)
+        return self._keep(taken, item)
+
+    def _construct(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RecordedModule:
+        real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, function)
+        step = Step(CALL_FUNCTION, function.target, step_args, step_kwargs, "module", in_setup=True)
+        self._run(step, function.real, real_args, real_kwargs)
+        index = len(self.steps) - 1
+        module = self.trace.values[index]
+        if self.device.type != "cpu":
+            module.to(self.device)
+        self.has_setup = True
+        recorded = RecordedModule(module, Ref(index), self, function.target)
+        self._snapshot(module, recorded.ref)
+        return recorded
+
+    def _snapshot(self, module: torch.nn.Module, ref: Ref) -> None:
+        """Store the state that the module was constructed with, before its first forward."""
+        items = []
+        for name, tensor in module.state_dict().items():
+            key = f"t{len(self.sources)}"
+            source = tensor.detach().clone()
+            self.sources[key] = source
+            label = name.replace(".", "_")
+            self._keep(Step(PLACEHOLDER, key, (spec_of(source),), (), label, in_setup=True), source)
+            items.append((name, Ref(len(self.steps) - 1)))
+        if items:
+            self.steps.append(Step(CALL_METHOD, "load_state_dict", (ref, Mapping_(tuple(items))), in_setup=True))
+            self.trace.values.append(None)
+            self.trace.facts.append(None)
+
+    def _seed(self) -> int:
+        return (self.drawer.seed + 7919 * len(self.steps)) & 0xFFFF_FFFF
+
+
+def spec_of(tensor: torch.Tensor) -> TensorSpec:
+    """Return the spec of a contiguous copy of a tensor."""
+    from ci_autotest.program.ir import contiguous_strides  # noqa: PLC0415 - keeps this module's names few
+
+    shape = tuple(tensor.shape)
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return TensorSpec(dtype, shape, contiguous_strides(shape), 0, tensor.numel())

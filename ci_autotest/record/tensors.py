@@ -1,0 +1,144 @@
+"""``random_tensor``: a placeholder of the program with drawn shape, layout and data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.errors import AuthorError
+from ci_autotest.program.ir import COMPLEX, FLOATING, TensorSpec, contiguous_strides
+from ci_autotest.record.data import default_range, elements
+from ci_autotest.record.generators import Generator, settle
+from ci_autotest.record.profiles import ORDINARY, shaped, strided, valued
+from ci_autotest.record.recorder import CURRENT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.record.draws import Drawer
+    from ci_autotest.record.recorder import Recorder
+    from ci_autotest.record.values import Value
+
+#: Bounds of free sizes, exclusive above; source: OneFlow's AutoTest 0.9.0 (``ndim`` 1..5, free dimensions 1..7).
+NDIM: Final = (1, 6)
+FREE_SIZE: Final = (1, 8)
+_PYTHON_DTYPES: Final = {float: "float32", int: "int64", bool: "bool", complex: "complex64"}
+_GRAD_DTYPES: Final = FLOATING | COMPLEX
+
+
+def draw_tensor(  # noqa: PLR0913 - the arguments are OneFlow's
+    ndim: int | Generator | None,
+    dims: Sequence[int | Generator | None],
+    low: float | None,
+    high: float | None,
+    dtype: Any,  # noqa: ANN401 - a type, a torch dtype or a generator
+    requires_grad: bool | Generator,  # noqa: FBT001 - OneFlow's
+) -> Value:
+    """Record a tensor of drawn shape and data.
+
+    Args:
+        ndim: Number of dimensions; drawn from 1 to 5 unless given.
+        dims: Sizes in elements; ``None`` is free. A given size beyond ``ndim`` is an error.
+        low: Least value, in the unit of the elements; together with ``high``.
+        high: Upper bound, exclusive.
+        dtype: ``float``, ``int``, ``bool``, ``complex``, a torch dtype, or a generator of one.
+        requires_grad: Whether the leaf asks for its gradient; integers and booleans never do.
+
+    Raises:
+        AuthorError: Called outside a test, or with arguments that contradict one another.
+    """
+    recorder = CURRENT.get()
+    if recorder is None:
+        message = (
+            "random_tensor() was called outside a test. Call it in the body of a function decorated with @autotest."
+        )
+        raise AuthorError(message)
+    drawer = recorder.drawer
+    site = drawer.site()
+    kind = _dtype_name(settle(drawer, dtype))
+    shape, fitted = _shape(drawer, site, ndim, dims)
+    bounds = _bounds(low, high, kind)
+    with_grad = bool(settle(drawer, requires_grad, bool)) and kind in _GRAD_DTYPES
+    return _placed(recorder, site, (kind, shape, bounds, with_grad), fitted=fitted, free_values=low is None)
+
+
+def _placed(
+    recorder: Recorder,
+    site: str,
+    wanted: tuple[str, tuple[int, ...], tuple[float, float], bool],
+    *,
+    fitted: bool,
+    free_values: bool,
+) -> Value:
+    kind, shape, bounds, with_grad = wanted
+    drawer = recorder.drawer
+    strides, offset, size, source_shape = contiguous_strides(shape), 0, 1, shape
+    for n in shape:
+        size *= n
+    if drawer.profile != ORDINARY:
+        layout = strided(drawer, site, shape)
+        if layout is not None:
+            strides, offset, size = layout
+            source_shape, fitted = (size,), True
+    array = elements(drawer.streams, site, kind, source_shape, bounds)
+    if free_values and drawer.profile != ORDINARY:
+        fitted = valued(drawer, site, kind, array) or fitted
+    if fitted:
+        recorder.profile_applied = True
+    source = torch.from_numpy(array)
+    if kind in {"float16", "bfloat16"}:
+        source = source.to(getattr(torch, kind))
+    spec = TensorSpec(kind, shape, strides, offset, size, with_grad)
+    return recorder.tensor(source, spec, recorder.next_name())
+
+
+def _shape(
+    drawer: Drawer, site: str, ndim: int | Generator | None, dims: Sequence[int | Generator | None]
+) -> tuple[tuple[int, ...], bool]:
+    """Return the sizes, and whether the profile changed them."""
+    given = max((i + 1 for i, dim in enumerate(dims) if dim is not None), default=0)
+    if ndim is None:
+        if drawer.profile == "zero_dim" and not given:
+            return (), True
+        count = drawer.integer(f"{site}.ndim", max(NDIM[0], given), max(NDIM[1], given + 1), "ndim")
+    else:
+        count = int(settle(drawer, ndim, int))
+        if isinstance(ndim, int) and given > count:
+            message = f"random_tensor(ndim={count}) is given dim{given - 1}. Drop it, or raise ndim to {given}."
+            raise AuthorError(message)
+    shape = []
+    free = []
+    for i in range(count):
+        dim = dims[i] if i < len(dims) else None
+        if dim is None:
+            free.append(i)
+            shape.append(drawer.integer(f"{site}.dim{i}", FREE_SIZE[0], FREE_SIZE[1], "dim"))
+        else:
+            shape.append(dim if type(dim) is int else int(settle(drawer, dim, int)))
+    changed = drawer.profile != ORDINARY and shaped(drawer, site, shape, free)
+    if any(size < 0 for size in shape):
+        message = f"random_tensor() is given a negative size: {tuple(shape)}. Sizes are 0 or more."
+        raise AuthorError(message)
+    return tuple(shape), changed
+
+
+def _bounds(low: float | None, high: float | None, dtype: str) -> tuple[float, float]:
+    if low is None and high is None:
+        return default_range(dtype)
+    default_low, default_high = default_range(dtype)
+    bounds = (default_low if low is None else low, default_high if high is None else high)
+    if not bounds[0] < bounds[1]:
+        message = f"random_tensor(low={bounds[0]}, high={bounds[1]}) has an empty range. Give low below high."
+        raise AuthorError(message)
+    return bounds
+
+
+def _dtype_name(dtype: Any) -> str:  # noqa: ANN401 - a type or a torch dtype
+    name = _PYTHON_DTYPES.get(dtype) if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
+    if name is None or (name not in _GRAD_DTYPES and name not in {"bool", "uint8", "int8", "int16", "int32", "int64"}):
+        message = (
+            f"random_tensor(dtype={dtype!r}) is no dtype that data are drawn for. Use float, int, torch.float64, …"
+        )
+        raise AuthorError(message)
+    return name

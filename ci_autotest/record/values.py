@@ -1,0 +1,159 @@
+"""Recording values: what a body holds instead of tensors and modules. Every use of one is a step.
+
+A value is not a tensor and subclasses none: it asks for nothing but its own recorder. Plain ``torch`` functions reach it
+through ``__torch_function__``.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.errors import AuthorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ci_autotest.program.ir import Ref
+    from ci_autotest.record.recorder import Recorder
+
+#: What cannot be recorded, and what to write instead.
+_REFUSED: Final = {
+    "data_ptr": "its result means nothing on another side. Compare values instead.",
+    "numpy": "it leaves the recording. Use torch operators.",
+    "share_memory_": "it leaves the process.",
+    "register_hook": "hooks are not recorded yet. Compare gradients of intermediates, which are compared anyway.",
+    "backward": "write `return loss`: the backward pass is run for every output.",
+    "data": "writes through `.data` leave no trace. Use detach().",
+}
+
+
+class Value:
+    """Stand for a tensor of the reference."""
+
+    __slots__ = ("_recorder", "_ref", "_tensor")
+
+    def __init__(self, tensor: torch.Tensor, ref: Ref, recorder: Recorder) -> None:
+        """Hold the reference's tensor and its step."""
+        self._tensor = tensor
+        self._ref = ref
+        self._recorder = recorder
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method, a property
+        if name.startswith("_") or name in _REFUSED:
+            return self._refuse(name)
+        found = getattr(torch.Tensor, name, None)
+        if found is None:
+            message = f"torch.Tensor has no attribute {name!r}."
+            raise AttributeError(message)
+        if not callable(found):
+            return self._recorder.call_python("builtins.getattr", getattr, (self, name), name)
+        return lambda *args, **kwargs: self._recorder.call_method(self, name, args, kwargs)
+
+    def _refuse(self, name: str) -> Any:  # noqa: ANN401 - never returns
+        if name in _REFUSED:
+            message = f"`.{name}` of a recorded tensor: {_REFUSED[name]}"
+            raise AuthorError(message)
+        raise AttributeError(name)
+
+    def __bool__(self) -> bool:
+        return bool(self._recorder.call_python("builtins.bool", bool, (self,), "bool"))
+
+    def __int__(self) -> int:
+        return int(self._recorder.call_python("builtins.int", int, (self,), "int"))
+
+    def __float__(self) -> float:
+        return float(self._recorder.call_python("builtins.float", float, (self,), "float"))
+
+    def __index__(self) -> int:
+        return int(self)
+
+    def __len__(self) -> int:
+        return int(self._recorder.call_python("builtins.len", len, (self,), "len"))
+
+    def __iter__(self) -> Iterator[Any]:
+        # The length is a step of its own: the candidate may see another one.
+        return iter([self[i] for i in range(len(self))])
+
+    def __setitem__(self, index: object, value: object) -> None:
+        self._recorder.call_python("operator.setitem", operator.setitem, (self, index, value), "setitem")
+
+    def __getitem__(self, index: object) -> Any:  # noqa: ANN401 - a recorded value
+        return self._recorder.call_python("operator.getitem", operator.getitem, (self, index), "getitem")
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return f"<recorded {self._tensor.dtype} of shape {tuple(self._tensor.shape)}>"
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:  # noqa: ANN401 - whatever the function returns
+        """Record what plain ``torch`` was asked to do with a recorded value."""
+        from ci_autotest.record.functions import record_plain  # noqa: PLC0415 - the two know each other
+
+        return record_plain(func, args, kwargs or {})
+
+
+def _operators() -> None:
+    """Give ``Value`` Python's operators: binary, reflected, in-place and unary ones, each a step."""
+
+    def binary(name: str, call: Callable[..., Any], *, reflected: bool = False) -> Callable[..., Any]:
+        target = f"operator.{name}"
+        label = name.strip("_")
+        if reflected:
+            return lambda self, other: self._recorder.call_python(target, call, (other, self), label)
+        return lambda self, *others: self._recorder.call_python(target, call, (self, *others), label)
+
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor"):
+        bare = name.strip("_")
+        setattr(Value, f"__{bare}__", binary(name, getattr(operator, name)))
+        setattr(Value, f"__r{bare}__", binary(name, getattr(operator, name), reflected=True))
+        if name != "matmul":
+            setattr(Value, f"__i{bare}__", binary(f"i{bare}", getattr(operator, f"i{bare}")))
+    for name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert"):
+        setattr(Value, f"__{name}__", binary(name, getattr(operator, name)))
+
+
+_operators()
+
+#: Methods that change a module and return it.
+_MODULE_METHODS: Final = frozenset({"to", "train", "eval", "float", "double", "half", "bfloat16", "requires_grad_"})
+
+
+class RecordedModule:
+    """Stand for a module of the reference."""
+
+    __slots__ = ("_recorder", "label", "real", "ref", "target", "was_called")
+
+    def __init__(self, real: torch.nn.Module, ref: Ref, recorder: Recorder, target: str) -> None:
+        """Hold the reference's module and the step that constructed it."""
+        self.real = real
+        self.ref = ref
+        self.target = target
+        self.label = target.rpartition(".")[2].lower()
+        self.was_called = False
+        self._recorder = recorder
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - what the module takes and returns
+        """Record a forward."""
+        return self._recorder.call_module(self, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method, a parameter, a setting
+        if name in _MODULE_METHODS:
+            return lambda *args, **kwargs: self._change(name, args, kwargs)
+        found = getattr(self.real, name)
+        if isinstance(found, torch.Tensor):
+            return self._recorder.get_attr(self, name)
+        if callable(found):
+            message = f"`.{name}()` of a module is not recorded. Use its forward, .to, .train, .eval or its parameters."
+            raise AuthorError(message)
+        return found
+
+    def _change(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RecordedModule:
+        self._recorder.module_method(self, name, args, kwargs)
+        return self

@@ -1,0 +1,1 @@
+"""Reports: one ``RunResult`` rendered as JSON, JUnit XML, Markdown, annotations and folders of findings."""

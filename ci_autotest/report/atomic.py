@@ -1,0 +1,47 @@
+"""Writing files so that a reader sees the old content or the new, never a half.
+
+Every file of the output folder is written here, except what a finding's folder holds (``artifacts`` renames it whole).
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from ci_autotest.errors import OutputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def beside(path: Path) -> Path:
+    """Return a hidden name in the folder of ``path`` that nobody uses: renaming within one folder is atomic."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace the content of ``path`` at once.
+
+    The mode is the process's usual one (a ``tempfile`` would be readable by its owner only, and who uploads the folder
+    may be another user).
+
+    Raises:
+        OutputError: The folder cannot be written; what was there before is untouched.
+    """
+    temporary = beside(path)
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        message = f"{path} cannot be written: {error.strerror}. Choose another folder with --output."
+        raise OutputError(message) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace the content of ``path`` at once, in UTF-8.
+
+    Raises:
+        OutputError: The folder cannot be written; what was there before is untouched.
+    """
+    write_bytes(path, text.encode(errors="backslashreplace"))

@@ -1,0 +1,96 @@
+"""One finding as a section of a page, in the forms that a budget chooses from, and as a page of its own."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ci_autotest.report.budget import Block, Form
+from ci_autotest.report.facts import facts_line, facts_table
+from ci_autotest.report.markdown_text import fence, folded, text
+from ci_autotest.report.standing import headline
+
+if TYPE_CHECKING:
+    from ci_autotest.report.links import Links
+    from ci_autotest.result import Finding
+
+SECTIONS = "sections"
+ROWS = "rows"
+ACCEPTED = "accepted"
+
+# A report may have been written by somebody else, and a command is there to be pasted: nothing that a shell would read.
+_COMMAND = re.compile(r"[\w./=:,@+~\[\] -]+")
+
+
+def finding_block(finding: Finding, links: Links | None, is_new: bool | None, ranks: tuple[int, int]) -> Block:  # noqa: FBT001
+    """Return a finding's forms: with its program, without it, and as a row of the table of the rest.
+
+    Args:
+        finding: Any; one that is accepted is only a row.
+        links: Where files are shown.
+        is_new: Whether the baseline lacks it; ``None`` without a baseline.
+        ranks: Of the row, and of the section.
+    """
+    as_row, as_section = ranks
+    if finding.known is not None:
+        return Block(ACCEPTED, (Form(as_row, ACCEPTED, partial(facts_line, finding)),))
+    section = partial(_section, finding, links, is_new)
+    full = Form(as_section, SECTIONS, partial(section, with_program=True))
+    compact = Form(as_section, SECTIONS, partial(section, with_program=False))
+    return Block(ROWS, (full, compact, Form(as_row, ROWS, partial(facts_line, finding))))
+
+
+def finding_page(finding: Finding, links: Links | None, *, with_program: bool) -> str:
+    """Return the page that lies beside ``repro.py``."""
+    parts = [
+        f"# {text(headline(finding))}",
+        facts_table(finding, links),
+        *_program(finding, with_program=with_program),
+        *_commands(finding, here=True),
+        *_message(finding),
+    ]
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _section(finding: Finding, links: Links | None, is_new: bool | None, *, with_program: bool) -> str:  # noqa: FBT001
+    parts = [
+        f"**{text(headline(finding))}**",
+        facts_table(finding, links, is_new),
+        *_program(finding, with_program=with_program),
+        *(_detail(finding) if with_program else ()),
+        *_commands(finding, here=False),
+    ]
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n\n"
+
+
+def _program(finding: Finding, *, with_program: bool) -> list[str]:
+    if not finding.program:
+        return []
+    if with_program:
+        return [fence(finding.program, "python")]
+    lines = finding.program.count("\n") + 1
+    return [f"The program ({lines:,} lines) has no room here: it is in the artifact, in `findings/{finding.id}`."]
+
+
+def _detail(finding: Finding) -> list[str]:
+    """Return the candidate's exception, or the whole message where there are no numbers."""
+    told = finding.detail or ("" if finding.difference is not None else finding.message)
+    return [fence(told, "text")] if told.strip() else []
+
+
+def _message(finding: Finding) -> list[str]:
+    told = [item for item in (finding.message, finding.detail) if item.strip()]
+    return [folded("the whole message", fence("\n\n".join(told), "text"))] if told else []
+
+
+def _commands(finding: Finding, *, here: bool) -> list[str]:
+    """Return the lines that run it again, to be copied."""
+    lines = []
+    if finding.repro is not None:
+        path = "repro.py" if here else f"findings/{finding.id}/repro.py"
+        why = "needs only the candidate" if here else "after downloading the artifact; needs only the candidate"
+        lines.append(f"python {path}  # {why}")
+    if _COMMAND.fullmatch(finding.replay):
+        lines.append(f"{finding.replay}  # the same, with ci-autotest")
+    return [fence("\n".join(lines), "sh")] if lines else []

@@ -1,0 +1,155 @@
+"""The pages: the pull request's comment, the job's summary and a finding's README, all from one renderer.
+
+What the reader needs first comes first: the verdict, the candidates, then one section for each finding that alone lets
+a maintainer repair the kernel. What has no room is named in a row, then counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.report.budget import Block, Form, Region, page
+from ci_autotest.report.finding_text import ACCEPTED, ROWS, SECTIONS, finding_block, finding_page
+from ci_autotest.report.markdown_text import plural, row, size
+from ci_autotest.report.sections import (
+    broken_part,
+    candidates_part,
+    fixed_part,
+    footer_part,
+    notes_part,
+    silent_part,
+    tests_part,
+)
+from ci_autotest.report.standing import in_reading_order, verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.report.links import Links
+    from ci_autotest.result import Finding, RunResult
+
+#: Characters of a comment. Source: GitHub's REST API answers 422 beyond it.
+COMMENT_LIMIT: Final = 65_536
+#: Bytes of a step's summary, below the 1 MiB beyond which GitHub drops it whole.
+SUMMARY_LIMIT: Final = 1_000_000
+
+_HEADS: Final = ("operator", "candidate", "what", "greatest difference", "folder")
+_ROW: Final = row(*_HEADS) + row(*["---"] * len(_HEADS))
+
+# What is seen when there is not room for all, from first to last.
+_FRAME, _FIRST_FINDING, _UNTESTED, _ROWS, _SECTIONS, _TRACEBACKS, _TESTS = range(7)
+
+
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """Say how much a page tries to show.
+
+    Args:
+        findings: Findings that are made at all: each takes a row at least, and rows must not push sections out.
+        most: Lines of every other list.
+        rest: Where the findings are that have no room.
+        has_tests: Whether the table of all tests is shown.
+    """
+
+    findings: int
+    most: int
+    rest: str
+    has_tests: bool
+
+
+_COMMENT: Final = _Extent(60, 20, "the summary and in the artifact", has_tests=False)
+_SUMMARY: Final = _Extent(1_000, 200, "the artifact, in report.json", has_tests=True)
+
+
+def render_comment(result: RunResult, *, limit: int = COMMENT_LIMIT, links: Links | None = None) -> str:
+    """Return the pull request's comment.
+
+    Args:
+        result: The run.
+        limit: Size that the text may have, in UTF-8 bytes and in UTF-16 code units; 4,096 at least. Whoever puts a
+            marker before the text asks for so much less.
+        links: Addresses of files, run and artifact; ``None`` for no links.
+    """
+    return _page(result, limit, links, _COMMENT)
+
+
+def render_summary(result: RunResult, *, limit: int = SUMMARY_LIMIT, links: Links | None = None) -> str:
+    """Return the job's summary: the comment with more room, and a folded table of all tests.
+
+    Args:
+        result: The run.
+        limit: As for ``render_comment``.
+        links: As for ``render_comment``.
+    """
+    return _page(result, limit, links, _SUMMARY)
+
+
+def render_finding(finding: Finding, *, limit: int = SUMMARY_LIMIT, links: Links | None = None) -> str:
+    """Return the page ``findings/<id>/README.md``.
+
+    Args:
+        finding: Any.
+        limit: Size beyond which the program is left to the file beside the page.
+        links: Where the test's file is shown.
+    """
+    full = finding_page(finding, links, with_program=True)
+    return full if size(full) <= limit else finding_page(finding, links, with_program=False)
+
+
+def _page(result: RunResult, limit: int, links: Links | None, extent: _Extent) -> str:
+    findings = in_reading_order(result)
+    parts = [
+        (Region(name="verdict"), [_verdict_block(result)]),
+        candidates_part(result, extent.most, _FRAME),
+        fixed_part(result, _FRAME),
+        (Region(name=SECTIONS), _finding_blocks(result, findings[: extent.findings], links)),
+        *((region, []) for region in _row_regions(findings, extent)),
+        broken_part(result, extent.most, (_UNTESTED, _TRACEBACKS), links),
+        silent_part(result, extent.most, _UNTESTED),
+        notes_part(result, extent.most, _UNTESTED),
+        *([tests_part(result, _TESTS)] if extent.has_tests else []),
+        footer_part(result, links, _FRAME),
+    ]
+    return page([region for region, _ in parts], [block for _, blocks in parts for block in blocks], limit)
+
+
+def _verdict_block(result: RunResult) -> Block:
+    """Return the heading, and a short one for a page on which not even long names have room."""
+    told = verdict(result)
+    short = f"{told[0]} {plural(len(result.findings), 'finding')}"
+    return Block("verdict", tuple(Form(_FRAME, "verdict", partial(str, f"### {each}\n\n")) for each in (told, short)))
+
+
+def _finding_blocks(result: RunResult, findings: Sequence[Finding], links: Links | None) -> list[Block]:
+    new = result.new
+    return [
+        finding_block(
+            finding,
+            links,
+            None if new is None else finding.id in new,
+            # The first finding is shown before anything that is only a list.
+            (_FIRST_FINDING, _FIRST_FINDING) if position == 0 else (_ROWS, _SECTIONS),
+        )
+        for position, finding in enumerate(findings)
+    ]
+
+
+def _row_regions(findings: Sequence[Finding], extent: _Extent) -> list[Region]:
+    """Return the tables of findings that have no section; accepted ones are the last in reading order."""
+    beyond = findings[extent.findings :]
+    accepted = sum(finding.known is not None for finding in beyond)
+    return [
+        Region(
+            name=name,
+            lead=f"**{title}**\n\n{_ROW}",
+            tail="\n",
+            more=f"{{count}} more {noun} in {extent.rest}.\n\n",
+            beyond=count,
+        )
+        for name, title, noun, count in (
+            (ROWS, "More findings", "findings are", len(beyond) - accepted),
+            (ACCEPTED, "Accepted differences", "accepted differences are", accepted),
+        )
+    ]

@@ -1,0 +1,137 @@
+"""``report.json``: written in one way, read strictly.
+
+The file is the run's record: shards are merged from it, comments are made from it and a later run is held against it.
+What is read may have been written by somebody else, so names that become paths are checked here.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ci_autotest.errors import OutputError
+from ci_autotest.report.artifacts import is_finding_id
+from ci_autotest.report.atomic import write_bytes
+from ci_autotest.result import SCHEMA, RunResult
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Bytes of the largest report that is read; 10,000 findings take about 20 MiB.
+GREATEST_SIZE_BYTES: Final = 64 * 1024 * 1024
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """Read only what says how to read the rest."""
+
+    schema: str = ""
+
+
+def ordered(result: RunResult) -> RunResult:
+    """Return the same run with everything sorted whose order has no meaning, so that equal runs are equal bytes.
+
+    Candidates and notes keep the order in which they were given.
+    """
+    return msgspec.structs.replace(
+        result,
+        results=tuple(sorted(result.results, key=lambda item: (item.test, item.candidate))),
+        findings=tuple(sorted(result.findings, key=lambda item: (item.test, item.case, item.identity))),
+        broken=tuple(sorted(result.broken, key=lambda item: (item.test, item.message))),
+        fixed=tuple(sorted(result.fixed)),
+        new=None if result.new is None else tuple(sorted(result.new)),
+    )
+
+
+def write(result: RunResult, path: Path) -> None:
+    """Write the report as JSON, indented by 2, the same bytes for the same run.
+
+    Raises:
+        OutputError: The folder cannot be written, or a number is not finite where the schema has no ``null``.
+    """
+    data = _encoded(ordered(result))
+    _decoded(data, path)
+    write_bytes(path, msgspec.json.format(data, indent=2) + b"\n")
+
+
+def read(path: Path) -> RunResult:
+    """Read a report strictly.
+
+    Raises:
+        OutputError: The file is missing, too large, truncated, of another schema, or holds what the schema does not.
+    """
+    result = _decoded(_content(path), path)
+    _check_names(result, path)
+    return result
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of ``report.json``, as it is shipped in ``report.schema.json``."""
+    schema = msgspec.json.schema(RunResult)
+    definition = schema["$defs"]["RunResult"]
+    # The type has a default for whoever makes a result; a file must say what it is.
+    definition["required"] = ["schema", *definition["required"]]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": SCHEMA, **schema}
+
+
+def _encoded(result: RunResult) -> bytes:
+    try:
+        return msgspec.json.encode(result, order="deterministic")
+    except UnicodeEncodeError:
+        # A file name that is not UTF-8 reaches a message as lone surrogates, which JSON cannot hold.
+        return msgspec.json.encode(_without_surrogates(msgspec.to_builtins(result)), order="deterministic")
+
+
+def _without_surrogates(value: Any) -> Any:  # noqa: ANN401 - a JSON value
+    match value:
+        case str():
+            return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", value)
+        case dict():
+            return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_without_surrogates(item) for item in value]
+        case _:
+            return value
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(GREATEST_SIZE_BYTES + 1)
+    except OSError as error:
+        message = f"{path} cannot be read: {error.strerror}. Name a folder that `ci-autotest run` has written."
+        raise OutputError(message) from error
+    if len(data) > GREATEST_SIZE_BYTES:
+        message = f"{path} is larger than {GREATEST_SIZE_BYTES:,} bytes, the most that is read. It is not a report."
+        raise OutputError(message)
+    return data
+
+
+def _decoded(data: bytes, path: Path) -> RunResult:
+    try:
+        schema = msgspec.json.decode(data, type=_Head).schema
+        if schema == SCHEMA:
+            return msgspec.json.decode(data, type=RunResult)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        message = f"{path} is not a report: {error}. It is truncated or was edited; run again to make a new one."
+        raise OutputError(message) from error
+    said = f"is of schema '{schema[:80]}'" if schema else "does not say its schema"
+    message = f"{path} {said}: this version reads '{SCHEMA}'. Read it with the version that wrote it."
+    raise OutputError(message)
+
+
+def _check_names(result: RunResult, path: Path) -> None:
+    """Refuse names that would lead out of the output folder."""
+    ids = [finding.id for finding in result.findings]
+    for name in (*ids, *(result.new or ())):
+        if not is_finding_id(name):
+            message = f"{path} names a finding {name[:80]!r}, which is no finding's id. The file was edited."
+            raise OutputError(message)
+    for repro in (finding.repro for finding in result.findings if finding.repro is not None):
+        if PurePosixPath(repro).is_absolute() or ".." in PurePosixPath(repro).parts or "\\" in repro:
+            message = f"{path} names a repro {repro[:80]!r}, which is not in the output folder. The file was edited."
+            raise OutputError(message)

@@ -1,0 +1,181 @@
+"""The parts of a page beside its findings: candidates, what was not tested, what is broken, notes, where the rest is.
+
+Each function returns a region with its blocks, ``most`` at most; which of them have room is decided in ``budget``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.report.budget import Block, Form, Region, fixed
+from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.report.links import Links
+    from ci_autotest.result import BrokenTest, CandidateInfo, RunResult, TestResult
+
+Part = tuple[Region, list[Block]]
+
+_COLUMNS: Final = ("aligned", "misaligned", "crashed", "timed_out", "unsupported", "flaky", "not_run")
+_ALARMING: Final = frozenset({"misaligned", "crashed", "timed_out"})
+
+
+def candidates_part(result: RunResult, most: int, rank: int) -> Part:
+    """Return the table of candidates: tests by outcome, and cases compared."""
+    heads = [name.replace("_", " ") for name in _COLUMNS]
+    lead = row("candidate", *heads, "cases") + row("---", *["--:"] * (len(heads) + 1))
+    more = "\n{count} more candidates are in report.json.\n"
+    blocks = [
+        fixed(
+            "candidates", _candidate_row(info, [item for item in result.results if item.candidate == info.name]), rank
+        )
+        for info in result.candidates[:most]
+    ]
+    return Region(name="candidates", lead=lead, tail="\n", more=more, beyond=_beyond(result.candidates, most)), blocks
+
+
+def broken_part(result: RunResult, most: int, ranks: tuple[int, int], links: Links | None) -> Part:
+    """Return the tests that are broken with their message; with their traceback where there is room (second rank)."""
+    lead = f"**{plural(len(result.broken), 'broken test')}**\n\n"
+    blocks = [
+        Block(
+            "broken",
+            (
+                Form(ranks[0], "broken", partial(_broken_line, item, links)),
+                Form(ranks[1], "broken", partial(_broken_section, item, links)),
+            ),
+        )
+        for item in result.broken[:most]
+    ]
+    more = "{count} more broken tests are in report.json.\n\n"
+    return Region(name="broken", lead=lead, more=more, beyond=_beyond(result.broken, most)), blocks
+
+
+def silent_part(result: RunResult, most: int, rank: int) -> Part:
+    """Return the tests that compared nothing, with the reason."""
+    silent = [item for item in result.results if not item.cases.compared]
+    lines = [f"- {code(item.test)} on {code(item.candidate, 60)}: {_reason(item)}\n" for item in silent[:most]]
+    return _listing(
+        "silent",
+        f"Nothing was compared ({len(silent):,} of {len(result.results):,})",
+        lines,
+        rank,
+        _beyond(silent, most),
+    )
+
+
+def notes_part(result: RunResult, most: int, rank: int) -> Part:
+    """Return the notes, and the tests whose inputs the reference mostly rejects."""
+    weak = [item for item in result.results if item.weak]
+    lines = [f"- {text(note)}\n" for note in result.notes[:most]]
+    lines += [
+        f"- {code(item.test)} is weak: the reference rejected {item.attempts.rejected:,} of "
+        f"{plural(item.attempts.accepted + item.attempts.rejected, 'attempt')}.\n"
+        for item in weak[:most]
+    ]
+    return _listing("notes", "Notes", lines, rank, _beyond(result.notes, most) + _beyond(weak, most))
+
+
+def fixed_part(result: RunResult, rank: int) -> Part:
+    """Return how the run stands against the baseline, where there is one."""
+    if result.new is None and not result.fixed:
+        return Region(name="baseline"), []
+    new = len(result.new or ())
+    counts = f"{new:,} new, {len(result.findings) - new:,} still there, {len(result.fixed):,} fixed"
+    names = ", ".join(code(name, 150) for name in result.fixed[:10])
+    tail = f": {names}{', …' if len(result.fixed) > 10 else ''}" if names else ""  # noqa: PLR2004
+    blocks = [Block("baseline", tuple(_sentence(rank, ending) for ending in (f"{counts}{tail}", counts)))]
+    return Region(name="baseline"), blocks
+
+
+def tests_part(result: RunResult, rank: int) -> Part:
+    """Return the folded table of all tests with their profiles and times."""
+    heads = ("test", "candidate", "outcome", "aligned / compared", "rejected", "profiles", "time")
+    lead = f"<details><summary>All tests</summary>\n\n{row(*heads)}{row(*['---'] * len(heads))}"
+    forms = [Form(rank, "tests", partial(_test_row, item)) for item in result.results]
+    more = "\n{count} more tests are in report.json.\n\n"
+    return Region(name="tests", lead=lead, tail="\n</details>\n\n", more=more), [
+        Block("tests", (form,)) for form in forms
+    ]
+
+
+def footer_part(result: RunResult, links: Links | None, rank: int) -> Part:
+    """Return the last line: the seed, what ran, how long, and where the files are."""
+    where = f"[artifact]({links.artifact})" if links and links.artifact else "artifact"
+    ran = result.environment
+    shard = [] if result.shard[1] == 1 else [f"shard {result.shard[0]} of {result.shard[1]}"]
+    parts = [
+        f"seed {result.seed}",
+        *shard,
+        f"ci-autotest {text(ran.ci_autotest, 40)}",
+        f"Python {text(ran.python, 40)}",
+        *([f"torch {text(ran.torch, 40)}"] if ran.torch else []),
+        text(ran.platform, 80),
+        *([f"commit {code(ran.commit[:12])}"] if ran.commit else []),
+        f"{result.duration_s:,.1f} s",
+        *([f"[run]({links.run})"] if links and links.run else []),
+        f"`report.json`, `junit.xml` and `findings/` are in the {where}",
+    ]
+    return Region(name="footer"), [fixed("footer", f"<sub>{' · '.join(parts)}</sub>\n", rank)]
+
+
+def _beyond(items: Sequence[object], most: int) -> int:
+    return max(0, len(items) - most)
+
+
+def _sentence(rank: int, ending: str) -> Form:
+    return Form(rank, "baseline", partial(str, f"Against the baseline: {ending}.\n\n"))
+
+
+def _listing(name: str, title: str, lines: Sequence[str], rank: int, beyond: int) -> Part:
+    blocks = [fixed(name, item, rank) for item in lines]
+    more = f"\n{{count}} more ({name}) are in report.json.\n\n"
+    return Region(name=name, lead=f"**{title}**\n\n", tail="\n", more=more, beyond=beyond), blocks
+
+
+def _candidate_row(info: CandidateInfo, results: Sequence[TestResult]) -> str:
+    counts = Counter(item.outcome for item in results)
+    numbers = [
+        f"**{counts[name]:,}**" if name in _ALARMING and counts[name] else f"{counts[name]:,}" for name in _COLUMNS
+    ]
+    about = ", ".join(text(word, 60) for word in (info.backend, info.version, info.device) if word)
+    missing = "" if info.available else f"; **not available**: {text(info.reason, 200) or 'no reason was given'}"
+    return row(
+        f"{code(info.name, 60)} ({about}){missing}", *numbers, f"{sum(item.cases.compared for item in results):,}"
+    )
+
+
+def _broken_line(item: BrokenTest, links: Links | None) -> str:
+    where = ""
+    if item.location is not None:
+        place = f"{item.location.file}:{item.location.line}"
+        where = f", {code(place)}" if links is None else f", [{text(place)}]({links.source(item.location)})"
+    return f"- {code(item.test)}{where}: {text(item.message)}\n"
+
+
+def _broken_section(item: BrokenTest, links: Links | None) -> str:
+    said = _broken_line(item, links)
+    if not item.traceback.strip():
+        return said
+    block = folded("traceback", fence(item.traceback, "text"))
+    # Inside the list's item: the block ends with the item, whatever it holds.
+    return said + "\n" + "".join(f"  {part}\n" if part else "\n" for part in block.split("\n")) + "\n"
+
+
+def _reason(item: TestResult) -> str:
+    if item.reason:
+        return text(item.reason)
+    if item.attempts.rejected and not item.attempts.accepted:
+        return f"the reference rejected all {plural(item.attempts.rejected, 'attempt')}"
+    return item.outcome.replace("_", " ")
+
+
+def _test_row(item: TestResult) -> str:
+    profiles = ", ".join(f"{text(name, 40)} {count:,}" for name, count in sorted(item.profiles.items()))
+    compared = f"{item.cases.aligned:,} / {item.cases.compared:,}"
+    names = code(item.test, 200), code(item.candidate, 60), item.outcome.replace("_", " ")
+    return row(*names, compared, f"{item.attempts.rejected:,}", profiles, f"{item.duration_s:.1f} s")

@@ -1,0 +1,155 @@
+"""The names for test authors, with types. Users import them from ``ci_autotest``."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ci_autotest.alignment.direct import SAID_ONCE, run_here
+from ci_autotest.case import test_key
+from ci_autotest.errors import AuthorError
+from ci_autotest.record.attempt import Attempts
+from ci_autotest.record.declare import ATTRIBUTE, Declaration
+from ci_autotest.record.functions import Namespace
+from ci_autotest.record.generators import (
+    Generator,
+    constant,
+    cpu_device,
+    gpu_device,
+    nothing,
+    oneof,
+    random,
+    random_bool,
+    random_device,
+    random_or_nothing,
+)
+from ci_autotest.record.profiles import PROFILES
+from ci_autotest.record.recorder import CURRENT
+from ci_autotest.record.tensors import draw_tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    F = TypeVar("F", bound=Callable[..., Any])
+else:
+    import torch as _torch
+
+    torch = Namespace("torch", _torch)
+
+__all__ = [
+    "autotest",
+    "constant",
+    "cpu_device",
+    "gpu_device",
+    "nothing",
+    "oneof",
+    "random",
+    "random_bool",
+    "random_device",
+    "random_or_nothing",
+    "random_tensor",
+    "torch",
+]
+
+
+def random_tensor(
+    ndim: int | Generator | None = None,
+    dim0: int | Generator | None = None,
+    dim1: int | Generator | None = None,
+    dim2: int | Generator | None = None,
+    dim3: int | Generator | None = None,
+    dim4: int | Generator | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    dtype: Any = float,  # noqa: ANN401 - a type, a torch dtype or a generator of one
+    requires_grad: bool | Generator = True,
+) -> torch.Tensor:
+    """Return a recorded tensor with drawn shape and data.
+
+    Args:
+        ndim: Number of dimensions; drawn from 1 to 5 unless given.
+        dim0: Size in elements, or a generator; free (1 to 7) unless given. Likewise ``dim1`` to ``dim4``.
+        dim1: See ``dim0``.
+        dim2: See ``dim0``.
+        dim3: See ``dim0``.
+        dim4: See ``dim0``.
+        low: Least value, in the unit of the elements (default: -1 for floats, -10 for integers).
+        high: Upper bound, exclusive (default: 1 for floats, 11 for integers).
+        dtype: ``float``, ``int``, ``bool``, ``complex``, a torch dtype, or a generator of one.
+        requires_grad: Whether the leaf asks for its gradient; integers and booleans never do.
+
+    Raises:
+        AuthorError: Called outside a test, or with arguments that contradict one another.
+    """
+    value: Any = draw_tensor(ndim, (dim0, dim1, dim2, dim3, dim4), low, high, dtype, requires_grad)
+    return value  # type: ignore[no-any-return]
+
+
+def autotest(
+    n: int | None = None,
+    auto_backward: bool = True,
+    rtol: float | None = None,
+    atol: float | None = None,
+    check_dtype: bool = True,
+    profiles: tuple[str, ...] | None = None,
+    id: str | None = None,  # noqa: A002 - the name is given from outside
+) -> Callable[[F], F]:
+    """Declare a function, or a method of a ``unittest.TestCase``, as a test of operators.
+
+    Called by pytest or unittest, the function runs in their process, on ``torch`` and the candidates of the nearest
+    ``autotest.yml``, without isolation; ``ci-autotest run`` gives each case a watched worker.
+
+    Args:
+        n: Cases; the configuration's ``cases`` unless given.
+        auto_backward: Whether every output that requires grad is differentiated and gradients are compared.
+        rtol: Allowed ratio to the reference, with ``atol``; defaults per dtype unless given.
+        atol: Allowed difference in the unit of the elements.
+        check_dtype: Whether another dtype is a misalignment.
+        profiles: Names of profiles to walk through besides ordinary cases; all unless given.
+        id: Name of the test that stays when it moves to another file.
+
+    Raises:
+        AuthorError: Written without parentheses, only one of ``rtol`` and ``atol`` is given, or a profile is unknown.
+    """
+    if callable(n):
+        message = "@autotest was given the function itself. Write @autotest() with parentheses."
+        raise AuthorError(message)
+    if (rtol is None) != (atol is None):
+        message = "autotest() is given only one of rtol and atol. Write both, or neither for the defaults per dtype."
+        raise AuthorError(message)
+    unknown = [name for name in profiles or () if name not in PROFILES]
+    if unknown:
+        message = f"autotest(profiles=...) has no profile {unknown[0]!r}. Use {', '.join(PROFILES)}."
+        raise AuthorError(message)
+
+    def decorate(body: F) -> F:
+        chosen = tuple(profiles) if profiles is not None else None
+        declaration = Declaration(body, n, auto_backward, rtol, atol, check_dtype, chosen, id)
+
+        @functools.wraps(body)
+        def test(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the body
+            if CURRENT.get() is not None:
+                return body(*args, **kwargs)  # one test calls another: the outer one records
+            return _run_here(declaration, body.__qualname__, functools.partial(body, *args, **kwargs))
+
+        del test.__wrapped__  # pytest would take the body's arguments for fixtures
+        setattr(test, ATTRIBUTE, declaration)
+        return test  # type: ignore[return-value]
+
+    return decorate
+
+
+def _run_here(declaration: Declaration, name: str, call: Callable[[], object]) -> None:
+    """Run a test in the process that called it, and say so once."""
+    attempts = _attempts()
+    key = test_key(0, name)
+    run_here(declaration, name, lambda case, number: attempts.attempt(declaration, call, (key, name, case, number)))
+
+
+@functools.lru_cache(maxsize=1)
+def _attempts() -> Attempts:
+    sys.stderr.write(SAID_ONCE)
+    return Attempts()
