@@ -26,14 +26,14 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of every part of the file."""
 
 
-class Reference(Section, kw_only=True):
+class Reference(Section, frozen=True, kw_only=True):
     """The side believed: ``torch`` on a device; ``auto`` puts it where the candidates are."""
 
     backend: Literal["torch"] = "torch"
     device: Device = "cpu"
 
 
-class Candidate(Section, kw_only=True):
+class Candidate(Section, frozen=True, kw_only=True):
     """A side tested.
 
     Attributes:
@@ -53,7 +53,7 @@ class Candidate(Section, kw_only=True):
     required: bool = False
 
 
-class ToleranceRule(Section, kw_only=True):
+class ToleranceRule(Section, frozen=True, kw_only=True):
     """What is allowed for some operators; ``operator`` in any spelling, with ``*``; ``reason`` says why."""
 
     operator: str
@@ -64,7 +64,7 @@ class ToleranceRule(Section, kw_only=True):
     reason: str
 
 
-class Known(Section, kw_only=True):
+class Known(Section, frozen=True, kw_only=True):
     """A difference that is accepted: as narrow as can be, until a date."""
 
     operator: str
@@ -74,7 +74,7 @@ class Known(Section, kw_only=True):
     until: date | None = None
 
 
-class Config(Section, kw_only=True):
+class Config(Section, frozen=True, kw_only=True):
     """What a run is asked to do.
 
     Attributes:

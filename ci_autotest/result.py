@@ -29,7 +29,7 @@ class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of every value that leaves the process."""
 
 
-class Difference(Struct, kw_only=True):
+class Difference(Struct, frozen=True, kw_only=True):
     """Say by how much a tensor departs from its counterpart.
 
     Attributes:
@@ -59,7 +59,7 @@ class Difference(Struct, kw_only=True):
     atol: float
 
 
-class Misalignment(Struct, kw_only=True):
+class Misalignment(Struct, frozen=True, kw_only=True):
     """Say how a candidate departs from the reference at one place of a program.
 
     Attributes:
@@ -81,7 +81,7 @@ class Misalignment(Struct, kw_only=True):
     detail: str = ""
 
 
-class Verdict(Struct, kw_only=True):
+class Verdict(Struct, frozen=True, kw_only=True):
     """Say what a trial showed, once localized and blamed: what a shrinker must keep.
 
     Attributes:
@@ -109,14 +109,14 @@ class Verdict(Struct, kw_only=True):
     oracle_value: str | None = None
 
 
-class Location(Struct, kw_only=True):
+class Location(Struct, frozen=True, kw_only=True):
     """Say where a test is defined: a file with ``/``, relative to the configuration's folder, and a line from 1."""
 
     file: str
     line: int
 
 
-class CaseCounts(Struct, kw_only=True):
+class CaseCounts(Struct, frozen=True, kw_only=True):
     """Count the cases of one (test, candidate) by outcome."""
 
     aligned: int = 0
@@ -133,14 +133,14 @@ class CaseCounts(Struct, kw_only=True):
         return self.aligned + self.misaligned + self.crashed + self.timed_out + self.flaky
 
 
-class AttemptCounts(Struct, kw_only=True):
+class AttemptCounts(Struct, frozen=True, kw_only=True):
     """Count attempts: ``accepted`` and ``rejected`` by the reference."""
 
     accepted: int = 0
     rejected: int = 0
 
 
-class Finding(Struct, kw_only=True):
+class Finding(Struct, frozen=True, kw_only=True):
     """Hold a confirmed misalignment, crash or timeout with its smallest program.
 
     Identity is (candidate, operator, kind). Sizes are in elements, differences in the unit of the elements.
@@ -206,7 +206,7 @@ class Finding(Struct, kw_only=True):
         return self.candidate, self.operator, self.kind
 
 
-class CandidateInfo(Struct, kw_only=True):
+class CandidateInfo(Struct, frozen=True, kw_only=True):
     """Say what a candidate is, and why it is not there when it is not."""
 
     name: str
@@ -217,7 +217,7 @@ class CandidateInfo(Struct, kw_only=True):
     reason: str = ""
 
 
-class TestResult(Struct, kw_only=True):
+class TestResult(Struct, frozen=True, kw_only=True):
     """Hold what one test showed on one candidate.
 
     Attributes:
@@ -242,7 +242,7 @@ class TestResult(Struct, kw_only=True):
     location: Location | None = None
 
 
-class BrokenTest(Struct, kw_only=True):
+class BrokenTest(Struct, frozen=True, kw_only=True):
     """Say why a file could not be imported, or why a test's body or declaration is wrong."""
 
     test: str
@@ -251,7 +251,7 @@ class BrokenTest(Struct, kw_only=True):
     location: Location | None = None
 
 
-class Environment(Struct, kw_only=True):
+class Environment(Struct, frozen=True, kw_only=True):
     """Say what ran: versions, platform, and the commit where there is one."""
 
     ci_autotest: str
@@ -261,7 +261,7 @@ class Environment(Struct, kw_only=True):
     commit: str = ""
 
 
-class Summary(Struct, kw_only=True):
+class Summary(Struct, frozen=True, kw_only=True):
     """Count (test, candidate) pairs by outcome, and what else a reader wants first."""
 
     aligned: int = 0
@@ -276,7 +276,7 @@ class Summary(Struct, kw_only=True):
     cases: int = 0
 
 
-class RunResult(Struct, kw_only=True):
+class RunResult(Struct, frozen=True, kw_only=True):
     """Hold a whole run: what ``report.json`` is.
 
     Attributes:

@@ -87,23 +87,24 @@ def encode_program(recording: Recording) -> bytes:
 
 
 def encode_tensors(recording: Recording) -> bytes:
-    """Return the bytes of ``tensors.safetensors``: each storage, flat."""
+    """Return the bytes of ``tensors.safetensors``: each storage, flat.
+
+    The library writes arrays of numpy, which has no bfloat16, or takes raw pointers; its format is a JSON head and the
+    bytes (source: the safetensors format description, 0.8), so it is written here and read by the library.
+    """
     specs = _specs(recording.program)
-    entries = {}
+    head: dict[str, Any] = {"__metadata__": {"schema": SCHEMA}}
+    offset = 0
     for key, data in recording.tensors.items():
-        dtype = specs[key].dtype
-        part = _COMPLEX_PART.get(dtype)
-        count = specs[key].storage_size
-        shape = [count, 2] if part else [count]
-        entries[key] = {"dtype": _LONG[part or _SAFE_DTYPES[dtype]], "shape": shape, "data": data}
-    return bytes(safetensors.serialize(entries, {"schema": SCHEMA}))
-
-
-#: Names that the writer of the tensor format takes, by the names that it writes.
-_LONG: Final = {
-    "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64", "F16": "float16",
-    "BF16": "bfloat16", "F32": "float32", "F64": "float64",
-}  # fmt: skip
+        spec = specs[key]
+        part = _COMPLEX_PART.get(spec.dtype)
+        shape = [spec.storage_size, 2] if part else [spec.storage_size]
+        end = offset + len(data)
+        head[key] = {"dtype": part or _SAFE_DTYPES[spec.dtype], "shape": shape, "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(head, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + b"".join(recording.tensors.values())
 
 
 def decode(program: bytes, tensors: bytes) -> Recording:

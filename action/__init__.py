@@ -1,0 +1,1 @@
+"""The program of ``action.yml``: its inputs, its outputs, the runner it speaks to, its steps."""

@@ -1,0 +1,17 @@
+"""Carry out one step of ``action.yml``: ``python -I action prepare|run|publish|finish``.
+
+A folder that is run stands first on the import path, also under ``-I``; its parent takes that place, so that these
+modules have one name whoever imports them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+    from action.steps import main
+
+    sys.exit(main(sys.argv, os.environ))

@@ -1,0 +1,102 @@
+"""What a run's end means to the job: its status, the outputs, the summary. Pure; the standard library only."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from action.inputs import StepError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: The table "Exit status" of the README, in a word each.
+CONCLUSIONS = {0: "success", 1: "failure", 2: "usage", 3: "nothing-compared", 4: "unavailable", 130: "interrupted"}
+#: Bytes. GitHub drops the whole summary of a step above 1 MiB.
+SUMMARY_LIMIT = 1024 * 1024
+#: Events that are about a pull request, or lead to one.
+COMMENT_EVENTS = frozenset({"pull_request", "pull_request_target", "workflow_run", "issue_comment"})
+CUT = "\n\nThe summary is cut here; the artifact holds the whole report.\n"
+
+
+class Report(NamedTuple):
+    """Hold what the outputs need from ``report.json``: two counts and the exit status written there."""
+
+    misaligned: int
+    findings: int
+    exit_code: int
+
+
+def parse_report(text: str) -> Report | None:
+    """Return what the outputs need from the text of ``report.json``, ``None`` where it is not a report."""
+    try:
+        document: Any = json.loads(text)
+        summary = document["summary"]
+        return Report(int(summary["misaligned"]), int(summary["findings"]), int(document["exit_code"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def conclusion(status: int) -> str:
+    """Return the word for an exit status."""
+    return CONCLUSIONS.get(status, "error")
+
+
+def final_status(status: int, report: Report | None) -> int:
+    """Return the status to end with: 0 only where the command said so and its report is there and says so too.
+
+    Args:
+        status: Of the process; negative where a signal ended it, which becomes 128 and the signal's number.
+        report: What was written.
+    """
+    if status != 0:
+        return status if status > 0 else 128 - status
+    return 0 if report is not None and report.exit_code == 0 else 2
+
+
+def step_outputs(status: int, report: Report | None, folder: Path | None) -> dict[str, str]:
+    """Return the outputs of the step ``run``; ``folder`` is what there is to upload, ``None`` for nothing."""
+    return {
+        "exit-status": str(status),
+        "conclusion": conclusion(status),
+        "misaligned": str(report.misaligned) if report else "",
+        "findings": str(report.findings) if report else "",
+        "report-json": str(folder / "report.json") if report and folder else "",
+        "artifact-dir": str(folder) if folder else "",
+    }
+
+
+def output_block(name: str, value: str, delimiter: str) -> str:
+    """Return ``value`` in the form of GITHUB_OUTPUT in which no line of it can end it or name another output."""
+    if delimiter in value:
+        message = f"the output '{name}' holds its own delimiter: it is not written."
+        raise StepError(message)
+    return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
+
+
+def fit_summary(text: str, room_bytes: int) -> str:
+    """Return ``text`` cut at a line so that it takes at most ``room_bytes`` in UTF-8; the cut is named."""
+    if len(text.encode()) <= room_bytes:
+        return text
+    if room_bytes < len(CUT):
+        return ""
+    head = text.encode()[: room_bytes - len(CUT)].decode(errors="ignore")
+    return head.rpartition("\n")[0] + CUT
+
+
+def wants_comment(policy: str, status: str, event: str) -> bool:
+    """Whether the input ``comment`` asks for a comment after a run that ended with ``status``, and there is a place."""
+    return event in COMMENT_EVENTS and (policy == "always" or (policy == "failures" and status != "0"))
+
+
+def comment_url(printed: str) -> str:
+    """Return the address in the last line ``comment: URL`` of what the command printed, empty where there is none."""
+    found = re.findall(r"^comment: (https?://\S+)$", printed, flags=re.MULTILINE)
+    return found[-1] if found else ""
+
+
+def workflow_command(name: str, message: str) -> str:
+    """Return a workflow command that shows ``message``, which may have several lines and any character."""
+    escaped = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return f"::{name} title=ci-autotest::{escaped}\n"

@@ -1,0 +1,210 @@
+"""Run a composite action as GitHub's runner does: real bash, the runner's files, GitHub's own expressions.
+
+Knows what ``action.yml`` uses and refuses the rest, so that nothing in it is silently left out. The one thing that is
+not real is the service behind ``actions/upload-artifact``: its step copies into a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+LIBRARY = "@actions/expressions"
+LIBRARY_VERSION = "0.3.61"
+STEP_KEYS = {"name", "id", "if", "shell", "env", "run", "uses", "with"}
+STEP_TIMEOUT_S = 900
+BLOCK = re.compile(r"^(?P<name>[^=\n]+?)(?:<<(?P<end>.+)\n(?P<block>(?s:.*?))\n(?P=end)|=(?P<value>.*))$", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRecord:
+    """What one step did. ``commands`` are the lines of the log that the runner would have obeyed."""
+
+    outcome: str
+    status: int = 0
+    outputs: dict[str, str] = field(default_factory=dict)
+    environ: dict[str, str] = field(default_factory=dict)
+    log: str = ""
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionRecord:
+    """What the action did; ``status`` is that of the last step that failed, 0 where none did."""
+
+    status: int
+    steps: dict[str, StepRecord]
+    outputs: dict[str, str]
+    summary: str
+    artifacts: Path
+
+
+def install_expressions(tools: Path) -> Path:
+    """Install GitHub's library of expressions below ``tools`` unless it is there; return its entry file."""
+    folder = tools / "expressions"
+    entry = folder / "node_modules" / LIBRARY / "dist" / "index.js"
+    if not entry.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        options = ["--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--silent", "--prefix", str(folder)]
+        subprocess.run(["npm", "install", *options, f"{LIBRARY}@{LIBRARY_VERSION}"], check=True, timeout=300)
+    return entry
+
+
+def parse_file_command(text: str) -> dict[str, str]:
+    """Return the pairs of a GITHUB_OUTPUT or GITHUB_ENV file; the last of a name counts."""
+    found = BLOCK.finditer(text)
+    return {match["name"]: match["value"] if match["end"] is None else match["block"] for match in found}
+
+
+def obeyed_commands(log: str) -> tuple[str, ...]:
+    """Return the workflow commands in ``log`` that no ``::stop-commands::`` silenced."""
+    obeyed: list[str] = []
+    stopped_by: str | None = None
+    for line in (line.lstrip() for line in log.splitlines()):
+        if stopped_by is not None:
+            stopped_by = None if line.rstrip() == f"::{stopped_by}::" else stopped_by
+        elif line.startswith("::stop-commands::"):
+            stopped_by = line.removeprefix("::stop-commands::").strip()
+        elif line.startswith("::"):
+            obeyed.append(line)
+    return tuple(obeyed)
+
+
+class ActionRunner:
+    """Run the action in ``action`` on ``workspace``; everything it makes lies in ``scratch``.
+
+    Args:
+        action: Folder of ``action.yml``.
+        workspace: Where the caller's repository is checked out.
+        scratch: An empty folder.
+        github: The ``github`` context, of which ``token`` is one.
+        environ: Environment of the job.
+        library: Entry file of the library of expressions.
+    """
+
+    def __init__(
+        self,
+        *,
+        action: Path,
+        workspace: Path,
+        scratch: Path,
+        github: dict[str, str],
+        environ: dict[str, str],
+        library: Path,
+    ) -> None:
+        self.action, self.workspace, self.scratch, self.library = action, workspace, scratch, library
+        self.github, self.environ = github, dict(environ)
+        self.definition = yaml.safe_load((action / "action.yml").read_text("utf-8"))
+        self.steps: dict[str, StepRecord] = {}
+        self.inputs: dict[str, str] = {}
+        self.status, self.summary = 0, ""
+        for name in ("temp", "artifacts", "files"):
+            (scratch / name).mkdir(parents=True)
+
+    def run(self, inputs: dict[str, str]) -> ActionRecord:
+        """Run every step whose condition holds and return what came of it."""
+        unknown = inputs.keys() - self.definition["inputs"].keys()
+        assert not unknown, f"not inputs of the action: {unknown}"
+        defaults = {name: str(entry.get("default", "")) for name, entry in self.definition["inputs"].items()}
+        self.inputs = self.fill(defaults) | inputs
+        for index, step in enumerate(self.definition["runs"]["steps"]):
+            self.run_step(index, step)
+        outputs = self.fill({name: entry["value"] for name, entry in self.definition["outputs"].items()})
+        return ActionRecord(
+            status=self.status, steps=self.steps, outputs=outputs, summary=self.summary,
+            artifacts=self.scratch / "artifacts",
+        )  # fmt: skip
+
+    def evaluate(self, templates: list[str], conditions: list[str]) -> tuple[list[str], list[bool]]:
+        """Return the texts of ``templates`` and whether ``conditions`` hold, now."""
+        steps = {
+            name: {"outputs": step.outputs, "outcome": step.outcome, "conclusion": step.outcome}
+            for name, step in self.steps.items()
+        }
+        request = {
+            "library": str(self.library),
+            "contexts": {"github": self.github, "inputs": self.inputs, "steps": steps, "runner": {"os": "Linux"}},
+            "status": "failure" if self.status else "success",
+            "templates": templates,
+            "conditions": conditions,
+        }
+        argv = ["node", str(ROOT / "tests" / "evaluate_expressions.mjs")]
+        done = subprocess.run(argv, input=json.dumps(request), capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        return answer["templates"], answer["conditions"]
+
+    def fill(self, templates: dict[str, str]) -> dict[str, str]:
+        """Return ``templates`` with their expressions replaced by their values."""
+        values, _ = self.evaluate([str(value) for value in templates.values()], [])
+        return dict(zip(templates, values, strict=True))
+
+    def run_step(self, index: int, step: dict[str, object]) -> None:
+        """Run one step, or skip it, and keep its record under its id."""
+        assert step.keys() <= STEP_KEYS, f"the runner of the tests does not know {step.keys() - STEP_KEYS}"
+        name = str(step.get("id", f"step-{index}"))
+        _, (wanted,) = self.evaluate([], [str(step.get("if", "success()"))])
+        if not wanted:
+            self.steps[name] = StepRecord(outcome="skipped")
+            return
+        record = self.upload(step) if "uses" in step else self.run_shell(name, step)
+        self.status = record.status or self.status
+        self.steps[name] = record
+
+    def upload(self, step: dict[str, object]) -> StepRecord:
+        """Stand in for ``actions/upload-artifact``: hidden files stay behind, names are unique."""
+        assert str(step["uses"]).startswith("actions/upload-artifact@"), step["uses"]
+        given = self.fill(dict(step["with"]))
+        source = Path(given["path"])
+        target = self.scratch / "artifacts" / given["name"]
+        if not source.is_dir() or not any(source.iterdir()) or target.exists():
+            return StepRecord(outcome="failure", status=1, log=f"cannot upload {source}")
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns(".*"))
+        return StepRecord(outcome="success", outputs={"artifact-url": f"https://github.test/artifacts/{given['name']}"})
+
+    def run_shell(self, name: str, step: dict[str, object]) -> StepRecord:
+        """Run a ``run:`` step with bash and read back the files it wrote to."""
+        assert step["shell"] == "bash", step
+        files = {
+            variable: self.scratch / "files" / f"{name}-{variable}" for variable in ("OUTPUT", "ENV", "STEP_SUMMARY")
+        }
+        script = self.scratch / "files" / f"{name}.sh"
+        script.write_text(str(step["run"]), "utf-8")
+        for file in files.values():
+            file.touch()
+        environ = self.environ | {
+            **self.fill(dict(step.get("env", {}))),
+            **{f"GITHUB_{variable}": str(file) for variable, file in files.items()},
+            "GITHUB_ACTION_PATH": str(self.action),
+            "GITHUB_WORKSPACE": str(self.workspace),
+            "RUNNER_TEMP": str(self.scratch / "temp"),
+        }
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)], cwd=self.workspace, env=environ,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+            timeout=STEP_TIMEOUT_S,
+        )  # fmt: skip
+        self.environ |= parse_file_command(files["ENV"].read_text("utf-8"))
+        self.summary += files["STEP_SUMMARY"].read_text("utf-8")
+        return StepRecord(
+            outcome="failure" if done.returncode else "success",
+            status=done.returncode,
+            outputs=parse_file_command(files["OUTPUT"].read_text("utf-8")),
+            environ=environ,
+            log=done.stdout,
+            commands=obeyed_commands(done.stdout),
+        )
+
+
+def job_environ() -> dict[str, str]:
+    """Return this process's environment as a job would have it: nothing of another runner's."""
+    private = ("GITHUB_", "RUNNER_", "INPUT_", "ACTIONS_", "PYTEST_", "COVERAGE_", "COV_CORE_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(private)}

@@ -1,0 +1,278 @@
+"""Be GitHub: the routes that are used over a state in memory, and faults that can be planted.
+
+``tests/fake_github_server.py`` serves it over real HTTP; ``tests/end_to_end/test_github_openapi.py`` holds requests and
+answers against GitHub's published description.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from tests import fake_github_values as values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.fake_github_values import Json
+
+TOKEN = "ghs_" + "loopback0" * 4
+REPOSITORY = "octo/kernels"
+NUMBER = 12
+BOT = "github-actions[bot]"
+SHA = "5f" * 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """Plant an answer.
+
+    Attributes:
+        method: Of the requests that it befalls.
+        path: Regular expression that is looked for in their path.
+        times: How many requests it befalls.
+        status: Of the answer; 0 closes the connection without one; ``None`` leaves the answer as it is.
+        applied: The request is carried out before the fault answers.
+        drip_s: Seconds between two bytes of the answer.
+        then: Called after the request was carried out, before it is answered.
+    """
+
+    method: str
+    path: str = ""
+    times: int = 1
+    status: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    applied: bool = False
+    drip_s: float = 0.0
+    then: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Hold what is sent back."""
+
+    status: int
+    content: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+    raw: bytes | None = None
+    drip_s: float = 0.0
+
+    @property
+    def body(self) -> bytes:
+        """The bytes of the answer before compression."""
+        if self.raw is not None:
+            return self.raw
+        return b"" if self.content is None else json.dumps(self.content).encode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """Hold one request and what was answered."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    content: Any
+    answer: Answer
+
+
+@dataclass
+class FakeGithub:
+    """Hold one repository with one or more pull requests, and every request that was made.
+
+    Attributes:
+        login: Author of what the token writes.
+        person: ``GET /user`` answers; the token of an installation is refused.
+        comments: (number, id, login, body), in order of their ids.
+        heads: Head of each open pull request: (repository, branch, commit).
+        runs: Head of each workflow run.
+        link_loop: Every page says that the first page is next.
+    """
+
+    login: str = BOT
+    person: bool = False
+    base: str = ""
+    link_loop: bool = False
+    comments: list[tuple[int, int, str, str]] = field(default_factory=list)
+    heads: dict[int, tuple[str, str, str]] = field(default_factory=dict)
+    runs: dict[int, tuple[str, str, str]] = field(default_factory=dict)
+    seen: list[Seen] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    stopped: threading.Event = field(default_factory=threading.Event)
+    last_id: int = 100
+
+    def plant(self, fault: Fault) -> None:
+        """Let ``fault`` befall the next requests that match it."""
+        with self.lock:
+            self.faults.extend([fault] * fault.times)
+
+    def add_comment(self, login: str, body: str, number: int = NUMBER) -> int:
+        """Write a comment as ``login``, as if through a browser."""
+        with self.lock:
+            self.last_id += 1
+            self.comments.append((number, self.last_id, login, body))
+            return self.last_id
+
+    def bodies(self, login: str | None = None) -> dict[int, str]:
+        """Return the comments by id, of one author or of all."""
+        with self.lock:
+            return {key: body for _, key, author, body in self.comments if login in {None, author}}
+
+    def replace_body(self, comment_id: int, body: str) -> None:
+        """Overwrite a comment."""
+        with self.lock:
+            self.comments = [(n, key, who, body if key == comment_id else old) for n, key, who, old in self.comments]
+
+    def calls(self) -> list[str]:
+        """Return the requests so far: method and path, without those of reading."""
+        with self.lock:
+            return [f"{seen.method} {seen.path}" for seen in self.seen if seen.method != "GET"]
+
+    def answer(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
+        """Return what GitHub would answer, or what was planted."""
+        parts = urlsplit(target)
+        query = dict(parse_qsl(parts.query))
+        content = json.loads(body) if body else None
+        with self.lock:
+            fault = self._fault(method, parts.path)
+            carried = fault is None or fault.status is None or fault.applied
+            answer = self._routed(method, parts.path, query, headers, content) if carried else Answer(status=500)
+            if fault is not None:
+                answer = _faulty(fault, answer)
+            self.seen.append(
+                Seen(method=method, path=parts.path, query=query, headers=headers, content=content, answer=answer)
+            )
+        return answer
+
+    def _fault(self, method: str, path: str) -> Fault | None:
+        for index, fault in enumerate(self.faults):
+            if fault.method == method and re.search(fault.path, path):
+                return self.faults.pop(index)
+        return None
+
+    def _routed(self, method: str, path: str, query: dict[str, str], headers: dict[str, str], content: Any) -> Answer:
+        if headers.get("authorization") != f"Bearer {TOKEN}":
+            return Answer(status=401, content={"message": "Bad credentials"})
+        for expected, pattern, act in self._routes():
+            found = re.fullmatch(pattern, path)
+            if expected == method and found:
+                return act(*(int(number) for number in found.groups()), query=query, content=content)
+        return _missing()
+
+    def _routes(self) -> list[tuple[str, str, Callable[..., Answer]]]:
+        here = f"/repos/{REPOSITORY}"
+        return [
+            ("GET", "/user", self._user),
+            ("GET", rf"{here}/issues/(\d+)/comments", self._list),
+            ("POST", rf"{here}/issues/(\d+)/comments", self._create),
+            ("PATCH", rf"{here}/issues/comments/(\d+)", self._update),
+            ("DELETE", rf"{here}/issues/comments/(\d+)", self._delete),
+            ("GET", rf"{here}/actions/runs/(\d+)", self._run),
+            ("GET", rf"{here}/pulls", self._pulls),
+        ]
+
+    def _user(self, *, query: dict[str, str], content: Any) -> Answer:  # noqa: ARG002 - one signature for all routes
+        if self.person:
+            return Answer(status=200, content=values.private_user(self.base, self.login))
+        return forbidden()
+
+    def _list(self, number: int, *, query: dict[str, str], content: Any) -> Answer:  # noqa: ARG002
+        if number not in self.heads:
+            return _missing()
+        rows = [row for row in self.comments if row[0] == number]
+        page = self._page(rows, query, f"{self.base}/repos/{REPOSITORY}/issues/{number}/comments")
+        return replace(page, content=[self._shown(*row) for row in page.content])
+
+    def _create(self, number: int, *, query: dict[str, str], content: Any) -> Answer:  # noqa: ARG002
+        if number not in self.heads:
+            return _missing()
+        refused = _unprocessable(content)
+        if refused is not None:
+            return refused
+        comment_id = self.add_comment(self.login, content["body"], number)
+        return Answer(status=201, content=self._shown(number, comment_id, self.login, content["body"]))
+
+    def _update(self, comment_id: int, *, query: dict[str, str], content: Any) -> Answer:  # noqa: ARG002
+        row = next((row for row in self.comments if row[1] == comment_id), None)
+        if row is None or row[2] != self.login:
+            return _missing() if row is None else forbidden()
+        refused = _unprocessable(content)
+        if refused is not None:
+            return refused
+        self.replace_body(comment_id, content["body"])
+        return Answer(status=200, content=self._shown(row[0], comment_id, row[2], content["body"]))
+
+    def _delete(self, comment_id: int, *, query: dict[str, str], content: Any) -> Answer:  # noqa: ARG002
+        row = next((row for row in self.comments if row[1] == comment_id), None)
+        if row is None or row[2] != self.login:
+            return _missing() if row is None else forbidden()
+        self.comments.remove(row)
+        return Answer(status=204)
+
+    def _run(self, run_id: int, *, query: dict[str, str], content: Any) -> Answer:  # noqa: ARG002
+        if run_id not in self.runs:
+            return _missing()
+        return Answer(status=200, content=values.run(self.base, REPOSITORY, run_id, self.runs[run_id]))
+
+    def _pulls(self, *, query: dict[str, str], content: Any) -> Answer:  # noqa: ARG002
+        wanted = query.get("head")
+        items = [
+            values.pull(self.base, REPOSITORY, number, head)
+            for number, head in self.heads.items()
+            if wanted in {None, f"{head[0].split('/')[0]}:{head[1]}"}
+        ]
+        return self._page(items, query, f"{self.base}/repos/{REPOSITORY}/pulls")
+
+    def _shown(self, number: int, comment_id: int, login: str, body: str) -> Json:
+        return values.comment(self.base, REPOSITORY, number, (comment_id, login, body))
+
+    def _page(self, items: list[Any], query: dict[str, str], url: str) -> Answer:
+        size, page = min(int(query.get("per_page", "30")), 100), int(query.get("page", "1"))
+        if self.link_loop:
+            return Answer(status=200, content=items[:size], headers={"Link": f'<{url}?page=1>; rel="next"'})
+        more = {"Link": f'<{url}?per_page={size}&page={page + 1}>; rel="next"'} if page * size < len(items) else {}
+        return Answer(status=200, content=items[(page - 1) * size : page * size], headers=more)
+
+
+def forbidden(**headers: str) -> Answer:
+    """Return what an installation without the permission is told; underscores in names of headers are hyphens."""
+    content = {"message": "Resource not accessible by integration", "documentation_url": "https://docs.github.com/rest"}
+    return Answer(status=403, content=content, headers={key.replace("_", "-"): text for key, text in headers.items()})
+
+
+def refusal(method: str, path: str = "", times: int = 1, **headers: str) -> Fault:
+    """Return a fault that refuses a request as for a missing permission, with more headers."""
+    answer = forbidden(**headers)
+    return Fault(method=method, path=path, times=times, status=403, headers=answer.headers, body=answer.body)
+
+
+def _missing() -> Answer:
+    return Answer(status=404, content={"message": "Not Found", "documentation_url": "https://docs.github.com/rest"})
+
+
+def _unprocessable(content: Any) -> Answer | None:
+    body = content.get("body") if isinstance(content, dict) else None
+    if isinstance(body, str) and body.strip() and len(body) <= 65_536:
+        return None
+    said = "Body is too long (maximum is 65536 characters)" if body else "Body can't be blank"
+    detail = {
+        "message": "Validation Failed",
+        "errors": [{"resource": "IssueComment", "code": "custom", "message": said}],
+    }
+    return Answer(status=422, content={**detail, "documentation_url": "https://docs.github.com/rest"})
+
+
+def _faulty(fault: Fault, answer: Answer) -> Answer:
+    if fault.then is not None:
+        fault.then()
+    if fault.status is None and fault.body is None:
+        return Answer(status=answer.status, content=answer.content, headers=answer.headers, drip_s=fault.drip_s)
+    status = answer.status if fault.status is None else fault.status
+    return Answer(status=status, headers=fault.headers, raw=fault.body or b"", drip_s=fault.drip_s)

@@ -1,0 +1,104 @@
+"""The action's inputs: what reaches the command line, and what does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from action import inputs
+
+HOSTILE = ["; rm -rf /", "$(touch owned)", "`id`", "a b", "--help", "-x", "'\"\\", "* ?", "ünï\u2028code", "&& exit 0"]
+
+
+def test_cli_argv__no_input__runs_into_the_default_folder():
+    assert inputs.cli_argv({}) == ["run", "--output=autotest-report", "--"]
+
+
+def test_cli_argv__every_input__is_one_element_each():
+    environ = {
+        "INPUT_PATHS": "autotests\n\n  more/autotest_a.py::b  \n", "INPUT_CONFIG": "autotest.yml",
+        "INPUT_CANDIDATE": "compiled\nkernels\n", "INPUT_CASES": "20", "INPUT_BUDGET": "10m", "INPUT_SEED": "commit",
+        "INPUT_STRICTNESS": "ulp", "INPUT_WORKERS": "auto", "INPUT_SHARD": "1/2", "INPUT_DEVICE": "cpu",
+        "INPUT_BASELINE": "base", "INPUT_FAIL_ON": "new", "INPUT_OUTPUT": "out",
+    }  # fmt: skip
+    assert inputs.cli_argv(environ) == [
+        "run", "--config=autotest.yml", "--cases=20", "--budget=10m", "--seed=commit", "--strictness=ulp",
+        "--workers=auto", "--shard=1/2", "--device=cpu", "--baseline=base", "--fail-on=new", "--candidate=compiled",
+        "--candidate=kernels", "--output=out", "--", "autotests", "more/autotest_a.py::b",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize("name", [*inputs.OPTIONS, "output"])
+def test_cli_argv__hostile_value__stays_one_option(name: str, value: str):
+    value = value.replace("\u2028", "")
+    argv = inputs.cli_argv({inputs.variable(name): value})
+    assert argv.count(f"--{name}={value.strip()}") == 1
+    assert argv[-1] == "--"
+    assert [part.partition("=")[0] for part in argv] == [part.partition("=")[0] for part in inputs.cli_argv({
+        inputs.variable(name): "plain"
+    })]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", HOSTILE[:-2])
+def test_cli_argv__hostile_path__stands_behind_the_end_of_options(value: str):
+    assert inputs.cli_argv({"INPUT_PATHS": value}) == ["run", "--output=autotest-report", "--", value]
+
+
+def test_cli_argv__hostile_candidate__is_the_value_of_an_option():
+    argv = inputs.cli_argv({"INPUT_CANDIDATE": "--output=/etc"})
+    assert argv == ["run", "--candidate=--output=/etc", "--output=autotest-report", "--"]
+
+
+def test_cli_argv__mode_report__merges_the_folders():
+    environ = {"INPUT_MODE": "report", "INPUT_PATHS": "shard-1\nshard-2", "INPUT_OUTPUT": "all", "INPUT_CASES": "9"}
+    assert inputs.cli_argv(environ) == ["report", "--output=all", "--", "shard-1", "shard-2"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"INPUT_OUTPUT": "a\nb"}, "the input 'output' has 2 lines: give one value."),
+        ({"INPUT_FAIL_ON": "new\r\n--cases=0"}, "the input 'fail-on' has 2 lines: give one value."),
+        ({"INPUT_MODE": "runn"}, "the input 'mode' is 'runn': it is one of run, report."),
+        (
+            {"INPUT_MODE": "report"},
+            "mode 'report' merges reports: name their folders in the input 'paths', one a line.",
+        ),
+    ],
+    ids=["two lines", "carriage return", "unknown mode", "nothing to merge"],
+)
+def test_cli_argv__cannot_be_meant__says_what_to_write(environ: dict[str, str], message: str):
+    with pytest.raises(inputs.StepError) as raised:
+        inputs.cli_argv(environ)
+    assert str(raised.value) == message
+
+
+def test_comment_policy__unknown__names_the_known():
+    with pytest.raises(inputs.StepError) as raised:
+        inputs.comment_policy({"INPUT_COMMENT": "failure"})
+    assert str(raised.value) == "the input 'comment' is 'failure': it is one of failures, always, off."
+
+
+def test_foreign_environ__tokens_and_runner_files__are_withheld():
+    environ = dict.fromkeys([*inputs.WITHHELD, "INPUT_GITHUB_TOKEN", "PATH", "GITHUB_SHA"], "x")
+    assert inputs.foreign_environ(environ) == {"PATH": "x", "GITHUB_SHA": "x"}
+
+
+def test_install_arguments__lines__options_are_split_and_requirements_are_not():
+    environ = {"INPUT_INSTALL": "torch>=2.4; python_version < '3.12'\n-r 'my requirements.txt'\n\n; rm -rf /\n-e ."}
+    assert inputs.install_arguments(environ) == [
+        "torch>=2.4; python_version < '3.12'", "-r", "my requirements.txt", "; rm -rf /", "-e", ".",
+    ]  # fmt: skip
+
+
+def test_install_arguments__unclosed_quote__says_which_line():
+    with pytest.raises(inputs.StepError) as raised:
+        inputs.install_arguments({"INPUT_INSTALL": "-r 'a"})
+    assert str(raised.value) == "the line \"-r 'a\" of the input 'install' cannot be read: No closing quotation."
+
+
+def test_kept_constraints__packages_of_the_caller__lose_their_pins():
+    pins = (
+        '# exact\ntorch==2.13.0\nnetworkx==3.6.1; python_version >= "3.11"\nJinja2==3.1.6\ntyping_extensions==4.16.0\n'
+    )
+    assert inputs.kept_constraints(pins, ["Torch", "typing-extensions", "networkx"]) == "Jinja2==3.1.6\n"

@@ -1,0 +1,131 @@
+"""What a run's end means to the job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from action import outputs
+from action.inputs import StepError
+
+REPORT = outputs.Report(misaligned=2, findings=3, exit_code=1)
+GREEN = outputs.Report(misaligned=0, findings=0, exit_code=0)
+
+
+def test_parse_report__of_a_run__has_the_counts():
+    text = json.dumps({"summary": {"misaligned": 2, "findings": 3, "aligned": 9}, "exit_code": 1, "results": []})
+    assert outputs.parse_report(text) == REPORT
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "{}", '{"summary": 1, "exit_code": 0}', '{"summary": {"misaligned": "x"}}', "[" * 100_000],
+    ids=["empty", "cut", "list", "null", "no keys", "summary is a number", "count is a word", "too deep"],
+)
+def test_parse_report__damaged__is_none(text: str):
+    assert outputs.parse_report(text) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "report", "final"),
+    [
+        (0, GREEN, 0),
+        (1, REPORT, 1),
+        (3, None, 3),
+        (130, GREEN, 130),
+        (-9, None, 137),
+        (0, None, 2),
+        (0, REPORT, 2),
+        (0, outputs.Report(0, 0, 256), 2),
+    ],
+    ids=["green", "red", "no report", "interrupted", "killed", "green without report", "report says red", "one byte"],
+)
+def test_final_status__of_process_and_report__is_green_only_where_both_are(
+    status: int, report: outputs.Report | None, final: int
+):
+    assert outputs.final_status(status, report) == final
+
+
+def test_step_outputs__with_a_report__names_the_files():
+    assert outputs.step_outputs(1, REPORT, Path("/w/out")) == {
+        "exit-status": "1", "conclusion": "failure", "misaligned": "2", "findings": "3",
+        "report-json": "/w/out/report.json", "artifact-dir": "/w/out",
+    }  # fmt: skip
+
+
+def test_step_outputs__nothing_written__has_no_path():
+    assert outputs.step_outputs(139, None, None) == {
+        "exit-status": "139", "conclusion": "error", "misaligned": "", "findings": "", "report-json": "",
+        "artifact-dir": "",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [(0, "success"), (1, "failure"), (2, "usage"), (3, "nothing-compared"), (4, "unavailable"), (130, "interrupted")],
+)
+def test_conclusion__of_the_table__is_its_word(status: int, word: str):
+    assert outputs.conclusion(status) == word
+
+
+def test_output_block__value_of_many_lines__cannot_name_another_output():
+    block = outputs.output_block("folder", "a\nexit-status=0\nEOF", "d1")
+    assert block == "folder<<d1\na\nexit-status=0\nEOF\nd1\n"
+
+
+def test_output_block__value_with_the_delimiter__is_refused():
+    with pytest.raises(StepError, match="the output 'folder' holds its own delimiter"):
+        outputs.output_block("folder", "a\nd1\nexit-status=0", "d1")
+
+
+def test_fit_summary__too_long__is_cut_at_a_line_and_says_so():
+    text = "é" * 10 + "\n" + "second line\n" * 100
+    cut = outputs.fit_summary(text, 120)
+    assert len(cut.encode()) <= 120
+    assert cut == "é" * 10 + "\nsecond line\nsecond line" + outputs.CUT
+
+
+def test_fit_summary__fits__is_unchanged():
+    assert outputs.fit_summary("short\n", 6) == "short\n"
+
+
+def test_fit_summary__no_room__is_empty():
+    assert outputs.fit_summary("short\n", -5) == ""
+
+
+@pytest.mark.parametrize(
+    ("policy", "status", "event", "wanted"),
+    [
+        ("failures", "1", "pull_request", True),
+        ("failures", "3", "pull_request", True),
+        ("failures", "0", "pull_request", False),
+        ("always", "0", "pull_request", True),
+        ("off", "1", "pull_request", False),
+        ("always", "1", "push", False),
+    ],
+)
+def test_wants_comment__policy__decides(policy: str, status: str, event: str, wanted: bool):
+    assert outputs.wants_comment(policy, status, event) is wanted
+
+
+@pytest.mark.parametrize(
+    ("printed", "url"),
+    [
+        ("comment: https://github.com/o/r/pull/1#issuecomment-2\n", "https://github.com/o/r/pull/1#issuecomment-2"),
+        ("comment: unchanged\n", ""),
+        ("see comment: https://a.b\n", ""),
+        ("comment: javascript:alert(1)\n", ""),
+        ("", ""),
+    ],
+)
+def test_comment_url__of_what_was_printed__is_the_address(printed: str, url: str):
+    assert outputs.comment_url(printed) == url
+
+
+def test_workflow_command__many_lines__is_one_command():
+    assert (
+        outputs.workflow_command("error", "50 %\r\n::set-env::")
+        == "::error title=ci-autotest::50 %25%0D%0A::set-env::\n"
+    )

@@ -1,0 +1,130 @@
+"""JUnit XML as a reader of JUnit XML sees it."""
+
+from __future__ import annotations
+
+import pytest
+from junitparser import Error, Failure, JUnitXml, Skipped
+
+from ci_autotest.report import junit
+from ci_autotest.result import CaseCounts
+from tests import report_samples as samples
+
+
+def read(result, folder):
+    junit.write(result, folder / "junit.xml")
+    return JUnitXml.fromfile(str(folder / "junit.xml"))
+
+
+def only_case(result, folder):
+    return next(case for suite in read(result, folder) for case in suite)
+
+
+def kinds(case):
+    return [type(item) for item in case.result]
+
+
+def test_write__every_outcome__is_one_testcase_for_each_pair(tmp_path):
+    cases = {
+        (case.classname, case.name): kinds(case) for suite in read(samples.everything(), tmp_path) for case in suite
+    }
+
+    assert cases == {
+        ("autotests/autotest_norms.py", "layer_norm[kernels]"): [Failure],
+        ("autotests/autotest_norms.py", "layer_norm[compiled]"): [],
+        ("autotests/autotest_norms.py", "cumsum[compiled]"): [Failure],
+        ("autotests/autotest_norms.py", "softmax[kernels]"): [Skipped],
+        ("autotests/autotest_norms.py", "softmax[compiled]"): [Skipped],
+        ("autotests/autotest_pool.py", "autotests/autotest_pool.py"): [Error],
+    }
+
+
+def test_write__no_location__classname_is_the_test_s_file(tmp_path):
+    case = only_case(samples.run(results=(samples.outcome(test="a/b.py::Norms::relu", location=None),)), tmp_path)
+
+    assert (case.classname, case.name) == ("a/b.py", "Norms::relu[kernels]")
+
+
+def test_write__misaligned__failure_has_the_headline_the_message_and_the_program(tmp_path):
+    failure = only_case(samples.misaligned(), tmp_path).result[0]
+
+    assert (failure.message, failure.type) == (samples.finding().headline, "misaligned")
+    assert failure.text == f"{samples.MESSAGE}\n\n{samples.PROGRAM}\n\nreplay: {samples.finding().replay}"
+
+
+def test_write__properties_and_time__are_told(tmp_path):
+    suite = next(iter(read(samples.misaligned(), tmp_path)))
+
+    assert {item.name: item.value for item in suite.properties()} == {"seed": "1729", "cases": "20"}
+    assert [case.time for case in suite] == [1.5]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        pytest.param({"known": "int32 indices"}, "accepted (int32 indices)", id="accepted"),
+        pytest.param({"kind": "leniency"}, "leniency, blame: candidate", id="leniency"),
+        pytest.param({"blame": "reference"}, "value, blame: reference", id="reference-blamed"),
+        pytest.param({"confirmed": False}, "not confirmed", id="not confirmed"),
+        pytest.param({"outcome": "flaky"}, "does not fail the run: flaky", id="flaky"),
+    ],
+)
+def test_write__finding_that_does_not_count__passes_and_is_told(tmp_path, change, told):
+    case = only_case(samples.misaligned(findings=(samples.finding(**change),)), tmp_path)
+
+    assert kinds(case) == []
+    assert told in case.system_out
+    assert samples.MESSAGE in case.system_out
+
+
+def test_write__flaky_test__passes_and_is_told(tmp_path):
+    flaky = samples.outcome(outcome="flaky", cases=CaseCounts(aligned=19, flaky=1))
+
+    case = only_case(samples.run(results=(flaky,)), tmp_path)
+
+    assert (kinds(case), "flaky: 1 of 20 cases differ" in case.system_out) == ([], True)
+
+
+def test_write__failed_without_a_finding__is_a_failure(tmp_path):
+    case = only_case(samples.run(results=(samples.failed(findings=("lost-0000",)),)), tmp_path)
+
+    assert [item.message for item in case.result] == ["misaligned, and no finding says why"]
+
+
+def test_write__called_aligned_though_nothing_was_compared__is_skipped(tmp_path):
+    case = only_case(samples.run(results=(samples.outcome(cases=CaseCounts()),)), tmp_path)
+
+    assert kinds(case) == [Skipped]
+
+
+def test_write__called_aligned_though_a_finding_counts__is_a_failure(tmp_path):
+    result = samples.run(results=(samples.outcome(findings=("layer_norm-3f2a",)),), findings=(samples.finding(),))
+
+    assert kinds(only_case(result, tmp_path)) == [Failure]
+
+
+def test_write__all_rejected__reason_is_told(tmp_path):
+    case = only_case(samples.run(results=(samples.rejected(),)), tmp_path)
+
+    assert [item.message for item in case.result] == ["the reference rejected all 400 attempts"]
+
+
+@pytest.mark.parametrize("name", samples.HOSTILE)
+def test_write__hostile_text__is_read_back_without_what_xml_cannot_hold(tmp_path, name):
+    planted = samples.HOSTILE[name]
+    found = samples.finding(headline=planted, message=planted, program=planted, known=None)
+    result = samples.misaligned(
+        findings=(found,),
+        results=(samples.failed(test=f"a.py::{planted}", candidate=planted),),
+        broken=(samples.broken(message=planted, traceback=planted),),
+    )
+
+    cases = [case for suite in read(result, tmp_path) for case in suite]
+
+    assert [kinds(case) for case in cases] == [[Failure], [Error]]
+    assert not set((tmp_path / "junit.xml").read_text()) & {"\x00", "\x1b", "\x07", "\u202e", "\udc80"}
+
+
+def test_write__many_tests__is_quick(tmp_path):
+    results = tuple(samples.outcome(test=f"a.py::t{index}") for index in range(5_000))
+
+    assert sum(suite.tests for suite in read(samples.run(results=results), tmp_path)) == 5_000

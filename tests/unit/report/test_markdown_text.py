@@ -1,0 +1,119 @@
+"""Hostile text is shown as those characters and as nothing else."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from markdown_it import MarkdownIt
+
+from ci_autotest.report.markdown_text import code, fence, line, plain, row, size, text
+from tests.report_samples import HOSTILE
+
+MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+#: Zero-width space: what breaks a mention or a link, and is not seen.
+BREAK = "\u200b"
+# Source: GitHub's documentation, "Autolinked references and URLs"; GFM 0.29, 6.9 (autolinks).
+AUTOLINKS = re.compile(r"(?i)(?<!\w)@\w|#\d|\bgh-\d|://|\bwww\.|\w@\w")
+
+
+def tokens(markdown):
+    return [child for token in MARKDOWN.parse(markdown) for child in (token, *(token.children or ()))]
+
+
+def shown(markdown):
+    """Return the text that a reader sees."""
+    return "".join(token.content for token in tokens(markdown) if token.type in {"text", "code_inline", "text_special"})
+
+
+def types(markdown):
+    return {token.type for token in tokens(markdown)}
+
+
+PLAIN = {"paragraph_open", "paragraph_close", "inline", "text", "text_special"}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_text__hostile__is_words_and_nothing_else(name):
+    written = text(HOSTILE[name])
+
+    assert types(written) <= PLAIN
+    assert shown(written).replace(BREAK, "") == line(HOSTILE[name])
+    assert not AUTOLINKS.search(shown(written))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_code__hostile__is_a_span_or_words(name):
+    written = code(HOSTILE[name])
+
+    assert types(written) <= {*PLAIN, "code_inline"}
+    assert shown(written).replace(BREAK, "") == line(HOSTILE[name])
+    assert "code_inline" in types(written) or not AUTOLINKS.search(shown(written))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("show", [text, code])
+def test_row__hostile_cells__stay_two_cells_with_that_text(name, show):
+    table = row("a", "b") + row("---", "---") + row(show(HOSTILE[name]), show(HOSTILE[name]))
+
+    cells = [token.content for token in MARKDOWN.parse(table) if token.type == "inline"]
+    assert [shown(cell).replace(BREAK, "") for cell in cells] == ["a", "b", *[line(HOSTILE[name])] * 2]
+    assert types(table).isdisjoint({"html_inline", "link_open", "image"})
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_fence__hostile__is_one_block_with_that_content(name):
+    parsed = MARKDOWN.parse(f"before\n\n{fence(HOSTILE[name], 'text')}\n\nafter\n")
+
+    assert [(token.content, token.info) for token in parsed if token.type == "fence"] == [
+        (f"{fence_content(HOSTILE[name])}\n", "text")
+    ]
+    assert [token.content for token in parsed if token.type == "inline"] == ["before", "after"]
+
+
+def fence_content(value):
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in value
+    )
+
+
+def test_text__untouched_by_the_tests_own_parser__would_be_seen():
+    # The planted fault: without `text` each of these is something else than words.
+    seen = {name: types(HOSTILE[name]) - PLAIN for name in ("html", "comment", "link", "heading", "list", "math")}
+
+    assert all(seen.values())
+    assert AUTOLINKS.search(HOSTILE["mention"])
+    assert AUTOLINKS.search(HOSTILE["issue"])
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("torch.nn.functional.layer_norm", "torch.nn.functional.layer_norm"),
+        ("__init__", "\\_\\_init\\_\\_"),
+        ("-0.5", "-0.5"),
+        ("- x", "\\- x"),
+        ("3.5 GB", "3.5 GB"),
+        ("3. x", "3\\. x"),
+        ("---", "\\---"),
+        ("float32[1, 2]", "float32\\[1, 2\\]"),
+        ("a\n\tb", "a b"),
+        ("\x1b[31mred\x1b[0m", "red"),
+    ],
+)
+def test_text__ordinary__stays_readable(value, written):
+    assert text(value) == written
+
+
+def test_plain__controls__are_shown_as_escapes():
+    assert plain("a\u202eb\x00c\x1b[1md\te\nf\udc80") == "a\\u202eb\\x00cd\te\nf\\udc80"
+
+
+def test_line__too_long__ends_with_an_ellipsis():
+    assert line("x" * 20, 10) == f"{'x' * 9}…"
+    assert line("x" * 70_000, 10) == f"{'x' * 9}…"
+
+
+@pytest.mark.parametrize("value", ["a", "é", "\N{FIRE}", "漢"])
+def test_size__any__is_the_larger_of_both_units(value):
+    assert size(value) == max(len(value.encode()), len(value.encode("utf-16-le")) // 2)

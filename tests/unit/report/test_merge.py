@@ -1,0 +1,176 @@
+"""Shards become the run that they are, and nothing gets better by merging."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ci_autotest.errors import UsageError
+from ci_autotest.report.merge import merge, summarize
+from ci_autotest.result import AttemptCounts, CandidateInfo, CaseCounts, Environment, Summary
+from tests import report_samples as samples
+
+OTHER = "autotests/autotest_a.py::relu"
+
+
+def shard(index, count=2, **changes):
+    return samples.run(shard=(index, count), **changes)
+
+
+def test_merge__two_shards_of_one_test__adds_its_counts():
+    first = samples.outcome(cases=CaseCounts(aligned=9), attempts=AttemptCounts(accepted=9, rejected=1))
+    second = samples.failed(cases=CaseCounts(aligned=8, misaligned=3), profiles={"ordinary": 5, "ties": 6})
+
+    merged = merge([shard(2, results=(second,), findings=(samples.finding(),)), shard(1, results=(first,))])
+
+    assert merged.results == (
+        samples.failed(
+            cases=CaseCounts(aligned=17, misaligned=3),
+            attempts=AttemptCounts(accepted=29, rejected=3),
+            profiles={"ordinary": 15, "ties": 6, "zero_dim": 10},
+            duration_s=3.0,
+        ),
+    )
+    assert merged.summary == Summary(misaligned=1, findings=1, cases=20)
+    assert (merged.shard, merged.exit_code) == ((1, 1), 0)
+
+
+def test_merge__tests_of_two_shards__are_united_in_order():
+    merged = merge([shard(1, results=(samples.outcome(),)), shard(2, results=(samples.outcome(test=OTHER),))])
+
+    assert [item.test for item in merged.results] == [OTHER, samples.TEST]
+
+
+def test_merge__one_identity_in_two_shards__lowest_case_stays_and_cases_are_added():
+    low = samples.finding(test=OTHER, case=9, tests=(OTHER,), cases=2, of_cases=10)
+    high = samples.finding(case=1)
+
+    merged = merge([shard(1, findings=(high,)), shard(2, findings=(low,))])
+
+    assert merged.findings == (msgspec.structs.replace(low, cases=5, of_cases=30, tests=(OTHER, samples.TEST)),)
+
+
+def test_merge__lowest_case_is_not_confirmed__the_one_that_counts_stays():
+    flaky = samples.finding(case=1, outcome="flaky")
+
+    merged = merge([shard(1, findings=(flaky,)), shard(2, findings=(samples.finding(case=9),))])
+
+    assert [(item.case, item.outcome) for item in merged.findings] == [(9, "misaligned")]
+
+
+@pytest.mark.parametrize(
+    "change", [{"candidate": "compiled"}, {"operator": "torch.softmax"}, {"kind": "gradient"}], ids=str
+)
+def test_merge__another_identity__stays_another_finding(change):
+    merged = merge([shard(1, findings=(samples.finding(),)), shard(2, findings=(samples.finding(**change),))])
+
+    assert len(merged.findings) == 2
+
+
+def test_merge__broken_in_both_shards__is_told_once():
+    merged = merge([shard(1, broken=(samples.broken(),)), shard(2, broken=(samples.broken(),))])
+
+    assert (merged.broken, merged.summary.broken) == ((samples.broken(),), 1)
+
+
+def test_merge__unsupported_against_its_counts__does_not_become_aligned():
+    refused = samples.outcome(outcome="unsupported", reason="the replacement was never called")
+
+    merged = merge([shard(1, results=(refused,)), shard(2, results=(samples.outcome(),))])
+
+    assert [(item.outcome, item.reason) for item in merged.results] == [
+        ("unsupported", "the replacement was never called")
+    ]
+
+
+def test_merge__not_run_in_one_shard_and_aligned_in_the_other__is_aligned():
+    idle = samples.outcome(outcome="not_run", cases=CaseCounts(not_run=5), reason="the budget was used up")
+
+    merged = merge([shard(1, results=(idle,)), shard(2, results=(samples.outcome(),))])
+
+    assert [(item.outcome, item.reason) for item in merged.results] == [("aligned", "")]
+
+
+def test_merge__candidate_missing_in_one_shard__is_told():
+    missing = CandidateInfo(name="kernels", backend="substitute", available=False, reason="no GPU")
+
+    merged = merge([shard(1), shard(2, candidates=(missing,))])
+
+    assert merged.candidates == (missing, samples.COMPILED)
+
+
+def test_merge__fixed_in_one_shard_and_seen_in_the_other__is_not_fixed():
+    identity = " ".join(samples.finding().identity)
+
+    merged = merge([shard(1, fixed=(identity, "a b c"), new=()), shard(2, findings=(samples.finding(),), new=())])
+
+    assert (merged.fixed, merged.new) == (("a b c",), ())
+
+
+def test_merge__new_in_one_shard__is_new():
+    merged = merge([shard(1, new=()), shard(2, findings=(samples.finding(),), new=("layer_norm-3f2a",))])
+
+    assert merged.new == ("layer_norm-3f2a",)
+
+
+def test_merge__no_baseline__has_no_new():
+    assert merge([shard(1), shard(2)]).new is None
+
+
+def test_merge__notes_and_interruption__are_united():
+    other = Environment(ci_autotest="0.1.0", python="3.11.9", platform="Linux x86_64", torch="2.12.0")
+
+    merged = merge([shard(1, notes=("a", "b")), shard(2, notes=("b", "c"), environment=other, interrupted=True)])
+
+    assert merged.notes == ("a", "b", "c", "The shards ran with different torch: 2.12.0, 2.13.0.")
+    assert merged.interrupted
+
+
+def test_merge__order_of_shards__does_not_matter():
+    shards = [shard(index, 3, results=(samples.outcome(test=f"a.py::t{index}"),)) for index in (1, 2, 3)]
+
+    assert merge(shards) == merge(shards[::-1])
+
+
+def test_merge__whole_run__is_itself():
+    result = merge([samples.everything()])
+
+    assert merge([result]) == result
+
+
+@pytest.mark.parametrize(
+    ("shards", "message"),
+    [
+        pytest.param([], "there is no report to merge", id="none"),
+        pytest.param([(1, 2), (1, 2)], "shard 1 of 2 is given more than once", id="twice"),
+        pytest.param([(1, 4), (3, 4)], "shard 2, 4 of 4 is missing", id="missing"),
+        pytest.param([(1, 2), (3, 2)], "shard 3 of 2 cannot be", id="beyond the count"),
+        pytest.param([(1, 2), (2, 3)], r"different numbers of shards \(2, 3\)", id="two runs"),
+        pytest.param([(1, 10**18)], "of 1000000000000000000 is missing", id="a count that no memory holds"),
+    ],
+)
+def test_merge__not_all_shards_of_one_run__is_refused(shards, message):
+    with pytest.raises(UsageError, match=message):
+        merge([shard(*item) for item in shards])
+
+
+def test_merge__different_seeds__is_refused():
+    with pytest.raises(UsageError, match=r"different seeds \(7, 1729\)"):
+        merge([shard(1), shard(2, seed=7)])
+
+
+def test_merge__different_commits__is_refused():
+    other = Environment(ci_autotest="0.1.0", python="3.11.9", platform="Linux x86_64", commit="b" * 40)
+
+    with pytest.raises(UsageError, match="different commits"):
+        merge([shard(1), shard(2, environment=other)])
+
+
+def test_summarize__results_of_every_outcome__counts_pairs_and_compared_cases():
+    result = samples.everything()
+
+    counted = summarize(result.results, result.findings, result.broken)
+
+    assert counted == Summary(
+        aligned=1, misaligned=1, unsupported=1, crashed=1, not_run=1, broken=1, findings=3, cases=45
+    )
