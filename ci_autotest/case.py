@@ -28,6 +28,7 @@ class Draw(NamedTuple):
         low: Least value, inclusive.
         high: Upper bound, exclusive for integers and choices.
         value: What was chosen.
+        simplest: What the shrinker moves it toward.
     """
 
     site: str
@@ -35,6 +36,7 @@ class Draw(NamedTuple):
     low: float
     high: float
     value: DrawnValue
+    simplest: DrawnValue = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,7 +214,9 @@ def check(config: Config, where: str) -> None:
 
 def _check_candidate(candidate: Candidate, where: str) -> None:
     if candidate.backend == "substitute" and not candidate.replace:
-        message = f"{where}: candidate {candidate.name!r} replaces nothing. Give replace: {{operator: module.function}}."
+        message = (
+            f"{where}: candidate {candidate.name!r} replaces nothing. Give replace: {{operator: module.function}}."
+        )
         raise ConfigError(message)
     for operator, path in candidate.replace.items():
         if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", path):

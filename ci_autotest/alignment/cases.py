@@ -78,13 +78,13 @@ def accept(
         for name, contender in contenders.items():
             if contender.backend.shows_steps and name not in lenient:
                 enter(name)
-                found = _leniency(attempt, contender, refusal)
+                found = leniency(attempt, contender, refusal)
                 if found is not None:
                     lenient[name] = found
     return Accepted(None, ATTEMPTS_PER_CASE - 1, rejected, ordinary, refusal, lenient)
 
 
-def _leniency(attempt: Attempt, contender: Contender, refusal: str) -> Judged | None:
+def leniency(attempt: Attempt, contender: Contender, refusal: str) -> Judged | None:
     """Return the verdict when a candidate accepts the step that the reference refused."""
     trace = contender.backend.run(attempt.program, attempt.sources)
     if trace.failure is not None or trace.untested is not None or attempt.refused is None:

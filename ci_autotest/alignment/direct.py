@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ci_autotest import config as configuration
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.rules import Rules, ToleranceRow
-from ci_autotest.backends.build import build
+from ci_autotest.backends.build import available_device, build
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import AuthorError
 
@@ -51,7 +51,10 @@ def run_here(declared: Any, test: str, draw: Callable[[int, int], Attempt]) -> N
         sys.path.append(str(path.parent))
     candidates = config.candidates or (configuration.BUILT_IN["torch"],)
     contenders = {
-        candidate.name: Contender(build(candidate), rules_for(config, candidate, declared)) for candidate in candidates
+        candidate.name: Contender(
+            build(candidate, available_device(candidate.device)), rules_for(config, candidate, declared)
+        )
+        for candidate in candidates
     }
     compared = 0
     refusal = ""

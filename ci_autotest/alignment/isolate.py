@@ -147,8 +147,8 @@ def _writes_in_place(step: Step) -> bool:
         and step.target.startswith("operator.")
         and (
             step.target == "operator.setitem"
-            or step.target.startswith("operator.i")
-            and step.target != "operator.invert"
+            or (step.target.startswith("operator.i")
+            and step.target != "operator.invert")
         )
     )
 
@@ -187,7 +187,7 @@ def pruned(live: Live) -> Live:
     for index in reversed(range(len(steps))):
         step = steps[index]
         touches_needed = any(ref.index in needed for ref in step_refs(step)[:1])
-        if index in needed or ((_writes_in_place(step) or step.op == CALL_METHOD and step.in_setup) and touches_needed):
+        if index in needed or ((_writes_in_place(step) or (step.op == CALL_METHOD and step.in_setup)) and touches_needed):
             needed.add(index)
             needed.update(ref.index for ref in step_refs(step))
     # A setup method may come before the module is known to be needed; its receiver decides.

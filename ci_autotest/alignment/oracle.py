@@ -7,7 +7,7 @@ differ, no side is to blame: the case is ill-conditioned.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
@@ -80,7 +80,7 @@ def _widened_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(getattr(torch, _WIDE[name])) if name in _WIDE else tensor
 
 
-def judge(  # noqa: PLR0911 - one return for each thing that can be said
+def judge(
     live: Live, key: tuple[str, GradientKey], candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance
 ) -> Opinion:
     """Return which side departs from float64 in the elements that are misaligned.

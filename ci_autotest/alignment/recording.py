@@ -7,10 +7,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ci_autotest.alignment.isolate import Live
-from ci_autotest.program.ir import OWN_DEVICE, PLACEHOLDER, Recording, TensorSpec, cotangent_key, contiguous_strides
+from ci_autotest.program.ir import (
+    OUTPUT,
+    OWN_DEVICE,
+    PLACEHOLDER,
+    Recording,
+    TensorSpec,
+    contiguous_strides,
+    cotangent_key,
+    output_refs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ci_autotest.backends.protocol import Backend
 
 
 def to_recording(live: Live, note: Mapping[str, object]) -> Recording:
@@ -21,11 +32,8 @@ def to_recording(live: Live, note: Mapping[str, object]) -> Recording:
     count = max(live.cotangents, default=-1) + 1
     specs: list[TensorSpec | None] = [None] * count
     for position, source in live.cotangents.items():
-        dense = source.detach().cpu().resolve_conj().resolve_neg().contiguous()
-        shape = tuple(dense.shape)
-        dtype = str(dense.dtype).removeprefix("torch.")
-        specs[position] = TensorSpec(dtype, shape, contiguous_strides(shape), 0, dense.numel(), False, OWN_DEVICE)
-        tensors[cotangent_key(position)] = to_bytes(dense)
+        specs[position] = _contiguous_spec(source.detach())
+        tensors[cotangent_key(position)] = to_bytes(source)
     program = live.program.__class__(live.program.setup, live.program.body, tuple(specs))
     return Recording(program, tensors, dict(note))
 
@@ -43,9 +51,36 @@ def to_live(recording: Recording) -> Live:
     return Live(program, sources, cotangents)
 
 
+def with_expected(recording: Recording, live: Live, reference: Backend) -> Recording:
+    """Return a recording with what the reference gives: its outputs and the gradients of its inputs and parameters."""
+    trace = reference.run(live.program, live.sources)
+    if trace.failure is not None or live.program.body[-1].op != OUTPUT:
+        return recording
+    reference.backward(live.program, trace, live.cotangents)
+    found = {f"output_{i}": trace.values[ref.index] for i, ref in enumerate(output_refs(live.program))}
+    for key, gradient in trace.gradients.items():
+        index = key if isinstance(key, int) else key[0]
+        if gradient is not None and (isinstance(key, tuple) or live.program.steps[index].op == PLACEHOLDER):
+            label = str(key) if isinstance(key, int) else f"{key[0]}_{key[1].replace('.', '_')}"
+            found[f"gradient_{label}"] = gradient
+    specs = {}
+    tensors = dict(recording.tensors)
+    for label, tensor in found.items():
+        if isinstance(tensor, torch.Tensor):
+            specs[label] = _contiguous_spec(tensor)
+            tensors[label] = to_bytes(tensor)
+    return Recording(recording.program, tensors, recording.note, specs)
+
+
+def _contiguous_spec(tensor: torch.Tensor) -> TensorSpec:
+    shape = tuple(tensor.shape)
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return TensorSpec(dtype, shape, contiguous_strides(shape), 0, tensor.numel(), tensor.requires_grad, OWN_DEVICE)
+
+
 def to_bytes(tensor: torch.Tensor) -> bytes:
     """Return the elements in order, little-endian."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 
 

@@ -35,7 +35,7 @@ _NAMES: Final[dict[torch.dtype, str]] = {
 }
 
 
-def quick_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:  # noqa: PLR0911
+def quick_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
     """Whether everything is aligned at the end of both runs and nothing moved in between.
 
     A version that moved, a fact that differs or an element outside the tolerance makes the answer no, which only means

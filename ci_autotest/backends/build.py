@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -24,14 +24,21 @@ _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
 }
 
 
-def build(candidate: Candidate) -> Backend:
+def available_device(device: str) -> str:
+    """Return ``cpu`` or ``cuda``: ``auto`` takes what is there."""
+    if device != "auto":
+        return device
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def build(candidate: Candidate, device: str) -> Backend:
     """Return a candidate's backend, its device proved by a computation.
 
     Raises:
         UnavailableError: The device is not there, or a module cannot be imported.
     """
-    prove(candidate.device, candidate.name)
-    return _BUILDERS[candidate.backend](candidate, candidate.device)
+    prove(device, candidate.name)
+    return _BUILDERS[candidate.backend](candidate, device)
 
 
 def prove(device: str, name: str) -> None:
@@ -53,8 +60,3 @@ def prove(device: str, name: str) -> None:
     if total != 8.0:  # noqa: PLR2004 - the sum of eight ones
         message = f"candidate {name!r}: device {device!r} computes {total} for the sum of eight ones."
         raise UnavailableError(message)
-
-
-def versions() -> dict[str, Any]:
-    """Return what the report says about the frameworks of this process."""
-    return {"torch": torch.__version__}

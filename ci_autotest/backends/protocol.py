@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
@@ -16,9 +16,11 @@ class Backend(Protocol):
 
     Attributes:
         shows_steps: Whether the value of every step can be seen; a compiler shows inputs and outputs only.
+        on_step: Told the index of each step before it is entered, and -2 for the backward pass, where set.
     """
 
     shows_steps: bool
+    on_step: Callable[[int], None] | None
 
     def run(self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False) -> Trace:
         """Run the program forward; a step that raises ends the run and is in the trace.
@@ -31,3 +33,6 @@ class Backend(Protocol):
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Put the cotangents into the outputs that require grad, and keep every gradient in the trace."""
+
+    def take_seen(self) -> dict[str, int]:
+        """Return the calls counted since the last time, by operator; empty for backends that count none."""

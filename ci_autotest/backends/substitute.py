@@ -40,6 +40,7 @@ class SubstituteBackend:
         """Import the replacements."""
         self._torch = TorchBackend(device)
         self.device = self._torch.device
+        self._seen: dict[str, int] = {}
         self.functions = {operator_of(operator): load_function(path) for operator, path in replace.items()}
 
     def run(self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False) -> Trace:
@@ -50,8 +51,25 @@ class SubstituteBackend:
             wanted = ", ".join(sorted(self.functions))
             seen = ", ".join(sorted(mode.seen)) or "none"
             trace.untested = f"no call was replaced: {wanted} did not occur; operators called: {seen}"
-        trace.seen = dict.fromkeys(mode.seen, 0) | mode.replaced
+        for operator in mode.seen:
+            self._seen.setdefault(operator, 0)
+        for operator, count in mode.replaced.items():
+            self._seen[operator] = self._seen.get(operator, 0) + count
         return trace
+
+    def take_seen(self) -> dict[str, int]:
+        """Return the calls of each operator that were replaced; 0 for those that were seen and not replaced."""
+        taken, self._seen = self._seen, {}
+        return taken
+
+    @property
+    def on_step(self) -> Callable[[int], None] | None:
+        """Told the index of each step before it is entered."""
+        return self._torch.on_step
+
+    @on_step.setter
+    def on_step(self, tell: Callable[[int], None] | None) -> None:
+        self._torch.on_step = tell
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Run one backward pass over all outputs."""
@@ -72,7 +90,7 @@ class _Replace(TorchFunctionMode):
         func: Any,
         types: Any,
         args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,  # noqa: ANN401
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - as the function
         """Answer one call."""
         operator, in_place = _named(func)

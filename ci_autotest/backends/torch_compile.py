@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ci_autotest.backends.torch_eager import TorchBackend, backward, gradient_edge, observed
+from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend, backward, gradient_edge, observed
 from ci_autotest.backends.trace import Facts, Failure, Trace
 from ci_autotest.execute.steps import execute_step
 from ci_autotest.program.codegen import function_text, inputs
@@ -38,6 +38,7 @@ class CompileBackend:
         """Keep the options; nothing is compiled yet."""
         self._torch = TorchBackend(device)
         self.device = self._torch.device
+        self.on_step: Callable[[int], None] | None = None
         self._options = dict(options)
         self._compiler = self._options.pop("backend", "inductor")
 
@@ -63,7 +64,13 @@ class CompileBackend:
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Run one backward pass over all outputs; leaves and parameters only."""
+        if self.on_step is not None:
+            self.on_step(IN_BACKWARD)
         backward(program, trace, cotangents)
+
+    def take_seen(self) -> dict[str, int]:
+        """Return nothing: no calls are counted."""
+        return {}
 
     def _prepare(self, program: Program, sources: Mapping[str, Any], trace: Trace) -> list[int] | None:
         """Run the setup and place the inputs; return the indices of what the body takes."""
@@ -79,12 +86,14 @@ class CompileBackend:
 
     def _call(self, program: Program, arguments: list[Any], trace: Trace) -> tuple[Any, ...]:
         counter = _Counter(self._compiler)
+        first = program.calls[0][0] if program.calls else len(program.steps) - 1
+        if self.on_step is not None:
+            self.on_step(first)
         try:
             torch._dynamo.reset()
             function = torch.compile(_python_function(program, self.device), backend=counter, **self._options)
             found = function(*arguments)
         except Exception as error:  # noqa: BLE001 - foreign code: its error is the outcome
-            first = program.calls[0][0] if program.calls else len(program.steps) - 1
             trace.failure = Failure(first, type(error).__name__, str(error))
             return ()
         if not counter.graphs:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument, Program, Step, TensorSpec
 
 _Tensor: Final = torch.Tensor
+#: What ``on_step`` is told when the backward pass begins.
+IN_BACKWARD: Final = -2
 
 
 class TorchBackend:
@@ -34,6 +36,7 @@ class TorchBackend:
     def __init__(self, device: str = "cpu") -> None:
         """Bind the device."""
         self.device = torch.device(device)
+        self.on_step: Callable[[int], None] | None = None
         self._functions: dict[str, Callable[..., Any]] = {}
 
     def run(
@@ -60,6 +63,8 @@ class TorchBackend:
                 values.append(None)
                 facts.append(None)
                 continue
+            if self.on_step is not None:
+                self.on_step(index)
             try:
                 if around is None or step.op == PLACEHOLDER:
                     value = execute_step(step, values, binding)
@@ -79,7 +84,13 @@ class TorchBackend:
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Put the cotangents into the outputs that require grad, and keep every gradient in the trace."""
+        if self.on_step is not None:
+            self.on_step(IN_BACKWARD)
         backward(program, trace, cotangents)
+
+    def take_seen(self) -> dict[str, int]:
+        """Return nothing: torch counts no calls."""
+        return {}
 
     def binding(self, sources: Mapping[str, Any]) -> Binding:
         """Return the torch side of the interpreter for one run over ``sources``."""

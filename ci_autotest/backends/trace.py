@@ -81,11 +81,10 @@ class Trace:
         cotangents: The gradients put in, by position; checked afterwards for having been written to.
         shown: Steps whose values the backend shows; ``None`` for all. A compiler shows inputs and outputs only.
         untested: Why this run says nothing about the candidate: nothing was replaced, nothing was compiled.
-        seen: Operators called, where the backend looks.
     """
 
     __slots__ = (
-        "backward_failure", "cotangents", "edges", "facts", "failure", "gradients", "observations", "seen", "shown",
+        "backward_failure", "cotangents", "edges", "facts", "failure", "gradients", "observations", "shown",
         "untested", "values",
     )  # fmt: skip
 
@@ -101,7 +100,6 @@ class Trace:
         self.cotangents: dict[int, Any] = {}
         self.shown: frozenset[int] | None = None
         self.untested: str | None = None
-        self.seen: dict[str, int] = {}
 
 
 GradientKey = int | tuple[int, str]

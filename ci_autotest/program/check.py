@@ -59,6 +59,7 @@ def check_recording(recording: Recording) -> None:
     check_program(recording.program)
     wanted = {step.target: step.args[0] for step in recording.program.steps if step.op == PLACEHOLDER}
     wanted |= {cotangent_key(i): spec for i, spec in enumerate(recording.program.cotangents) if spec is not None}
+    wanted |= recording.expected
     foreign = sorted(recording.tensors.keys() - wanted.keys())
     if foreign:
         message = f"the tensor file holds {foreign[0]!r}, which no placeholder names."

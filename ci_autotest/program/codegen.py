@@ -84,7 +84,7 @@ def expression(step: Step, named: Sequence[str], rename: Callable[[str], str] | 
     raise ProgramError(message)
 
 
-def _function(step: Step, args: list[str], kwargs: list[str]) -> str:  # noqa: PLR0911 - one arm per form
+def _function(step: Step, args: list[str], kwargs: list[str]) -> str:
     if step.target == UNPACK:
         return f"{args[0]}[{args[1]}]"
     if step.target == "builtins.getattr" and isinstance(step.args[1], str):
@@ -179,7 +179,7 @@ def function_text(program: Program, name: str = "program", *, rename: Callable[[
     return "\n".join([f"def {name}({takes}):", *(f"    {line}" for line in lines)]) + "\n"
 
 
-def literal(argument: Argument, named: Sequence[str]) -> str:  # noqa: C901, PLR0911 - one arm per kind of argument
+def literal(argument: Argument, named: Sequence[str]) -> str:  # noqa: C901 - one arm per kind of argument
     """Return the text of an argument."""
     match argument:
         case Ref(index):

@@ -189,11 +189,13 @@ class Recording:
         program: What is run.
         tensors: Storage of each placeholder and cotangent by key: little-endian bytes of ``storage_size`` elements.
         note: Where it came from: test, case, seed, draws; plain JSON values.
+        expected: What the reference gives, by ``output_<i>`` and ``gradient_<step>``; their data are in ``tensors`` too.
     """
 
     program: Program
     tensors: Mapping[str, bytes]
     note: Mapping[str, object] = field(default_factory=dict)
+    expected: Mapping[str, TensorSpec] = field(default_factory=dict)
 
 
 #: Bytes of one element.

@@ -71,6 +71,7 @@ class _ProgramFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     body: list[_StepFile]
     cotangents: list[_SpecFile | None]
     note: dict[str, Any]
+    expected: dict[str, _SpecFile] = {}
 
 
 def encode_program(recording: Recording) -> bytes:
@@ -81,6 +82,7 @@ def encode_program(recording: Recording) -> bytes:
         "setup": [_plain_step(step) for step in program.setup],
         "body": [_plain_step(step) for step in program.body],
         "cotangents": [None if spec is None else _plain_spec(spec) for spec in program.cotangents],
+        "expected": {key: _plain_spec(spec) for key, spec in recording.expected.items()},
         "note": dict(recording.note),
     }
     return (json.dumps(plain, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
@@ -92,7 +94,7 @@ def encode_tensors(recording: Recording) -> bytes:
     The library writes arrays of numpy, which has no bfloat16, or takes raw pointers; its format is a JSON head and the
     bytes (source: the safetensors format description, 0.8), so it is written here and read by the library.
     """
-    specs = _specs(recording.program)
+    specs = {**_specs(recording.program), **recording.expected}
     head: dict[str, Any] = {"__metadata__": {"schema": SCHEMA}}
     offset = 0
     for key, data in recording.tensors.items():
@@ -130,7 +132,8 @@ def decode(program: bytes, tensors: bytes) -> Recording:
     parts = [tuple(_step(step, in_setup=in_setup) for step in part) for part, in_setup in
              ((file.setup, True), (file.body, False))]  # fmt: skip
     cotangents = tuple(None if spec is None else _spec(spec) for spec in file.cotangents)
-    recording = Recording(Program(parts[0], parts[1], cotangents), _decode_tensors(tensors), file.note)
+    expected = {key: _spec(spec) for key, spec in file.expected.items()}
+    recording = Recording(Program(parts[0], parts[1], cotangents), _decode_tensors(tensors), file.note, expected)
     check_recording(recording)
     return recording
 
@@ -138,7 +141,7 @@ def decode(program: bytes, tensors: bytes) -> Recording:
 def _decode_tensors(data: bytes) -> dict[str, bytes]:
     try:
         entries = safetensors.deserialize(data)
-    except Exception as error:  # noqa: BLE001 - the reader's own error type is not exported by every version
+    except Exception as error:
         message = f"the tensor file is damaged or truncated: {error}."
         raise ProgramError(message) from error
     return {name: bytes(entry["data"]) for name, entry in entries}

@@ -79,7 +79,7 @@ class Arguments:
                 step_kwargs.append((key, said))
         return real_args, tuple(step_args), real_kwargs, tuple(step_kwargs)
 
-    def one(self, value: Any) -> tuple[Any, Any]:  # noqa: ANN401, C901, PLR0911 - one arm per kind of value
+    def one(self, value: Any) -> tuple[Any, Any]:  # noqa: ANN401 - one arm per kind of value
         """Return what the reference gets and what the step says, for one argument."""
         kind = type(value)
         if kind in _PLAIN:

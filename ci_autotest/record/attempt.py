@@ -44,7 +44,7 @@ class Attempts:
         self._streams = Streams()
         self._device = torch.device(device)
         self._numpy_bits = np.random.Philox(0)
-        np.random.set_bit_generator(self._numpy_bits)  # noqa: NPY002 - user code may draw from the global one
+        np.random.set_bit_generator(self._numpy_bits)
         self._numpy_state: Any = self._numpy_bits.state
 
     def attempt(

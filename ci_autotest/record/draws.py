@@ -99,7 +99,7 @@ class Drawer:
         value = low + (self._word() * (high - low) >> 64)
         if self._edits and site in self._edits:
             value = min(max(int(self._edits[site] or 0), low), high - 1)
-        self.log.append(Draw(site, kind, low, high, value))
+        self.log.append(Draw(site, kind, low, high, value, low if low > 0 or kind == "choice" else min(0, high - 1)))
         return value
 
     def floating(self, site: str, low: float, high: float) -> float:
@@ -107,7 +107,7 @@ class Drawer:
         value = low + (self._word() >> 11) * 2.0**-53 * (high - low)
         if self._edits and site in self._edits:
             value = float(self._edits[site] or 0.0)
-        self.log.append(Draw(site, "float", low, high, value))
+        self.log.append(Draw(site, "float", low, high, value, 0.0 if low <= 0 < high else low))
         return value
 
     def boolean(self, site: str, possibility: float = 0.5) -> bool:
@@ -115,12 +115,14 @@ class Drawer:
         value = (self._word() >> 11) * 2.0**-53 < possibility
         if self._edits and site in self._edits:
             value = bool(self._edits[site])
-        self.log.append(Draw(site, "bool", 0, 2, value))
+        self.log.append(Draw(site, "bool", 0, 2, value, simplest=False))
         return value
 
-    def choice(self, site: str, count: int) -> int:
-        """Draw the index of one of ``count`` alternatives."""
-        return self.integer(site, 0, count, "choice")
+    def choice(self, site: str, count: int, simplest: int = 0) -> int:
+        """Draw the index of one of ``count`` alternatives, of which ``simplest`` is the one to shrink toward."""
+        value = self.integer(site, 0, count, "choice")
+        self.log[-1] = self.log[-1]._replace(simplest=simplest)
+        return value
 
     def _word(self) -> int:
         if not self._words:

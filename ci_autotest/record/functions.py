@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import resolve_name
 
-from ci_autotest.errors import AuthorError
 from ci_autotest.backends.operators import is_random
+from ci_autotest.errors import AuthorError
 from ci_autotest.record.recorder import CURRENT
 from ci_autotest.record.values import Value
 

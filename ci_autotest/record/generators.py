@@ -196,10 +196,15 @@ class Either(Generator):
         """Pick an alternative, then draw it."""
         pick = f"{site}.pick"
         if self.possibility is None:
-            index = drawer.choice(pick, len(self.alternatives))
+            index = drawer.choice(pick, len(self.alternatives), self._simplest())
         else:
             index = 0 if drawer.boolean(pick, self.possibility) else 1
         return settle(drawer, self.alternatives[index], wanted)
+
+    def _simplest(self) -> int:
+        """Return the alternative to shrink toward: ``nothing()`` where there is one, else the first."""
+        absent = (i for i, item in enumerate(self.alternatives) if isinstance(item, Constant) and item.held is NOTHING)
+        return next(absent, 0)
 
 
 class _Typed(Generator):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ci_autotest.backends.operators import is_random
 from ci_autotest.backends.torch_eager import place
 from ci_autotest.backends.trace import Facts, Failure, Trace
 from ci_autotest.errors import AuthorError
@@ -29,7 +30,6 @@ from ci_autotest.program.ir import (
     TensorSpec,
 )
 from ci_autotest.record.arguments import Arguments
-from ci_autotest.backends.operators import is_random
 from ci_autotest.record.values import RecordedModule, Value
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ _PYTHON_DTYPES: Final = {float: "float32", int: "int64", bool: "bool", complex: 
 _GRAD_DTYPES: Final = FLOATING | COMPLEX
 
 
-def draw_tensor(  # noqa: PLR0913 - the arguments are OneFlow's
+def draw_tensor(
     ndim: int | Generator | None,
     dims: Sequence[int | Generator | None],
     low: float | None,

@@ -1,0 +1,148 @@
+"""The command line: parses, wires, and turns errors into one message and an exit status. No logic.
+
+Nothing but click is imported before a command runs, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ci_autotest.errors import AutotestError, ConfigError
+from ci_autotest.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ci_autotest.session.running import Request
+
+_INTERRUPTED = 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(VERSION, prog_name="ci-autotest")
+def cli() -> None:
+    """Operator-alignment testing: the same program on PyTorch and on a candidate, every tensor and gradient compared."""
+
+
+def _config_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    config = click.option(
+        "--config", type=click.Path(path_type=Path), help="autotest.yml; the nearest one above unless given."
+    )
+    candidate = click.option(
+        "--candidate",
+        multiple=True,
+        metavar="NAME",
+        help="Run this candidate; repeatable; all of the file unless given.",
+    )
+    return config(candidate(command))
+
+
+@cli.command()
+@click.argument("paths", nargs=-1, metavar="[PATH[::TEST] | builtin:suite[::FAMILY]]...")
+@_config_options
+@click.option("--cases", type=click.IntRange(1), help="Cases per test; overrides @autotest(n=...).")
+@click.option("--budget", metavar="DURATION", help="Of the whole run, such as 10m; what was not run is reported.")
+@click.option("--seed", metavar="N|random|commit", help="Root seed; the same seed gives the same inputs.")
+@click.option("--strictness", type=click.Choice(["tolerance", "ulp", "bitwise"]), help="How tolerances are read.")
+@click.option("--workers", metavar="N|auto", help="Worker processes; one per core unless given.")
+@click.option("--shard", metavar="K/N", default="1/1", help="Run the K-th of N parts.")
+@click.option(
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Where candidates without a device of their own run."
+)
+@click.option("--baseline", type=click.Path(path_type=Path), help="A report to tell new, known and fixed findings by.")
+@click.option(
+    "--fail-on", type=click.Choice(["misaligned", "new", "never", "flaky"]), help="Which findings end with status 1."
+)
+@click.option("--output", metavar="DIR", help="Folder of the report; autotest-report unless given.")
+def run(paths: tuple[str, ...], **given: Any) -> int:
+    """Run tests on the candidates and write a report."""
+    from ci_autotest.session.progress import show_result  # noqa: PLC0415 - after --help
+    from ci_autotest.session.running import run as run_session  # noqa: PLC0415 - likewise
+
+    request = _request(paths, given)
+    result = run_session(request, os.environ, sys.stdout)
+    show_result(result, sys.stdout, str((request.start / request.config.output).resolve()))
+    return result.exit_code
+
+
+@cli.command(name="list")
+@click.argument("paths", nargs=-1)
+@_config_options
+def list_command(paths: tuple[str, ...], **given: Any) -> int:
+    """List tests with their ids, lines and numbers of cases."""
+    from ci_autotest.session.replaying import list_tests  # noqa: PLC0415 - after --help
+
+    return list_tests(_request(paths, given, needs_candidate=False), os.environ, sys.stdout)
+
+
+@cli.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@_config_options
+def replay(path: Path, **given: Any) -> int:
+    """Run a finding's saved program again on its candidate."""
+    from ci_autotest.session.replaying import replay as replay_program  # noqa: PLC0415 - after --help
+
+    return replay_program(path, _request((), given, needs_candidate=False), os.environ, sys.stdout)
+
+
+@cli.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--output", type=click.Path(path_type=Path), default=Path("autotest-report"), help="Folder of the merged report."
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["misaligned", "never"]),
+    default="misaligned",
+    help="Which findings end with status 1.",
+)
+def report(folders: tuple[Path, ...], output: Path, fail_on: str) -> int:
+    """Merge the reports of the shards of one run."""
+    from ci_autotest.session.progress import show_result  # noqa: PLC0415 - after --help
+    from ci_autotest.session.replaying import report as merge_reports  # noqa: PLC0415 - likewise
+
+    result = merge_reports(folders, output, fail_on)
+    show_result(result, sys.stdout, str(output))
+    return result.exit_code
+
+
+@cli.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--name", default="ci-autotest", help="Name of the check: one comment for each.")
+def comment(folder: Path, name: str) -> int:
+    """Post or update the comment of a report on its pull request."""
+    from ci_autotest.session.replaying import comment as publish_comment  # noqa: PLC0415 - after --help
+
+    return publish_comment(folder, os.environ, name, sys.stdout)
+
+
+def _request(paths: tuple[str, ...], given: dict[str, Any], *, needs_candidate: bool = True) -> Request:
+    """Return what was asked for: command line over file over defaults."""
+    from ci_autotest.session.asking import request_of  # noqa: PLC0415 - after --help
+
+    return request_of(paths, given, Path.cwd(), needs_candidate=needs_candidate)
+
+
+def main() -> None:
+    """Run the command line and exit with its status."""
+    try:
+        status = cli.main(standalone_mode=False)
+    except click.exceptions.Exit as error:
+        status = error.exit_code
+    except click.Abort:
+        status = _INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        status = ConfigError.exit_code
+    except AutotestError as error:
+        click.echo(str(error), err=True)
+        status = error.exit_code
+    except KeyboardInterrupt:
+        click.echo("interrupted before anything was run", err=True)
+        status = _INTERRUPTED
+    sys.exit(status if isinstance(status, int) else 0)

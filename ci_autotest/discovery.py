@@ -1,0 +1,130 @@
+"""Discovery: which files may define tests. Text is scanned before anything is imported; importing is a worker's business."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SUITE: Final = "builtin:suite"
+_MENTION: Final = re.compile(rb"\bautotest\b")
+_DEFAULT_FOLDER: Final = "autotests"
+_SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
+#: Bytes of a file that are scanned.
+_SCANNED: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Say which files to import, and which of their tests are wanted.
+
+    Args:
+        files: Relative to the root with ``/``, or ``builtin:suite/<family>``; in order, once each.
+        wanted: For a file, the names asked for; absent: all.
+        read: Python files that were looked at.
+        asked: The paths as given, for messages.
+    """
+
+    files: tuple[str, ...]
+    wanted: dict[str, tuple[str, ...]]
+    read: int
+    asked: tuple[str, ...]
+
+
+def select(paths: Iterable[str], root: Path, start: Path) -> Selection:
+    """Return the files that paths name.
+
+    Args:
+        paths: ``FILE``, ``FOLDER``, each with ``::TEST``, ``builtin:suite`` with ``::FAMILY``; none: the default paths.
+        root: The configuration's folder; names are relative to it.
+        start: The folder that relative paths begin in.
+
+    Raises:
+        UsageError: A path does not exist.
+    """
+    asked = tuple(paths)
+    if not asked:
+        return _default(root)
+    files: dict[str, None] = {}
+    wanted: dict[str, tuple[str, ...]] = {}
+    read = 0
+    for path in asked:
+        place, _, name = path.partition("::")
+        if place.startswith(SUITE):
+            found, count = _suite(path), 0
+            name = ""
+        else:
+            found, count = _files(start / place, root, path)
+        read += count
+        for file in found:
+            files[file] = None
+            if name:
+                wanted[file] = (*wanted.get(file, ()), name.replace("::", "."))
+    return Selection(tuple(files), wanted, read, asked)
+
+
+def _default(root: Path) -> Selection:
+    folder = root / _DEFAULT_FOLDER
+    if folder.is_dir():
+        found, read = _files(folder, root, _DEFAULT_FOLDER)
+        return Selection(tuple(found), {}, read, (_DEFAULT_FOLDER,))
+    candidates = [path for path in _python_files(root) if path.name.startswith(("autotest_", "test_"))]
+    found = [_relative(path, root) for path in candidates if _mentions(path)]
+    return Selection(tuple(found), {}, len(candidates), (str(root),))
+
+
+def _files(path: Path, root: Path, asked: str) -> tuple[list[str], int]:
+    if not path.exists():
+        message = f"path '{asked}' does not exist (looked for {path}). Give a file, a folder or {SUITE}."
+        raise UsageError(message)
+    candidates = [path] if path.is_file() else _python_files(path)
+    return [_relative(file, root) for file in candidates if _mentions(file)], len(candidates)
+
+
+def _python_files(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.rglob("*.py")
+        if not any(part in _SKIPPED or part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+
+
+def _mentions(path: Path) -> bool:
+    with path.open("rb") as file:
+        return _MENTION.search(file.read(_SCANNED)) is not None
+
+
+def _relative(path: Path, root: Path) -> str:
+    resolved, base = path.resolve(), root.resolve()
+    return resolved.relative_to(base).as_posix() if resolved.is_relative_to(base) else resolved.as_posix()
+
+
+def families() -> tuple[str, ...]:
+    """Return the families of the shipped suite."""
+    folder = Path(__file__).parent / "suite"
+    return tuple(sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")))
+
+
+def _suite(path: str) -> list[str]:
+    family = path.removeprefix(SUITE).removeprefix("::")
+    known = families()
+    if not family:
+        return [f"{SUITE}/{name}" for name in known]
+    if family not in known:
+        message = f"'{path}' names no family of the shipped suite. Known: {', '.join(known)}."
+        raise UsageError(message)
+    return [f"{SUITE}/{family}"]
+
+
+def nothing_found(selection: Selection) -> str:
+    """Return the message for a selection without a test."""
+    where = ", ".join(f"'{path}'" for path in selection.asked)
+    files = "1 file" if selection.read == 1 else f"{selection.read} files"
+    defines = "it defines no" if selection.read == 1 else "none defines a"
+    return f"no test found in {where}: {files} read, {defines} function decorated with `autotest`."

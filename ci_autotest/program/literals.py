@@ -1,0 +1,73 @@
+"""Tensors as exact text: the shortest numbers that read back to the same bits."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Elements up to which a tensor is printed as a literal.
+INLINE_ELEMENTS: Final = 64
+_NUMPY: Final = {
+    "bool": "?", "uint8": "u1", "int8": "i1", "int16": "<i2", "int32": "<i4", "int64": "<i8", "float16": "<f2",
+    "float32": "<f4", "float64": "<f8", "complex64": "<c8", "complex128": "<c16",
+}  # fmt: skip
+#: Dtypes that a literal has without being told.
+_IMPLIED: Final = {"float32", "int64", "bool"}
+
+
+def array_of(data: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return a storage's elements in ``shape``; bfloat16 as the float32 of the same values."""
+    if dtype == "bfloat16":
+        return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4").reshape(shape)
+    return np.frombuffer(data, _NUMPY[dtype]).reshape(shape)
+
+
+def tensor_text(data: bytes, dtype: str, shape: tuple[int, ...]) -> str:
+    """Return ``torch.tensor([...])`` with exactly these elements.
+
+    Args:
+        data: Little-endian bytes in order.
+        dtype: Name without framework.
+        shape: Sizes in elements.
+    """
+    array = array_of(data, dtype, shape)
+    if array.size == 0:
+        return f"torch.zeros({shape}, dtype=torch.{dtype})"
+    plain = array.size > 1 and bool((array == array.reshape(-1)[0]).all()) and not _has_negative_zero(array)
+    if plain and array.reshape(-1)[0] in (0, 1) and dtype != "bool":
+        name = "zeros" if array.reshape(-1)[0] == 0 else "ones"
+        return f"torch.{name}({shape}{_dtype(dtype, {'float32'})})"
+    return f"torch.tensor({_nested(array)}{_dtype(dtype, _IMPLIED)})"
+
+
+def _has_negative_zero(array: NDArray[Any]) -> bool:
+    return array.dtype.kind in "fc" and bool(np.signbit(array.real).any())
+
+
+def _dtype(dtype: str, implied: set[str]) -> str:
+    return "" if dtype in implied else f", dtype=torch.{dtype}"
+
+
+def _nested(array: NDArray[Any]) -> str:
+    if array.ndim == 0:
+        return _number(array[()])
+    return f"[{', '.join(_nested(item) for item in array)}]"
+
+
+def _number(value: Any) -> str:  # noqa: ANN401 - a numpy scalar
+    kind = value.dtype.kind
+    if kind == "c":
+        return f"complex({_number(value.real)}, {_number(value.imag)})"
+    if kind == "f":
+        if not math.isfinite(value):
+            return f"float({str(float(value))!r})"
+        # numpy prints the shortest text that reads back to the same value of this width.
+        text = np.format_float_positional(value, unique=True, trim="0")
+        short = np.format_float_scientific(value, unique=True, trim="-")
+        return text if len(text) <= len(short) + 2 else short
+    return str(bool(value)) if kind == "b" else str(int(value))

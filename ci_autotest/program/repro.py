@@ -1,0 +1,179 @@
+"""The repro: a script that shows a misalignment with the candidate alone.
+
+It needs torch and, for kernels, the module that holds them; never this package. Tensors of up to 64 elements are exact
+literals; larger ones come from the file beside it. Exit status: 1 while misaligned, 0 when fixed, 2 when it cannot run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ci_autotest.program.codegen import body_lines, inputs, names, output_text, setup_lines
+from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, cotangent_key, output_refs
+from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
+from ci_autotest.program.repro_template import TEMPLATE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ci_autotest.program.ir import Program, Recording
+
+_READER: Final = '''
+def stored(name, dtype):
+    """Read one flat tensor of tensors.safetensors: a JSON head, then the bytes."""
+    data = (HERE / "tensors.safetensors").read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    first, last = json.loads(data[8 : 8 + size])[name]["data_offsets"]
+    return torch.frombuffer(bytearray(data[8 + size + first : 8 + size + last]), dtype=dtype).clone()
+
+'''
+
+
+def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
+    """Return the script.
+
+    Args:
+        recording: The smallest program, with what the reference gives and the candidate's note.
+        told: ``title``, ``lines`` (of the message), ``kind``, ``rtol``, ``atol``, ``check_dtype``, ``folders`` (where
+            the candidate's modules are, relative to the script), ``versions``.
+    """
+    program = recording.program
+    named = names(program)
+    renames, mode = _candidate(recording)
+    takes = [name for name, _ in inputs(program)]
+    literals = {**_placeholders(recording), **_expected(recording), **_cotangents(recording)}
+    return TEMPLATE.format(
+        title=told["title"],
+        message="\n".join(f"  {line}" if line else "" for line in told["lines"]),
+        imports=_imports(recording, told),
+        reader=_READER if any("stored(" in text for text in literals.values()) else "\n",
+        device=_device(recording.note),
+        setup=_block([*_bindings(program, literals, named), *setup_lines(program), _returned(takes, program, named)]),
+        takes=", ".join(takes),
+        body=_block([*body_lines(program), f"return {output_text(program)}"]),
+        candidate=_candidate_function(program, takes, renames, mode, recording.note),
+        cotangents=_mapping({i: literals[cotangent_key(i)] for i, s in enumerate(program.cotangents) if s is not None}),
+        outputs=_mapping({i: literals.get(f"output_{i}", "None") for i, _ in enumerate(output_refs(program))}),
+        gradients=_mapping(_gradients(recording, literals, named)),
+        names=repr([named[ref.index] for ref in output_refs(program)]),
+        rtol=told["rtol"], atol=told["atol"], check_dtype=told["check_dtype"], versions=repr(told["versions"]),
+    )  # fmt: skip
+
+
+def _block(lines: Sequence[str]) -> str:
+    return "\n".join(f"    {line}" for text in lines for line in text.split("\n"))
+
+
+def _mapping(items: Mapping[Any, str]) -> str:
+    return "{" + "".join(f"\n    {key!r}: {text}," for key, text in items.items()) + ("\n}" if items else "}")
+
+
+def _bindings(program: Program, literals: Mapping[str, str], named: Sequence[str]) -> list[str]:
+    found = []
+    for index, step in enumerate(program.steps):
+        spec = step.args[0] if step.op == PLACEHOLDER else None
+        if isinstance(spec, TensorSpec):
+            place = "" if spec.device == "cpu" else ".to(device)"
+            layout = "" if spec.is_contiguous else f".as_strided({spec.shape}, {spec.strides}, {spec.offset})"
+            grad = ".requires_grad_()" if spec.requires_grad else ""
+            found.append(f"{named[index]} = {literals[step.target]}{place}{layout}{grad}")
+    return found
+
+
+def _returned(takes: Sequence[str], program: Program, named: Sequence[str]) -> str:
+    leaves = [named[i] for i, step in enumerate(program.steps) if step.op == PLACEHOLDER and not step.in_setup]
+    return f"return {{{', '.join(f'{name!r}: {name}' for name in dict.fromkeys([*takes, *leaves]))}}}"
+
+
+def _placeholders(recording: Recording) -> dict[str, str]:
+    specs = {step.target: step.args[0] for step in recording.program.steps if step.op == PLACEHOLDER}
+    return {
+        key: _literal(recording, key, spec, in_shape=spec.is_contiguous)
+        for key, spec in specs.items()
+        if isinstance(spec, TensorSpec)
+    }
+
+
+def _expected(recording: Recording) -> dict[str, str]:
+    return {key: _literal(recording, key, spec, in_shape=True) for key, spec in recording.expected.items()}
+
+
+def _cotangents(recording: Recording) -> dict[str, str]:
+    specs = {cotangent_key(i): spec for i, spec in enumerate(recording.program.cotangents) if spec is not None}
+    return {key: _literal(recording, key, spec, in_shape=True) for key, spec in specs.items()}
+
+
+def _literal(recording: Recording, key: str, spec: TensorSpec, *, in_shape: bool) -> str:
+    shape = spec.shape if in_shape else (spec.storage_size,)
+    if spec.storage_size <= INLINE_ELEMENTS:
+        return tensor_text(recording.tensors[key], spec.dtype, shape)
+    return f"stored({key!r}, torch.{spec.dtype}).reshape({shape})"
+
+
+def _gradients(recording: Recording, literals: Mapping[str, str], named: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for key in recording.expected:
+        if key.startswith("gradient_"):
+            index, _, parameter = key.removeprefix("gradient_").partition("_")
+            name = named[int(index)]
+            found[f"{name}.{parameter.replace('_', '.')}" if parameter else name] = literals[key]
+    return found
+
+
+def _candidate(recording: Recording) -> tuple[Callable[[str], str] | None, dict[str, list[str]]]:
+    """Return how a candidate's calls are spelled, and the spellings that a mode must catch inside other calls."""
+    note = recording.note
+    renames = note.get("renames")
+    spellings = note.get("spellings")
+    if not isinstance(renames, dict) or not isinstance(spellings, dict):
+        return None, {}
+    hidden = {path: known for path, known in spellings.items() if path not in renames.values()}
+    used = bool(recording.program.setup) or any(step.op == "call_method" for step in recording.program.body)
+    return (lambda target: renames.get(target, target)), (hidden if used else {})
+
+
+def _candidate_function(
+    program: Program,
+    takes: Sequence[str],
+    rename: Callable[[str], str] | None,
+    mode: Mapping[str, list[str]],
+    note: Mapping[str, Any],
+) -> str:
+    head = f"def candidate({', '.join(takes)}):\n"
+    if note.get("backend") == "torch.compile":
+        options = "".join(f", {key}={value!r}" for key, value in note.get("options", {}).items())
+        return f"candidate = torch.compile(reference{options})\n"
+    lines = [*body_lines(program, rename=rename), f"return {output_text(program)}"]
+    if not mode:
+        return head + _block(lines) + "\n"
+    table = "".join(f"    {spelled}: {path},\n" for path, known in sorted(mode.items()) for spelled in known)
+    return (
+        f"REPLACED = {{\n{table}}}\n\n\n"
+        "class Replace(torch.overrides.TorchFunctionMode):\n"
+        "    def __torch_function__(self, func, types, args=(), kwargs=None):\n"
+        "        return REPLACED.get(func, func)(*args, **(kwargs or {}))\n\n\n"
+        + head
+        + _block(["with Replace():", *(f"    {line}" for line in lines)])
+        + "\n"
+    )
+
+
+def _device(note: Mapping[str, Any]) -> str:
+    return repr(str(note.get("device", "cpu")).replace("auto", "cpu"))
+
+
+def _imports(recording: Recording, told: Mapping[str, Any]) -> str:
+    spellings = recording.note.get("spellings")
+    paths = sorted(spellings) if isinstance(spellings, dict) else []
+    modules = sorted({path.rpartition(".")[0] for path in paths})
+    lines = []
+    if modules:
+        folders = ", ".join(f"HERE / {folder!r}" for folder in told["folders"])
+        lines.append(f"sys.path += [str(folder) for folder in ({folders}, Path.cwd())]")
+    lines += ["try:", "    import torch", *(f"    import {module}" for module in modules)]
+    lines += [
+        "except ImportError as error:",
+        '    print(f"cannot run: {error}. Set PYTHONPATH to the folder that holds it.")',
+        "    sys.exit(2)",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,136 @@
+"""The text of a repro, around the program."""
+
+from typing import Final
+
+TEMPLATE: Final = '''"""{title}
+
+{message}
+
+Run it: python repro.py
+Exit status: 1 while misaligned, 0 when fixed, 2 when it cannot run.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+{imports}
+{reader}
+device = torch.device({device})
+RTOL, ATOL = {rtol}, {atol}  # |candidate - reference| <= ATOL + RTOL * |reference|
+CHECK_DTYPE = {check_dtype}
+SEEN_WITH = {versions}
+
+
+def inputs():
+{setup}
+
+
+def reference({takes}):
+{body}
+
+
+{candidate}
+
+# What goes into the backward pass, and what the reference gave when this was found.
+COTANGENTS = {cotangents}
+OUTPUTS = {outputs}
+GRADIENTS = {gradients}
+NAMES = {names}
+
+
+def run(function):
+    """Return outputs, gradients, and the inputs and states as they are afterwards."""
+    given = inputs()
+    leaves = {{name: value for name, value in given.items() if isinstance(value, torch.Tensor)}}
+    modules = {{name: value for name, value in given.items() if isinstance(value, torch.nn.Module)}}
+    parameters = {{f"{{m}}.{{n}}": p for m, module in modules.items() for n, p in module.named_parameters()}}
+    outputs = function(*[given[name] for name in function_takes()])
+    roots = [(o, c) for i, o in enumerate(outputs) if (c := COTANGENTS.get(i)) is not None and o.requires_grad]
+    wanted = {{name: value for name, value in {{**leaves, **parameters}}.items() if value.requires_grad}}
+    gradients = {{}}
+    if roots and wanted:
+        found = torch.autograd.grad(
+            [o for o, _ in roots], list(wanted.values()), [c.to(o.device, o.dtype) for o, c in roots], allow_unused=True
+        )
+        gradients = dict(zip(wanted, found))
+    after = {{**leaves, **{{f"{{m}}.{{n}}": v for m, module in modules.items() for n, v in module.state_dict().items()}}}}
+    return outputs, gradients, after
+
+
+def function_takes():
+    return [name for name in "{takes}".split(", ") if name]
+
+
+def differs(what, candidate, expected):
+    """Print how a value departs from what is expected, and say whether it does."""
+    if candidate is None or expected is None:
+        if candidate is not expected:
+            print(f"misaligned: {{what}}: candidate {{shown(candidate)}}, reference {{shown(expected)}}")
+        return candidate is not expected
+    if not isinstance(expected, torch.Tensor) or not isinstance(candidate, torch.Tensor):
+        return False
+    if candidate.shape != expected.shape or (CHECK_DTYPE and candidate.dtype != expected.dtype):
+        print(f"misaligned: {{what}}: candidate {{shown(candidate)}}, reference {{shown(expected)}}")
+        return True
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    left, right = candidate.detach().cpu().to(wide), expected.detach().cpu().to(wide)
+    bad = ~torch.isclose(left, right, rtol=RTOL, atol=ATOL, equal_nan=True)
+    if not bad.any():
+        print(f"aligned: {{what}}")
+        return False
+    apart = torch.where(bad, (left - right).abs(), 0.0)
+    first = tuple(bad.nonzero()[0].tolist())
+    print(f"misaligned: {{what}}: {{int(bad.sum())}} / {{bad.numel()}} elements, greatest difference {{float(apart.max()):.3g}}")
+    print(f"  first at {{first}}: candidate {{left[first].item()!r}}, reference {{right[first].item()!r}}")
+    return True
+
+
+def flags_differ(what, candidate, expected):
+    left, right = ((v.requires_grad, v.is_leaf) if isinstance(v, torch.Tensor) else () for v in (candidate, expected))
+    if left != right:
+        print(f"misaligned: {{what}}: (requires_grad, is_leaf) is {{left}} on the candidate, {{right}} on the reference")
+    return left != right
+
+
+def shown(value):
+    return "nothing" if value is None else f"{{value.dtype}} of shape {{tuple(value.shape)}}"
+
+
+def main():
+    print(__doc__.strip())
+    print(f"found with {{SEEN_WITH}}; running torch {{torch.__version__}} on {{device}}")
+    outputs, gradients, after = run(reference)
+    carried = [OUTPUTS[i] is None or not quiet(o, OUTPUTS[i]) for i, o in enumerate(outputs)]
+    carried += [not quiet(gradients.get(name), GRADIENTS[name]) for name in GRADIENTS]
+    print(f"the reference recomputed {{'agrees with' if all(carried) else 'DIFFERS from'}} the values carried here")
+    try:
+        found, found_gradients, found_after = run(candidate)
+    except Exception as error:
+        print(f"misaligned: the candidate raises {{type(error).__name__}}: {{error}}")
+        return 1
+    bad = len(found) != len(outputs)
+    for i, name in enumerate(NAMES):
+        expected = OUTPUTS[i] if OUTPUTS[i] is not None else outputs[i]
+        bad |= differs(f"value of {{name}}", found[i], expected)
+        bad |= flags_differ(name, found[i], outputs[i])
+    for name in gradients:
+        bad |= differs(f"gradient of {{name}}", found_gradients.get(name), GRADIENTS.get(name, gradients[name]))
+    for name in after:
+        bad |= quiet(found_after.get(name), after[name]) and differs(f"{{name}} after the run", found_after.get(name), after[name])
+    return 1 if bad else 0
+
+
+def quiet(candidate, expected):
+    """Say whether two values differ, without a word."""
+    if candidate is None or expected is None or candidate.shape != expected.shape:
+        return candidate is not expected
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    left, right = candidate.detach().cpu().to(wide), expected.detach().cpu().to(wide)
+    return not torch.allclose(left, right, rtol=RTOL, atol=ATOL, equal_nan=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+'''

@@ -1,0 +1,253 @@
+"""The worker's bench: what it does with each message. Everything with a framework in it happens here and below."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
+from ci_autotest.alignment.isolate import isolate, pruned
+from ci_autotest.alignment.localize import Sides
+from ci_autotest.alignment.recording import to_live, to_recording, with_expected
+from ci_autotest.alignment.rules import Rules, ToleranceRow
+from ci_autotest.alignment.verdict import judge_program, live_of
+from ci_autotest.backends.build import available_device, build
+from ci_autotest.backends.notes import repro_note
+from ci_autotest.backends.operators import step_operator
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.case import test_key
+from ci_autotest.errors import AuthorError, UnavailableError
+from ci_autotest.program.serialize import decode, encode_program, encode_tensors
+from ci_autotest.record.attempt import Attempts
+from ci_autotest.result import CandidateInfo, Verdict
+from ci_autotest.run.messages import (
+    CaseFailure,
+    CasesDone,
+    Confirm,
+    Discover,
+    Discovered,
+    Hello,
+    Ready,
+    Record,
+    RunCases,
+    Tried,
+    TryProgram,
+)
+from ci_autotest.run.tally import Tally
+from ci_autotest.run.tests import Library
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ci_autotest.alignment.isolate import Live
+    from ci_autotest.backends.protocol import Backend
+    from ci_autotest.backends.trace import Attempt
+    from ci_autotest.config import Candidate
+    from ci_autotest.record.declare import Declaration
+    from ci_autotest.run.messages import FromWorker, ToWorker
+    from ci_autotest.run.place import Place
+
+#: Seconds between two parts of an answer to ``RunCases``.
+_PART_S: Final = 0.5
+#: Failures of one test on one candidate that are looked into in full; of the rest the first difference is taken.
+_REFERENCE: Final = -1
+
+
+class Bench:
+    """Answer the parent's messages.
+
+    Args:
+        place: Where the case in flight is told.
+        send: Sends a part of an answer before the answer is complete.
+    """
+
+    def __init__(self, place: Place, send: Callable[[CasesDone], None]) -> None:
+        """Wait for ``Hello``."""
+        self._place = place
+        self._send = send
+        self._hello: Hello
+        self._library: Library
+        self._attempts: Attempts
+        self._reference: Backend
+        self._backends: dict[str, Backend] = {}
+        self._candidates: dict[str, Candidate] = {}
+
+    def answer(self, message: ToWorker) -> FromWorker:
+        """Return the answer to a message."""
+        match message:
+            case Hello():
+                return self._set_up(message)
+            case Discover(file):
+                self._place.enter(_REFERENCE, _REFERENCE)
+                return Discovered(self._library.tests(file))
+            case RunCases():
+                return self._run(message)
+            case Confirm():
+                return self._confirm(message)
+            case Record():
+                return self._record(message)
+            case TryProgram():
+                return self._try(message)
+
+    def _set_up(self, hello: Hello) -> Ready:
+        torch.set_num_threads(1)
+        self._hello = hello
+        sys.path += [folder for folder in hello.folders if folder not in sys.path]
+        device = available_device(hello.reference_device)
+        self._library = Library(Path(hello.root))
+        self._attempts = Attempts(device)
+        self._reference = TorchBackend(device)
+        self._candidates = {candidate.name: candidate for candidate in hello.candidates}
+        return Ready(
+            torch=str(torch.__version__), candidates=[self._offer(candidate) for candidate in hello.candidates]
+        )
+
+    def _offer(self, candidate: Candidate) -> CandidateInfo:
+        """Build a candidate's backend; say why where it cannot be."""
+        device = available_device(candidate.device)
+        said: dict[str, Any] = {"name": candidate.name, "backend": candidate.backend, "device": device}
+        try:
+            self._backends[candidate.name] = build(candidate, device)
+        except UnavailableError as error:
+            return CandidateInfo(**said, available=False, reason=str(error))
+        return CandidateInfo(**said, version=str(torch.__version__))
+
+    def _contender(self, name: str, declaration: Declaration | None) -> Contender:
+        rows = tuple(
+            ToleranceRow(row.operator, row.rtol, row.atol, row.dtype, row.candidate)
+            for row in self._hello.tolerances
+            if row.candidate in {None, name}
+        )
+        strictness = self._hello.strictness
+        if declaration is None:
+            return Contender(self._backends[name], Rules(strictness=strictness, rows=rows))
+        rules = Rules(declaration.rtol, declaration.atol, declaration.check_dtype, strictness, rows)
+        return Contender(self._backends[name], rules)
+
+    def _run(self, message: RunCases) -> CasesDone:
+        self._place.enter(_REFERENCE, _REFERENCE)
+        declaration, call = self._library.find(message.test)
+        contenders = {name: self._contender(name, declaration) for name in message.candidates}
+        order = {name: i for i, name in enumerate(message.candidates)}
+        key = test_key(self._hello.seed, message.test.id)
+        tally = Tally()
+        for case in message.cases:
+            if tally.duration_s > _PART_S:
+                self._send(tally.message(last=False))
+                tally = Tally()
+
+            def enter(name: str, case: int = case) -> None:
+                self._place.enter(case, order.get(name, _REFERENCE))
+
+            def draw(number: int, case: int = case) -> Attempt:
+                return self._attempts.attempt(declaration, call, (key, message.test.id, case, number))
+
+            self._case(case, draw, contenders, enter, tally)
+        return tally.message(last=True)
+
+    def _case(
+        self,
+        case: int,
+        draw: Callable[[int], Attempt],
+        contenders: Mapping[str, Contender],
+        enter: Callable[[str], None],
+        tally: Tally,
+    ) -> None:
+        found = accept(draw, contenders, enter)
+        tally.accepted(case, found)
+        for name, judged in found.lenient.items():
+            tally.failures.append(_failure(case, found.number, name, judged.verdict, "ordinary"))
+        attempt = found.attempt
+        if attempt is None:
+            return
+        differentiate(attempt, self._reference)
+        for name, contender in contenders.items():
+            enter(name)
+            verdict = try_case(attempt, contender, self._reference).verdict
+            tally.judged(name, verdict)
+            tally.saw(name, contender.backend)
+            if verdict.outcome == "misaligned" or verdict.kind is not None:
+                tally.failures.append(_failure(case, found.number, name, verdict, attempt.profile))
+
+    def _confirm(self, message: Confirm) -> Tried:
+        declaration, call = self._library.find(message.test)
+        contender = self._contender(message.candidate, declaration)
+        self._place.enter(message.case, _REFERENCE)
+        key = test_key(self._hello.seed, message.test.id)
+        name = (key, message.test.id, message.case, message.attempt)
+        attempt = self._attempts.attempt(declaration, call, name, message.edits, message.profile)
+        note = {"draws": [list(draw) for draw in attempt.draws], "profile": attempt.profile, "attempt": message.attempt}
+        if attempt.refused is not None:
+            return self._refused(attempt, contender, message)
+        live = live_of(attempt)
+        self._place.enter(message.case, 0)
+        judged = judge_program(live, self._watched(contender))
+        whole = to_recording(live, note)
+        return self._tried(
+            message.candidate, judged.verdict, judged.live,
+            whole_program=encode_program(whole), whole_tensors=encode_tensors(whole),
+            draws=attempt.draws, profile=attempt.profile, attempt=message.attempt,
+        )  # fmt: skip
+
+    def _refused(self, attempt: Attempt, contender: Contender, message: Confirm) -> Tried:
+        """Try again what the reference rejects."""
+        from ci_autotest.alignment.cases import leniency  # noqa: PLC0415 - rare path
+
+        found = leniency(attempt, contender)
+        verdict = found.verdict if found is not None else Verdict(outcome="not_run")
+        return Tried(verdict=verdict, draws=attempt.draws, profile=attempt.profile, attempt=message.attempt)
+
+    def _watched(self, contender: Contender) -> Sides:
+        """Return the sides with each step of the candidate told to the parent."""
+        contender.backend.on_step = self._place.step
+        return Sides(contender.backend, self._reference, contender.rules)
+
+    def _record(self, message: Record) -> Tried:
+        declaration, call = self._library.find(message.test)
+        key = test_key(self._hello.seed, message.test.id)
+        self._place.enter(message.case, _REFERENCE)
+        found = accept(
+            lambda number: self._attempts.attempt(declaration, call, (key, message.test.id, message.case, number)),
+            {}, lambda _: None,
+        )  # fmt: skip
+        attempt = found.attempt
+        if attempt is None:
+            text = f"case {message.case} of {message.test.id} has no accepted attempt: {found.refusal}"
+            raise AuthorError(text)
+        live = live_of(attempt)
+        step = message.step if message.step is not None else live.program.calls[-1][0]
+        if message.step is not None:
+            live = pruned(isolate(live, message.step, self._reference))
+            step = live.program.calls[-1][0]
+        named = live.program.steps[step]
+        verdict = Verdict(
+            outcome="not_run", operator=step_operator(named, live.program.steps),
+            target=named.target if "." in named.target else f"torch.Tensor.{named.target}", step=step,
+        )  # fmt: skip
+        return self._tried(
+            message.candidate, verdict, live, draws=attempt.draws, profile=attempt.profile, attempt=found.number
+        )
+
+    def _try(self, message: TryProgram) -> Tried:
+        live = to_live(decode(message.program, message.tensors))
+        self._place.enter(0, 0)
+        judged = judge_program(live, self._watched(self._contender(message.candidate, None)))
+        return self._tried(message.candidate, judged.verdict, judged.live)
+
+    def _tried(self, candidate: str, verdict: Verdict, live: Live, **more: Any) -> Tried:  # noqa: ANN401 - as `Tried`
+        note = repro_note(self._candidates[candidate], live.program.steps)
+        recording = with_expected(to_recording(live, note), live, self._reference)
+        return Tried(verdict=verdict, program=encode_program(recording), tensors=encode_tensors(recording), **more)
+
+
+def _failure(case: int, attempt: int, candidate: str, verdict: Verdict, profile: str) -> CaseFailure:
+    return CaseFailure(case=case, attempt=attempt, candidate=candidate, verdict=verdict, profile=profile)
+
+
+def clock() -> float:
+    """Return seconds for durations."""
+    return time.perf_counter()

@@ -1,0 +1,223 @@
+"""What parent and worker say to each other: typed msgpack, framed by length. Never pickle.
+
+Every message is a frozen struct of one of two tagged unions. A frame that does not decode breaks the protocol, which costs
+the worker its life and the case in flight, and nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, TypeAlias
+
+import msgspec
+
+from ci_autotest.case import Draw
+from ci_autotest.config import Candidate, Strictness, ToleranceRule
+from ci_autotest.result import CandidateInfo, Location, Verdict
+
+HEADER: Final = struct.Struct("<I")
+#: Bytes of one frame; a recording of the largest tensors that a program may hold fits.
+FRAME_BYTES: Final = 1 << 30
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """Base of every message."""
+
+
+class TestInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Say what a worker needs to find a test again, and what the plan needs to know of it.
+
+    Attributes:
+        id: ``path::name``, or what the declaration gives.
+        file: Path of the file, or ``builtin:suite/family``.
+        name: Qualified name in the file.
+        n: Cases it asks for; ``None`` takes the configuration's.
+        location: Where it is defined.
+    """
+
+    id: str
+    file: str
+    name: str
+    n: int | None
+    location: Location
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """Set a worker up. Folders are appended to the import path, never prepended."""
+
+    root: str
+    folders: list[str]
+    seed: int
+    strictness: Strictness
+    reference_device: str
+    candidates: list[Candidate]
+    tolerances: list[ToleranceRule]
+
+
+class Discover(Message, frozen=True):
+    """Import a file and say which tests it defines."""
+
+    file: str
+
+
+class RunCases(Message, frozen=True, kw_only=True):
+    """Run cases of a test on candidates."""
+
+    test: TestInfo
+    cases: list[int]
+    candidates: list[str]
+
+
+class Confirm(Message, frozen=True, kw_only=True):
+    """Run one attempt on one candidate again, as edited, and show its program.
+
+    Attributes:
+        edits: Values by site that replace draws.
+        profile: What the attempt is about; from the case's number when ``None``.
+    """
+
+    test: TestInfo
+    case: int
+    attempt: int
+    candidate: str
+    edits: dict[str, bool | int | float | str | None] = {}
+    profile: str | None = None
+
+
+class Record(Message, frozen=True, kw_only=True):
+    """Record an attempt on the reference alone; with ``step``, that step isolated."""
+
+    test: TestInfo
+    case: int
+    attempt: int | None
+    candidate: str
+    step: int | None = None
+
+
+class TryProgram(Message, frozen=True, kw_only=True):
+    """Run a program on one candidate."""
+
+    program: bytes
+    tensors: bytes
+    candidate: str
+
+
+ToWorker: TypeAlias = Hello | Discover | RunCases | Confirm | Record | TryProgram
+
+
+class Ready(Message, frozen=True, kw_only=True):
+    """Answer ``Hello``: what is there."""
+
+    torch: str
+    candidates: list[CandidateInfo]
+
+
+class Discovered(Message, frozen=True):
+    """Answer ``Discover``."""
+
+    tests: list[TestInfo]
+
+
+class Broken(Message, frozen=True, kw_only=True):
+    """Say that a file cannot be imported, or that a test is wrong."""
+
+    message: str
+    traceback: str
+
+
+class CaseFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """Say what one case showed on one candidate, where it was not aligned, or aligned with a note."""
+
+    case: int
+    attempt: int
+    candidate: str
+    verdict: Verdict
+    profile: str
+
+
+class CasesDone(Message, frozen=True, kw_only=True):
+    """Answer ``RunCases``, in parts; ``last`` ends it.
+
+    Attributes:
+        done: Cases of this part, in order.
+        aligned: Cases by candidate.
+        unsupported: Cases by candidate.
+        failures: What was misaligned or lenient.
+        notes: Why a case was unsupported, by candidate.
+        accepted: Attempts.
+        rejected: Attempts.
+        ordinary_accepted: Ordinary attempts.
+        ordinary_rejected: Ordinary attempts.
+        empty: Cases of which every attempt was rejected.
+        refusal: What the reference said last.
+        profiles: Accepted cases by profile.
+        seen: Calls by operator, for candidates that count them.
+        duration_s: Seconds.
+    """
+
+    done: list[int]
+    aligned: dict[str, int]
+    unsupported: dict[str, int]
+    failures: list[CaseFailure]
+    notes: dict[str, str]
+    accepted: int
+    rejected: int
+    ordinary_accepted: int
+    ordinary_rejected: int
+    empty: int
+    refusal: str
+    profiles: dict[str, int]
+    seen: dict[str, dict[str, int]]
+    duration_s: float
+    last: bool
+
+
+class Tried(Message, frozen=True, kw_only=True):
+    """Answer ``Confirm``, ``Record`` and ``TryProgram``.
+
+    Attributes:
+        verdict: What it showed.
+        program: ``program.json`` of what shows it: the culprit alone, or the whole.
+        tensors: ``tensors.safetensors`` of it.
+        whole_program: Of the whole body, for ``Confirm``.
+        whole_tensors: Of the whole body.
+        draws: The draw log.
+        profile: What the attempt turned out to be about.
+        attempt: Number of the attempt.
+    """
+
+    verdict: Verdict
+    program: bytes = b""
+    tensors: bytes = b""
+    whole_program: bytes = b""
+    whole_tensors: bytes = b""
+    draws: list[Draw] = []
+    profile: str = "ordinary"
+    attempt: int = 0
+
+
+FromWorker: TypeAlias = Ready | Discovered | Broken | CasesDone | Tried
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_TO_WORKER: Final = msgspec.msgpack.Decoder(ToWorker)
+_FROM_WORKER: Final = msgspec.msgpack.Decoder(FromWorker)
+
+
+def frame(message: Message) -> bytes:
+    """Return a message's bytes with its length before them."""
+    body = _ENCODER.encode(message)
+    return HEADER.pack(len(body)) + body
+
+
+def decode_to_worker(body: bytes) -> ToWorker:
+    """Return what the parent said."""
+    return _TO_WORKER.decode(body)
+
+
+def decode_from_worker(body: bytes) -> FromWorker:
+    """Return what a worker said.
+
+    Raises:
+        msgspec.DecodeError: It is no message: foreign code wrote to the pipe.
+    """
+    return _FROM_WORKER.decode(body)

@@ -1,0 +1,77 @@
+"""The place in flight: which case, candidate and step a worker is in, known to the parent without a message.
+
+A small file mapped by both. The worker writes four numbers; the parent reads them when the worker has died or is silent.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_SLOTS: Final = 4
+NOWHERE: Final = -1
+#: Step of a backward pass.
+BACKWARD: Final = -2
+
+
+class Spot(NamedTuple):
+    """Say where a worker is.
+
+    Attributes:
+        case: Number of the case, or -1.
+        candidate: Position among the candidates of the job; -1 for the reference.
+        step: Index of the step where steps are told, -1 where not, -2 in a backward pass.
+        moves: Grows with every move.
+    """
+
+    case: int
+    candidate: int
+    step: int
+    moves: int
+
+
+class Place:
+    """Map the place of one worker.
+
+    Args:
+        path: The file; made by the parent, opened by the worker.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open and map the file."""
+        self.path = path
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), _SLOTS * 8)
+        self._view = memoryview(self._map).cast("q")
+
+    @classmethod
+    def create(cls) -> Place:
+        """Make the file of a new worker."""
+        with tempfile.NamedTemporaryFile(prefix="ci-autotest-place-", delete=False) as file:
+            file.write(b"\xff" * 24 + b"\x00" * 8)
+        return cls(Path(file.name))
+
+    def enter(self, case: int, candidate: int) -> None:
+        """Say which case and candidate are entered."""
+        view = self._view
+        view[0] = case
+        view[1] = candidate
+        view[2] = NOWHERE
+        view[3] += 1
+
+    def step(self, index: int) -> None:
+        """Say which step is entered."""
+        self._view[2] = index
+        self._view[3] += 1
+
+    def read(self) -> Spot:
+        """Return where the worker is."""
+        return Spot(*self._view.tolist())
+
+    def remove(self) -> None:
+        """Unmap and delete the file."""
+        self._view.release()
+        self._map.close()
+        self.path.unlink(missing_ok=True)

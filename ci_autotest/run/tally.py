@@ -1,0 +1,72 @@
+"""The tally of a part of a test's cases: counted in the worker, sent as one message."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ci_autotest.run.messages import CaseFailure, CasesDone
+
+if TYPE_CHECKING:
+    from ci_autotest.alignment.cases import Accepted
+    from ci_autotest.backends.protocol import Backend
+    from ci_autotest.result import Verdict
+
+
+class Tally:
+    """Count outcomes until they are sent."""
+
+    def __init__(self) -> None:
+        """Begin at zero, now."""
+        self.failures: list[CaseFailure] = []
+        self._begun = time.perf_counter()
+        self._done: list[int] = []
+        self._aligned: dict[str, int] = {}
+        self._unsupported: dict[str, int] = {}
+        self._notes: dict[str, str] = {}
+        self._profiles: dict[str, int] = {}
+        self._seen: dict[str, dict[str, int]] = {}
+        self._accepted = self._rejected = self._ordinary_accepted = self._ordinary_rejected = self._empty = 0
+        self._refusal = ""
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds since the tally began."""
+        return time.perf_counter() - self._begun
+
+    def accepted(self, case: int, found: Accepted) -> None:
+        """Count a case's attempts."""
+        self._done.append(case)
+        self._rejected += found.rejected
+        self._ordinary_rejected += found.ordinary_rejected
+        self._refusal = found.refusal or self._refusal
+        if found.attempt is None:
+            self._empty += 1
+            return
+        self._accepted += 1
+        profile = found.attempt.profile
+        self._ordinary_accepted += profile == "ordinary"
+        self._profiles[profile] = self._profiles.get(profile, 0) + 1
+
+    def judged(self, candidate: str, verdict: Verdict) -> None:
+        """Count a verdict; misaligned ones are counted by their failures."""
+        if verdict.outcome == "aligned":
+            self._aligned[candidate] = self._aligned.get(candidate, 0) + 1
+        elif verdict.outcome == "unsupported":
+            self._unsupported[candidate] = self._unsupported.get(candidate, 0) + 1
+            self._notes[candidate] = verdict.oracle
+
+    def saw(self, candidate: str, backend: Backend) -> None:
+        """Add the calls that a backend counted."""
+        for operator, count in backend.take_seen().items():
+            counts = self._seen.setdefault(candidate, {})
+            counts[operator] = counts.get(operator, 0) + count
+
+    def message(self, *, last: bool) -> CasesDone:
+        """Return what is sent."""
+        return CasesDone(
+            done=self._done, aligned=self._aligned, unsupported=self._unsupported, failures=self.failures,
+            notes=self._notes, accepted=self._accepted, rejected=self._rejected,
+            ordinary_accepted=self._ordinary_accepted, ordinary_rejected=self._ordinary_rejected, empty=self._empty,
+            refusal=self._refusal, profiles=self._profiles, seen=self._seen, duration_s=self.duration_s, last=last,
+        )  # fmt: skip

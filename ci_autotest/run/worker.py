@@ -1,0 +1,80 @@
+"""The worker: a process that imports tests and frameworks, runs cases, and says what it saw.
+
+Started by ``pool`` with a pipe in each direction. Nothing that a test prints reaches the pipes; what a test does to this
+process costs the case in flight and nothing else.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ci_autotest.run.bench import Bench
+    from ci_autotest.run.messages import FromWorker, ToWorker
+
+_READ_BYTES: Final = 1 << 20
+
+
+def main(argv: list[str]) -> None:
+    """Serve the parent until it closes the pipe.
+
+    Args:
+        argv: File descriptors to read from and write to, the place's file, the folder of this package.
+    """
+    read_fd, write_fd, place = int(argv[0]), int(argv[1]), Path(argv[2])
+    faulthandler.enable()
+    from ci_autotest.run.bench import Bench  # noqa: PLC0415 - imports the framework, after the fault handler is on
+    from ci_autotest.run.messages import HEADER, decode_to_worker, frame  # noqa: PLC0415 - likewise
+    from ci_autotest.run.place import Place  # noqa: PLC0415 - likewise
+
+    bench = Bench(Place(place), lambda message: _write(write_fd, frame(message)))
+    while True:
+        head = _read(read_fd, HEADER.size)
+        if head is None:
+            os._exit(0)
+        body = _read(read_fd, HEADER.unpack(head)[0])
+        if body is None:
+            os._exit(0)
+        _write(write_fd, frame(_answer(bench, decode_to_worker(body))))
+
+
+def _answer(bench: Bench, message: ToWorker) -> FromWorker:
+    """Return the answer; an error of the test's author is an answer too."""
+    from ci_autotest.errors import AuthorError  # noqa: PLC0415 - after the fault handler is on
+    from ci_autotest.run.messages import Broken  # noqa: PLC0415 - likewise
+
+    try:
+        return bench.answer(message)
+    except AuthorError as error:
+        cause = error.__cause__
+        text = "".join(traceback.format_exception(cause)) if cause is not None else ""
+        return Broken(message=str(error), traceback=text[-8000:])
+    except BaseException as error:  # noqa: BLE001 - user code at import or in a body may raise anything, SystemExit too
+        text = "".join(traceback.format_exception(error))
+        return Broken(message=f"{type(error).__name__}: {error}", traceback=text[-8000:])
+
+
+def _read(fd: int, size: int) -> bytes | None:
+    parts = []
+    while size:
+        part = os.read(fd, min(size, _READ_BYTES))
+        if not part:
+            return None
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _write(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

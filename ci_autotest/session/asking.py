@@ -1,0 +1,84 @@
+"""From the command line and ``autotest.yml`` to a request: the command line wins over the file, the file over defaults."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ci_autotest import config as configuration
+from ci_autotest.config import Config
+from ci_autotest.errors import ConfigError
+from ci_autotest.plan import shard_of
+from ci_autotest.session.running import Request
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ci_autotest.config import Candidate
+
+
+def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, needs_candidate: bool = True) -> Request:
+    """Return the request.
+
+    Args:
+        paths: As given.
+        given: Options by name; ``None`` for those that were not.
+        start: The folder that the command was given in.
+        needs_candidate: Whether a request without a candidate is refused.
+
+    Raises:
+        ConfigError: The file or an option is wrong.
+    """
+    path = given.get("config")
+    file = path if path is not None else configuration.find(start)
+    config = configuration.read(file) if file is not None else Config()
+    merged = msgspec.structs.replace(config, **_overrides(given))
+    configuration.check(merged, "command line")
+    return Request(
+        config=merged,
+        root=(file.resolve().parent if file is not None else start.resolve()),
+        start=start.resolve(),
+        paths=paths,
+        candidates=_candidates(merged, given, needs_candidate=needs_candidate),
+        shard=shard_of(given.get("shard") or "1/1"),
+        baseline=given.get("baseline"),
+        cases=given.get("cases"),
+    )
+
+
+def _overrides(given: dict[str, Any]) -> dict[str, Any]:
+    names = ("budget", "strictness", "fail_on", "output", "cases")
+    found = {name: given[name] for name in names if given.get(name) is not None}
+    if given.get("seed") is not None:
+        found["seed"] = _number(given["seed"], "seed", ("random", "commit"))
+    if given.get("workers") is not None:
+        found["workers"] = _number(given["workers"], "workers", ("auto",))
+    return found
+
+
+def _number(text: str, name: str, words: tuple[str, ...]) -> int | str:
+    if text in words:
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        message = f"--{name} is {text!r}. Give a number, or {' or '.join(words)}."
+        raise ConfigError(message) from None
+
+
+def _candidates(config: Config, given: dict[str, Any], *, needs_candidate: bool) -> tuple[Candidate, ...]:
+    named = tuple(given.get("candidate") or ())
+    if not named and not config.candidates and not needs_candidate:
+        return tuple(configuration.BUILT_IN.values())
+    found = configuration.chosen(config, named)
+    device = given.get("device")
+    return tuple(
+        msgspec.structs.replace(
+            candidate,
+            # What was named on the command line was asked for: that it is missing is never passed over.
+            required=candidate.required or candidate.name in named or device == "cuda",
+            device=device if device is not None and candidate.device == "cpu" else candidate.device,
+        )
+        for candidate in found
+    )

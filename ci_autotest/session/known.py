@@ -1,0 +1,49 @@
+"""Accepted differences: rows of the configuration's ``known``, as narrow as can be, held against the findings."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import date
+
+    from ci_autotest.config import Known
+    from ci_autotest.result import Finding
+
+
+def _names(operator: str) -> set[str]:
+    """Return the spellings of an operator that a row may use."""
+    name = operator.rpartition(".")[2]
+    return {operator, *(f"{namespace}.{name}" for namespace in ("torch", "torch.nn.functional", "torch.Tensor"))}
+
+
+def matches(row: Known, finding: Finding) -> bool:
+    """Whether a row names a finding's operator, candidate and kind."""
+    spelled = _names(finding.operator) | {finding.target}
+    return (
+        any(fnmatchcase(name, row.operator) for name in spelled)
+        and row.candidate in {None, finding.candidate}
+        and row.kind in {None, finding.kind}
+    )
+
+
+def apply_known(findings: tuple[Finding, ...], rows: Iterable[Known], today: date) -> tuple[Finding, ...]:
+    """Return the findings, those that a row accepts marked with its reason; a row past its date accepts nothing."""
+    valid = [row for row in rows if row.until is None or today <= row.until]
+    return tuple(
+        msgspec.structs.replace(finding, known=next((row.reason for row in valid if matches(row, finding)), None))
+        for finding in findings
+    )
+
+
+def unmatched(findings: tuple[Finding, ...], rows: Iterable[Known]) -> list[str]:
+    """Return a sentence for each row that accepts nothing: it is out of date, or misspelt."""
+    return [
+        f"known difference {row.operator!r} ({row.reason}) matches no finding. Remove the row, or correct its spelling."
+        for row in rows
+        if not any(matches(row, finding) for finding in findings)
+    ]

@@ -1,0 +1,120 @@
+"""Progress: one line on a terminal, plain lines elsewhere, and the table at the end."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ci_autotest.report.standing import verdict
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from ci_autotest.result import RunResult
+
+_PLAIN_EVERY_S: Final = 15.0
+_LINE_EVERY_S: Final = 0.1
+_COLUMNS: Final = ("aligned", "misaligned", "crashed", "timed_out", "unsupported", "flaky", "not_run")
+_COLOURS: Final = {"aligned": "green", "misaligned": "red", "crashed": "red", "timed_out": "red", "flaky": "yellow"}
+#: Rows of tests that the table shows besides those that need attention.
+_ROWS: Final = 60
+
+
+class Progress:
+    """Tell how a run goes.
+
+    Args:
+        stream: Where to.
+        total: Cases on all candidates.
+        is_terminal: Whether one line is written over and over.
+    """
+
+    def __init__(self, stream: TextIO, total: int, *, is_terminal: bool) -> None:
+        """Begin now."""
+        self._stream = stream
+        self._total = total
+        self._is_terminal = is_terminal
+        self._begun = time.monotonic()
+        self._told = self._begun
+
+    def update(self, test: str, done: int, findings: int) -> None:
+        """Tell the test that was heard of last, cases, cases per second, findings and the time left."""
+        now = time.monotonic()
+        if now - self._told < (_LINE_EVERY_S if self._is_terminal else _PLAIN_EVERY_S) and done < self._total:
+            return
+        self._told = now
+        spent = max(now - self._begun, 1e-6)
+        rate = done / spent
+        left = (self._total - done) / rate if rate and done else 0.0
+        suspected = f", {findings} suspected" if findings else ""
+        line = f"{done} / {self._total} cases, {rate:,.0f} cases/s{suspected}, {left:.0f} s left  {test}"
+        self._write(line)
+
+    def say(self, line: str) -> None:
+        """Tell something that stays."""
+        if self._is_terminal:
+            self._stream.write("\r\x1b[2K")
+        self._stream.write(f"{line}\n")
+        self._stream.flush()
+
+    def _write(self, line: str) -> None:
+        if self._is_terminal:
+            self._stream.write(f"\r\x1b[2K{line[:118]}")
+        else:
+            self._stream.write(f"{line}\n")
+        self._stream.flush()
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._is_terminal:
+            self._stream.write("\r\x1b[2K")
+            self._stream.flush()
+
+
+def show_result(result: RunResult, stream: TextIO, output: str) -> None:
+    """Write the table, the findings with their programs, and where the report is."""
+    console = Console(file=stream, width=None if stream.isatty() else 160, highlight=False, soft_wrap=True)
+    console.print(_table(result))
+    for finding in result.findings:
+        console.print()
+        console.print(Text(finding.message))
+        if finding.program:
+            console.print(Text("\n".join(f"    {line}" for line in finding.program.splitlines()), style="cyan"))
+    for item in result.broken:
+        console.print(Text(f"broken: {item.test}: {item.message}", style="red"))
+        if item.traceback:
+            console.print(Text("\n".join(f"    {line}" for line in item.traceback.strip().splitlines()[-12:])))
+    for item in result.results:
+        if item.reason and not item.cases.compared and not item.reason.startswith("no call was replaced"):
+            console.print(Text(f"not compared: {item.test} on {item.candidate}: {item.reason}", style="yellow"))
+        if item.weak:
+            console.print(
+                Text(f"weak: {item.test}: fewer than one ordinary attempt in ten is accepted", style="yellow")
+            )
+    for note in result.notes:
+        console.print(Text(f"note: {note}"))
+    sentence = verdict(result).replace("\\", "").replace("`", "")
+    console.print()
+    console.print(Text(f"{sentence}"))
+    console.print(Text(f"seed {result.seed}; report in {output}; exit status {result.exit_code}"))
+
+
+def _table(result: RunResult) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("test", "candidate", "outcome"):
+        table.add_column(name, overflow="fold")
+    for name in (*_COLUMNS, "s"):
+        table.add_column(name.replace("_", " "), justify="right")
+    quiet = [item for item in result.results if item.outcome == "aligned" and not item.reason]
+    loud = [item for item in result.results if item.outcome != "aligned" or item.reason]
+    for item in [*quiet[:_ROWS], *loud]:
+        counts = [str(getattr(item.cases, name) or "") for name in _COLUMNS]
+        outcome = Text(item.outcome.replace("_", " "), style=_COLOURS.get(item.outcome, ""))
+        table.add_row(item.test, item.candidate, outcome, *counts, f"{item.duration_s:.1f}")
+    if len(quiet) > _ROWS:
+        table.add_row(f"… and {len(quiet) - _ROWS} more that are aligned", "", "")
+    return table

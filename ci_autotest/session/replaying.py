@@ -1,0 +1,166 @@
+"""The commands ``list``, ``replay``, ``report`` and ``comment``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ci_autotest.errors import ProgramError, UnavailableError, UsageError
+from ci_autotest.program.serialize import decode
+from ci_autotest.report.artifacts import check_writable
+from ci_autotest.report.markdown import render_comment
+from ci_autotest.report.merge import merge
+from ci_autotest.result import counts_against
+from ci_autotest.run.messages import Broken, Tried, TryProgram
+from ci_autotest.run.pool import Fresh, Pool
+from ci_autotest.run.process import WorkerLostError, WorkerProcess
+from ci_autotest.session.results import FAILED, FINE, INTERRUPTED, NOTHING
+from ci_autotest.session.running import Request, discovered, hello_for
+from ci_autotest.session.surfaces import links_from, read_report, write_surfaces
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TextIO
+
+    from ci_autotest.result import RunResult
+
+_SILENCE_S = 300.0
+
+
+def list_tests(request: Request, environ: Mapping[str, str], stream: TextIO) -> int:
+    """Print the tests by file; say which files do not import."""
+    pool = Pool(lambda: WorkerProcess(environ, _SILENCE_S), hello_for(request, 0), 1)
+    try:
+        tests, broken = discovered(pool, request)
+    finally:
+        pool.close()
+    file = ""
+    for test in tests:
+        if test.location.file != file:
+            file = test.location.file
+            stream.write(f"{file}\n")
+        stream.write(f"  {test.id}  line {test.location.line}, {test.n or request.config.cases} cases\n")
+    for item in broken:
+        stream.write(f"{item.test} {item.message}\n{item.traceback}\n")
+    files = len({test.location.file for test in tests})
+    stream.write(f"{len(tests)} tests in {files} files\n")
+    return FAILED if broken else FINE
+
+
+def replay(path: Path, request: Request, environ: Mapping[str, str], stream: TextIO) -> int:
+    """Run a saved program again on its candidate.
+
+    Raises:
+        ProgramError: The program is damaged, or names what is not allowed.
+        UsageError: There is none, or its candidate is not known here.
+    """
+    folder = path if path.is_dir() else path.parent
+    program, tensors = folder / "program.json", folder / "tensors.safetensors"
+    for file in (program, tensors):
+        if not file.is_file():
+            message = f"'{path}' holds no {file.name}. Give the folder of a finding."
+            raise UsageError(message)
+    data = program.read_bytes(), tensors.read_bytes()
+    recording = decode(*data)
+    name = recording.note.get("candidate")
+    candidate = next((item for item in request.candidates if item.name == name), None)
+    if candidate is None:
+        known = ", ".join(item.name for item in request.candidates) or "none"
+        message = f"the program was found on candidate {name!r}; known here: {known}. Give --config or --candidate."
+        raise UsageError(message)
+    if candidate.backend != recording.note.get("backend"):
+        message = (
+            f"candidate {name!r} is {candidate.backend} here and {recording.note.get('backend')!r} in the program."
+        )
+        raise ProgramError(message)
+    fresh = Fresh(lambda: WorkerProcess(environ, _SILENCE_S), hello_for(request, 0))
+    try:
+        answer = fresh.ask(TryProgram(program=data[0], tensors=data[1], candidate=candidate.name))
+    finally:
+        fresh.close()
+    return _say(answer, candidate.name, stream)
+
+
+def _say(answer: Tried | Broken | WorkerLostError, candidate: str, stream: TextIO) -> int:
+    if isinstance(answer, WorkerLostError):
+        stream.write(f"{'timed out' if answer.timed_out else 'crashed'}: the worker {answer.reason}\n{answer.output}\n")
+        return FAILED
+    if isinstance(answer, Broken):
+        raise UnavailableError(answer.message)
+    verdict = answer.verdict
+    if verdict.outcome == "unsupported":
+        stream.write(f"unsupported on {candidate}: {verdict.oracle}\n")
+        return NOTHING
+    if verdict.outcome == "aligned":
+        stream.write(f"aligned on {candidate}\n")
+        return FINE
+    found = verdict.misalignment
+    stream.write(f"misaligned: {verdict.operator} on {candidate}, {found.what if found else ''} ({verdict.kind})\n")
+    if found is not None:
+        stream.write(f"  candidate {found.candidate}; reference {found.reference}\n")
+        if found.difference is not None:
+            numbers = found.difference
+            stream.write(
+                f"  mismatched elements: {numbers.mismatched} / {numbers.total}, first at {numbers.first_index}: "
+                f"candidate {numbers.first_pair_decimal[0]}, reference {numbers.first_pair_decimal[1]}\n"
+            )
+        if found.detail:
+            stream.write(f"  {found.detail}\n")
+    stream.write(f"  blame: {verdict.blame}; {verdict.oracle}\n")
+    return FAILED
+
+
+def report(folders: tuple[Path, ...], output: Path, fail_on: str) -> RunResult:
+    """Merge the shards of one run, and write the whole."""
+    merged = merge([read_report(folder) for folder in folders])
+    check_writable(output)
+    code = FINE
+    if merged.interrupted:
+        code = INTERRUPTED
+    elif fail_on != "never" and (any(counts_against(item) for item in merged.findings) or merged.broken):
+        code = FAILED
+    elif any(not item.cases.compared and not item.reason.startswith("no call was replaced") for item in merged.results):
+        code = NOTHING
+    result = msgspec.structs.replace(merged, exit_code=code)
+    for folder in folders:
+        _copy_findings(folder, output)
+    write_surfaces(result, output)
+    return result
+
+
+def _copy_findings(folder: Path, output: Path) -> None:
+    from ci_autotest.report.artifacts import FILES, FINDINGS, is_finding_id, write_finding  # noqa: PLC0415 - one use
+
+    source = folder / FINDINGS
+    if not source.is_dir() or source.resolve() == (output / FINDINGS).resolve():
+        return
+    for finding in sorted(source.iterdir()):
+        files = {name: (finding / name).read_bytes() for name in sorted(FILES) if (finding / name).is_file()}
+        if is_finding_id(finding.name) and files and not (output / FINDINGS / finding.name).exists():
+            write_finding(output / FINDINGS / finding.name, files)
+
+
+def comment(folder: Path, environ: Mapping[str, str], name: str, stream: TextIO) -> int:
+    """Post or update the sticky comment of a report; what the report says does not change the exit status.
+
+    Raises:
+        AutotestError: There is no report, no token or no pull request.
+    """
+    import requests  # noqa: PLC0415 - only this command speaks HTTP
+
+    from ci_autotest.github.comment import publish  # noqa: PLC0415 - likewise
+    from ci_autotest.github.event import read_event  # noqa: PLC0415 - likewise
+    from ci_autotest.github.sticky import HEADER_CHARS, MAX_CHARS  # noqa: PLC0415 - likewise
+
+    result = read_report(folder)
+    event = read_event(environ)
+    body = render_comment(result, limit=MAX_CHARS - HEADER_CHARS, links=links_from(environ))
+    with requests.Session() as session:
+        published = publish(event, body, session=session, clock=time.monotonic, sleep=time.sleep, name=name)
+    stream.write(f"comment: {published.url or 'not posted'} ({published.action})\n")
+    if published.message:
+        stream.write(f"{published.message}\n")
+    return FINE

@@ -1,0 +1,205 @@
+"""Results: the ledger and the findings as one ``RunResult`` with its exit status. Pure.
+
+The exit table of the README is ``exit_code``, row by row from the top.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.report.merge import summarize
+from ci_autotest.report.report_json import ordered
+from ci_autotest.result import (
+    AttemptCounts,
+    BrokenTest,
+    CandidateInfo,
+    CaseCounts,
+    Environment,
+    Finding,
+    RunResult,
+    TestResult,
+    counts_against,
+    worst,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ci_autotest.session.ledger import Ledger, TestEntry
+
+#: Share of ordinary attempts that must be accepted; below it a test is weak.
+WEAK_BELOW: Final = 0.1
+INTERRUPTED, USAGE, UNAVAILABLE, NOTHING, FAILED, FINE = 130, 2, 4, 3, 1, 0
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """Say what else a result is made of.
+
+    Args:
+        seed: Root seed.
+        environment: What ran.
+        candidates: As the workers found them.
+        shard: ``(K, N)``.
+        interrupted: The run was stopped.
+        notes: Sentences a reader must see.
+        broken: Files that do not import.
+        baseline: Findings of an earlier report; ``None`` without one.
+        fail_on: Which findings fail the run.
+        never_replaced: Candidates with a replacement that was never called, with the sentence.
+        duration_s: Seconds of the run.
+    """
+
+    seed: int
+    environment: Environment
+    candidates: tuple[CandidateInfo, ...]
+    shard: tuple[int, int]
+    interrupted: bool
+    notes: tuple[str, ...]
+    broken: tuple[BrokenTest, ...]
+    baseline: tuple[Finding, ...] | None
+    fail_on: str
+    never_replaced: dict[str, str]
+    duration_s: float
+
+
+def make_result(ledger: Ledger, findings: tuple[Finding, ...], told: Circumstances) -> RunResult:
+    """Return the whole run."""
+    broken = told.broken + tuple(
+        BrokenTest(
+            test=entry.info.id, message=entry.broken, traceback=entry.broken_traceback, location=entry.info.location
+        )
+        for entry in ledger.tests.values()
+        if entry.broken
+    )
+    results = tuple(
+        _result(ledger, entry, name, findings, told) for entry in ledger.tests.values() for name in _names(told)
+    )
+    new, fixed = _against(findings, told.baseline)
+    made = RunResult(
+        seed=told.seed, environment=told.environment, candidates=told.candidates, results=results, findings=findings,
+        summary=summarize(results, findings, broken), broken=broken, shard=told.shard, interrupted=told.interrupted,
+        notes=told.notes + tuple(told.never_replaced.values()), fixed=fixed, new=new,
+        duration_s=round(told.duration_s, 3),
+        exit_code=exit_code(results, findings, broken, told, new),
+    )  # fmt: skip
+    return ordered(made)
+
+
+def _names(told: Circumstances) -> tuple[str, ...]:
+    return tuple(candidate.name for candidate in told.candidates)
+
+
+def _result(
+    ledger: Ledger, entry: TestEntry, name: str, findings: tuple[Finding, ...], told: Circumstances
+) -> TestResult:
+    pair = ledger.pairs.get((entry.info.id, name))
+    own = [item for item in findings if item.candidate == name and entry.info.id in item.tests]
+    counts = _counts(ledger, entry, name, own) if pair is not None else CaseCounts(not_run=len(entry.cases))
+    info = next(candidate for candidate in told.candidates if candidate.name == name)
+    weak = _is_weak(entry)
+    return TestResult(
+        test=entry.info.id, candidate=name, outcome=worst(counts), cases=counts,
+        attempts=AttemptCounts(accepted=entry.accepted, rejected=entry.rejected),
+        profiles=dict(sorted(entry.profiles.items())), duration_s=round(entry.duration_s, 3),
+        findings=tuple(sorted(item.id for item in own)), reason=_reason(entry, pair.note if pair else "", counts, info),
+        weak=weak, location=entry.info.location,
+    )  # fmt: skip
+
+
+def _counts(ledger: Ledger, entry: TestEntry, name: str, findings: list[Finding]) -> CaseCounts:
+    pair = ledger.pairs[entry.info.id, name]
+    flaky = {item.identity[1:] for item in findings if item.outcome == "flaky"}
+    misaligned = flakies = 0
+    for failure in pair.failures:
+        if failure.verdict.kind == "leniency":
+            continue  # Reported, and not a case: the attempt was rejected.
+        verdict = failure.verdict
+        if verdict.outcome == "misaligned":
+            is_flaky = (verdict.operator, verdict.kind) in flaky
+            flakies += is_flaky
+            misaligned += not is_flaky
+    lost = {False: 0, True: 0}
+    for item in pair.lost:
+        lost[item.error.timed_out] += 1
+    if any(item.outcome == "flaky" and item.kind in {"crash", "timeout"} for item in findings):
+        flakies += lost[False] + lost[True]
+        lost = {False: 0, True: 0}
+    run = pair.aligned + misaligned + flakies + pair.unsupported + lost[False] + lost[True]
+    return CaseCounts(
+        aligned=pair.aligned, misaligned=misaligned, unsupported=pair.unsupported, crashed=lost[False],
+        timed_out=lost[True], flaky=flakies, not_run=max(0, len(entry.cases) - run),
+    )  # fmt: skip
+
+
+def _is_weak(entry: TestEntry) -> bool:
+    attempts = entry.ordinary_accepted + entry.ordinary_rejected
+    return attempts > 0 and entry.ordinary_accepted < WEAK_BELOW * attempts
+
+
+def _reason(entry: TestEntry, note: str, counts: CaseCounts, info: CandidateInfo) -> str:
+    """Return why nothing was compared, where nothing was."""
+    if not info.available:
+        return info.reason
+    if entry.broken:
+        return entry.broken
+    if counts.compared:
+        return ""
+    if counts.unsupported:
+        return note or "the candidate does not support it"
+    if entry.rejected and not entry.accepted:
+        return f"the reference rejected all {entry.rejected} attempts, last: {entry.refusal}"
+    return "not run: the budget was spent or the run was stopped"
+
+
+def _against(
+    findings: Iterable[Finding], baseline: tuple[Finding, ...] | None
+) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Return the ids of new findings, and the identities of those that are gone."""
+    if baseline is None:
+        return None, ()
+    before = {item.identity for item in baseline if item.outcome != "flaky"}
+    now = {item.identity for item in findings}
+    new = tuple(sorted(item.id for item in findings if item.identity not in before))
+    return new, tuple(sorted(" ".join(identity) for identity in before - now))
+
+
+def exit_code(
+    results: tuple[TestResult, ...],
+    findings: tuple[Finding, ...],
+    broken: tuple[BrokenTest, ...],
+    told: Circumstances,
+    new: tuple[str, ...] | None,
+) -> int:
+    """Return the exit status: the first row of the table that holds, from the top."""
+    if told.interrupted:
+        return INTERRUPTED
+    if _fails(findings, told.fail_on, new) or broken:
+        return FAILED
+    if not results or told.never_replaced or any(_is_untested(item, results) for item in results):
+        return NOTHING
+    return FINE
+
+
+def _fails(findings: tuple[Finding, ...], fail_on: str, new: tuple[str, ...] | None) -> bool:
+    if fail_on == "never":
+        return False
+    counted = [item for item in findings if counts_against(item)]
+    if fail_on == "flaky":
+        counted += [item for item in findings if item.outcome == "flaky" and item.known is None]
+    if fail_on == "new" and new is not None:
+        return any(item.id in new for item in counted)
+    return bool(counted)
+
+
+def _is_untested(item: TestResult, results: tuple[TestResult, ...]) -> bool:
+    """Whether a (test, candidate) has no compared case.
+
+    A test of operators that a substitute does not replace is no test of that substitute, as long as some other test is:
+    that every replacement was called is checked by itself.
+    """
+    if item.cases.compared:
+        return False
+    elsewhere = any(other.candidate == item.candidate and other.cases.compared for other in results)
+    return not (item.reason.startswith("no call was replaced") and elsewhere)

@@ -1,0 +1,334 @@
+"""The command ``run``: configuration to exit status, stage by stage."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ci_autotest import config as configuration
+from ci_autotest.config import Candidate, Config
+from ci_autotest.discovery import nothing_found, select
+from ci_autotest.errors import ConfigError, UnavailableError, UsageError
+from ci_autotest.plan import blocks, shares
+from ci_autotest.report.artifacts import prepare
+from ci_autotest.result import BrokenTest, CandidateInfo, Environment, Finding, Location, RunResult
+from ci_autotest.run.messages import Hello, TestInfo
+from ci_autotest.run.pool import Lost, Part, Pool, Task, Wrong
+from ci_autotest.run.process import WorkerProcess
+from ci_autotest.session.findings import CONFIRMED_AT_MOST, Workshop, make_finding, unconfirmed
+from ci_autotest.session.known import apply_known, unmatched
+from ci_autotest.session.ledger import Ledger
+from ci_autotest.session.progress import Progress
+from ci_autotest.session.results import Circumstances, make_result
+from ci_autotest.session.surfaces import read_baseline, write_surfaces
+from ci_autotest.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TextIO
+
+    from ci_autotest.discovery import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Say what a run was asked to do, command line and file merged.
+
+    Args:
+        config: As merged.
+        root: The configuration's folder; ids are relative to it.
+        start: The folder the command was given in.
+        paths: As given; none: the configuration's, else the default ones.
+        candidates: Those that run; named ones are required.
+        shard: ``(K, N)``.
+        baseline: A report to hold this one against.
+        cases: From the command line: overrides ``@autotest(n=...)`` too.
+    """
+
+    config: Config
+    root: Path
+    start: Path
+    paths: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
+    shard: tuple[int, int] = (1, 1)
+    baseline: Path | None = None
+    cases: int | None = None
+
+
+#: Cases that may end their worker, per test and candidate, before the rest is left alone.
+LOST_AT_MOST: Final = 5
+
+
+def seed_of(config: Config, environ: Mapping[str, str]) -> int:
+    """Return the root seed.
+
+    Raises:
+        ConfigError: ``commit`` is asked for and no commit is known.
+    """
+    if isinstance(config.seed, int):
+        return config.seed
+    if config.seed == "random":
+        return int.from_bytes(os.urandom(4), "little")
+    sha = environ.get("GITHUB_SHA", "")
+    if not sha:
+        message = "seed is 'commit', but GITHUB_SHA is not set. Set it to the commit's hash, or give --seed a number."
+        raise ConfigError(message)
+    return int.from_bytes(blake2b(sha.encode(), digest_size=4).digest(), "little")
+
+
+def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResult:
+    """Run, write the report, and return the result with its exit status.
+
+    Raises:
+        AutotestError: What was asked for cannot be run.
+    """
+    begun = time.monotonic()
+    config = request.config
+    seed = seed_of(config, environ)
+    # Everything that can be refused is refused before the output folder is touched.
+    baseline = read_baseline(request.baseline) if request.baseline is not None else None
+    selection = select(request.paths or config.paths, request.root, request.start if request.paths else request.root)
+    output = (request.start / config.output).resolve()
+    if not selection.files:
+        raise UsageErrorNothing(nothing_found(selection))
+    prepare(output)
+    deadline = None if config.budget is None else begun + configuration.duration_s(config.budget, "budget")
+    hello = hello_for(request, seed)
+    silence_s = configuration.duration_s(config.case_timeout, "case_timeout")
+    workshop = Workshop(
+        lambda: WorkerProcess(environ, silence_s), hello, output, _folders(request, selection), seed, environ
+    )
+    stream.write(f"seed {seed}\n")
+    pool = Pool(workshop.start, hello, _workers(config))
+    interrupted = False
+    ledger: Ledger | None = None
+    broken: list[BrokenTest] = []
+    findings: list[Finding] = []
+    infos: list[CandidateInfo] = []
+    try:
+        infos = pool.ready().candidates
+        _refuse_missing(infos, request)
+        tests, broken = _discover(pool, selection)
+        ledger = _plan(tests, request, infos)
+        _execute(pool, ledger, request, deadline, stream)
+        pool.close()
+        findings = _findings(ledger, workshop, deadline, stream)
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        pool.close()
+    if ledger is None:
+        ledger = Ledger([], ())
+    known = apply_known(tuple(findings), config.known, datetime.now(timezone.utc).date())
+    told = Circumstances(
+        seed=seed, environment=_environment(pool, environ), candidates=tuple(infos), shard=request.shard,
+        interrupted=interrupted, notes=_notes(infos, config, known, interrupted=interrupted), broken=tuple(broken),
+        baseline=baseline, fail_on=config.fail_on,
+        never_replaced={} if interrupted or request.shard != (1, 1) else _never_replaced(ledger, request),
+        duration_s=time.monotonic() - begun,
+    )  # fmt: skip
+    result = make_result(ledger, known, told)
+    write_surfaces(result, output)
+    return result
+
+
+class UsageErrorNothing(UsageError):
+    """No test was found: nothing can be compared."""
+
+    exit_code = 3
+
+
+def hello_for(request: Request, seed: int) -> Hello:
+    config = request.config
+    folders = [str(request.root.resolve()), str(request.start.resolve())]
+    return Hello(
+        root=str(request.root.resolve()), folders=folders, seed=seed, strictness=config.strictness,
+        reference_device=config.reference.device, candidates=list(request.candidates),
+        tolerances=list(config.tolerances),
+    )  # fmt: skip
+
+
+def _folders(request: Request, selection: Selection) -> tuple[Path, ...]:
+    """Return where candidates' modules are: the tests' folders, the configuration's, the current one."""
+    tests = [(request.root / file).resolve().parent for file in selection.files if not file.startswith("builtin:")]
+    return tuple(dict.fromkeys([request.root.resolve(), *tests, request.start.resolve()]))
+
+
+def _workers(config: Config) -> int:
+    if isinstance(config.workers, int):
+        return config.workers
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _refuse_missing(infos: list[CandidateInfo], request: Request) -> None:
+    required = {candidate.name for candidate in request.candidates if candidate.required}
+    for info in infos:
+        if not info.available and info.name in required:
+            message = f"candidate '{info.name}' is required and not available: {info.reason}"
+            raise UnavailableError(message)
+
+
+def discovered(pool: Pool, request: Request) -> tuple[list[TestInfo], list[BrokenTest]]:
+    """Return the tests of a request and the files that do not import, without running any."""
+    paths = request.paths or request.config.paths
+    selection = select(paths, request.root, request.start if request.paths else request.root)
+    if not selection.files:
+        raise UsageErrorNothing(nothing_found(selection))
+    return _discover(pool, selection)
+
+
+def _discover(pool: Pool, selection: Selection) -> tuple[list[TestInfo], list[BrokenTest]]:
+    """Return the tests asked for, in order, and the files that do not import.
+
+    Raises:
+        UsageError: Two tests have one id, or a test asked for by name is not there.
+    """
+    tests: list[TestInfo] = []
+    broken: list[BrokenTest] = []
+    for file in selection.files:
+        found = pool.discover(file)
+        if isinstance(found, list):
+            tests += _wanted(file, found, selection)
+        else:
+            where = Location(file=file, line=1)
+            broken.append(
+                BrokenTest(
+                    test=file, message=f"does not import: {found.message}", traceback=found.traceback, location=where
+                )
+            )
+    seen: dict[str, TestInfo] = {}
+    for test in tests:
+        if test.id in seen:
+            first, second = seen[test.id].location, test.location
+            message = (
+                f"two tests have the id '{test.id}': {first.file}:{first.line} and {second.file}:{second.line}. "
+                "Give one of them another @autotest(id=...)."
+            )
+            raise UsageError(message)
+        seen[test.id] = test
+    if not tests and not broken:
+        raise UsageErrorNothing(nothing_found(selection))
+    return tests, broken
+
+
+def _wanted(file: str, found: list[TestInfo], selection: Selection) -> list[TestInfo]:
+    names = selection.wanted.get(file)
+    if names is None:
+        return found
+    known = {test.name for test in found}
+    for name in names:
+        if name not in known and not any(test.name.startswith(f"{name}.") for test in found):
+            message = f"{file} has no test '{name}'. It has {', '.join(sorted(known)) or 'none'}."
+            raise UsageError(message)
+    return [test for test in found if any(test.name == name or test.name.startswith(f"{name}.") for name in names)]
+
+
+def _plan(tests: list[TestInfo], request: Request, infos: list[CandidateInfo]) -> Ledger:
+    counts = [request.cases or test.n or request.config.cases for test in tests]
+    shared = shares(counts, request.shard)
+    available = tuple(info.name for info in infos if info.available)
+    return Ledger([(test, share.cases) for test, share in zip(tests, shared, strict=True)], available)
+
+
+def _execute(pool: Pool, ledger: Ledger, request: Request, deadline: float | None, stream: TextIO) -> None:
+    """Run every block; events go into the ledger, and what cannot be run is left out."""
+    entries = list(ledger.tests.values())
+    counts = [len(entry.cases) for entry in entries]
+    if not ledger.candidates:
+        return
+    positions = blocks(shares(counts, (1, 1)))
+    tasks = [
+        Task(entries[test].info, tuple(entries[test].cases[i] for i in at), ledger.candidates) for test, at in positions
+    ]
+    progress = Progress(stream, sum(counts) * len(ledger.candidates), is_terminal=stream.isatty())
+    for event in pool.run(tasks, deadline, lambda task: _still_wanted(ledger, task)):
+        match event:
+            case Part(task, done):
+                ledger.part(task.test.id, done)
+            case Lost(task):
+                ledger.lost(event)
+            case Wrong(task, wrong):
+                ledger.broken(task.test.id, wrong.message, wrong.traceback)
+        progress.update(event.task.test.id, ledger.done, ledger.suspected)
+    progress.end()
+
+
+def _still_wanted(ledger: Ledger, task: Task) -> Task | None:
+    """Return what is left of a task: not of a broken test, not on a candidate that ended too many workers."""
+    test = task.test.id
+    if ledger.tests[test].broken:
+        return None
+    names = tuple(name for name in task.candidates if len(ledger.pairs[test, name].lost) < LOST_AT_MOST)
+    return task._replace(candidates=names) if names else None
+
+
+def _findings(ledger: Ledger, workshop: Workshop, deadline: float | None, stream: TextIO) -> list[Finding]:
+    """Make findings of the suspects; findings of one identity, as crashes located later may be, are one."""
+    progress = Progress(stream, 0, is_terminal=stream.isatty())
+    found: dict[tuple[str, str, str], Finding] = {}
+    suspects = ledger.suspects()
+    for i, suspect in enumerate(suspects):
+        # A share of what the run took is left for confirming, even when the budget is spent.
+        late = deadline is not None and time.monotonic() > deadline and i >= 1
+        finding = unconfirmed(suspect, workshop) if late or i >= CONFIRMED_AT_MOST else make_finding(suspect, workshop)
+        progress.say(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
+        other = found.get(finding.identity)
+        found[finding.identity] = finding if other is None else _united(other, finding)
+    return list(found.values())
+
+
+def _united(first: Finding, second: Finding) -> Finding:
+    """Return one finding of two with one identity; the first stays, unless only the second is confirmed."""
+    kept, other = (second, first) if second.confirmed and not first.confirmed else (first, second)
+    return msgspec.structs.replace(
+        kept,
+        cases=kept.cases + other.cases,
+        of_cases=kept.of_cases + other.of_cases,
+        tests=tuple(dict.fromkeys(kept.tests + other.tests)),
+    )
+
+
+def _never_replaced(ledger: Ledger, request: Request) -> dict[str, str]:
+    """Return, for substitutes of which a replacement was never called, the sentence that says so."""
+    found = {}
+    for candidate in request.candidates:
+        if candidate.backend != "substitute" or candidate.name not in ledger.candidates:
+            continue
+        seen = ledger.seen[candidate.name]
+        called = {operator.rpartition(".")[2] for operator, count in seen.items() if count}
+        missing = [name for name in candidate.replace if name.rpartition(".")[2].rstrip("_") not in called]
+        if missing:
+            others = ", ".join(sorted(operator for operator in seen)) or "none"
+            found[candidate.name] = (
+                f"candidate {candidate.name!r}: the replacement of {', '.join(missing)} was never called. "
+                f"Operators that were called: {others}. Correct the spelling, or add a test that uses it."
+            )
+    return found
+
+
+def _notes(
+    infos: list[CandidateInfo], config: Config, findings: tuple[Finding, ...], *, interrupted: bool
+) -> tuple[str, ...]:
+    notes = [f"candidate {info.name!r} was skipped: {info.reason}" for info in infos if not info.available]
+    if not interrupted:
+        notes += unmatched(findings, config.known)
+    return tuple(notes)
+
+
+def _environment(pool: Pool, environ: Mapping[str, str]) -> Environment:
+    torch = ""
+    with suppress(UnavailableError):
+        torch = pool.torch
+    return Environment(
+        ci_autotest=VERSION, python=platform.python_version(), platform=f"{platform.system()} {platform.machine()}",
+        torch=torch, commit=environ.get("GITHUB_SHA", ""),
+    )  # fmt: skip

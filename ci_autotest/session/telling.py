@@ -1,0 +1,151 @@
+"""What a finding says: its headline, its message, its program as text, its repro."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ci_autotest.program.codegen import body_lines, names, setup_lines
+from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, cotangent_key, output_refs
+from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
+from ci_autotest.program.repro import repro_text
+from ci_autotest.tolerance import tolerance_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ci_autotest.program.ir import Recording
+    from ci_autotest.result import Finding
+
+
+def headline(finding: Finding) -> str:
+    """Return the one sentence that names operator, candidate and what is wrong."""
+    subject = f"{finding.operator} on {finding.candidate}"
+    difference = finding.difference
+    if finding.kind in {"value", "gradient"} and difference is not None:
+        amount = (
+            "not finite" if difference.greatest_absolute is None else f"off by up to {difference.greatest_absolute:.2g}"
+        )
+        return f"{subject}: {finding.where} is {amount}"
+    sentences = {
+        "crash": f"{subject}: {finding.candidate_seen}",
+        "timeout": f"{subject}: {finding.candidate_seen}",
+        "error": f"{subject}: {finding.candidate_seen} where the reference returns",
+        "leniency": f"{subject}: accepts what the reference rejects",
+        "gradient": f"{subject}: {finding.where} is {finding.candidate_seen}, not {finding.reference_seen}",
+        "mutation": f"{subject}: {finding.where} differs: memory was written that the reference leaves alone, or not written",
+    }
+    return sentences.get(
+        finding.kind,
+        f"{subject}: {finding.kind} of {finding.where.removeprefix('value of ')} is {finding.candidate_seen}, not {finding.reference_seen}",
+    )
+
+
+def message_lines(finding: Finding, folder: Path | None = None) -> list[str]:
+    """Return the message: what, where, got and allowed, who is wrong, what to do."""
+    if finding.outcome in {"crashed", "timed_out"}:
+        verb = "timed out" if finding.outcome == "timed_out" else "crashed"
+        lines = [
+            f"{verb}: {finding.candidate_seen} {finding.where}, case {finding.case} of {finding.test}, seed {finding.seed}"
+        ]
+    else:
+        lines = [f"misaligned: {finding.operator} on {finding.candidate}, {finding.where}",
+                 f"  case {finding.case} of {finding.test}, seed {finding.seed}, profile {finding.profile}"]  # fmt: skip
+        lines += _numbers(finding)
+        lines.append(f"  candidate {finding.candidate_seen}; reference {finding.reference_seen}")
+    if finding.detail:
+        lines.append(f"  {finding.detail.splitlines()[0][:300]}")
+    lines.append(f"  blame: {finding.blame}; {finding.oracle}")
+    if folder is not None:
+        lines.append(f"  replay: python {folder / 'repro.py'}")
+    return lines
+
+
+def _numbers(finding: Finding) -> list[str]:
+    difference = finding.difference
+    if difference is None:
+        return []
+    share = 100 * difference.mismatched / max(difference.total, 1)
+    allowed = f"up to {difference.atol:g} + {difference.rtol:g} * |reference| allowed"
+    absolute = "not finite" if difference.greatest_absolute is None else f"{difference.greatest_absolute:.2e}"
+    ulp = "" if difference.greatest_ulp is None else f", {difference.greatest_ulp:,} ULP"
+    first = f"  first bad element at {_index(difference.first_index)}: candidate {difference.first_pair_decimal[0]}, reference {difference.first_pair_decimal[1]}"
+    return [
+        f"  mismatched elements: {difference.mismatched} / {difference.total} ({share:.2g} %), greatest absolute "
+        f"difference {absolute} at {_index(difference.greatest_index)} ({allowed}){ulp}",
+        first,
+    ]
+
+
+def _index(index: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, index))})"
+
+
+def display_program(recording: Recording, finding: Finding) -> str:
+    """Return the program for a reader: tensors inline when small, else by name; the gradient that is put in, if it matters."""
+    program = recording.program
+    named = names(program)
+    lines = ["import torch", ""]
+    for index, step in enumerate(program.steps):
+        spec = step.args[0] if step.op == PLACEHOLDER else None
+        if isinstance(spec, TensorSpec):
+            lines.append(f"{named[index]} = {_tensor(recording, step.target, spec)}")
+    lines += setup_lines(program)
+    calls = body_lines(program)
+    lines += [*calls[:-1], f"{calls[-1]}  # {_mark(finding)}"] if calls else []
+    if finding.kind == "gradient":
+        for position, ref in enumerate(output_refs(program)):
+            spec = program.cotangents[position] if position < len(program.cotangents) else None
+            if spec is not None:
+                weight = _tensor(recording, cotangent_key(position), spec, grad=False)
+                lines.append(f"{named[ref.index]}.backward({weight})")
+        lines.append(f"{_gradient_name(finding)}  # {finding.headline}")
+    return "\n".join(lines)
+
+
+def _mark(finding: Finding) -> str:
+    if finding.kind == "gradient":
+        return "its backward pass is misaligned"
+    return "misaligned" if finding.kind not in {"crash", "timeout"} else finding.outcome.replace("_", " ")
+
+
+def _gradient_name(finding: Finding) -> str:
+    return f"{finding.where.removeprefix('gradient of ')}.grad"
+
+
+def _tensor(recording: Recording, key: str, spec: TensorSpec, *, grad: bool = True) -> str:
+    shape = spec.shape if spec.is_contiguous else (spec.storage_size,)
+    if spec.storage_size <= INLINE_ELEMENTS:
+        text = tensor_text(recording.tensors[key], spec.dtype, shape)
+    else:
+        text = f"stored({key!r})  # {spec.dtype}{list(spec.shape)} in tensors.safetensors"
+        return text
+    if not spec.is_contiguous:
+        text += f".as_strided({spec.shape}, {spec.strides}, {spec.offset})"
+    return f"{text}.requires_grad_()" if grad and spec.requires_grad else text
+
+
+def repro_script(recording: Recording, finding: Finding, folder: Path, modules: tuple[Path, ...]) -> str:
+    """Return the repro of a finding.
+
+    Args:
+        recording: The smallest program.
+        finding: What is told of it.
+        folder: Where the script will lie.
+        modules: Folders in which the candidate's modules are looked for.
+    """
+    difference = finding.difference
+    dtypes = [spec.dtype for spec in recording.expected.values()] or ["float32"]
+    default = tolerance_for(dtypes[0])
+    told: Mapping[str, Any] = {
+        "title": f"{finding.outcome}: {finding.headline}".replace('"""', "'''").replace("\\", "/"),
+        "lines": [line.replace('"""', "'''").replace("\\", "/") for line in finding.message.splitlines()[1:]],
+        "rtol": difference.rtol if difference else default.rtol,
+        "atol": difference.atol if difference else default.atol,
+        "check_dtype": True,
+        "folders": [os.path.relpath(path, folder) for path in modules],
+        "versions": f"Python {sys.version.split()[0]}",
+    }
+    return repro_text(recording, told)

@@ -1,0 +1,114 @@
+"""Simpler data: zeros, ones, small integers, halves, then one element at a time; gradients dropped where not needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, TensorSpec, cotangent_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+#: Elements of one tensor that are tried one at a time.
+_SINGLE_ELEMENTS: Final = 24
+_DTYPES: Final = {
+    "float16": "<f2", "float32": "<f4", "float64": "<f8", "complex64": "<f4", "complex128": "<f8", "int8": "i1",
+    "uint8": "u1", "int16": "<i2", "int32": "<i4", "int64": "<i8",
+}  # fmt: skip
+
+
+def simpler_data(best: Callable[[], Recording], *, gradient: bool) -> Iterator[Recording]:
+    """Yield recordings with simpler data than the best one so far.
+
+    Args:
+        best: Gives the best recording; it is asked again after each trial.
+        gradient: Whether a gradient is what differs: then cotangents and ``requires_grad`` stay.
+    """
+    if not gradient:
+        yield from _without_gradients(best())
+    for key in list(best().tensors):
+        if key in _specs(best()):
+            yield from _simpler_tensor(best, key)
+
+
+def _without_gradients(recording: Recording) -> Iterator[Recording]:
+    program = recording.program
+    steps = tuple(
+        step._replace(args=(replace(step.args[0], requires_grad=False),))
+        if step.op == PLACEHOLDER and isinstance(step.args[0], TensorSpec) and step.args[0].requires_grad
+        else step
+        for step in program.body
+    )
+    if steps != program.body or program.cotangents:
+        tensors = {k: data for k, data in _inputs_only(recording).items() if not k.startswith("cotangent_")}
+        yield Recording(Program(program.setup, steps, ()), tensors, recording.note)
+
+
+def _specs(recording: Recording) -> dict[str, TensorSpec]:
+    program = recording.program
+    found = {step.target: step.args[0] for step in program.steps if step.op == PLACEHOLDER}
+    found |= {cotangent_key(i): spec for i, spec in enumerate(program.cotangents) if spec is not None}
+    return {key: spec for key, spec in found.items() if isinstance(spec, TensorSpec)}
+
+
+def _simpler_tensor(best: Callable[[], Recording], key: str) -> Iterator[Recording]:
+    spec = _specs(best())[key]
+    if spec.dtype not in _DTYPES and spec.dtype != "bfloat16":
+        return
+    current = _numbers(best().tensors[key], spec.dtype)
+    for simpler in _whole(current):
+        if not _same(simpler, current):
+            yield _with(best(), key, spec.dtype, simpler)
+            current = _numbers(best().tensors[key], spec.dtype)
+    for i in range(min(current.size, _SINGLE_ELEMENTS)):
+        for value in (0.0, 1.0):
+            current = _numbers(best().tensors[key], spec.dtype)
+            if current[i] in (0.0, 1.0):
+                break
+            single = current.copy()
+            single[i] = value
+            yield _with(best(), key, spec.dtype, single)
+
+
+def _whole(current: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """Yield what a whole tensor may become, the simplest first."""
+    yield np.zeros_like(current)
+    yield np.ones_like(current)
+    yield np.arange(current.size, dtype=np.float64)
+    with np.errstate(all="ignore"):
+        yield np.rint(np.clip(current, -8, 8))
+        yield np.rint(current)
+        yield np.rint(current * 2) / 2
+        yield np.rint(current * 16) / 16
+
+
+def _same(left: NDArray[np.float64], right: NDArray[np.float64]) -> bool:
+    return np.array_equal(left, right, equal_nan=True)
+
+
+def _numbers(data: bytes, dtype: str) -> NDArray[np.float64]:
+    """Return the numbers of a storage in float64: real and imaginary parts in turn for complex ones."""
+    if dtype == "bfloat16":
+        wide = np.frombuffer(data, "<u2").astype("<u4") << 16
+        return wide.view("<f4").astype(np.float64)
+    return np.frombuffer(data, _DTYPES[dtype]).astype(np.float64)
+
+
+def _with(recording: Recording, key: str, dtype: str, numbers: NDArray[np.float64]) -> Recording:
+    with np.errstate(all="ignore"):
+        if dtype == "bfloat16":
+            bits = numbers.astype("<f4").view("<u4")
+            data = ((bits + 0x8000) >> 16).astype("<u2").tobytes()
+        else:
+            data = numbers.astype(_DTYPES[dtype]).tobytes()
+    return Recording(recording.program, {**_inputs_only(recording), key: data}, recording.note)
+
+
+def _inputs_only(recording: Recording) -> dict[str, bytes]:
+    """Return the data without what the reference gave: it is made again for the new data."""
+    return {key: data for key, data in recording.tensors.items() if key not in recording.expected}

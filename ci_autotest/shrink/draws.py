@@ -1,0 +1,61 @@
+"""Simpler draws: sizes toward 1, integers toward the simplest, optional arguments dropped.
+
+The body is run again from the edited log, so that two tensors that share a size go on sharing it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ci_autotest.case import Draw, DrawnValue
+
+#: The most telling first: fewer dimensions, dropped arguments, then sizes and numbers.
+_ORDER: Final = {"ndim": 0, "choice": 1, "bool": 2, "dim": 3, "int": 4, "float": 5}
+
+
+@dataclass(slots=True)
+class Change:
+    """Hold edits that are proposed together; ``kept`` is set when they were."""
+
+    edits: dict[str, DrawnValue]
+    kept: bool = False
+
+
+def simpler_draws(log: Callable[[], tuple[Draw, ...]]) -> Iterator[Change]:
+    """Yield changes to the current log: all at once, then each draw alone, numbers by halving the way to the simplest.
+
+    Args:
+        log: Gives the log of the best trial so far; it is asked again after each change.
+    """
+    everything = {draw.site: draw.simplest for draw in log() if draw.value != draw.simplest}
+    if len(everything) > 1:
+        yield Change(everything)
+    for site in [draw.site for draw in sorted(log(), key=lambda draw: _ORDER.get(draw.kind, 9))]:
+        draw = _at(log(), site)
+        if draw is not None and draw.value != draw.simplest:
+            yield from _moved(draw, log)
+
+
+def _moved(draw: Draw, log: Callable[[], tuple[Draw, ...]]) -> Iterator[Change]:
+    simplest = Change({draw.site: draw.simplest})
+    yield simplest
+    if simplest.kept or draw.kind not in {"ndim", "dim", "int"}:
+        return
+    # The least value that fails still is found by halving: `low` is known to pass, `high` to fail.
+    low, high = int(draw.simplest or 0), int(draw.value or 0)
+    while abs(high - low) > 1:
+        middle = (low + high) // 2
+        change = Change({draw.site: middle})
+        yield change
+        now = _at(log(), draw.site)
+        if now is None:
+            return
+        low, high = (low, middle) if change.kept else (middle, high)
+
+
+def _at(log: tuple[Draw, ...], site: str) -> Draw | None:
+    return next((draw for draw in log if draw.site == site), None)
