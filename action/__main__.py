@@ -1,7 +1,7 @@
 """Carry out one step of ``action.yml``: ``python -I action prepare|run|publish|finish``.
 
-A folder that is run stands first on the import path, also under ``-I``; its parent takes that place, so that these
-modules have one name whoever imports them.
+A folder that is run stands first on the import path, also under ``-I``; its parent takes that
+place, so that these modules have one name whoever imports them.
 """
 
 from __future__ import annotations

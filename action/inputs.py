@@ -1,4 +1,7 @@
-"""What the action's inputs, which come as ``INPUT_*`` in the environment, mean. Pure; the standard library only."""
+"""What the action's inputs mean, which come as ``INPUT_*`` in the environment.
+
+Pure functions; the standard library only.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,20 @@ if TYPE_CHECKING:
 MODES = ("run", "report")
 COMMENTS = ("failures", "always", "off")
 #: Inputs of one value that ``ci-autotest run`` takes as an option of the same name.
-OPTIONS = ("config", "cases", "budget", "seed", "strictness", "workers", "shard", "device", "baseline", "fail-on")
+OPTIONS = (
+    "config",
+    "cases",
+    "budget",
+    "seed",
+    "strictness",
+    "workers",
+    "shard",
+    "device",
+    "baseline",
+    "fail-on",
+)
 DEFAULT_OUTPUT = "autotest-report"
-#: What foreign code must not inherit: tokens, and the files through which a step speaks to the runner.
+#: What foreign code must not inherit: tokens, and the files by which a step speaks to the runner.
 WITHHELD = frozenset(
     {
         "GITHUB_TOKEN", "GH_TOKEN", "ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_TOKEN",
@@ -72,27 +86,31 @@ def output_folder(environ: Mapping[str, str]) -> str:
     return single(environ, "output") or DEFAULT_OUTPUT
 
 
+def options_of(environ: Mapping[str, str], names: Iterable[str]) -> list[str]:
+    """Return the options for the inputs ``names`` that are not empty."""
+    return [f"--{name}={value}" for name in names if (value := single(environ, name))]
+
+
 def cli_argv(environ: Mapping[str, str]) -> list[str]:
-    """Return the arguments of ``ci-autotest``: a value is never more than one argument, and never an option."""
+    """Return the arguments of ``ci-autotest``: a value is one argument, and never an option."""
     paths = several(environ, "paths")
     output = f"--output={output_folder(environ)}"
     if mode(environ) == "report":
         if not paths:
             message = "mode 'report' merges reports: name their folders in the input 'paths', one a line."
             raise StepError(message)
-        return ["report", output, "--", *paths]
-    options = [f"--{name}={single(environ, name)}" for name in OPTIONS if single(environ, name)]
+        return ["report", *options_of(environ, ("fail-on",)), output, "--", *paths]
     candidates = [f"--candidate={name}" for name in several(environ, "candidate")]
-    return ["run", *options, *candidates, output, "--", *paths]
+    return ["run", *options_of(environ, OPTIONS), *candidates, output, "--", *paths]
 
 
 def foreign_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for code that is not the action's own: no token, no file of the runner's, no input."""
+    """Return the environment for foreign code: no token, no file of the runner's, no input."""
     return {name: value for name, value in environ.items() if name not in WITHHELD and not name.startswith("INPUT_")}
 
 
 def install_arguments(environ: Mapping[str, str]) -> list[str]:
-    """Return pip's arguments for the input ``install``: a line is one requirement, or an option with its value."""
+    """Return pip's arguments for ``install``: a line is one requirement, or an option and its value."""
     arguments: list[str] = []
     for line in several(environ, "install"):
         try:
@@ -104,7 +122,7 @@ def install_arguments(environ: Mapping[str, str]) -> list[str]:
 
 
 def kept_constraints(constraints: str, present: Iterable[str]) -> str:
-    """Return ``constraints`` without the packages that are ``present``: what the caller has and fits stays as it is."""
+    """Return ``constraints`` without what is ``present``: what the caller has and fits stays."""
 
     def canonical(name: str) -> str:
         return re.sub(r"[-_.]+", "-", name).lower()

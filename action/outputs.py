@@ -1,4 +1,7 @@
-"""What a run's end means to the job: its status, the outputs, the summary. Pure; the standard library only."""
+"""What a run's end means to the job: its status, the outputs, the summary.
+
+Pure functions; the standard library only.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: The table "Exit status" of the README, in a word each.
-CONCLUSIONS = {0: "success", 1: "failure", 2: "usage", 3: "nothing-compared", 4: "unavailable", 130: "interrupted"}
+CONCLUSIONS = {
+    0: "success",
+    1: "failure",
+    2: "usage",
+    3: "nothing-compared",
+    4: "unavailable",
+    130: "interrupted",
+}
 #: Bytes. GitHub drops the whole summary of a step above 1 MiB.
 SUMMARY_LIMIT = 1024 * 1024
 #: Events that are about a pull request, or lead to one.
@@ -21,7 +31,7 @@ CUT = "\n\nThe summary is cut here; the artifact holds the whole report.\n"
 
 
 class Report(NamedTuple):
-    """Hold what the outputs need from ``report.json``: two counts and the exit status written there."""
+    """Hold what the outputs need of ``report.json``: two counts and the exit status in it."""
 
     misaligned: int
     findings: int
@@ -29,7 +39,7 @@ class Report(NamedTuple):
 
 
 def parse_report(text: str) -> Report | None:
-    """Return what the outputs need from the text of ``report.json``, ``None`` where it is not a report."""
+    """Return what the outputs need of ``report.json``, ``None`` where ``text`` is no report."""
     try:
         document: Any = json.loads(text)
         summary = document["summary"]
@@ -44,10 +54,10 @@ def conclusion(status: int) -> str:
 
 
 def final_status(status: int, report: Report | None) -> int:
-    """Return the status to end with: 0 only where the command said so and its report is there and says so too.
+    """Return the status to end with: 0 only where the command and its report both say so.
 
     Args:
-        status: Of the process; negative where a signal ended it, which becomes 128 and the signal's number.
+        status: Of the process; negative where a signal ended it: 128 and its number are returned.
         report: What was written.
     """
     if status != 0:
@@ -56,7 +66,7 @@ def final_status(status: int, report: Report | None) -> int:
 
 
 def step_outputs(status: int, report: Report | None, folder: Path | None) -> dict[str, str]:
-    """Return the outputs of the step ``run``; ``folder`` is what there is to upload, ``None`` for nothing."""
+    """Return the outputs of the step ``run``; ``folder`` is what there is to upload, if anything."""
     return {
         "exit-status": str(status),
         "conclusion": conclusion(status),
@@ -68,7 +78,7 @@ def step_outputs(status: int, report: Report | None, folder: Path | None) -> dic
 
 
 def output_block(name: str, value: str, delimiter: str) -> str:
-    """Return ``value`` in the form of GITHUB_OUTPUT in which no line of it can end it or name another output."""
+    """Return ``value`` for GITHUB_OUTPUT so that no line of it ends it or names another output."""
     if delimiter in value:
         message = f"the output '{name}' holds its own delimiter: it is not written."
         raise StepError(message)
@@ -76,7 +86,7 @@ def output_block(name: str, value: str, delimiter: str) -> str:
 
 
 def fit_summary(text: str, room_bytes: int) -> str:
-    """Return ``text`` cut at a line so that it takes at most ``room_bytes`` in UTF-8; the cut is named."""
+    """Return ``text``, cut at a line where it takes more than ``room_bytes``; the cut is named."""
     if len(text.encode()) <= room_bytes:
         return text
     if room_bytes < len(CUT):
@@ -86,17 +96,17 @@ def fit_summary(text: str, room_bytes: int) -> str:
 
 
 def wants_comment(policy: str, status: str, event: str) -> bool:
-    """Whether the input ``comment`` asks for a comment after a run that ended with ``status``, and there is a place."""
+    """Whether ``comment`` asks for a comment on a run that ended so, and there is a place for it."""
     return event in COMMENT_EVENTS and (policy == "always" or (policy == "failures" and status != "0"))
 
 
 def comment_url(printed: str) -> str:
-    """Return the address in the last line ``comment: URL`` of what the command printed, empty where there is none."""
-    found = re.findall(r"^comment: (https?://\S+)$", printed, flags=re.MULTILINE)
+    """Return the address in the last line ``comment: URL`` of what was printed, or nothing."""
+    found = re.findall(r"^comment: (https?://\S+)(?: \(\w+\))?$", printed, flags=re.MULTILINE)
     return found[-1] if found else ""
 
 
 def workflow_command(name: str, message: str) -> str:
-    """Return a workflow command that shows ``message``, which may have several lines and any character."""
+    """Return a workflow command that shows ``message``: several lines, any character."""
     escaped = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
     return f"::{name} title=ci-autotest::{escaped}\n"

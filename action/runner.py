@@ -1,4 +1,4 @@
-"""What is said to the runner: its log, its files, and the wall around output that is not the action's own."""
+"""What is said to the runner: its log, its files, and the wall around foreign output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def say(text: str) -> None:
 
 
 def append(environ: Mapping[str, str], variable: str, text: str) -> None:
-    """Add ``text`` to the runner's file that ``variable`` names, which the runner has made; a link is refused."""
+    """Add ``text`` to the file that the runner made and ``variable`` names; a link is refused."""
     path = environ.get(variable, "")
     if not path:
         message = f"{variable} is not set: this step runs under GitHub Actions only."
@@ -43,12 +43,16 @@ def append(environ: Mapping[str, str], variable: str, text: str) -> None:
 def write_outputs(environ: Mapping[str, str], outputs: Mapping[str, str]) -> None:
     """Add ``outputs`` to GITHUB_OUTPUT."""
     delimiter = f"ci-autotest-{secrets.token_hex(16)}"
-    append(environ, "GITHUB_OUTPUT", "".join(output_block(*pair, delimiter) for pair in outputs.items()))
+    append(
+        environ,
+        "GITHUB_OUTPUT",
+        "".join(output_block(*pair, delimiter) for pair in outputs.items()),
+    )
 
 
 @contextlib.contextmanager
 def commands_stopped() -> Iterator[None]:
-    """Have the runner take what is written meanwhile for text: foreign output may hold workflow commands."""
+    """Have the runner take what is written meanwhile for text, with whatever commands are in it."""
     token = secrets.token_hex(16)
     say(f"::stop-commands::{token}\n")
     try:
@@ -58,8 +62,11 @@ def commands_stopped() -> Iterator[None]:
 
 
 def run_foreign(argv: list[str], environ: Mapping[str, str]) -> int:
-    """Run ``argv`` behind the wall and return its status; an interrupt is handed on, and its end is waited for."""
-    with commands_stopped(), subprocess.Popen(argv, env=foreign_environ(environ), stderr=subprocess.STDOUT) as process:
+    """Run ``argv`` behind the wall and return its status; an interrupt is handed on to it."""
+    with (
+        commands_stopped(),
+        subprocess.Popen(argv, env=foreign_environ(environ), stderr=subprocess.STDOUT) as process,
+    ):
         try:
             return process.wait()
         except KeyboardInterrupt:

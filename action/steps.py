@@ -1,6 +1,6 @@
-"""The steps of ``action.yml``: prepare, run, publish, finish. They act; what they act on is decided beside them.
+"""The steps of ``action.yml``: prepare, run, publish, finish. They act; what is decided is beside them.
 
-The standard library only: the first of them starts in the caller's interpreter before anything is installed.
+The standard library only: the first starts in the caller's interpreter, with nothing installed.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def pip_install(python: Path, arguments: list[str], environ: Mapping[str, str]) 
 
 
 def make_environment(folder: Path, environ: Mapping[str, str]) -> Path:
-    """Make an environment in ``folder`` in which the caller's own packages can be imported; return its interpreter."""
+    """Make an environment in ``folder`` that sees the caller's packages; return its interpreter."""
     if run_foreign([sys.executable, "-I", "-m", "venv", "--system-site-packages", str(folder)], environ):
-        message = f"'{sys.executable}' cannot make an environment: use actions/setup-python before this action."
+        message = f"'{sys.executable}' cannot make an environment: use actions/setup-python before this."
         raise StepError(message)
-    # `--system-site-packages` shows those of the base interpreter, and `-I` hides the user's own: a caller has either.
+    # `--system-site-packages` shows the base interpreter's only, and `-I` hides the user's own.
     of_venv = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     added = of_venv if sys.prefix != sys.base_prefix else [site.getusersitepackages()]
     there = [path for path in dict.fromkeys(added) if Path(path).is_dir()]
@@ -54,13 +54,13 @@ def make_environment(folder: Path, environ: Mapping[str, str]) -> Path:
 
 def present_packages(python: Path) -> list[str]:
     """Return the names of what ``python`` can import, by their metadata."""
-    code = "import importlib.metadata as m; print(*{d.name for d in m.distributions() if d.name}, sep='\\n')"
+    code = "import importlib.metadata as m; print(*{d.name for d in m.distributions()}, sep='\\n')"
     listed = subprocess.run([str(python), "-I", "-c", code], check=True, capture_output=True, text=True)
     return listed.stdout.split()
 
 
 def install(folder: Path, environ: Mapping[str, str]) -> Path:
-    """Install the action in ``folder``, beside the caller's packages; torch only where it is needed and there is none.
+    """Install the action in ``folder``; torch only where it is needed and there is none.
 
     What the caller asks for comes first and unpinned; the pins hold for the rest.
     """
@@ -77,7 +77,7 @@ def install(folder: Path, environ: Mapping[str, str]) -> Path:
 
 
 def prepare(environ: Mapping[str, str]) -> int:
-    """Refuse inputs that cannot be meant, then install; the output ``python`` is the interpreter of the other steps."""
+    """Refuse inputs that cannot be meant, then install; ``python`` runs the other steps."""
     if sys.version_info < OLDEST_PYTHON:
         got = sys.version.split()[0]
         message = f"'{sys.executable}' is Python {got}: name one of 3.10 or newer in the input 'python'."
@@ -93,7 +93,7 @@ def prepare(environ: Mapping[str, str]) -> int:
 
 
 def read_report(folder: Path) -> outputs.Report | None:
-    """Return what ``report.json`` in ``folder`` says, ``None`` where there is none that can be read."""
+    """Return what ``report.json`` in ``folder`` says, ``None`` where none can be read."""
     try:
         return outputs.parse_report((folder / "report.json").read_text("utf-8"))
     except (OSError, ValueError):
@@ -105,13 +105,17 @@ def write_summary(environ: Mapping[str, str], folder: Path) -> None:
     try:
         written = Path(environ.get("GITHUB_STEP_SUMMARY", "")).stat().st_size
         text = (folder / "summary.md").read_text("utf-8", errors="replace")
-        append(environ, "GITHUB_STEP_SUMMARY", outputs.fit_summary(text, outputs.SUMMARY_LIMIT - written))
+        append(
+            environ,
+            "GITHUB_STEP_SUMMARY",
+            outputs.fit_summary(text, outputs.SUMMARY_LIMIT - written),
+        )
     except (OSError, StepError) as error:
         say(outputs.workflow_command("warning", f"the summary is not shown: {error}"))
 
 
 def run(environ: Mapping[str, str]) -> int:
-    """Run ``ci-autotest`` and write what came of it to the outputs; the step itself does not fail."""
+    """Run ``ci-autotest`` and write what came of it to the outputs; the step does not fail."""
     argv = inputs.cli_argv(environ)
     folder = Path(inputs.output_folder(environ)).absolute()
     was_there = folder.exists()
@@ -123,7 +127,7 @@ def run(environ: Mapping[str, str]) -> int:
         write_summary(environ, folder)
     final = outputs.final_status(status, report)
     if status == 0 and final != 0:
-        message = f"the command ended with 0, but {folder / 'report.json'} is missing, damaged or says otherwise."
+        message = f"the command ended with 0, but {folder / 'report.json'} is missing or damaged, or says otherwise."
         say(outputs.workflow_command("error", message))
     upload = folder if folder.is_dir() and (report or not was_there) else None
     write_outputs(environ, outputs.step_outputs(final, report, upload))
@@ -131,7 +135,7 @@ def run(environ: Mapping[str, str]) -> int:
 
 
 def publish(environ: Mapping[str, str]) -> int:
-    """Comment on the pull request where the input asks for it; a comment that cannot be written fails nothing."""
+    """Comment on the pull request where that is asked for; that it cannot be done fails nothing."""
     status, event = environ.get("EXIT_STATUS", ""), environ.get("GITHUB_EVENT_NAME", "")
     policy = inputs.comment_policy(environ)
     if not outputs.wants_comment(policy, status, event):
@@ -141,10 +145,11 @@ def publish(environ: Mapping[str, str]) -> int:
     with commands_stopped():
         done = subprocess.run(argv, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         say(done.stdout)
-    if done.returncode:
-        message = "no comment was written: the log above says why. The summary and the artifact hold the report."
+    url = outputs.comment_url(done.stdout)
+    if not url:
+        message = "no comment was written: the log says why. The summary and the artifact hold the report."
         say(outputs.workflow_command("warning", message))
-    write_outputs(environ, {"comment-url": outputs.comment_url(done.stdout)})
+    write_outputs(environ, {"comment-url": url})
     return 0
 
 

@@ -1,7 +1,7 @@
 """Operator-alignment testing for deep-learning frameworks and kernels.
 
-The names a test author needs are taken from ``ci_autotest.testing`` when they are first asked for, so that importing this
-package imports no framework.
+The names a test author needs are taken from ``ci_autotest.testing`` when they are first asked for,
+so that importing this package imports no framework.
 """
 
 from __future__ import annotations

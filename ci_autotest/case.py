@@ -1,7 +1,7 @@
 """Cases, attempts and draws: the names from which everything that a test body saw can be made again.
 
-The inputs of a case depend on (root seed, test, case, attempt) and on nothing else. ``key_of`` is the one place where
-that is decided.
+The inputs of a case depend on (root seed, test, case, attempt) and on nothing else. ``key_of`` is
+the one place where that is decided.
 """
 
 from __future__ import annotations

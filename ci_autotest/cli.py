@@ -26,12 +26,14 @@ _INTERRUPTED = 130
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(VERSION, prog_name="ci-autotest")
 def cli() -> None:
-    """Operator-alignment testing: the same program on PyTorch and on a candidate, every tensor and gradient compared."""
+    """Operator-alignment testing: one program on PyTorch and on a candidate, every tensor and gradient compared."""
 
 
 def _config_options(command: Callable[..., Any]) -> Callable[..., Any]:
     config = click.option(
-        "--config", type=click.Path(path_type=Path), help="autotest.yml; the nearest one above unless given."
+        "--config",
+        type=click.Path(path_type=Path),
+        help="autotest.yml; the nearest one above unless given.",
     )
     candidate = click.option(
         "--candidate",
@@ -46,17 +48,33 @@ def _config_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("paths", nargs=-1, metavar="[PATH[::TEST] | builtin:suite[::FAMILY]]...")
 @_config_options
 @click.option("--cases", type=click.IntRange(1), help="Cases per test; overrides @autotest(n=...).")
-@click.option("--budget", metavar="DURATION", help="Of the whole run, such as 10m; what was not run is reported.")
+@click.option(
+    "--budget",
+    metavar="DURATION",
+    help="Of the whole run, such as 10m; what was not run is reported.",
+)
 @click.option("--seed", metavar="N|random|commit", help="Root seed; the same seed gives the same inputs.")
-@click.option("--strictness", type=click.Choice(["tolerance", "ulp", "bitwise"]), help="How tolerances are read.")
+@click.option(
+    "--strictness",
+    type=click.Choice(["tolerance", "ulp", "bitwise"]),
+    help="How tolerances are read.",
+)
 @click.option("--workers", metavar="N|auto", help="Worker processes; one per core unless given.")
 @click.option("--shard", metavar="K/N", default="1/1", help="Run the K-th of N parts.")
 @click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Where candidates without a device of their own run."
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    help="Where candidates without a device of their own run.",
 )
-@click.option("--baseline", type=click.Path(path_type=Path), help="A report to tell new, known and fixed findings by.")
 @click.option(
-    "--fail-on", type=click.Choice(["misaligned", "new", "never", "flaky"]), help="Which findings end with status 1."
+    "--baseline",
+    type=click.Path(path_type=Path),
+    help="A report to tell new, known and fixed findings by.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["misaligned", "new", "never", "flaky"]),
+    help="Which findings end with status 1.",
 )
 @click.option("--output", metavar="DIR", help="Folder of the report; autotest-report unless given.")
 def run(paths: tuple[str, ...], **given: Any) -> int:
@@ -93,7 +111,10 @@ def replay(path: Path, **given: Any) -> int:
 @cli.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
-    "--output", type=click.Path(path_type=Path), default=Path("autotest-report"), help="Folder of the merged report."
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("autotest-report"),
+    help="Folder of the merged report.",
 )
 @click.option(
     "--fail-on",

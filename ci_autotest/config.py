@@ -1,6 +1,7 @@
 """The configuration: ``autotest.yml`` as a frozen value, strictly read.
 
-Precedence, decided in ``merged``: command line over file over defaults. An unknown key is an error that names the nearest.
+Precedence, decided in ``merged``: command line over file over defaults. An unknown key is an error
+that names the nearest.
 """
 
 from __future__ import annotations
@@ -136,7 +137,8 @@ def read(path: Path) -> Config:
     """Return the configuration of a file.
 
     Raises:
-        ConfigError: It cannot be read, is not YAML, has an unknown key or a value of the wrong type.
+        ConfigError: It cannot be read, is not YAML, has an unknown key or a value of the wrong
+            type.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -155,7 +157,8 @@ def decode(plain: object, where: str) -> Config:
     """Return the configuration of plain values.
 
     Raises:
-        ConfigError: An unknown key (the nearest known one is named), a wrong type, or values that contradict.
+        ConfigError: An unknown key (the nearest known one is named), a wrong type, or values that
+            contradict.
     """
     if isinstance(plain, dict):
         plain = {str(key).replace("-", "_"): value for key, value in plain.items()}

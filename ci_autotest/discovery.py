@@ -1,4 +1,4 @@
-"""Discovery: which files may define tests. Text is scanned before anything is imported; importing is a worker's business."""
+"""Discovery: which files may define tests. Text is scanned here; importing is a worker's business."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def select(paths: Iterable[str], root: Path, start: Path) -> Selection:
     """Return the files that paths name.
 
     Args:
-        paths: ``FILE``, ``FOLDER``, each with ``::TEST``, ``builtin:suite`` with ``::FAMILY``; none: the default paths.
+        paths: ``FILE``, ``FOLDER``, each with ``::TEST``, ``builtin:suite`` with ``::FAMILY``;
+            none: the default paths.
         root: The configuration's folder; names are relative to it.
         start: The folder that relative paths begin in.
 

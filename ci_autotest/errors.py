@@ -1,7 +1,7 @@
 """The errors that end a command, each with its exit status.
 
-A misaligned case is a result, never an exception. What is raised here is shown as one message, without a traceback.
-Exit statuses are those of the table in the README ("Exit status").
+A misaligned case is a result, never an exception. What is raised here is shown as one message,
+without a traceback. Exit statuses are those of the table in the README ("Exit status").
 """
 
 from __future__ import annotations

@@ -44,7 +44,8 @@ def shard_of(text: str) -> tuple[int, int]:
 def shares(counts: Sequence[int], shard: tuple[int, int]) -> list[Share]:
     """Return each test's cases of a shard: case ``k`` of test ``t`` belongs to shard ``(t + k) mod N``.
 
-    The union over all shards is the unsharded run, case for case; adding a test moves no case of another within its test.
+    The union over all shards is the unsharded run, case for case; adding a test moves no case of
+    another within its test.
 
     Args:
         counts: Cases by test, in order.

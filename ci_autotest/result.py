@@ -1,7 +1,8 @@
 """What a run found, as values: outcomes, misalignments, findings, results, the report.
 
-Everything here is a frozen msgspec struct: it crosses processes and is written to ``report.json``, whose JSON Schema is
-derived from ``RunResult``. The words are those of the README's glossary. Differences that are not finite are ``None``.
+Everything here is a frozen msgspec struct: it crosses processes and is written to ``report.json``,
+whose JSON Schema is derived from ``RunResult``. The words are those of the README's glossary.
+Differences that are not finite are ``None``.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Misalignment(Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: What differs.
-        step: Index of the step whose value, gradient or state it is; the refused step for ``error`` and ``leniency``.
+        step: Index of the step whose value, gradient or state it is; the refused step for ``error``
+            and ``leniency``.
         what: The thing compared, for reading: ``value of softmax``, ``gradient of x``.
         candidate: What the candidate has, for reading.
         reference: What the reference has, for reading.
@@ -143,7 +145,8 @@ class AttemptCounts(Struct, frozen=True, kw_only=True):
 class Finding(Struct, frozen=True, kw_only=True):
     """Hold a confirmed misalignment, crash or timeout with its smallest program.
 
-    Identity is (candidate, operator, kind). Sizes are in elements, differences in the unit of the elements.
+    Identity is (candidate, operator, kind). Sizes are in elements, differences in the unit of the
+    elements.
 
     Attributes:
         id: ``<operator's last name>-<hash of the identity>``; the folder's name in ``findings/``.
@@ -284,7 +287,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
         shard: ``(K, N)``; ``(1, 1)`` is everything.
         interrupted: The run was stopped before its end.
         notes: Sentences a reader must see: rules that matched nothing, devices skipped.
-        fixed: Identities of findings of the baseline that were not seen again, as ``candidate operator kind``.
+        fixed: Identities of findings of the baseline that were not seen again, as ``candidate
+            operator kind``.
         new: Ids of findings that the baseline does not have; ``None`` without a baseline.
         exit_code: What the command ended with.
     """

@@ -10,6 +10,7 @@ from ci_autotest.alignment.direct import SAID_ONCE, run_here
 from ci_autotest.case import test_key
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.attempt import Attempts
+from ci_autotest.record.current import CURRENT
 from ci_autotest.record.declare import ATTRIBUTE, Declaration
 from ci_autotest.record.functions import Namespace
 from ci_autotest.record.generators import (
@@ -25,7 +26,6 @@ from ci_autotest.record.generators import (
     random_or_nothing,
 )
 from ci_autotest.record.profiles import PROFILES
-from ci_autotest.record.recorder import CURRENT
 from ci_autotest.record.tensors import draw_tensor
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ def random_tensor(
 
     Args:
         ndim: Number of dimensions; drawn from 1 to 5 unless given.
-        dim0: Size in elements, or a generator; free (1 to 7) unless given. Likewise ``dim1`` to ``dim4``.
+        dim0: Size in elements, or a generator; free (1 to 7) unless given. Likewise ``dim1`` to
+            ``dim4``.
         dim1: See ``dim0``.
         dim2: See ``dim0``.
         dim3: See ``dim0``.
@@ -99,12 +100,14 @@ def autotest(
 ) -> Callable[[F], F]:
     """Declare a function, or a method of a ``unittest.TestCase``, as a test of operators.
 
-    Called by pytest or unittest, the function runs in their process, on ``torch`` and the candidates of the nearest
-    ``autotest.yml``, without isolation; ``ci-autotest run`` gives each case a watched worker.
+    Called by pytest or unittest, the function runs in their process, on ``torch`` and the
+    candidates of the nearest ``autotest.yml``, without isolation; ``ci-autotest run`` gives each
+    case a watched worker.
 
     Args:
         n: Cases; the configuration's ``cases`` unless given.
-        auto_backward: Whether every output that requires grad is differentiated and gradients are compared.
+        auto_backward: Whether every output that requires grad is differentiated and gradients are
+            compared.
         rtol: Allowed ratio to the reference, with ``atol``; defaults per dtype unless given.
         atol: Allowed difference in the unit of the elements.
         check_dtype: Whether another dtype is a misalignment.
@@ -112,9 +115,11 @@ def autotest(
         id: Name of the test that stays when it moves to another file.
 
     Raises:
-        AuthorError: Written without parentheses, only one of ``rtol`` and ``atol`` is given, or a profile is unknown.
+        AuthorError: Written without parentheses, only one of ``rtol`` and ``atol`` is given, or a
+            profile is unknown.
     """
-    if callable(n):
+    given: object = n
+    if callable(given):
         message = "@autotest was given the function itself. Write @autotest() with parentheses."
         raise AuthorError(message)
     if (rtol is None) != (atol is None):
@@ -146,7 +151,11 @@ def _run_here(declaration: Declaration, name: str, call: Callable[[], object]) -
     """Run a test in the process that called it, and say so once."""
     attempts = _attempts()
     key = test_key(0, name)
-    run_here(declaration, name, lambda case, number: attempts.attempt(declaration, call, (key, name, case, number)))
+    run_here(
+        declaration,
+        name,
+        lambda case, number: attempts.attempt(declaration, call, (key, name, case, number)),
+    )
 
 
 @functools.lru_cache(maxsize=1)

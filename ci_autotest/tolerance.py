@@ -1,7 +1,7 @@
 """Tolerances: how far a candidate may be from the reference, per dtype, and how strictly that is read.
 
-One formula everywhere: ``|candidate - reference| <= atol + rtol * |reference|``. It is not symmetric: the reference is
-the side that is believed.
+One formula everywhere: ``|candidate - reference| <= atol + rtol * |reference|``. It is not
+symmetric: the reference is the side that is believed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from ci_autotest.errors import ToleranceError
 Strictness = Literal["tolerance", "ulp", "bitwise"]
 STRICTNESSES: Final[tuple[str, ...]] = get_args(Strictness)
 
-#: Units in the last place that ``strictness: ulp`` allows between two floating point numbers of one dtype.
+#: Units in the last place that ``strictness: ulp`` allows between two floating point numbers of one
+#: dtype.
 ULP_LIMIT: Final = 4
 
 
@@ -51,7 +52,10 @@ DEFAULTS: Final[dict[str, tuple[float, float]]] = {
 
 
 def tolerance_for(
-    dtype: str, rtol: float | None = None, atol: float | None = None, strictness: Strictness = "tolerance"
+    dtype: str,
+    rtol: float | None = None,
+    atol: float | None = None,
+    strictness: Strictness = "tolerance",
 ) -> Tolerance:
     """Return the tolerance for elements of ``dtype``: what was given, else the default of that dtype (integers: exact).
 

@@ -1,7 +1,7 @@
-"""Run a composite action as GitHub's runner does: real bash, the runner's files, GitHub's own expressions.
+"""Run a composite action as GitHub's runner does: real bash, its files, GitHub's own expressions.
 
-Knows what ``action.yml`` uses and refuses the rest, so that nothing in it is silently left out. The one thing that is
-not real is the service behind ``actions/upload-artifact``: its step copies into a folder.
+Knows what ``action.yml`` uses and refuses the rest, so that nothing in it is silently left out. The
+one thing that is not real is the service behind ``actions/upload-artifact``: it copies to a folder.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ LIBRARY = "@actions/expressions"
 LIBRARY_VERSION = "0.3.61"
 STEP_KEYS = {"name", "id", "if", "shell", "env", "run", "uses", "with"}
 STEP_TIMEOUT_S = 900
-BLOCK = re.compile(r"^(?P<name>[^=\n]+?)(?:<<(?P<end>.+)\n(?P<block>(?s:.*?))\n(?P=end)|=(?P<value>.*))$", re.MULTILINE)
+BLOCK = re.compile(
+    r"^(?P<name>[^=\n]+?)(?:<<(?P<end>.+)\n(?P<block>(?s:.*?))\n(?P=end)|=(?P<value>.*))$",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepRecord:
-    """What one step did. ``commands`` are the lines of the log that the runner would have obeyed."""
+    """What one step did. ``commands`` are the lines of the log that a runner would obey."""
 
     outcome: str
     status: int = 0
@@ -48,12 +51,20 @@ class ActionRecord:
 
 
 def install_expressions(tools: Path) -> Path:
-    """Install GitHub's library of expressions below ``tools`` unless it is there; return its entry file."""
+    """Install GitHub's library of expressions below ``tools``, once; return its entry file."""
     folder = tools / "expressions"
     entry = folder / "node_modules" / LIBRARY / "dist" / "index.js"
     if not entry.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        options = ["--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--silent", "--prefix", str(folder)]
+        options = [
+            "--no-save",
+            "--no-audit",
+            "--no-fund",
+            "--ignore-scripts",
+            "--silent",
+            "--prefix",
+            str(folder),
+        ]
         subprocess.run(["npm", "install", *options, f"{LIBRARY}@{LIBRARY_VERSION}"], check=True, timeout=300)
     return entry
 
@@ -100,7 +111,12 @@ class ActionRunner:
         environ: dict[str, str],
         library: Path,
     ) -> None:
-        self.action, self.workspace, self.scratch, self.library = action, workspace, scratch, library
+        self.action, self.workspace, self.scratch, self.library = (
+            action,
+            workspace,
+            scratch,
+            library,
+        )
         self.github, self.environ = github, dict(environ)
         self.definition = yaml.safe_load((action / "action.yml").read_text("utf-8"))
         self.steps: dict[str, StepRecord] = {}
@@ -131,7 +147,12 @@ class ActionRunner:
         }
         request = {
             "library": str(self.library),
-            "contexts": {"github": self.github, "inputs": self.inputs, "steps": steps, "runner": {"os": "Linux"}},
+            "contexts": {
+                "github": self.github,
+                "inputs": self.inputs,
+                "steps": steps,
+                "runner": {"os": "Linux"},
+            },
             "status": "failure" if self.status else "success",
             "templates": templates,
             "conditions": conditions,
@@ -168,7 +189,10 @@ class ActionRunner:
         if not source.is_dir() or not any(source.iterdir()) or target.exists():
             return StepRecord(outcome="failure", status=1, log=f"cannot upload {source}")
         shutil.copytree(source, target, ignore=shutil.ignore_patterns(".*"))
-        return StepRecord(outcome="success", outputs={"artifact-url": f"https://github.test/artifacts/{given['name']}"})
+        return StepRecord(
+            outcome="success",
+            outputs={"artifact-url": f"https://github.test/artifacts/{given['name']}"},
+        )
 
     def run_shell(self, name: str, step: dict[str, object]) -> StepRecord:
         """Run a ``run:`` step with bash and read back the files it wrote to."""
@@ -188,9 +212,9 @@ class ActionRunner:
             "RUNNER_TEMP": str(self.scratch / "temp"),
         }
         done = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)], cwd=self.workspace, env=environ,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-            timeout=STEP_TIMEOUT_S,
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)], cwd=self.workspace,
+            env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, check=False, timeout=STEP_TIMEOUT_S,
         )  # fmt: skip
         self.environ |= parse_file_command(files["ENV"].read_text("utf-8"))
         self.summary += files["STEP_SUMMARY"].read_text("utf-8")

@@ -1,7 +1,7 @@
 """One case: attempts until the reference accepts, then every candidate on the same program.
 
-Recording is handed in as a function, so that this floor knows nothing of how a body is recorded. The reference's side is
-made once and shared by all candidates.
+Recording is handed in as a function, so that this floor knows nothing of how a body is recorded.
+The reference's side is made once and shared by all candidates.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ _ALIGNED = Verdict(outcome="aligned")
 
 
 def accept(
-    draw: Callable[[int], Attempt], contenders: Mapping[str, Contender], enter: Callable[[str], None]
+    draw: Callable[[int], Attempt],
+    contenders: Mapping[str, Contender],
+    enter: Callable[[str], None],
 ) -> Accepted:
     """Draw attempts until the reference accepts one; try on the candidates what it rejects.
 
@@ -73,18 +75,25 @@ def accept(
             return Accepted(attempt, number, rejected, ordinary, refusal, lenient)
         rejected += 1
         ordinary += attempt.profile == "ordinary"
-        failure = attempt.trace.failure
-        refusal = f"{attempt.refused.target}: {failure.kind}: {failure.message}"[:500] if failure else ""
+        refusal = refusal_of(attempt)
         for name, contender in contenders.items():
             if contender.backend.shows_steps and name not in lenient:
                 enter(name)
-                found = leniency(attempt, contender, refusal)
+                found = leniency(attempt, contender)
                 if found is not None:
                     lenient[name] = found
     return Accepted(None, ATTEMPTS_PER_CASE - 1, rejected, ordinary, refusal, lenient)
 
 
-def leniency(attempt: Attempt, contender: Contender, refusal: str) -> Judged | None:
+def refusal_of(attempt: Attempt) -> str:
+    """Return what the reference said to a rejected attempt, with the step's target."""
+    failure = attempt.trace.failure
+    if attempt.refused is None or failure is None:
+        return ""
+    return f"{attempt.refused.target}: {failure.kind}: {failure.message}"[:500]
+
+
+def leniency(attempt: Attempt, contender: Contender) -> Judged | None:
     """Return the verdict when a candidate accepts the step that the reference refused."""
     trace = contender.backend.run(attempt.program, attempt.sources)
     if trace.failure is not None or trace.untested is not None or attempt.refused is None:
@@ -97,7 +106,7 @@ def leniency(attempt: Attempt, contender: Contender, refusal: str) -> Judged | N
         what=f"call of {step.name}",
         candidate="accepts",
         reference="raises",
-        detail=refusal,
+        detail=refusal_of(attempt),
     )
     verdict = Verdict(
         outcome="misaligned",
@@ -115,7 +124,8 @@ def leniency(attempt: Attempt, contender: Contender, refusal: str) -> Judged | N
 def try_case(attempt: Attempt, contender: Contender, reference: Backend) -> Judged:
     """Hold one candidate against the reference's side of an accepted attempt.
 
-    The gradients of the reference must be in ``attempt.trace``; ``differentiate`` puts them there once for all.
+    The gradients of the reference must be in ``attempt.trace``; ``differentiate`` puts them there
+    once for all.
     """
     backend = contender.backend
     trace = backend.run(attempt.program, attempt.sources)

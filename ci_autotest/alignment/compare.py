@@ -25,8 +25,9 @@ def compare(
 ) -> Misalignment | None:
     """Return how ``candidate`` departs from ``reference``, or ``None`` when it does not.
 
-    Elements are aligned when ``|candidate - reference| <= atol + rtol * |reference|``, in float64. NaN aligns with NaN
-    only. ``ulp`` and ``bitwise`` also tell -0.0 from 0.0 and a flushed denormal from zero; ``bitwise`` compares strides.
+    Elements are aligned when ``|candidate - reference| <= atol + rtol * |reference|``, in float64.
+    NaN aligns with NaN only. ``ulp`` and ``bitwise`` also tell -0.0 from 0.0 and a flushed denormal
+    from zero; ``bitwise`` compares strides.
 
     Args:
         candidate: Any shape ``(d0, ..., dn)``, or a plain value.
@@ -68,7 +69,10 @@ def _metadata(candidate: Metadata, reference: Metadata, *, check_dtype: bool, ch
         return "shape"
     if check_dtype and candidate.dtype != reference.dtype:
         return "dtype"
-    flags = (candidate.requires_grad, candidate.is_leaf) != (reference.requires_grad, reference.is_leaf)
+    flags = (candidate.requires_grad, candidate.is_leaf) != (
+        reference.requires_grad,
+        reference.is_leaf,
+    )
     return "metadata" if check_grad and flags else None
 
 

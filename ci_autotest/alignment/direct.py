@@ -52,7 +52,8 @@ def run_here(declared: Any, test: str, draw: Callable[[int, int], Attempt]) -> N
     candidates = config.candidates or (configuration.BUILT_IN["torch"],)
     contenders = {
         candidate.name: Contender(
-            build(candidate, available_device(candidate.device)), rules_for(config, candidate, declared)
+            build(candidate, available_device(candidate.device)),
+            rules_for(config, candidate, declared),
         )
         for candidate in candidates
     }

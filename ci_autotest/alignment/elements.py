@@ -33,8 +33,9 @@ _LARGEST: Final = 2**63 - 1
 def same_bits(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
     """Whether two tensors of one dtype and shape hold the same bits.
 
-    ``memcmp`` over contiguous host memory: seven times as fast as ``torch.equal`` on a million elements, and it tells
-    -0.0 from 0.0. Lazily negated and conjugated views and other layouts go through torch.
+    ``memcmp`` over contiguous host memory: seven times as fast as ``torch.equal`` on a million
+    elements, and it tells -0.0 from 0.0. Lazily negated and conjugated views and other layouts go
+    through torch.
     """
     if (
         candidate.is_cpu
@@ -99,7 +100,8 @@ def mismatches(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tole
 def ulp_distance(candidate: torch.Tensor, reference: torch.Tensor) -> torch.Tensor | None:
     """Return the distance in units in the last place, float64 of the tensors' shape; ``None`` where there is none.
 
-    Bits read as sign and magnitude are ordered like the numbers; a NaN is infinitely far from a number.
+    Bits read as sign and magnitude are ordered like the numbers; a NaN is infinitely far from a
+    number.
     """
     if candidate.dtype is not reference.dtype or candidate.dtype not in _BITS:
         return None
@@ -158,8 +160,8 @@ def _ulp(number: float) -> int | None:
 def hexadecimal(element: torch.Tensor) -> str:
     """Return a 0-dim tensor's exact value: hexadecimal for floating point."""
     value = element.item()
-    if isinstance(value, complex):
-        return f"{value.real.hex()} + {value.imag.hex()}j"
+    if element.is_complex():
+        return f"{float(value.real).hex()} + {float(value.imag).hex()}j"
     return value.hex() if isinstance(value, float) else str(value)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Argument
+
+
+#: What the inputs of an isolated step are called, whatever computed them.
+_NAMES: Final = ("x", "y", "z", "w", "tensor")
 
 
 class Live(NamedTuple):
@@ -80,8 +84,10 @@ def isolate(live: Live, index: int, reference: Backend, weights: Mapping[int, An
     Args:
         live: The whole program.
         index: A call of the body.
-        reference: Runs the steps before it again, so that its inputs are as they were just before it.
-        weights: Gradients of the step's outputs on the reference, by step; they become the cotangents.
+        reference: Runs the steps before it again, so that its inputs are as they were just before
+            it.
+        weights: Gradients of the step's outputs on the reference, by step; they become the
+            cotangents.
     """
     program = live.program
     before = reference.run(_prefix(program, index), live.sources)
@@ -90,7 +96,7 @@ def isolate(live: Live, index: int, reference: Backend, weights: Mapping[int, An
     step = program.steps[index]
     for ref in step_refs(step):
         if ref.index not in builder.indices and ref.index >= len(program.setup):
-            _take(builder, program, before, ref.index)
+            _take(builder, before, ref.index)
     if _writes_in_place(step):
         _protect(builder, step)
     moved = step._replace(
@@ -117,14 +123,15 @@ def _copy_setup(builder: _Builder, program: Program, sources: Mapping[str, Any])
             builder.sources[step.target] = sources[step.target]
 
 
-def _take(builder: _Builder, program: Program, before: Trace, index: int) -> None:
+def _take(builder: _Builder, before: Trace, index: int) -> None:
     """Make an input of the value of an earlier step: a tensor a placeholder, anything else a constant."""
     value = before.values[index]
     if not isinstance(value, torch.Tensor):
         builder.indices[index] = _constant(value)
         return
     builder.indices[index] = builder.next()
-    builder.placeholder(value, program.steps[index].name, requires_grad=value.requires_grad)
+    taken = sum(step.op == PLACEHOLDER for step in builder.body)
+    builder.placeholder(value, _NAMES[min(taken, len(_NAMES) - 1)], requires_grad=value.requires_grad)
 
 
 def _constant(value: object) -> Any:  # noqa: ANN401 - an argument
@@ -147,8 +154,7 @@ def _writes_in_place(step: Step) -> bool:
         and step.target.startswith("operator.")
         and (
             step.target == "operator.setitem"
-            or (step.target.startswith("operator.i")
-            and step.target != "operator.invert")
+            or (step.target.startswith("operator.i") and step.target != "operator.invert")
         )
     )
 
@@ -171,8 +177,8 @@ def _outputs(
             receiver = builder.body[-1].args[0]
             return ((receiver,) if isinstance(receiver, Ref) else ()), {}
         return (at,), ({0: weights[index]} if index in weights else {})
-    outputs = []
-    cotangents = {}
+    outputs: list[Ref] = []
+    cotangents: dict[int, Any] = {}
     for i, step in unpacked:
         cotangents.update({len(outputs): weights[i]} if i in weights else {})
         outputs.append(builder.next())
@@ -187,7 +193,9 @@ def pruned(live: Live) -> Live:
     for index in reversed(range(len(steps))):
         step = steps[index]
         touches_needed = any(ref.index in needed for ref in step_refs(step)[:1])
-        if index in needed or ((_writes_in_place(step) or (step.op == CALL_METHOD and step.in_setup)) and touches_needed):
+        if index in needed or (
+            (_writes_in_place(step) or (step.op == CALL_METHOD and step.in_setup)) and touches_needed
+        ):
             needed.add(index)
             needed.update(ref.index for ref in step_refs(step))
     # A setup method may come before the module is known to be needed; its receiver decides.

@@ -1,7 +1,8 @@
 """Localize: the step that is misaligned when it is given the reference's inputs alone.
 
-Values are searched in program order; gradients from the output back to the leaf, each step put under the gradient that the
-reference had there. When no step is misaligned alone, the error is accumulated and the whole program is the finding.
+Values are searched in program order; gradients from the output back to the leaf, each step put
+under the gradient that the reference had there. When no step is misaligned alone, the error is
+accumulated and the whole program is the finding.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The float64 oracle: which side is wrong, element by element.
 
-The program is run in float64 from the very same inputs. A side is far where it is farther from float64 than the tolerance
-allows. Where a change of the inputs by half a unit in the last place moves the float64 result by as much as the two sides
-differ, no side is to blame: the case is ill-conditioned.
+The program is run in float64 from the very same inputs. A side is far where it is farther from
+float64 than the tolerance allows. Where a change of the inputs by half a unit in the last place
+moves the float64 result by as much as the two sides differ, no side is to blame: the case is
+ill-conditioned.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ import torch
 
 from ci_autotest.alignment.elements import dense, hexadecimal, mismatches, wide
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.program.ir import CALL_FUNCTION, FLOATING, PLACEHOLDER, DType, Program, Ref, Step, TensorSpec
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    FLOATING,
+    PLACEHOLDER,
+    DType,
+    Program,
+    Ref,
+    Step,
+    TensorSpec,
+)
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.isolate import Live
@@ -22,8 +32,14 @@ if TYPE_CHECKING:
     from ci_autotest.result import Blame
     from ci_autotest.tolerance import Tolerance
 
-_WIDE: Final = {"float16": "float64", "bfloat16": "float64", "float32": "float64", "complex64": "complex128"}
-#: Random sign patterns by which inputs are moved, and how much more than one of them an ill-conditioned case may be off.
+_WIDE: Final = {
+    "float16": "float64",
+    "bfloat16": "float64",
+    "float32": "float64",
+    "complex64": "complex128",
+}
+#: Random sign patterns by which inputs are moved, and how much more than one of them an
+#: ill-conditioned case may be off.
 _PATTERNS: Final = 4
 _SLACK: Final = 4.0
 
@@ -81,7 +97,11 @@ def _widened_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def judge(
-    live: Live, key: tuple[str, GradientKey], candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance
+    live: Live,
+    key: tuple[str, GradientKey],
+    candidate: torch.Tensor,
+    reference: torch.Tensor,
+    tolerance: Tolerance,
 ) -> Opinion:
     """Return which side departs from float64 in the elements that are misaligned.
 
@@ -113,13 +133,17 @@ def judge(
         return Opinion("ill_conditioned", sentence, value)
     if reference.dtype in {torch.float64, torch.complex128}:
         return Opinion(
-            "candidate", "the case is in float64: the reference itself is the most exact side there is", value
+            "candidate",
+            "the case is in float64: the reference itself is the most exact side there is",
+            value,
         )
     only_candidate = bool((far_candidate & ~far_reference).any())
     only_reference = bool((far_reference & ~far_candidate).any())
     if only_candidate == only_reference:
         return Opinion(
-            "both", "in float64 both sides are farther from the exact result than the tolerance allows", value
+            "both",
+            "in float64 both sides are farther from the exact result than the tolerance allows",
+            value,
         )
     sides = ("candidate", "reference") if only_candidate else ("reference", "candidate")
     near, wrong = (errors[1], errors[0]) if only_candidate else (errors[0], errors[1])

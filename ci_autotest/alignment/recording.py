@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ci_autotest.alignment.isolate import Live
+from ci_autotest.backends.torch_eager import contiguous_spec
 from ci_autotest.program.ir import (
     OUTPUT,
-    OWN_DEVICE,
     PLACEHOLDER,
     Recording,
     TensorSpec,
-    contiguous_strides,
     cotangent_key,
     output_refs,
 )
@@ -32,7 +31,7 @@ def to_recording(live: Live, note: Mapping[str, object]) -> Recording:
     count = max(live.cotangents, default=-1) + 1
     specs: list[TensorSpec | None] = [None] * count
     for position, source in live.cotangents.items():
-        specs[position] = _contiguous_spec(source.detach())
+        specs[position] = contiguous_spec(source)
         tensors[cotangent_key(position)] = to_bytes(source)
     program = live.program.__class__(live.program.setup, live.program.body, tuple(specs))
     return Recording(program, tensors, dict(note))
@@ -67,15 +66,9 @@ def with_expected(recording: Recording, live: Live, reference: Backend) -> Recor
     tensors = dict(recording.tensors)
     for label, tensor in found.items():
         if isinstance(tensor, torch.Tensor):
-            specs[label] = _contiguous_spec(tensor)
+            specs[label] = contiguous_spec(tensor)
             tensors[label] = to_bytes(tensor)
     return Recording(recording.program, tensors, recording.note, specs)
-
-
-def _contiguous_spec(tensor: torch.Tensor) -> TensorSpec:
-    shape = tuple(tensor.shape)
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return TensorSpec(dtype, shape, contiguous_strides(shape), 0, tensor.numel(), tensor.requires_grad, OWN_DEVICE)
 
 
 def to_bytes(tensor: torch.Tensor) -> bytes:

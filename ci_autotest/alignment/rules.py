@@ -1,6 +1,7 @@
 """Rules: which tolerance holds for which operator and dtype. The one place where that is decided.
 
-What the test declares wins over the configuration's first matching row, which wins over the defaults per dtype.
+What the test declares wins over the configuration's first matching row, which wins over the
+defaults per dtype.
 """
 
 from __future__ import annotations

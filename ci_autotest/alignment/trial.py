@@ -1,7 +1,8 @@
 """A trial: one program on candidate and reference, and everything in which they depart. The one caller of ``compare``.
 
-``quick_aligned`` looks once, at the end, without copies; what it cannot vouch for is run again by ``examine`` with a copy
-of every value at its step, which says what differs, where and in which order.
+``quick_aligned`` looks once, at the end, without copies; what it cannot vouch for is run again by
+``examine`` with a copy of every value at its step, which says what differs, where and in which
+order.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ _NAMES: Final[dict[torch.dtype, str]] = {
 def quick_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
     """Whether everything is aligned at the end of both runs and nothing moved in between.
 
-    A version that moved, a fact that differs or an element outside the tolerance makes the answer no, which only means
-    that ``examine`` must look.
+    A version that moved, a fact that differs or an element outside the tolerance makes the answer
+    no, which only means that ``examine`` must look.
     """
     if (
         candidate.failure is not None
@@ -122,7 +123,11 @@ class Examination:
     """
 
     def __init__(
-        self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any], rules: Rules
+        self,
+        program: Program,
+        sources: Mapping[str, Any],
+        cotangents: Mapping[int, Any],
+        rules: Rules,
     ) -> None:
         """Hold what is run."""
         self.program = program
@@ -221,7 +226,12 @@ class Examination:
         if seen_left is not None and seen_right is not None and self._compared(seen_left, seen_right) is not None:
             return []
         name = self.steps[index].name
-        return _moved(self._compared(observed(left), observed(right)), "mutation", index, f"{name} after the run")
+        return _moved(
+            self._compared(observed(left), observed(right)),
+            "mutation",
+            index,
+            f"{name} after the run",
+        )
 
     def _gradients(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
         last = len(self.steps) - 1

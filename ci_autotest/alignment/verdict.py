@@ -95,11 +95,11 @@ def _tensors(
         sides = (culprit.candidate.observations[index], culprit.reference.observations[index])
         found = [side.data for side in sides if side is not None and isinstance(side.data, torch.Tensor)]
         return ("value", index), ((found[0], found[1]) if len(found) == 2 else None)  # noqa: PLR2004 - two sides
-    key = _gradient_key(culprit, misalignment)
+    key = _gradient_key(misalignment)
     left, right = culprit.candidate.gradients.get(key), culprit.reference.gradients.get(key)
     return ("gradient", key), ((left, right) if left is not None and right is not None else None)
 
 
-def _gradient_key(culprit: Culprit, misalignment: Misalignment) -> GradientKey:
+def _gradient_key(misalignment: Misalignment) -> GradientKey:
     _, dot, parameter = misalignment.what.removeprefix("gradient of ").partition(".")
     return (misalignment.step, parameter) if dot else misalignment.step

@@ -1,7 +1,8 @@
 """Autograd: the one place that touches PyTorch's private engine entry.
 
-``torch.autograd.grad`` spends ten microseconds of Python on checks that hold here by construction; the engine's own entry
-gives the same gradients. Where a release no longer has it, the public function is used.
+``torch.autograd.grad`` spends ten microseconds of Python on checks that hold here by construction;
+the engine's own entry gives the same gradients. Where a release no longer has it, the public
+function is used.
 """
 
 from __future__ import annotations
@@ -13,26 +14,24 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-try:
-    from torch.autograd.graph import _engine_run_backward as _engine
-except ImportError:
-    _engine = None
+_engine: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
 
 
 def gradients(outputs: Sequence[Any], cotangents: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
-    """Return the gradient of ``outputs``, weighted by ``cotangents``, for each of ``inputs``; ``None`` where there is none.
+    """Return the gradient of ``outputs``, weighted by ``cotangents``, for each of ``inputs``, or ``None``.
 
     Args:
         outputs: Tensors that require grad.
         cotangents: One for each output, of its shape and dtype.
         inputs: Tensors or gradient edges.
     """
+    keep_graph = create_graph = False
     if _engine is not None:
         found: Sequence[Any] = _engine(
             tuple(outputs),
             tuple(cotangents),
-            False,
-            False,
+            keep_graph,
+            create_graph,
             tuple(inputs),
             allow_unreachable=True,
             accumulate_grad=False,

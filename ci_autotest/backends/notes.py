@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def repro_note(candidate: Candidate, steps: Sequence[Step]) -> dict[str, Any]:
     """Return the candidate's part of a recording's note: plain JSON values.
 
-    ``renames`` gives the replacement of each function target of the program, ``spellings`` the torch functions that a
-    replacement answers wherever they are called, inside modules too.
+    ``renames`` gives the replacement of each function target of the program, ``spellings`` the
+    torch functions that a replacement answers wherever they are called, inside modules too.
     """
     replaced = {operator_of(operator): path for operator, path in candidate.replace.items()}
     targets = {step.target for step in steps if step.op == CALL_FUNCTION}

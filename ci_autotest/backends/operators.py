@@ -1,8 +1,9 @@
 """Operators: which targets are one operator. Tolerances, known differences, substitution and findings go by operator.
 
-``torch.softmax``, ``x.softmax``, ``torch.nn.functional.softmax`` and the inner call of ``torch.nn.Softmax`` are one. The
-canonical name is ``torch.nn.functional.X`` where PyTorch documents the operator there, else ``torch.X``, else
-``torch.Tensor.X``; a trailing underscore and Python's operators are other spellings.
+``torch.softmax``, ``x.softmax``, ``torch.nn.functional.softmax`` and the inner call of
+``torch.nn.Softmax`` are one. The canonical name is ``torch.nn.functional.X`` where PyTorch
+documents the operator there, else ``torch.X``, else ``torch.Tensor.X``; a trailing underscore and
+Python's operators are other spellings.
 """
 
 from __future__ import annotations
@@ -30,9 +31,15 @@ PYTHON_OPERATORS: Final[dict[str, str]] = {
     "getitem": "torch.Tensor.__getitem__", "setitem": "torch.Tensor.__setitem__",
 }  # fmt: skip
 _INPLACE_PYTHON: Final = {f"i{name.rstrip('_')}": name for name in PYTHON_OPERATORS}
-_SPECIAL: Final = {"rsub": "torch.sub", "rdiv": "torch.div", "rtruediv": "torch.div", "rpow": "torch.pow"}
+_SPECIAL: Final = {
+    "rsub": "torch.sub",
+    "rdiv": "torch.div",
+    "rtruediv": "torch.div",
+    "rpow": "torch.pow",
+}
 
-#: Other spellings that differ by more than their namespace. Source: PyTorch 2.13's documentation ("Alias for ...").
+#: Other spellings that differ by more than their namespace. Source: PyTorch 2.13's documentation
+#: ("Alias for ...").
 ALIASES: Final[dict[str, str]] = {
     "absolute": "abs", "arccos": "acos", "arcsin": "asin", "arctan": "atan", "clip": "clamp", "concat": "cat",
     "concatenate": "cat", "divide": "div", "true_divide": "div", "multiply": "mul", "subtract": "sub",
@@ -41,7 +48,8 @@ ALIASES: Final[dict[str, str]] = {
     "special_softmax": "softmax", "special_log_softmax": "log_softmax", "special_expit": "sigmoid",
 }  # fmt: skip
 
-#: Classes whose function is not their name in snake case. The others are tested against what their forward calls.
+#: Classes whose function is not their name in snake case. The others are tested against what their
+#: forward calls.
 _MODULE_FUNCTIONS: Final[dict[str, str]] = {
     "BatchNorm1d": "batch_norm", "BatchNorm2d": "batch_norm", "BatchNorm3d": "batch_norm",
     "InstanceNorm1d": "instance_norm", "InstanceNorm2d": "instance_norm", "InstanceNorm3d": "instance_norm",
@@ -55,7 +63,8 @@ _MODULE_FUNCTIONS: Final[dict[str, str]] = {
     "Softmax2d": "softmax", "CosineSimilarity": "cosine_similarity", "PairwiseDistance": "pairwise_distance",
 }  # fmt: skip
 
-#: Operators that draw from the framework's generator: a seed is set before each such step (SEMANTICS, rule 15).
+#: Operators that draw from the framework's generator: a seed is set before each such step
+#: (SEMANTICS, rule 15).
 RANDOM: Final = frozenset({
     "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "rrelu", "bernoulli",
     "multinomial", "normal", "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm",
@@ -76,7 +85,13 @@ def operator_of(target: str, op: str = CALL_FUNCTION) -> str:
     namespace, _, name = target.rpartition(".")
     if namespace == "operator":
         return PYTHON_OPERATORS.get(name) or PYTHON_OPERATORS.get(_INPLACE_PYTHON.get(name, ""), target)
-    if namespace in {"torch", "torch.Tensor", "torch.nn.functional", "torch.special", "torch._C._nn"}:
+    if namespace in {
+        "torch",
+        "torch.Tensor",
+        "torch.nn.functional",
+        "torch.special",
+        "torch._C._nn",
+    }:
         return _canonical(name)
     return target
 

@@ -15,8 +15,10 @@ class Backend(Protocol):
     """Execute programs in one framework and mode.
 
     Attributes:
-        shows_steps: Whether the value of every step can be seen; a compiler shows inputs and outputs only.
-        on_step: Told the index of each step before it is entered, and -2 for the backward pass, where set.
+        shows_steps: Whether the value of every step can be seen; a compiler shows inputs and
+            outputs only.
+        on_step: Told the index of each step before it is entered, and -2 for the backward pass,
+            where set.
     """
 
     shows_steps: bool

@@ -1,6 +1,7 @@
 """The backend ``substitute``: torch, with some operators answered by functions of the user, also inside modules.
 
-Replacement is by operator: however a body spells it, and whatever module calls it, the user's function gets the call.
+Replacement is by operator: however a body spells it, and whatever module calls it, the user's
+function gets the call.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ class _Replace(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        func: Any,
-        types: Any,
+        func: Callable[..., Any],
+        types: object,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - as the function

@@ -1,6 +1,7 @@
 """The backend ``torch.compile``: the setup is run eagerly, the body is one function that is compiled.
 
-It shows inputs and outputs only. A run in which nothing was compiled says so: a fallback to eager is not a pass.
+It shows inputs and outputs only. A run in which nothing was compiled says so: a fallback to eager
+is not a pass.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend, backward, gradient_edge, observed
+from ci_autotest.backends.engine import gradient_edge
+from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend, backward, observed
 from ci_autotest.backends.trace import Facts, Failure, Trace
 from ci_autotest.execute.steps import execute_step
 from ci_autotest.program.codegen import function_text, inputs
@@ -108,9 +110,14 @@ class _Counter:
         self._compiler = compiler
         self.graphs = 0
 
-    def __call__(self, graph: torch.fx.GraphModule, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:  # noqa: ANN401
+    def __call__(
+        self,
+        graph: torch.fx.GraphModule,
+        example_inputs: list[Any],
+        **options: Any,  # noqa: ANN401 - torch's
+    ) -> Callable[..., Any]:
         self.graphs += 1
-        lookup: Any = torch._dynamo.lookup_backend  # type: ignore[attr-defined]
+        lookup: Any = torch._dynamo.lookup_backend
         compiled: Callable[..., Any] = lookup(self._compiler)(graph, example_inputs, **options)
         return compiled
 

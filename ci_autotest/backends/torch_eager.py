@@ -10,14 +10,25 @@ from ci_autotest.backends.engine import gradient_edge, gradients
 from ci_autotest.backends.trace import Facts, Failure, Metadata, Observation, Trace
 from ci_autotest.errors import ProgramError
 from ci_autotest.execute.steps import Binding, execute_step
-from ci_autotest.program.ir import OUTPUT, OWN_DEVICE, PLACEHOLDER, Constant, Device, DType, Ref, step_refs
+from ci_autotest.program.ir import (
+    OUTPUT,
+    OWN_DEVICE,
+    PLACEHOLDER,
+    Constant,
+    Device,
+    DType,
+    Ref,
+    TensorSpec,
+    contiguous_strides,
+    step_refs,
+)
 from ci_autotest.program.targets import is_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from ci_autotest.program.ir import Argument, Program, Step, TensorSpec
+    from ci_autotest.program.ir import Argument, Program, Step
 
 _Tensor: Final = torch.Tensor
 #: What ``on_step`` is told when the backward pass begins.
@@ -144,10 +155,18 @@ class _Binding:
             return call()
 
 
+def contiguous_spec(tensor: torch.Tensor) -> TensorSpec:
+    """Return the spec of a contiguous copy of a tensor, gradients aside."""
+    shape = tuple(tensor.shape)
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return TensorSpec(dtype, shape, contiguous_strides(shape), 0, tensor.numel())
+
+
 def place(source: torch.Tensor, spec: TensorSpec, device: torch.device) -> torch.Tensor:
     """Return a copy of a source in the layout of ``spec``, a leaf on the device that its symbol names.
 
-    A copy each time: torch aligns every allocation alike, so both sides read equally aligned memory (rule 16).
+    A copy each time: torch aligns every allocation alike, so both sides read equally aligned memory
+    (rule 16).
     """
     tensor = source.clone()
     if device.type != "cpu" and spec.device == OWN_DEVICE:
@@ -207,8 +226,8 @@ def _observe(trace: Trace, value: Any) -> None:  # noqa: ANN401 - whatever a ste
 def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
     """Run one backward pass over all outputs of a trace, into ``trace.gradients``.
 
-    Outputs that require grad are found on each side by itself (rule 9); each side gets its own copy of the cotangents
-    (rule 8). Gradients are taken for leaves, parameters and intermediates alike.
+    Outputs that require grad are found on each side by itself (rule 9); each side gets its own copy
+    of the cotangents (rule 8). Gradients are taken for leaves, parameters and intermediates alike.
     """
     roots, weights = _roots(program, trace, cotangents)
     if not roots:

@@ -76,11 +76,15 @@ class Trace:
         observations: Copies taken at each step; empty unless the run took snapshots.
         edges: Gradient edges taken at each step; empty unless the run took snapshots.
         failure: The step that raised, if one did.
-        gradients: Gradient by what it is with respect to: a step's index, or ``(index, parameter)`` of a module.
+        gradients: Gradient by what it is with respect to: a step's index, or ``(index, parameter)``
+            of a module.
         backward_failure: What the backward pass raised.
-        cotangents: The gradients put in, by position; checked afterwards for having been written to.
-        shown: Steps whose values the backend shows; ``None`` for all. A compiler shows inputs and outputs only.
-        untested: Why this run says nothing about the candidate: nothing was replaced, nothing was compiled.
+        cotangents: The gradients put in, by position; checked afterwards for having been written
+            to.
+        shown: Steps whose values the backend shows; ``None`` for all. A compiler shows inputs and
+            outputs only.
+        untested: Why this run says nothing about the candidate: nothing was replaced, nothing was
+            compiled.
     """
 
     __slots__ = (
@@ -109,9 +113,11 @@ class Attempt(NamedTuple):
     """Hold one accepted or rejected attempt, live: what was recorded and what the reference did.
 
     Attributes:
-        program: What was recorded; of a rejected attempt it ends with the refused step, without output.
+        program: What was recorded; of a rejected attempt it ends with the refused step, without
+            output.
         trace: The reference's side.
-        sources: Data of each placeholder by key: a tensor in shape, or the storage's elements where not contiguous.
+        sources: Data of each placeholder by key: a tensor in shape, or the storage's elements where
+            not contiguous.
         cotangents: Gradients to put in, by position of the output's tensors.
         draws: The draw log.
         profile: What the attempt turned out to be about.

@@ -1,6 +1,7 @@
 """Run a program's steps, one after the other, in whatever framework a binding gives.
 
-Owns the meaning of each opcode. A binding says what a placeholder, a target and a constant are in its framework.
+Owns the meaning of each opcode. A binding says what a placeholder, a target and a constant are in
+its framework.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
 
-#: Python's own functions that a step may name. Nothing else of ``builtins`` and ``operator`` is ever called.
+#: Python's own functions that a step may name. Nothing else of ``builtins`` and ``operator`` is
+#: ever called.
 PYTHON_TARGETS: Final[dict[str, Any]] = {
     UNPACK: operator.getitem,
     "builtins.getattr": getattr,

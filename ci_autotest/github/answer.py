@@ -48,7 +48,8 @@ class Forbidden:
     Attributes:
         where: Method and address.
         reason: GitHub's own words, shortened.
-        permissions: ``x-accepted-github-permissions``: what would have been enough; empty when not said.
+        permissions: ``x-accepted-github-permissions``: what would have been enough; empty when not
+            said.
     """
 
     status: int

@@ -1,6 +1,7 @@
 """Own the exchange with GitHub's REST API: one deadline for all of it, bounded answers, retries, no token in any text.
 
-What a caller can act on is a value (``Forbidden``, ``Unclear``); what it cannot is a ``PublishError``.
+What a caller can act on is a value (``Forbidden``, ``Unclear``); what it cannot is a
+``PublishError``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ import requests
 import urllib3
 
 from ci_autotest.errors import PublishError
-from ci_autotest.github.answer import Forbidden, Reply, Unclear, decoded, has_next, is_broken, reason_of
+from ci_autotest.github.answer import (
+    Forbidden,
+    Reply,
+    Unclear,
+    decoded,
+    has_next,
+    is_broken,
+    reason_of,
+)
 from ci_autotest.github.retry import wait_s
 from ci_autotest.version import VERSION
 
@@ -103,7 +112,8 @@ class Client:
     ) -> list[Item] | Forbidden:
         """Return all items of a list, each once, in GitHub's order.
 
-        Pages are counted here: of ``Link`` only the presence of a next page is believed, never its address, and a page
+        Pages are counted here: of ``Link`` only the presence of a next page is believed, never its
+            address, and a page
         that brings nothing new is the last.
 
         Raises:
@@ -225,7 +235,8 @@ class Client:
             return Reply(status=0, headers={}, body=b"", lost=type(error).__name__)
 
     def _read(self, request: _Request, response: requests.Response) -> bytes:
-        # `read1` returns what has come, so that the deadline is seen between two drops; an old urllib3 lacks it.
+        # `read1` returns what has come, so that the deadline is seen between two drops; an old
+        # urllib3 lacks it.
         read = getattr(response.raw, "read1", response.raw.read)
         body = bytearray()
         while piece := read(_PIECE_BYTES, decode_content=True):

@@ -11,7 +11,18 @@ from ci_autotest.errors import PublishError
 from ci_autotest.github.answer import Forbidden, Unclear
 from ci_autotest.github.client import Client
 from ci_autotest.github.origin import Absent, find_pull_request
-from ci_autotest.github.sticky import Comment, Create, Delete, Done, Sticky, Turn, Update, User, decide, sticky
+from ci_autotest.github.sticky import (
+    Comment,
+    Create,
+    Delete,
+    Done,
+    Sticky,
+    Turn,
+    Update,
+    User,
+    decide,
+    sticky,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +37,8 @@ Action: TypeAlias = Literal["created", "updated", "unchanged", "degraded"]
 ACTIONS_LOGIN: Final = "github-actions[bot]"
 #: Steps of one publication: create, overwrite, delete, and as much again for publishers that meet.
 MAX_STEPS: Final = 12
-#: Between a write and the look at what came of it: a list may lag, and a publisher that met us may still be writing.
+#: Between a write and the look at what came of it: a list may lag, and a publisher that met us may
+#: still be writing.
 SETTLE_S: Final = 1.0
 
 _GONE: Final = 404
@@ -102,7 +114,8 @@ def publish(  # noqa: PLR0913 - what has an effect is an argument
 ) -> Published:
     """Make ``body`` the one comment of check ``name`` on the pull request of ``event``.
 
-    A missing permission is no error: the result says which one, and the report is in the summary and the files.
+    A missing permission is no error: the result says which one, and the report is in the summary
+    and the files.
 
     Args:
         event: From ``read_event``.
@@ -126,7 +139,11 @@ def publish(  # noqa: PLR0913 - what has an effect is an argument
     if isinstance(target, Absent):
         return Published(url=None, action="degraded", message=target.message)
     if isinstance(target, Forbidden):
-        return Published(url=None, action="degraded", message=_told(target, "actions: read` and `pull-requests: read"))
+        return Published(
+            url=None,
+            action="degraded",
+            message=_told(target, "actions: read` and `pull-requests: read"),
+        )
     published = _converge(_Thread(client=client, repository=event.repository, number=target.number, wanted=wanted))
     if published.action == "degraded" and _is_read_only(event, target):
         return replace(published, message=f"{published.message}\n{_FORK}")
@@ -184,7 +201,8 @@ def _create(thread: _Thread, progress: _Progress) -> _Progress:
     if isinstance(answer, Unclear):
         # The next look at the list says whether it is there.
         return replace(progress, posted=True, unclear=answer.reason)
-    # The token of an app may not ask who it is, and is not always that of Actions: its first comment says it.
+    # The token of an app may not ask who it is, and is not always that of Actions: its first
+    # comment says it.
     author = answer.user.login if answer.user else progress.author
     return replace(progress, posted=True, created=answer.id, author=author)
 
@@ -192,7 +210,8 @@ def _create(thread: _Thread, progress: _Progress) -> _Progress:
 def _update(thread: _Thread, step: Update, progress: _Progress) -> _Progress:
     answer = thread.client.patch(thread.path_of(step.id), _COMMENT, {"body": thread.wanted.body})
     if isinstance(answer, Forbidden):
-        # Once, it was deleted meanwhile, and the next list has it no more; twice, it is hidden from this token.
+        # Once, it was deleted meanwhile, and the next list has it no more; twice, it is hidden from
+        # this token.
         is_gone = answer.status == _GONE and not progress.missed
         return replace(progress, missed=True) if is_gone else replace(progress, refused=answer)
     return replace(progress, updated=True)

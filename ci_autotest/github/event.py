@@ -1,7 +1,8 @@
 """Own what a workflow run says about itself: repository, run, commit and pull request, as one frozen value.
 
-Everything is read from the environment that is passed in and from the event's file, and checked here, so that the rest
-of the package builds addresses and headers without checking again. Nothing is sent from here.
+Everything is read from the environment that is passed in and from the event's file, and checked
+here, so that the rest of the package builds addresses and headers without checking again. Nothing
+is sent from here.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class PullRequestTarget:
 
     Attributes:
         head_sha: Commit at its head; ``None`` where the event does not say it.
-        from_fork: Whether its head is in another repository; ``None`` where the event does not say it.
+        from_fork: Whether its head is in another repository; ``None`` where the event does not say
+            it.
     """
 
     number: int
@@ -234,7 +236,8 @@ def _positive(environ: Mapping[str, str], variable: str) -> int:
 
 
 def _token(environ: Mapping[str, str]) -> str:
-    # The value never stands in a message, and never reaches the HTTP library ill-formed: that would quote it.
+    # The value never stands in a message, and never reaches the HTTP library ill-formed: that would
+    # quote it.
     value = environ.get("GITHUB_TOKEN", "").strip()
     if not value:
         message = (

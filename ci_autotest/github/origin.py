@@ -101,7 +101,11 @@ def choose(pulls: Iterable[Pull], run: Run) -> int | None:
 def _is_head_of(head: Head, run: Run) -> bool:
     if head.repo is None or run.head_repository is None:
         return False
-    return (head.repo.full_name, head.ref, head.sha) == (run.head_repository.full_name, run.head_branch, run.head_sha)
+    return (head.repo.full_name, head.ref, head.sha) == (
+        run.head_repository.full_name,
+        run.head_branch,
+        run.head_sha,
+    )
 
 
 def _absent(target: RunTarget, run: Run) -> Absent:

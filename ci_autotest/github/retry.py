@@ -1,6 +1,7 @@
 """Own when a request is sent again: pure decisions over an answer and the number of failures so far.
 
-The order is GitHub's: ``Retry-After``, then the time of the rate limit's reset, then a minute that doubles.
+The order is GitHub's: ``Retry-After``, then the time of the rate limit's reset, then a minute that
+doubles.
 """
 
 from __future__ import annotations

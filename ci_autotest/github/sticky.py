@@ -1,8 +1,9 @@
 """Own what makes a comment ours, and what is to be done about the comments there are: pure decisions.
 
-Ours is a comment of our own author whose first line is the marker of the check. Its second line names the run that
-wrote it, so that a run that started earlier and ends later does not overwrite a newer one. The comment with the lowest
-id is kept; every publisher decides so, hence publishers that meet end with one comment.
+Ours is a comment of our own author whose first line is the marker of the check. Its second line
+names the run that wrote it, so that a run that started earlier and ends later does not overwrite a
+newer one. The comment with the lowest id is kept; every publisher decides so, hence publishers that
+meet end with one comment.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ Step: TypeAlias = Create | Update | Delete | Done
 def marker(name: str) -> str:
     """Return the first line of the comment of check ``name``, which no name can end early.
 
-    What is left out of a name comes back as a part of its hash, so that ``gpu 8.0`` and ``gpu 80`` have two comments.
+    What is left out of a name comes back as a part of its hash, so that ``gpu 8.0`` and ``gpu 80``
+    have two comments.
 
     Raises:
         UsageError: The name has no letter and no digit.
@@ -148,8 +150,8 @@ def decide(comments: Iterable[Comment], author: str, wanted: Sticky, *, wrote: b
         comments: All comments of the pull request.
         author: Login under which we write.
         wanted: The comment as it should be.
-        wrote: Whether ``wanted`` was written before; then another publisher of the same run may have the last word, or
-            two of them would overwrite each other for ever.
+        wrote: Whether ``wanted`` was written before; then another publisher of the same run may
+            have the last word, or two of them would overwrite each other for ever.
     """
     mine = ours(comments, author, wanted.marker)
     if not mine:

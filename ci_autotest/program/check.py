@@ -1,4 +1,4 @@
-"""Check that a program is well-formed. Run on everything that comes from outside, and after every pass that edits one."""
+"""Check that a program is well-formed. Run on everything that comes from outside."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program, Recording, Step
 
 _CONSTANTS: Final = frozenset({
-    "torch.contiguous_format", "torch.channels_last", "torch.channels_last_3d", "torch.preserve_format", "torch.strided",
+    "torch.contiguous_format", "torch.channels_last", "torch.channels_last_3d", "torch.preserve_format",
+    "torch.strided",
 })  # fmt: skip
 #: Elements of one tensor that a saved program may ask for.
 ELEMENTS_AT_MOST: Final = 1 << 28
@@ -37,8 +38,9 @@ def check_program(program: Program) -> None:
     """Refuse a program that is not well-formed.
 
     Raises:
-        ProgramError: An unknown opcode, a target off the allow list, a reference that is not to an earlier step, a
-            missing or second output, or a placeholder whose view leaves its storage.
+        ProgramError: An unknown opcode, a target off the allow list, a reference that is not to an
+            earlier step, a missing or second output, or a placeholder whose view leaves its
+            storage.
     """
     if not program.body or program.body[-1].op != OUTPUT:
         message = "the program has no output: its last step must be one."

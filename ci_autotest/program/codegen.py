@@ -1,13 +1,16 @@
 """Programs as Python text: what a reader of a finding sees, what a repro runs, what a compiler is given.
 
-Every name printed is one of our own making or has passed the allow list; strings are printed by ``repr``. Numbers are
+Every name printed is one of our own making or has passed the allow list; strings are printed by
+``repr``. Numbers are
 exact: the shortest text that reads back to the same bits.
 """
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
+from types import EllipsisType
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import ProgramError
@@ -42,8 +45,7 @@ _INFIX: Final = {
 _PREFIX: Final = {"neg": "-", "pos": "+", "invert": "~"}
 _AUGMENTED: Final = {f"i{name.rstrip('_')}": f"{symbol}=" for name, symbol in _INFIX.items()}
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_KEYWORDS: Final = frozenset({"lambda", "in", "is", "not", "and", "or", "if", "for", "while", "def", "class", "return",
-                              "torch", "import", "from", "with", "as", "pass", "None", "True", "False", "del", "device"})  # fmt: skip
+_KEYWORDS: Final = frozenset({*keyword.kwlist, "torch", "device"})
 
 
 def names(program: Program) -> tuple[str, ...]:
@@ -206,7 +208,7 @@ def literal(argument: Argument, named: Sequence[str]) -> str:  # noqa: C901 - on
         case Slice(start, stop, step):
             shown = ["" if bound is None else literal(bound, named) for bound in (start, stop, step)]
             return f"{shown[0]}:{shown[1]}" + (f":{shown[2]}" if shown[2] else "")
-        case _ if argument is ...:
+        case EllipsisType():
             return "..."
         case _:
             message = f"a {type(argument).__name__} has no text."
@@ -215,7 +217,7 @@ def literal(argument: Argument, named: Sequence[str]) -> str:  # noqa: C901 - on
 
 def number(value: float) -> str:
     """Return the exact text of a number."""
-    if isinstance(value, float) and not math.isfinite(value):
+    if not math.isfinite(value):
         return f"float({str(value)!r})"
     return repr(value)
 

@@ -1,15 +1,19 @@
 """The program: a frozen, straight-line list of steps in torch.fx's vocabulary.
 
-Owns the words in which everything that a test body did is said. Standard library only: a host reads these values in any
-framework's interpreter. The invariants are in ``program/check.py``:
+Owns the words in which everything that a test body did is said. Standard library only: a host reads
+these values in any framework's interpreter. The invariants are in ``program/check.py``:
 
 * A step is named by its index over setup and body together; a ``Ref`` points to an earlier step.
-* ``setup`` constructs modules and gives them their state; it is run eagerly by every backend and never compiled.
-* ``body`` is what is compared, compiled, localized and shrunk; its last step is the only ``output``.
-* A tensor's data is never in a program: a ``placeholder`` names it, and ``Recording.tensors`` holds its storage.
+* ``setup`` constructs modules and gives them their state; it is run eagerly by every backend and
+  never compiled.
+* ``body`` is what is compared, compiled, localized and shrunk; its last step is the only
+  ``output``.
+* A tensor's data is never in a program: a ``placeholder`` names it, and ``Recording.tensors`` holds
+  its storage.
 
-``Step`` is a ``NamedTuple`` and not a dataclass because one is made for every call of every case, and a frozen dataclass
-of this size takes three times as long to make (CONTRIBUTING, "Where we depart from the design").
+``Step`` is a ``NamedTuple`` and not a dataclass because one is made for every call of every case,
+and a frozen dataclass of this size takes three times as long to make (CONTRIBUTING, "Where we
+depart from the design").
 """
 
 from __future__ import annotations
@@ -31,7 +35,8 @@ GET_ATTR: Final = "get_attr"
 OUTPUT: Final = "output"
 OPCODES: Final = (PLACEHOLDER, CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR, OUTPUT)
 
-#: Mode of a step that ran with gradients off. The mode is stored with the step: no block could be left unbalanced.
+#: Mode of a step that ran with gradients off. The mode is stored with the step: no block could be
+#: left unbalanced.
 NO_GRAD: Final = ("no_grad",)
 
 #: The device that a backend was asked to use; ``cpu`` is the host itself.
@@ -118,7 +123,7 @@ class TensorSpec:
         return self.offset == 0 and self.strides == contiguous_strides(self.shape)
 
 
-Scalar: TypeAlias = None | bool | int | float | complex | str | EllipsisType
+Scalar: TypeAlias = bool | int | float | complex | str | EllipsisType | None
 Argument: TypeAlias = (
     "Scalar | Ref | DType | Device | Constant | List | Mapping_ | Slice | TensorSpec | tuple[Argument, ...]"
 )
@@ -129,10 +134,11 @@ class Step(NamedTuple):
 
     Attributes:
         op: The opcode.
-        target: The dotted path as the test spelled it (``torch.nn.functional.softmax``), the method's or attribute's
-            name, the module's class for ``call_module``, the tensor's key for a placeholder.
-        args: Positional arguments; the receiver first for ``call_method``, ``call_module`` and ``get_attr``; the
-            ``TensorSpec`` for a placeholder.
+        target: The dotted path as the test spelled it (``torch.nn.functional.softmax``), the
+            method's or attribute's name, the module's class for ``call_module``, the tensor's key
+            for a placeholder.
+        args: Positional arguments; the receiver first for ``call_method``, ``call_module`` and
+            ``get_attr``; the ``TensorSpec`` for a placeholder.
         kwargs: Keyword arguments in the order written.
         name: What to call the value in print; not unique.
         modes: Modes in force, empty for the default.
@@ -157,8 +163,9 @@ class Program:
     Args:
         setup: Steps that build and load modules.
         body: Steps that are compared; the last is the output.
-        cotangents: For each tensor of the output, in order, the spec of the gradient that is put in, or ``None`` where
-            none is (integers, values without a gradient, no backward pass). Their data are ``cotangent_<i>``.
+        cotangents: For each tensor of the output, in order, the spec of the gradient that is put
+            in, or ``None`` where none is (integers, values without a gradient, no backward pass).
+            Their data are ``cotangent_<i>``.
     """
 
     setup: tuple[Step, ...]
@@ -187,9 +194,11 @@ class Recording:
 
     Args:
         program: What is run.
-        tensors: Storage of each placeholder and cotangent by key: little-endian bytes of ``storage_size`` elements.
+        tensors: Storage of each placeholder and cotangent by key: little-endian bytes of
+            ``storage_size`` elements.
         note: Where it came from: test, case, seed, draws; plain JSON values.
-        expected: What the reference gives, by ``output_<i>`` and ``gradient_<step>``; their data are in ``tensors`` too.
+        expected: What the reference gives, by ``output_<i>`` and ``gradient_<step>``; their data
+            are in ``tensors`` too.
     """
 
     program: Program

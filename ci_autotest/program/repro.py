@@ -1,7 +1,8 @@
 """The repro: a script that shows a misalignment with the candidate alone.
 
-It needs torch and, for kernels, the module that holds them; never this package. Tensors of up to 64 elements are exact
-literals; larger ones come from the file beside it. Exit status: 1 while misaligned, 0 when fixed, 2 when it cannot run.
+It needs torch and, for kernels, the module that holds them; never this package. Tensors of up to 64
+elements are exact literals; larger ones come from the file beside it. Exit status: 1 while
+misaligned, 0 when fixed, 2 when it cannot run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ci_autotest.program.codegen import body_lines, inputs, names, output_text, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, cotangent_key, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
-from ci_autotest.program.repro_template import TEMPLATE
+from ci_autotest.program.repro_template import TEMPLATE, WATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,8 +35,9 @@ def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
 
     Args:
         recording: The smallest program, with what the reference gives and the candidate's note.
-        told: ``title``, ``lines`` (of the message), ``kind``, ``rtol``, ``atol``, ``check_dtype``, ``folders`` (where
-            the candidate's modules are, relative to the script), ``versions``.
+        told: ``title``, ``lines`` (of the message), ``kind``, ``rtol``, ``atol``, ``check_dtype``,
+            ``folders`` (where the candidate's modules are, relative to the script), ``versions``,
+            ``timeout_s`` (seconds that it may take).
     """
     program = recording.program
     named = names(program)
@@ -56,6 +58,8 @@ def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
         outputs=_mapping({i: literals.get(f"output_{i}", "None") for i, _ in enumerate(output_refs(program))}),
         gradients=_mapping(_gradients(recording, literals, named)),
         names=repr([named[ref.index] for ref in output_refs(program)]),
+        watch=WATCH.format(timeout_s=told["timeout_s"]) if told["kind"] in {"crash", "timeout"} else "",
+        entry="watched" if told["kind"] in {"crash", "timeout"} else "main",
         rtol=told["rtol"], atol=told["atol"], check_dtype=told["check_dtype"], versions=repr(told["versions"]),
     )  # fmt: skip
 

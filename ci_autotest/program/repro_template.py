@@ -131,6 +131,39 @@ def quiet(candidate, expected):
     return not torch.allclose(left, right, rtol=RTOL, atol=ATOL, equal_nan=True)
 
 
+{watch}
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit({entry}())
 '''
+
+#: For what ends or hangs its process: the candidate runs in a process of its own.
+WATCH: Final = """
+RETURNED = "the candidate returned"
+TIMEOUT_S = {timeout_s}
+
+
+def watched():
+    \"\"\"Run this script again in a process of its own, and say how that process ends.\"\"\"
+    import os
+    import subprocess
+
+    if os.environ.get("REPRO_WATCHED"):
+        status = main()
+        print(RETURNED, flush=True)
+        return status
+    try:
+        child = subprocess.run(
+            [sys.executable, str(Path(__file__).resolve())], env={{**os.environ, "REPRO_WATCHED": "1"}},
+            capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        print(__doc__.strip())
+        print(f"misaligned: the candidate did not return within {{TIMEOUT_S}} s")
+        return 1
+    print(child.stdout + child.stderr, end="")
+    if RETURNED not in child.stdout and child.returncode != 2:
+        print(f"misaligned: the candidate ended its process with status {{child.returncode}}")
+        return 1
+    return child.returncode
+
+"""

@@ -1,6 +1,7 @@
 """Programs as files: ``program.json`` and ``tensors.safetensors``, which hold no code.
 
-Reading is strict: what comes from outside is decoded into typed values, checked, and only then run or printed.
+Reading is strict: what comes from outside is decoded into typed values, checked, and only then run
+or printed.
 """
 
 from __future__ import annotations
@@ -91,8 +92,9 @@ def encode_program(recording: Recording) -> bytes:
 def encode_tensors(recording: Recording) -> bytes:
     """Return the bytes of ``tensors.safetensors``: each storage, flat.
 
-    The library writes arrays of numpy, which has no bfloat16, or takes raw pointers; its format is a JSON head and the
-    bytes (source: the safetensors format description, 0.8), so it is written here and read by the library.
+    The library writes arrays of numpy, which has no bfloat16, or takes raw pointers; its format is
+    a JSON head and the bytes (source: the safetensors format description, 0.8), so it is written
+    here and read by the library.
     """
     specs = {**_specs(recording.program), **recording.expected}
     head: dict[str, Any] = {"__metadata__": {"schema": SCHEMA}}
@@ -102,7 +104,11 @@ def encode_tensors(recording: Recording) -> bytes:
         part = _COMPLEX_PART.get(spec.dtype)
         shape = [spec.storage_size, 2] if part else [spec.storage_size]
         end = offset + len(data)
-        head[key] = {"dtype": part or _SAFE_DTYPES[spec.dtype], "shape": shape, "data_offsets": [offset, end]}
+        head[key] = {
+            "dtype": part or _SAFE_DTYPES[spec.dtype],
+            "shape": shape,
+            "data_offsets": [offset, end],
+        }
         offset = end
     text = json.dumps(head, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -113,7 +119,8 @@ def decode(program: bytes, tensors: bytes) -> Recording:
     """Return the recording of two files, checked.
 
     Raises:
-        ProgramError: They are damaged, too large, do not fit each other, or name what is not allowed.
+        ProgramError: They are damaged, too large, do not fit each other, or name what is not
+            allowed.
     """
     if len(program) > PROGRAM_BYTES or len(tensors) > TENSOR_BYTES:
         message = (
@@ -140,7 +147,7 @@ def decode(program: bytes, tensors: bytes) -> Recording:
 
 def _decode_tensors(data: bytes) -> dict[str, bytes]:
     try:
-        entries = safetensors.deserialize(data)
+        entries = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
     except Exception as error:
         message = f"the tensor file is damaged or truncated: {error}."
         raise ProgramError(message) from error
@@ -220,7 +227,7 @@ def _spec(file: _SpecFile) -> TensorSpec:
     )  # fmt: skip
 
 
-def _argument(plain: object, depth: int) -> Argument:  # noqa: C901, PLR0911 - one arm per kind of argument
+def _argument(plain: object, depth: int) -> Argument:  # noqa: C901, PLR0911, PLR0912 - one arm per kind of argument
     if depth > _DEPTH:
         message = f"program.json nests arguments more than {_DEPTH} deep."
         raise ProgramError(message)
@@ -245,16 +252,27 @@ def _argument(plain: object, depth: int) -> Argument:  # noqa: C901, PLR0911 - o
             return tuple(_argument(item, depth + 1) for item in items)
         case {"list": list(items)}:
             return List(tuple(_argument(item, depth + 1) for item in items))
-        case {"mapping": list(items)} if all(isinstance(item, list) and len(item) == 2 for item in items):  # noqa: PLR2004
-            return Mapping_(tuple((str(key), _argument(value, depth + 1)) for key, value in items))
+        case {"mapping": list(items)}:
+            return _mapping(items, depth)
         case {"slice": [start, stop, step]}:
             return Slice(*(_argument(bound, depth + 1) for bound in (start, stop, step)))
         case {"tensor": dict(spec)}:
             return _tensor_spec(spec)
         case {"ellipsis": True}:
             return ...
+        case _:
+            pass
     message = f"program.json holds an argument of no known kind: {str(plain)[:80]!r}."
     raise ProgramError(message)
+
+
+def _mapping(items: list[Any], depth: int) -> Mapping_:
+    try:
+        pairs = [(str(key), value) for key, value in items]
+    except (TypeError, ValueError):
+        message = "program.json holds a mapping that is no list of pairs."
+        raise ProgramError(message) from None
+    return Mapping_(tuple((key, _argument(value, depth + 1)) for key, value in pairs))
 
 
 def _tensor_spec(plain: dict[str, Any]) -> TensorSpec:

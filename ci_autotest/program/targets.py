@@ -1,6 +1,7 @@
 """Which targets a saved program may name. Programs come from outside: nothing else is resolved, printed or run.
 
-The shape is checked here without a framework; a backend checks besides that what the name resolves to is an operator.
+The shape is checked here without a framework; a backend checks besides that what the name resolves
+to is an operator.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ _NAMESPACES: Final = (
     "torch._C._nn", "torch.nn.utils.rnn",
 )  # fmt: skip
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_PYTHON: Final = re.compile(r"operator\.i?(?:add|sub|mul|truediv|floordiv|mod|pow|matmul|neg|pos|abs|invert|and_|and|or_|or"
-                            r"|xor|lshift|rshift|lt|le|gt|ge|eq|ne|getitem|setitem)"
-                            r"|builtins\.(?:getattr|len|bool|int|float|tuple\.__getitem__)")  # fmt: skip
+_PYTHON: Final = re.compile(
+    r"operator\.i?(?:add|sub|mul|truediv|floordiv|mod|pow|matmul|neg|pos|abs|invert|and_?|or_?|xor|lshift|rshift|lt|le|gt"
+    r"|ge|eq|ne|getitem|setitem)|builtins\.(?:getattr|len|bool|int|float|tuple\.__getitem__)"
+)
 #: Names under ``torch`` that reach the file system, the network, other code or the whole process.
 _REFUSED: Final = re.compile(
     r"load|save|compile|hub|from_file|import_ir_module.*|parse_.*|set_.*|.*_from_file|frombuffer|fork|wait|classes|ops|"

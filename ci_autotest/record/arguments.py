@@ -1,6 +1,7 @@
 """Arguments: each is split into what the reference is called with and what the step says.
 
-Generators are drawn here, with the type that their callee asks for; a keyword whose value is ``nothing()`` is left out.
+Generators are drawn here, with the type that their callee asks for; a keyword whose value is
+``nothing()`` is left out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 import numpy as np
 import torch
 
+from ci_autotest.backends.torch_eager import contiguous_spec
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Slice
 from ci_autotest.record.generators import NOTHING, Generator
@@ -19,7 +21,7 @@ from ci_autotest.record.values import RecordedModule, Value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ci_autotest.record.functions import Function
+    from ci_autotest.record.function import Function
     from ci_autotest.record.recorder import Recorder
 
 _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
@@ -50,7 +52,8 @@ class Arguments:
         """Return ``(real args, step args, real kwargs, step kwargs)``.
 
         Raises:
-            AuthorError: A generator's type cannot be told, or ``nothing()`` stands where no default exists.
+            AuthorError: A generator's type cannot be told, or ``nothing()`` stands where no default
+                exists.
         """
         real_args: list[Any] = []
         step_args: list[Any] = []
@@ -113,11 +116,9 @@ class Arguments:
         if isinstance(value, torch.memory_format | torch.layout) and value in _LAYOUTS:
             return value, Constant(_LAYOUTS[value])
         if isinstance(value, torch.Tensor):
-            from ci_autotest.record.recorder import spec_of  # noqa: PLC0415 - rare path
-
             # A tensor that the body made with plain torch: its data become an input of the program.
             source = value.detach().clone(memory_format=torch.contiguous_format)
-            recorded = self._recorder.tensor(source, spec_of(source), "captured")
+            recorded = self._recorder.tensor(source, contiguous_spec(source), "captured")
             return recorded._tensor, recorded._ref
         message = (
             f"a {type(value).__name__} cannot be an argument of a recorded call: {str(value)[:80]!r}. "
@@ -126,7 +127,11 @@ class Arguments:
         raise AuthorError(message)
 
     def _positional_drawn(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], callee: Function | Callable[..., Any] | None, name: str
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        callee: Function | Callable[..., Any] | None,
+        name: str,
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Draw positional generators; after a ``nothing()`` the rest go by keyword, which needs the callee's names."""
         drawn = [
@@ -147,7 +152,11 @@ class Arguments:
         return tuple(drawn[:first]), {**named, **kwargs}
 
     def _drawn(
-        self, generator: Generator, callee: Function | Callable[..., Any] | None, key: int | str, name: str
+        self,
+        generator: Generator,
+        callee: Function | Callable[..., Any] | None,
+        key: int | str,
+        name: str,
     ) -> Any:  # noqa: ANN401
         wanted = _annotation(callee, key)
         try:
@@ -166,7 +175,7 @@ def _label(callee: Function | Callable[..., Any] | None, name: str) -> str:
 
 def _signed(callee: Any) -> Any:  # noqa: ANN401 - a function or a class
     real = getattr(callee, "real", callee)
-    return real.__init__ if isinstance(real, type) else real
+    return vars(real).get("__init__", real) if isinstance(real, type) else real
 
 
 def _parameters(callee: Any) -> list[str]:  # noqa: ANN401 - a function or a class

@@ -1,7 +1,7 @@
 """One attempt: seeds set, the body run once on the reference, and what came of it as a value.
 
-The rule kept here (SEMANTICS, rule 1): only an exception from a reference step rejects an attempt. Any other exception of
-a body is the author's error and ends the test.
+The rule kept here (SEMANTICS, rule 1): only an exception from a reference step rejects an attempt.
+Any other exception of a body is the author's error and ends the test.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from ci_autotest.backends.trace import Attempt
 from ci_autotest.case import key_of
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import COMPLEX, FLOATING, Program, arranged, step_refs
+from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import elements
 from ci_autotest.record.draws import Drawer, Streams
 from ci_autotest.record.profiles import ORDINARY, PROFILES, profile_of
-from ci_autotest.record.recorder import CURRENT, Recorder
+from ci_autotest.record.recorder import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,7 +45,8 @@ class Attempts:
         self._streams = Streams()
         self._device = torch.device(device)
         self._numpy_bits = np.random.Philox(0)
-        np.random.set_bit_generator(self._numpy_bits)
+        # User code may draw from numpy's global generator.
+        np.random.set_bit_generator(self._numpy_bits)  # type: ignore[attr-defined]
         self._numpy_state: Any = self._numpy_bits.state
 
     def attempt(
@@ -78,7 +80,15 @@ class Attempts:
             return _rejected(recorder)
         cotangents = self._cotangents(recorder) if declaration.auto_backward else {}
         applied = chosen if chosen == ORDINARY or recorder.profile_applied else ORDINARY
-        return Attempt(_program(recorder), recorder.trace, recorder.sources, cotangents, drawer.log, applied, None)
+        return Attempt(
+            _program(recorder),
+            recorder.trace,
+            recorder.sources,
+            cotangents,
+            drawer.log,
+            applied,
+            None,
+        )
 
     def _seed(self, seed: int) -> None:
         torch.default_generator.manual_seed(seed)
@@ -132,8 +142,13 @@ def _rejected(recorder: Recorder) -> Attempt:
     assert recorder.rejection is not None  # noqa: S101 - the caller looked
     step, failure = recorder.rejection
     recorder.trace.failure = failure
-    # Steps of a body that swallowed the refusal and went on are dropped: the program ends where the reference did.
-    del recorder.steps[failure.step :], recorder.trace.values[failure.step :], recorder.trace.facts[failure.step :]
+    # Steps of a body that swallowed the refusal and went on are dropped: the program ends where the
+    # reference did.
+    del (
+        recorder.steps[failure.step :],
+        recorder.trace.values[failure.step :],
+        recorder.trace.facts[failure.step :],
+    )
     recorder.steps.append(step)
     recorder.trace.values.append(None)
     recorder.trace.facts.append(None)

@@ -1,7 +1,8 @@
 """Tensor data: Philox words turned into the elements of an array, per dtype.
 
-Ordinary floating point data are uniform in ``[-1, 1)``, integers in ``[-10, 11)``: signed, unlike OneFlow's ``[0, 1)``
-before 2023, which left the negative half untested. Source of the ranges: OneFlow's AutoTest 0.9.0.
+Ordinary floating point data are uniform in ``[-1, 1)``, integers in ``[-10, 11)``: signed, unlike
+OneFlow's ``[0, 1)`` before 2023, which left the negative half untested. Source of the ranges:
+OneFlow's AutoTest 0.9.0.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Draws: one counter-based stream per attempt, turned into values by our own few lines, and the log of what was drawn.
 
-The rule kept here: a value depends on the attempt's key and on its site. Scalars come from one run of Philox words;
-tensor data from words keyed by their site, so that editing one draw leaves the data of the others as they were. NumPy
-gives raw Philox words only: its distributions may change between versions.
+The rule kept here: a value depends on the attempt's key and on its site. Scalars come from one run
+of Philox words; tensor data from words keyed by their site, so that editing one draw leaves the
+data of the others as they were. NumPy gives raw Philox words only: its distributions may change
+between versions.
 """
 
 from __future__ import annotations
@@ -76,7 +77,11 @@ class Drawer:
     __slots__ = ("_edits", "_next_site", "_words", "cache", "log", "profile", "seed", "streams")
 
     def __init__(
-        self, streams: Streams, key: tuple[int, int], edits: Mapping[str, DrawnValue], profile: str = "ordinary"
+        self,
+        streams: Streams,
+        key: tuple[int, int],
+        edits: Mapping[str, DrawnValue],
+        profile: str = "ordinary",
     ) -> None:
         """Open the streams; the first word is the seed for the frameworks' own generators."""
         self.streams = streams
@@ -99,7 +104,16 @@ class Drawer:
         value = low + (self._word() * (high - low) >> 64)
         if self._edits and site in self._edits:
             value = min(max(int(self._edits[site] or 0), low), high - 1)
-        self.log.append(Draw(site, kind, low, high, value, low if low > 0 or kind == "choice" else min(0, high - 1)))
+        self.log.append(
+            Draw(
+                site,
+                kind,
+                low,
+                high,
+                value,
+                low if low > 0 or kind == "choice" else min(0, high - 1),
+            )
+        )
         return value
 
     def floating(self, site: str, low: float, high: float) -> float:

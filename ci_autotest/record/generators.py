@@ -1,8 +1,9 @@
 """Generators: what may vary in a test, drawn when it is used.
 
-Names and meaning are those of OneFlow's AutoTest. A generator has one value in one attempt, however often it is used: two
-tensors that share ``k = random(1, 6)`` share the size. ``random`` has no type of its own; it takes the one it was given
-by ``.to(T)`` or the one that its callee's annotation asks for. What cannot be told is an error that says what to write.
+Names and meaning are those of OneFlow's AutoTest. A generator has one value in one attempt, however
+often it is used: two tensors that share ``k = random(1, 6)`` share the size. ``random`` has no type
+of its own; it takes the one it was given by ``.to(T)`` or the one that its callee's annotation asks
+for. What cannot be told is an error that says what to write.
 """
 
 from __future__ import annotations
@@ -275,7 +276,7 @@ def constant(value: object) -> Generator:
 
 
 def nothing() -> Generator:
-    """Leave the keyword out: ``stride=random(1, 3).to(int) | nothing()``."""
+    """Leave a keyword out, as in ``stride=random(1, 3).to(int) | nothing()``."""
     return Constant(NOTHING)
 
 

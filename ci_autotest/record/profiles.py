@@ -1,8 +1,9 @@
 """Profiles: what can go wrong at a boundary is not left to luck.
 
-Half of a test's cases are ordinary; the others walk through the profiles, starting at an offset given by the test's name.
-A profile applies to what a test leaves free: a size that the test wrote is never changed. Where nothing could be applied,
-or the reference rejected three attempts, the case is ordinary and counts as such.
+Half of a test's cases are ordinary; the others walk through the profiles, starting at an offset
+given by the test's name. A profile applies to what a test leaves free: a size that the test wrote
+is never changed. Where nothing could be applied, or the reference rejected three attempts, the case
+is ordinary and counts as such.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ PROFILE_ATTEMPTS: Final = 3
 BOUNDARY_SIZES: Final = (31, 32, 33, 127, 128, 129, 1023, 1025)
 #: Elements that a boundary size may lead to.
 ELEMENT_CAP: Final = 1 << 16
-#: Factor of the `large` profile; squares and sums of a few stay finite in float32, half precisions are drawn smaller.
+#: Factor of the `large` profile; squares and sums of a few stay finite in float32, half precisions
+#: are drawn smaller.
 LARGE: Final = 1e4
 _LARGE_HALF: Final = 1e2
 
@@ -92,8 +94,8 @@ def _sprinkle(drawer: Drawer, site: str, array: NDArray) -> None:  # type: ignor
 def strided(drawer: Drawer, site: str, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int, int] | None:
     """Return ``(strides, offset, storage size)``, in elements, of a layout that is not contiguous, or ``None``.
 
-    Transposed (reversed order of dimensions), sliced (every second element, from an offset), or expanded (one dimension
-    of stride 0).
+    Transposed (reversed order of dimensions), sliced (every second element, from an offset), or
+    expanded (one dimension of stride 0).
     """
     numel = int(np.prod(shape, dtype=np.int64))
     if drawer.profile != "non_contiguous" or numel < 2:  # noqa: PLR2004 - one element is contiguous in any layout

@@ -1,18 +1,17 @@
 """The recorder: runs each call on the reference and writes down the step.
 
-The rule kept here: a step is appended only with its value, and only an exception that a *reference step* raises rejects
-the attempt; it is remembered even when the body swallows it.
+The rule kept here: a step is appended only with its value, and only an exception that a *reference
+step* raises rejects the attempt; it is remembered even when the body swallows it.
 """
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from ci_autotest.backends.operators import is_random
-from ci_autotest.backends.torch_eager import place
+from ci_autotest.backends.torch_eager import contiguous_spec, place
 from ci_autotest.backends.trace import Facts, Failure, Trace
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import (
@@ -28,23 +27,33 @@ from ci_autotest.program.ir import (
     Ref,
     Step,
     TensorSpec,
+    step_refs,
 )
 from ci_autotest.record.arguments import Arguments
+from ci_autotest.record.function import plain_function
 from ci_autotest.record.values import RecordedModule, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ci_autotest.record.draws import Drawer
-    from ci_autotest.record.functions import Function
-
-#: The case being recorded: the only ambient state.
-CURRENT: ContextVar[Recorder | None] = ContextVar("ci_autotest_recorder", default=None)
+    from ci_autotest.record.function import Function
 
 _NAMES: Final = ("x", "y", "z", "w", "tensor")
 _Tensor: Final = torch.Tensor
 _no_grad: Final = torch.is_grad_enabled
-_SCALARS: Final = (bool, int, float, complex, str, type(None), torch.Size, torch.dtype, torch.device, torch.layout)
+_SCALARS: Final = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    type(None),
+    torch.Size,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+)
 
 
 class Recorder:
@@ -84,7 +93,7 @@ class Recorder:
         self.arguments = Arguments(self)
 
     def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str) -> Value:
-        """Record a placeholder over ``source`` (the storage's elements, or the tensor itself where it is contiguous)."""
+        """Record a placeholder over ``source``: the storage's elements, or the tensor where it is contiguous."""
         key = f"t{len(self.sources)}"
         self.sources[key] = source
         value = place(source, spec, self.device)
@@ -105,6 +114,15 @@ class Recorder:
             () if _no_grad() else NO_GRAD, self._seed() if function.is_random else None,
         )  # fmt: skip
         return self._run(step, function.real, real_args, real_kwargs)
+
+    def call_plain(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Record what plain torch was asked to do with a recorded value."""
+        form, function = plain_function(func)
+        if form == "getattr":
+            return getattr(args[0], function.name)
+        if form == "method" and isinstance(args[0], Value):
+            return self.call_method(args[0], function.name, args[1:], kwargs)
+        return self.call_function(function, args, kwargs)
 
     def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:  # noqa: ANN401
         """Record one of Python's operators or functions."""
@@ -127,7 +145,13 @@ class Recorder:
         real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, None, module.target)
         modes = () if _no_grad() else NO_GRAD
         step = Step(
-            CALL_MODULE, module.target, (module.ref, *step_args), step_kwargs, module.label, modes, self._seed()
+            CALL_MODULE,
+            module.target,
+            (module.ref, *step_args),
+            step_kwargs,
+            module.label,
+            modes,
+            self._seed(),
         )
         module.was_called = True
         return self._run(step, module.real, real_args, real_kwargs)
@@ -136,7 +160,14 @@ class Recorder:
         """Record a method that changes a module; part of the setup until the module is first called."""
         call = getattr(module.real, target)
         real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, call, target)
-        step = Step(CALL_METHOD, target, (module.ref, *step_args), step_kwargs, target, in_setup=not module.was_called)
+        step = Step(
+            CALL_METHOD,
+            target,
+            (module.ref, *step_args),
+            step_kwargs,
+            target,
+            in_setup=not module.was_called,
+        )
         self._run(step, call, real_args, real_kwargs)
 
     def get_attr(self, module: RecordedModule, name: str) -> Any:  # noqa: ANN401 - a parameter, a buffer
@@ -168,8 +199,6 @@ class Recorder:
         raise AuthorError(message)
 
     def _unused(self) -> tuple[Ref, ...]:
-        from ci_autotest.program.ir import step_refs  # noqa: PLC0415 - rare path
-
         used = {ref.index for step in self.steps for ref in step_refs(step)}
         return tuple(
             Ref(i)
@@ -228,7 +257,7 @@ class Recorder:
             source = tensor.detach().clone()
             self.sources[key] = source
             label = name.replace(".", "_")
-            self._keep(Step(PLACEHOLDER, key, (spec_of(source),), (), label, in_setup=True), source)
+            self._keep(Step(PLACEHOLDER, key, (contiguous_spec(source),), (), label, in_setup=True), source)
             items.append((name, Ref(len(self.steps) - 1)))
         if items:
             self.steps.append(Step(CALL_METHOD, "load_state_dict", (ref, Mapping_(tuple(items))), in_setup=True))
@@ -237,12 +266,3 @@ class Recorder:
 
     def _seed(self) -> int:
         return (self.drawer.seed + 7919 * len(self.steps)) & 0xFFFF_FFFF
-
-
-def spec_of(tensor: torch.Tensor) -> TensorSpec:
-    """Return the spec of a contiguous copy of a tensor."""
-    from ci_autotest.program.ir import contiguous_strides  # noqa: PLC0415 - keeps this module's names few
-
-    shape = tuple(tensor.shape)
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return TensorSpec(dtype, shape, contiguous_strides(shape), 0, tensor.numel())

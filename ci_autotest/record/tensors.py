@@ -8,10 +8,10 @@ import torch
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import COMPLEX, FLOATING, TensorSpec, contiguous_strides
+from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import default_range, elements
 from ci_autotest.record.generators import Generator, settle
 from ci_autotest.record.profiles import ORDINARY, shaped, strided, valued
-from ci_autotest.record.recorder import CURRENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ci_autotest.record.recorder import Recorder
     from ci_autotest.record.values import Value
 
-#: Bounds of free sizes, exclusive above; source: OneFlow's AutoTest 0.9.0 (``ndim`` 1..5, free dimensions 1..7).
+#: Bounds of free sizes, exclusive above; source: OneFlow's AutoTest 0.9.0 (``ndim`` 1..5, free
+#: dimensions 1..7).
 NDIM: Final = (1, 6)
 FREE_SIZE: Final = (1, 8)
 _PYTHON_DTYPES: Final = {float: "float32", int: "int64", bool: "bool", complex: "complex64"}

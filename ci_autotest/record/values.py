@@ -1,7 +1,7 @@
 """Recording values: what a body holds instead of tensors and modules. Every use of one is a step.
 
-A value is not a tensor and subclasses none: it asks for nothing but its own recorder. Plain ``torch`` functions reach it
-through ``__torch_function__``.
+A value is not a tensor and subclasses none: it asks for nothing but its own recorder. Plain
+``torch`` functions reach it through ``__torch_function__``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.errors import AuthorError
+from ci_autotest.record.current import CURRENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,12 +92,18 @@ class Value:
 
     @classmethod
     def __torch_function__(
-        cls, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        cls,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - whatever the function returns
         """Record what plain ``torch`` was asked to do with a recorded value."""
-        from ci_autotest.record.functions import record_plain  # noqa: PLC0415 - the two know each other
-
-        return record_plain(func, args, kwargs or {})
+        recorder = CURRENT.get()
+        if recorder is None:
+            message = "a recorded tensor was used after its test had ended. Use it inside the test's body only."
+            raise AuthorError(message)
+        return recorder.call_plain(func, args, kwargs or {})
 
 
 def _operators() -> None:
@@ -109,7 +116,19 @@ def _operators() -> None:
             return lambda self, other: self._recorder.call_python(target, call, (other, self), label)
         return lambda self, *others: self._recorder.call_python(target, call, (self, *others), label)
 
-    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor"):
+    for name in (
+        "add",
+        "sub",
+        "mul",
+        "truediv",
+        "floordiv",
+        "mod",
+        "pow",
+        "matmul",
+        "and_",
+        "or_",
+        "xor",
+    ):
         bare = name.strip("_")
         setattr(Value, f"__{bare}__", binary(name, getattr(operator, name)))
         setattr(Value, f"__r{bare}__", binary(name, getattr(operator, name), reflected=True))

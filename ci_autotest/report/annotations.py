@@ -1,7 +1,7 @@
 """GitHub's workflow commands that put findings beside the lines of the pull request.
 
-Lines of ``::error …::message``, made of nothing that a test wrote without escaping it: a name cannot end the command or
-begin another.
+Lines of ``::error …::message``, made of nothing that a test wrote without escaping it: a name
+cannot end the command or begin another.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def annotate(result: RunResult, prefix: str = "") -> tuple[str, ...]:
 
     Args:
         result: The run.
-        prefix: The configuration's folder in the repository, for files are named from the repository's top.
+        prefix: The configuration's folder in the repository, for files are named from the
+            repository's top.
     """
     counting = [finding for finding in in_reading_order(result) if counts_against(finding)]
     lines = [_error(finding, prefix) for finding in counting[:GREATEST_COUNT]]

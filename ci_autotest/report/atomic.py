@@ -1,6 +1,7 @@
 """Writing files so that a reader sees the old content or the new, never a half.
 
-Every file of the output folder is written here, except what a finding's folder holds (``artifacts`` renames it whole).
+Every file of the output folder is written here, except what a finding's folder holds (``artifacts``
+renames it whole).
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ def beside(path: Path) -> Path:
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace the content of ``path`` at once.
 
-    The mode is the process's usual one (a ``tempfile`` would be readable by its owner only, and who uploads the folder
-    may be another user).
+    The mode is the process's usual one (a ``tempfile`` would be readable by its owner only, and who
+    uploads the folder may be another user).
 
     Raises:
         OutputError: The folder cannot be written; what was there before is untouched.

@@ -1,8 +1,8 @@
 """Fitting blocks into a size: what matters most is placed first, and nothing is ever cut.
 
-A block has several forms, from the fullest to the shortest, each of a rank (0 is what must be seen). Forms are tried in
-the order of rank; one that fits takes the place of the same block's form of an earlier rank. What found no room is
-counted, and the page says so.
+A block has several forms, from the fullest to the shortest, each of a rank (0 is what must be
+seen). Forms are tried in the order of rank; one that fits takes the place of the same block's form
+of an earlier rank. What found no room is counted, and the page says so.
 """
 
 from __future__ import annotations

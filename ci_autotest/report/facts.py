@@ -46,7 +46,12 @@ def facts_table(finding: Finding, links: Links | None = None, is_new: bool | Non
 def facts_line(finding: Finding) -> str:
     """Return a finding as one row: operator, candidate, what differs, greatest difference, repro's folder."""
     greatest = _amounts(finding)[:1] or [text(finding.detail, 80)]
-    cells = (code(finding.operator or finding.test, 100), code(finding.candidate, 60), _kind(finding), greatest[0])
+    cells = (
+        code(finding.operator or finding.test, 100),
+        code(finding.candidate, 60),
+        _kind(finding),
+        greatest[0],
+    )
     return row(*cells, code(f"findings/{finding.id}", 220))
 
 
@@ -136,7 +141,12 @@ def _blame(finding: Finding) -> str:
 
 def _test(finding: Finding, links: Links | None) -> str:
     location = finding.location
-    parts = [code(finding.test), f"case {finding.case}", f"seed {finding.seed}", f"profile {text(finding.profile, 40)}"]
+    parts = [
+        code(finding.test),
+        f"case {finding.case}",
+        f"seed {finding.seed}",
+        f"profile {text(finding.profile, 40)}",
+    ]
     if location is not None:
         place = f"{location.file}:{location.line}"
         parts.append(code(place) if links is None else f"[{text(place)}]({links.source(location)})")

@@ -19,11 +19,17 @@ SECTIONS = "sections"
 ROWS = "rows"
 ACCEPTED = "accepted"
 
-# A report may have been written by somebody else, and a command is there to be pasted: nothing that a shell would read.
+# A report may have been written by somebody else, and a command is there to be pasted: nothing that
+# a shell would read.
 _COMMAND = re.compile(r"[\w./=:,@+~\[\] -]+")
 
 
-def finding_block(finding: Finding, links: Links | None, is_new: bool | None, ranks: tuple[int, int]) -> Block:  # noqa: FBT001
+def finding_block(
+    finding: Finding,
+    links: Links | None,
+    is_new: bool | None,
+    ranks: tuple[int, int],
+) -> Block:
     """Return a finding's forms: with its program, without it, and as a row of the table of the rest.
 
     Args:
@@ -53,7 +59,13 @@ def finding_page(finding: Finding, links: Links | None, *, with_program: bool) -
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
-def _section(finding: Finding, links: Links | None, is_new: bool | None, *, with_program: bool) -> str:  # noqa: FBT001
+def _section(
+    finding: Finding,
+    links: Links | None,
+    is_new: bool | None,
+    *,
+    with_program: bool,
+) -> str:
     parts = [
         f"**{text(headline(finding))}**",
         facts_table(finding, links, is_new),

@@ -1,7 +1,8 @@
 """``junit.xml``: one testcase for each (test, candidate), one testsuite for each candidate.
 
-A testcase fails exactly where a finding counts against the run, or where the test failed and no finding says why. What
-is accepted or tolerated is told in ``system-out`` and is no failure; what compared nothing is skipped, never passed.
+A testcase fails exactly where a finding counts against the run, or where the test failed and no
+finding says why. What is accepted or tolerated is told in ``system-out`` and is no failure; what
+compared nothing is skipped, never passed.
 """
 
 from __future__ import annotations
@@ -47,7 +48,14 @@ def _suites(result: RunResult) -> list[Any]:
     suites = []
     for name in names:
         results = [item for item in result.results if item.candidate == name]
-        suites.append(_suite(f"{_SUITE}[{line(name)}]", [_case(item, findings) for item in results], result, results))
+        suites.append(
+            _suite(
+                f"{_SUITE}[{line(name)}]",
+                [_case(item, findings) for item in results],
+                result,
+                results,
+            )
+        )
     if result.broken:
         suites.append(_suite(_SUITE, [_broken_case(item) for item in result.broken], result, []))
     return suites
@@ -83,7 +91,11 @@ def _broken_case(item: BrokenTest) -> Any:  # noqa: ANN401 - junit-xml has no ty
 
     file, name = _names(item.test, item.location)
     case = TestCase(name, file)
-    case.add_error_info(line(item.message) or "broken", plain(f"{item.message}\n\n{item.traceback}").strip(), "broken")
+    case.add_error_info(
+        line(item.message) or "broken",
+        plain(f"{item.message}\n\n{item.traceback}").strip(),
+        "broken",
+    )
     return case
 
 
@@ -94,7 +106,11 @@ def _names(test: str, location: Location | None) -> tuple[str, str]:
 
 
 def _whole(finding: Finding) -> str:
-    parts = (finding.message or headline(finding), finding.program, finding.replay and f"replay: {finding.replay}")
+    parts = (
+        finding.message or headline(finding),
+        finding.program,
+        finding.replay and f"replay: {finding.replay}",
+    )
     return "\n\n".join(plain(part) for part in parts if part)
 
 

@@ -1,7 +1,8 @@
 """The pages: the pull request's comment, the job's summary and a finding's README, all from one renderer.
 
-What the reader needs first comes first: the verdict, the candidates, then one section for each finding that alone lets
-a maintainer repair the kernel. What has no room is named in a row, then counted.
+What the reader needs first comes first: the verdict, the candidates, then one section for each
+finding that alone lets a maintainer repair the kernel. What has no room is named in a row, then
+counted.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class _Extent:
     """Say how much a page tries to show.
 
     Args:
-        findings: Findings that are made at all: each takes a row at least, and rows must not push sections out.
+        findings: Findings that are made at all: each takes a row at least, and rows must not push
+            sections out.
         most: Lines of every other list.
         rest: Where the findings are that have no room.
         has_tests: Whether the table of all tests is shown.
@@ -68,8 +70,8 @@ def render_comment(result: RunResult, *, limit: int = COMMENT_LIMIT, links: Link
 
     Args:
         result: The run.
-        limit: Size that the text may have, in UTF-8 bytes and in UTF-16 code units; 4,096 at least. Whoever puts a
-            marker before the text asks for so much less.
+        limit: Size that the text may have, in UTF-8 bytes and in UTF-16 code units; 4,096 at least.
+            Whoever puts a marker before the text asks for so much less.
         links: Addresses of files, run and artifact; ``None`` for no links.
     """
     return _page(result, limit, links, _COMMENT)
@@ -119,7 +121,10 @@ def _verdict_block(result: RunResult) -> Block:
     """Return the heading, and a short one for a page on which not even long names have room."""
     told = verdict(result)
     short = f"{told[0]} {plural(len(result.findings), 'finding')}"
-    return Block("verdict", tuple(Form(_FRAME, "verdict", partial(str, f"### {each}\n\n")) for each in (told, short)))
+    return Block(
+        "verdict",
+        tuple(Form(_FRAME, "verdict", partial(str, f"### {each}\n\n")) for each in (told, short)),
+    )
 
 
 def _finding_blocks(result: RunResult, findings: Sequence[Finding], links: Links | None) -> list[Block]:

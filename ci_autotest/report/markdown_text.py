@@ -1,8 +1,9 @@
 """Making text harmless in Markdown: names and messages come from tests and candidates, that is, from anybody.
 
-Three ways, and no fourth: ``text`` for words in a line, ``code`` for a name in a line, ``fence`` for lines of code.
-Each takes anything and returns what GitHub shows as those characters and as nothing else: no HTML, no link, no mention,
-no reference to an issue, no comment marker, no text that runs the other way.
+Three ways, and no fourth: ``text`` for words in a line, ``code`` for a name in a line, ``fence``
+for lines of code. Each takes anything and returns what GitHub shows as those characters and as
+nothing else: no HTML, no link, no mention, no reference to an issue, no comment marker, no text
+that runs the other way.
 """
 
 from __future__ import annotations
@@ -10,23 +11,34 @@ from __future__ import annotations
 import re
 from typing import Final
 
-#: Characters that one name or sentence in a line may take; a name of 70,000 would push everything else out.
+#: Characters that one name or sentence in a line may take; a name of 70,000 would push everything
+#: else out.
 LINE_LIMIT: Final = 300
 
-# Controls but tab and line feed, invisible and bidirectional formatting, line separators, surrogates, non-characters.
-# Zero-width joiners stay: emoji are made with them. Source: Unicode 15, general categories Cc, Cf, Zl, Zp, Cs.
+# Controls but tab and line feed, invisible and bidirectional formatting, line separators,
+# surrogates, non-characters. Zero-width joiners stay: emoji are made with them. Source: Unicode 15,
+# general categories Cc, Cf, Zl, Zp, Cs.
 _UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufdd0-\ufdef\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f]"
 )
-# Source: ECMA-48, 5.4 (control sequences) and 8.3.89 (operating system commands, which set titles and make links).
+# Source: ECMA-48, 5.4 (control sequences) and 8.3.89 (operating system commands, which set titles
+# and make links).
 _ANSI: Final = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[@-Z\\\\-_])")
 
-# An entity is never Markdown's syntax, but a mention or a link is looked for after entities are read: those are broken
-# by a zero-width space. An underscore between letters or digits is no syntax and stays readable.
+# An entity is never Markdown's syntax, but a mention or a link is looked for after entities are
+# read: those are broken by a zero-width space. An underscore between letters or digits is no syntax
+# and stays readable.
 _SPECIAL: Final = re.compile(r"[<>&|@#\\`*~\[\]$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?i:://|www\.|\bgh-(?=\d))")
 _BREAK: Final = "&#8203;"
-_REPLACED: Final = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "|": "&#124;", "@": f"@{_BREAK}", "#": f"#{_BREAK}"}
+_REPLACED: Final = {
+    "<": "&lt;",
+    ">": "&gt;",
+    "&": "&amp;",
+    "|": "&#124;",
+    "@": f"@{_BREAK}",
+    "#": f"#{_BREAK}",
+}
 _LIST_START: Final = re.compile(r"^(?:[-+](?=[\s-]|$)|=|\d{1,9}(?=[.)](?:\s|$)))")
 _TICKS: Final = re.compile("`+")
 
@@ -34,7 +46,8 @@ _TICKS: Final = re.compile("`+")
 def size(value: str) -> int:
     """Return the larger of the UTF-8 bytes and the UTF-16 code units of ``value``, which is always the bytes.
 
-    GitHub's limits are said in characters and counted sometimes in one unit and sometimes in the other.
+    GitHub's limits are said in characters and counted sometimes in one unit and sometimes in the
+    other.
     """
     return len(value.encode(errors="surrogatepass"))
 
@@ -65,7 +78,8 @@ def text(value: str, limit: int = LINE_LIMIT) -> str:
 def code(value: str, limit: int = LINE_LIMIT) -> str:
     """Return ``value`` as a code span in a line, a list or a cell of a table.
 
-    A cell ends at a pipe even inside a code span, and a span at a run of backticks: what has either is shown as text.
+    A cell ends at a pipe even inside a code span, and a span at a run of backticks: what has either
+    is shown as text.
     """
     shown = line(value, limit)
     if not shown or "|" in shown or "`" in shown:

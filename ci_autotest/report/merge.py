@@ -1,7 +1,8 @@
 """Merging the shards of one run into the run that they are, and counting what a run showed.
 
-The rule: nothing gets better by merging. A test that was not aligned in one shard for a reason that its counts do not
-show stays so; a finding that counts against the run is kept before one that does not; a missing shard is refused.
+The rule: nothing gets better by merging. A test that was not aligned in one shard for a reason that
+its counts do not show stays so; a finding that counts against the run is kept before one that does
+not; a missing shard is refused.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ Counts = TypeVar("Counts", CaseCounts, AttemptCounts)
 def merge(results: Sequence[RunResult]) -> RunResult:
     """Return the run of which ``results`` are all the shards, in any order.
 
-    ``exit_code`` is 0: the caller knows what ``--fail-on`` says. ``duration_s`` is the longest shard's.
+    ``exit_code`` is 0: the caller knows what ``--fail-on`` says. ``duration_s`` is the longest
+    shard's.
 
     Raises:
         UsageError: The shards are not of one run, one is given twice, or one is missing.
@@ -104,7 +106,8 @@ def _check_complete(indices: list[int], count: int) -> None:
     if strange := sorted(index for index in indices if not 1 <= index <= count):
         message = f"{_shards(strange)} of {count} cannot be: the index runs from 1 to the count."
         raise UsageError(message)
-    # Not ``range(1, count + 1)``: the count comes from a file, and may be a number that no memory holds.
+    # Not ``range(1, count + 1)``: the count comes from a file, and may be a number that no memory
+    # holds.
     if count > len(indices):
         given = set(indices)
         missing = [index for index in range(1, min(count, len(indices) + 20) + 1) if index not in given]
@@ -125,7 +128,9 @@ def _findings_of(part: RunResult) -> tuple[Finding, ...]:
 
 
 def _groups(
-    parts: Sequence[RunResult], items: Callable[[RunResult], Iterable[Item]], key: Callable[[Item], Hashable]
+    parts: Sequence[RunResult],
+    items: Callable[[RunResult], Iterable[Item]],
+    key: Callable[[Item], Hashable],
 ) -> list[list[Item]]:
     """Return the items of all shards, those of one key together, in order of first appearance."""
     groups: dict[Hashable, list[Item]] = {}

@@ -1,7 +1,8 @@
 """``report.json``: written in one way, read strictly.
 
-The file is the run's record: shards are merged from it, comments are made from it and a later run is held against it.
-What is read may have been written by somebody else, so names that become paths are checked here.
+The file is the run's record: shards are merged from it, comments are made from it and a later run
+is held against it. What is read may have been written by somebody else, so names that become paths
+are checked here.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def write(result: RunResult, path: Path) -> None:
     """Write the report as JSON, indented by 2, the same bytes for the same run.
 
     Raises:
-        OutputError: The folder cannot be written, or a number is not finite where the schema has no ``null``.
+        OutputError: The folder cannot be written, or a number is not finite where the schema has no
+            ``null``.
     """
     data = _encoded(ordered(result))
     _decoded(data, path)
@@ -62,7 +64,8 @@ def read(path: Path) -> RunResult:
     """Read a report strictly.
 
     Raises:
-        OutputError: The file is missing, too large, truncated, of another schema, or holds what the schema does not.
+        OutputError: The file is missing, too large, truncated, of another schema, or holds what the
+            schema does not.
     """
     result = _decoded(_content(path), path)
     _check_names(result, path)
@@ -82,7 +85,8 @@ def _encoded(result: RunResult) -> bytes:
     try:
         return msgspec.json.encode(result, order="deterministic")
     except UnicodeEncodeError:
-        # A file name that is not UTF-8 reaches a message as lone surrogates, which JSON cannot hold.
+        # A file name that is not UTF-8 reaches a message as lone surrogates, which JSON cannot
+        # hold.
         return msgspec.json.encode(_without_surrogates(msgspec.to_builtins(result)), order="deterministic")
 
 

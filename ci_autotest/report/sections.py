@@ -1,6 +1,7 @@
 """The parts of a page beside its findings: candidates, what was not tested, what is broken, notes, where the rest is.
 
-Each function returns a region with its blocks, ``most`` at most; which of them have room is decided in ``budget``.
+Each function returns a region with its blocks, ``most`` at most; which of them have room is decided
+in ``budget``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,15 @@ if TYPE_CHECKING:
 
 Part = tuple[Region, list[Block]]
 
-_COLUMNS: Final = ("aligned", "misaligned", "crashed", "timed_out", "unsupported", "flaky", "not_run")
+_COLUMNS: Final = (
+    "aligned",
+    "misaligned",
+    "crashed",
+    "timed_out",
+    "unsupported",
+    "flaky",
+    "not_run",
+)
 _ALARMING: Final = frozenset({"misaligned", "crashed", "timed_out"})
 
 
@@ -31,7 +40,9 @@ def candidates_part(result: RunResult, most: int, rank: int) -> Part:
     more = "\n{count} more candidates are in report.json.\n"
     blocks = [
         fixed(
-            "candidates", _candidate_row(info, [item for item in result.results if item.candidate == info.name]), rank
+            "candidates",
+            _candidate_row(info, [item for item in result.results if item.candidate == info.name]),
+            rank,
         )
         for info in result.candidates[:most]
     ]
@@ -145,7 +156,9 @@ def _candidate_row(info: CandidateInfo, results: Sequence[TestResult]) -> str:
     about = ", ".join(text(word, 60) for word in (info.backend, info.version, info.device) if word)
     missing = "" if info.available else f"; **not available**: {text(info.reason, 200) or 'no reason was given'}"
     return row(
-        f"{code(info.name, 60)} ({about}){missing}", *numbers, f"{sum(item.cases.compared for item in results):,}"
+        f"{code(info.name, 60)} ({about}){missing}",
+        *numbers,
+        f"{sum(item.cases.compared for item in results):,}",
     )
 
 

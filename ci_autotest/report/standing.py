@@ -1,6 +1,7 @@
 """What a finding and a run amount to: the order in which findings are read, and the verdict in one sentence.
 
-The rule: ``✓`` is said only where everything that was asked for was compared and nothing counts against the run.
+The rule: ``✓`` is said only where everything that was asked for was compared and nothing counts
+against the run.
 """
 
 from __future__ import annotations
@@ -8,7 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ci_autotest.report.markdown_text import plural, text
-from ci_autotest.result import TOLERATED_BLAMES, TOLERATED_KINDS, WORST_FIRST, Finding, RunResult, counts_against
+from ci_autotest.result import (
+    TOLERATED_BLAMES,
+    TOLERATED_KINDS,
+    WORST_FIRST,
+    Finding,
+    RunResult,
+    counts_against,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +34,12 @@ def in_reading_order(result: RunResult) -> list[Finding]:
 
 
 def _rank(finding: Finding, is_new: bool) -> tuple[bool, bool, bool, int]:  # noqa: FBT001 - private, one caller
-    return finding.known is not None, not counts_against(finding), not is_new, WORST_FIRST.index(finding.outcome)
+    return (
+        finding.known is not None,
+        not counts_against(finding),
+        not is_new,
+        WORST_FIRST.index(finding.outcome),
+    )
 
 
 def headline(finding: Finding) -> str:

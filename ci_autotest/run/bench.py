@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two parts of an answer to ``RunCases``.
 _PART_S: Final = 0.5
-#: Failures of one test on one candidate that are looked into in full; of the rest the first difference is taken.
+#: Failures of one test on one candidate that are looked into in full; of the rest the first
+#: difference is taken.
 _REFERENCE: Final = -1
 
 
@@ -103,13 +104,18 @@ class Bench:
         self._reference = TorchBackend(device)
         self._candidates = {candidate.name: candidate for candidate in hello.candidates}
         return Ready(
-            torch=str(torch.__version__), candidates=[self._offer(candidate) for candidate in hello.candidates]
+            torch=str(torch.__version__),
+            candidates=[self._offer(candidate) for candidate in hello.candidates],
         )
 
     def _offer(self, candidate: Candidate) -> CandidateInfo:
         """Build a candidate's backend; say why where it cannot be."""
         device = available_device(candidate.device)
-        said: dict[str, Any] = {"name": candidate.name, "backend": candidate.backend, "device": device}
+        said: dict[str, Any] = {
+            "name": candidate.name,
+            "backend": candidate.backend,
+            "device": device,
+        }
         try:
             self._backends[candidate.name] = build(candidate, device)
         except UnavailableError as error:
@@ -180,7 +186,11 @@ class Bench:
         key = test_key(self._hello.seed, message.test.id)
         name = (key, message.test.id, message.case, message.attempt)
         attempt = self._attempts.attempt(declaration, call, name, message.edits, message.profile)
-        note = {"draws": [list(draw) for draw in attempt.draws], "profile": attempt.profile, "attempt": message.attempt}
+        note = {
+            "draws": [list(draw) for draw in attempt.draws],
+            "profile": attempt.profile,
+            "attempt": message.attempt,
+        }
         if attempt.refused is not None:
             return self._refused(attempt, contender, message)
         live = live_of(attempt)
@@ -229,7 +239,12 @@ class Bench:
             target=named.target if "." in named.target else f"torch.Tensor.{named.target}", step=step,
         )  # fmt: skip
         return self._tried(
-            message.candidate, verdict, live, draws=attempt.draws, profile=attempt.profile, attempt=found.number
+            message.candidate,
+            verdict,
+            live,
+            draws=attempt.draws,
+            profile=attempt.profile,
+            attempt=found.number,
         )
 
     def _try(self, message: TryProgram) -> Tried:
@@ -241,7 +256,12 @@ class Bench:
     def _tried(self, candidate: str, verdict: Verdict, live: Live, **more: Any) -> Tried:  # noqa: ANN401 - as `Tried`
         note = repro_note(self._candidates[candidate], live.program.steps)
         recording = with_expected(to_recording(live, note), live, self._reference)
-        return Tried(verdict=verdict, program=encode_program(recording), tensors=encode_tensors(recording), **more)
+        return Tried(
+            verdict=verdict,
+            program=encode_program(recording),
+            tensors=encode_tensors(recording),
+            **more,
+        )
 
 
 def _failure(case: int, attempt: int, candidate: str, verdict: Verdict, profile: str) -> CaseFailure:

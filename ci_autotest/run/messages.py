@@ -1,7 +1,7 @@
 """What parent and worker say to each other: typed msgpack, framed by length. Never pickle.
 
-Every message is a frozen struct of one of two tagged unions. A frame that does not decode breaks the protocol, which costs
-the worker its life and the case in flight, and nothing else.
+Every message is a frozen struct of one of two tagged unions. A frame that does not decode breaks
+the protocol, which costs the worker its life and the case in flight, and nothing else.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Final, TypeAlias
 import msgspec
 
 from ci_autotest.case import Draw
-from ci_autotest.config import Candidate, Strictness, ToleranceRule
+from ci_autotest.config import Candidate, ToleranceRule
 from ci_autotest.result import CandidateInfo, Location, Verdict
+from ci_autotest.tolerance import Strictness
 
 HEADER: Final = struct.Struct("<I")
 #: Bytes of one frame; a recording of the largest tensors that a program may hold fits.
@@ -211,7 +212,8 @@ def frame(message: Message) -> bytes:
 
 def decode_to_worker(body: bytes) -> ToWorker:
     """Return what the parent said."""
-    return _TO_WORKER.decode(body)
+    message: ToWorker = _TO_WORKER.decode(body)
+    return message
 
 
 def decode_from_worker(body: bytes) -> FromWorker:
@@ -220,4 +222,5 @@ def decode_from_worker(body: bytes) -> FromWorker:
     Raises:
         msgspec.DecodeError: It is no message: foreign code wrote to the pipe.
     """
-    return _FROM_WORKER.decode(body)
+    message: FromWorker = _FROM_WORKER.decode(body)
+    return message

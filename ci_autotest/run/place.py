@@ -1,6 +1,7 @@
 """The place in flight: which case, candidate and step a worker is in, known to the parent without a message.
 
-A small file mapped by both. The worker writes four numbers; the parent reads them when the worker has died or is silent.
+A small file mapped by both. The worker writes four numbers; the parent reads them when the worker
+has died or is silent.
 """
 
 from __future__ import annotations

@@ -116,7 +116,10 @@ class Pool:
         return self._ready.torch if self._ready is not None else ""
 
     def run(
-        self, tasks: Iterable[Task], deadline: float | None, still_wanted: Callable[[Task], Task | None]
+        self,
+        tasks: Iterable[Task],
+        deadline: float | None,
+        still_wanted: Callable[[Task], Task | None],
     ) -> Iterator[Event]:
         """Run tasks and yield what comes of them.
 
@@ -140,7 +143,10 @@ class Pool:
                         yield from self._replace(worker, error, waiting, selector)
 
     def _hand_out(
-        self, waiting: deque[Task], selector: selectors.BaseSelector, still_wanted: Callable[[Task], Task | None]
+        self,
+        waiting: deque[Task],
+        selector: selectors.BaseSelector,
+        still_wanted: Callable[[Task], Task | None],
     ) -> Iterator[Event]:
         while waiting and self._idle:
             task = still_wanted(waiting.popleft())
@@ -181,7 +187,11 @@ class Pool:
             self._idle.append(worker)
 
     def _replace(
-        self, worker: WorkerProcess, error: WorkerLostError, waiting: deque[Task], selector: selectors.BaseSelector
+        self,
+        worker: WorkerProcess,
+        error: WorkerLostError,
+        waiting: deque[Task],
+        selector: selectors.BaseSelector,
     ) -> Iterator[Event]:
         task, left = self._busy.pop(worker)
         selector.unregister(worker.fd)
@@ -189,7 +199,10 @@ class Pool:
         self._idle.append(self._new())
         case = error.spot.case if error.spot.case in left else -1
         if case < 0:
-            yield Wrong(task, Broken(message=f"its worker {error.reason} before a case began", traceback=error.output))
+            yield Wrong(
+                task,
+                Broken(message=f"its worker {error.reason} before a case began", traceback=error.output),
+            )
             return
         position = error.spot.candidate
         candidate = task.candidates[position] if 0 <= position < len(task.candidates) else None

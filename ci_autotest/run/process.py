@@ -15,7 +15,14 @@ from typing import IO, TYPE_CHECKING, Final
 
 import msgspec
 
-from ci_autotest.run.messages import FRAME_BYTES, HEADER, CasesDone, Message, decode_from_worker, frame
+from ci_autotest.run.messages import (
+    FRAME_BYTES,
+    HEADER,
+    CasesDone,
+    Message,
+    decode_from_worker,
+    frame,
+)
 from ci_autotest.run.place import Place
 
 if TYPE_CHECKING:
@@ -30,7 +37,8 @@ _READ_BYTES: Final = 1 << 20
 _GRACE_S: Final = 2.0
 #: Seconds that a worker may take to import its frameworks.
 _START_S: Final = 180.0
-#: The current folder is not on the worker's path: a `torch/` or `json.py` there would be imported for the real one.
+#: The current folder is not on the worker's path: a `torch/` or `json.py` there would be imported
+#: for the real one.
 _START: Final = (
     "import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.append(sys.argv.pop(1)); "
     "from ci_autotest.run.worker import main; main(sys.argv[1:])"
@@ -123,7 +131,8 @@ class WorkerProcess:
             return None
         size = HEADER.unpack_from(self._buffer)[0]
         if size > FRAME_BYTES:
-            raise self._broken(f"announced a message of {size:,} bytes")
+            what = f"announced a message of {size:,} bytes"
+            raise self._broken(what)
         if len(self._buffer) < HEADER.size + size:
             return None
         body = bytes(self._buffer[HEADER.size : HEADER.size + size])
@@ -133,7 +142,8 @@ class WorkerProcess:
         try:
             return decode_from_worker(body)
         except msgspec.DecodeError as error:
-            raise self._broken(f"sent what is no message ({error})") from error
+            what = f"sent what is no message ({error})"
+            raise self._broken(what) from error
 
     def check(self) -> None:
         """End the worker when it has not moved for too long.

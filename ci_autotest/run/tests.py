@@ -7,7 +7,6 @@ import importlib.util
 import inspect
 import sys
 import unittest
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.record.declare import declaration_of
@@ -16,6 +15,7 @@ from ci_autotest.run.messages import TestInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
     from types import ModuleType
 
     from ci_autotest.record.declare import Declaration

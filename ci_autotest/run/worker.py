@@ -1,7 +1,7 @@
 """The worker: a process that imports tests and frameworks, runs cases, and says what it saw.
 
-Started by ``pool`` with a pipe in each direction. Nothing that a test prints reaches the pipes; what a test does to this
-process costs the case in flight and nothing else.
+Started by ``pool`` with a pipe in each direction. Nothing that a test prints reaches the pipes;
+what a test does to this process costs the case in flight and nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def main(argv: list[str]) -> None:
     """Serve the parent until it closes the pipe.
 
     Args:
-        argv: File descriptors to read from and write to, the place's file, the folder of this package.
+        argv: File descriptors to read from and write to, the place's file, the folder of this
+            package.
     """
     read_fd, write_fd, place = int(argv[0]), int(argv[1]), Path(argv[2])
     faulthandler.enable()

@@ -1,1 +1,1 @@
-"""The session: wires the stages for each command. What is decided is decided in the stages; effects are applied here."""
+"""The session: wires the stages for each command, and applies the effects that they decide on."""

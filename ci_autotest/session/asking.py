@@ -1,4 +1,4 @@
-"""From the command line and ``autotest.yml`` to a request: the command line wins over the file, the file over defaults."""
+"""From the command line and ``autotest.yml`` to a request: command line over file, file over defaults."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def _candidates(config: Config, given: dict[str, Any], *, needs_candidate: bool)
     return tuple(
         msgspec.structs.replace(
             candidate,
-            # What was named on the command line was asked for: that it is missing is never passed over.
+            # What was named on the command line was asked for: that it is missing is never passed
+            # over.
             required=candidate.required or candidate.name in named or device == "cuda",
             device=device if device is not None and candidate.device == "cpu" else candidate.device,
         )

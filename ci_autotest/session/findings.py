@@ -1,4 +1,4 @@
-"""From failure to finding: run again in a fresh process, written down unshrunk, shrunk, given a repro that is run alone."""
+"""From failure to finding: run again in a fresh process, written down, shrunk, given a repro that is run alone."""
 
 from __future__ import annotations
 
@@ -84,7 +84,12 @@ def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
     verdict = suspect.verdict
     assert verdict is not None  # noqa: S101 - the caller looked
     again = fresh.ask(
-        Confirm(test=suspect.test, case=suspect.case, attempt=suspect.attempt, candidate=suspect.candidate)
+        Confirm(
+            test=suspect.test,
+            case=suspect.case,
+            attempt=suspect.attempt,
+            candidate=suspect.candidate,
+        )
     )
     if verdict.kind == "leniency":
         same = isinstance(again, Tried) and again.verdict.kind == "leniency"
@@ -129,7 +134,9 @@ def _try(suspect: Suspect, proposal: Proposal, fresh: Fresh) -> Shown | None:
         recording = proposal.recording
         answer = fresh.ask(
             TryProgram(
-                program=encode_program(recording), tensors=encode_tensors(recording), candidate=suspect.candidate
+                program=encode_program(recording),
+                tensors=encode_tensors(recording),
+                candidate=suspect.candidate,
             )
         )
     return _shown(answer) if isinstance(answer, Tried) and answer.program else None
@@ -158,7 +165,11 @@ def _flaky(suspect: Suspect, again: Tried | Broken | WorkerLostError, workshop: 
     detail = f"{first}; {second}"
     text = "\n".join([f"flaky: {base.operator or base.test} on {base.candidate}", f"  {detail}"])
     return msgspec.structs.replace(
-        base, outcome="flaky", detail=detail, message=text, headline=f"{base.operator} on {base.candidate} is flaky"
+        base,
+        outcome="flaky",
+        detail=detail,
+        message=text,
+        headline=f"{base.operator} on {base.candidate} is flaky",
     )
 
 
@@ -174,14 +185,25 @@ def _lost(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
     first = _crash(suspect, recorded.verdict, lost, workshop)
     _write(first, shown.recording, workshop)
     again = fresh.ask(
-        Confirm(test=suspect.test, case=suspect.case, attempt=suspect.attempt, candidate=suspect.candidate)
+        Confirm(
+            test=suspect.test,
+            case=suspect.case,
+            attempt=suspect.attempt,
+            candidate=suspect.candidate,
+        )
     )
     if not isinstance(again, WorkerLostError):
         return _flaky(suspect._replace(verdict=Verdict(outcome=first.outcome, operator=first.operator,
                                                        kind=first.kind)), again, workshop)  # fmt: skip
     step = again.spot.step if again.spot.step >= 0 else None
     alone = fresh.ask(
-        Record(test=suspect.test, case=suspect.case, attempt=suspect.attempt, candidate=suspect.candidate, step=step)
+        Record(
+            test=suspect.test,
+            case=suspect.case,
+            attempt=suspect.attempt,
+            candidate=suspect.candidate,
+            step=step,
+        )
     )
     if isinstance(alone, Tried):
         finding = msgspec.structs.replace(_crash(suspect, alone.verdict, again, workshop), confirmed=True)
@@ -191,6 +213,8 @@ def _lost(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
         kept = small if cut else shown
         finding = _with_program(finding, kept.recording, workshop)
         finding = msgspec.structs.replace(finding, shrunk=cut)
+        _write(finding, kept.recording, workshop, repro=True)
+        finding = msgspec.structs.replace(finding, repro_verified=_verified(workshop, finding.id))
         _write(finding, kept.recording, workshop, repro=True)
         return finding
     return msgspec.structs.replace(first, confirmed=True)

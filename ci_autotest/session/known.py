@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 def _names(operator: str) -> set[str]:
     """Return the spellings of an operator that a row may use."""
     name = operator.rpartition(".")[2]
-    return {operator, *(f"{namespace}.{name}" for namespace in ("torch", "torch.nn.functional", "torch.Tensor"))}
+    return {
+        operator,
+        *(f"{namespace}.{name}" for namespace in ("torch", "torch.nn.functional", "torch.Tensor")),
+    }
 
 
 def matches(row: Known, finding: Finding) -> bool:

@@ -1,4 +1,4 @@
-"""The ledger: what has come in of a run, by (test, candidate). Filled event by event, read when the results are made."""
+"""The ledger: what has come in of a run, by (test, candidate). Filled by events, read when results are made."""
 
 from __future__ import annotations
 
@@ -168,7 +168,10 @@ class Ledger:
         found = []
         for (test, name), pair in self.pairs.items():
             for timed_out in (False, True):
-                lost = sorted((item for item in pair.lost if item.error.timed_out == timed_out), key=lambda i: i.case)
+                lost = sorted(
+                    (item for item in pair.lost if item.error.timed_out == timed_out),
+                    key=lambda i: i.case,
+                )
                 if lost:
                     entry = self.tests[test]
                     found.append(

@@ -18,8 +18,22 @@ if TYPE_CHECKING:
 
 _PLAIN_EVERY_S: Final = 15.0
 _LINE_EVERY_S: Final = 0.1
-_COLUMNS: Final = ("aligned", "misaligned", "crashed", "timed_out", "unsupported", "flaky", "not_run")
-_COLOURS: Final = {"aligned": "green", "misaligned": "red", "crashed": "red", "timed_out": "red", "flaky": "yellow"}
+_COLUMNS: Final = (
+    "aligned",
+    "misaligned",
+    "crashed",
+    "timed_out",
+    "unsupported",
+    "flaky",
+    "not_run",
+)
+_COLOURS: Final = {
+    "aligned": "green",
+    "misaligned": "red",
+    "crashed": "red",
+    "timed_out": "red",
+    "flaky": "yellow",
+}
 #: Rows of tests that the table shows besides those that need attention.
 _ROWS: Final = 60
 
@@ -84,16 +98,19 @@ def show_result(result: RunResult, stream: TextIO, output: str) -> None:
         console.print(Text(finding.message))
         if finding.program:
             console.print(Text("\n".join(f"    {line}" for line in finding.program.splitlines()), style="cyan"))
-    for item in result.broken:
-        console.print(Text(f"broken: {item.test}: {item.message}", style="red"))
-        if item.traceback:
-            console.print(Text("\n".join(f"    {line}" for line in item.traceback.strip().splitlines()[-12:])))
+    for wrong in result.broken:
+        console.print(Text(f"broken: {wrong.test}: {wrong.message}", style="red"))
+        if wrong.traceback:
+            console.print(Text("\n".join(f"    {line}" for line in wrong.traceback.strip().splitlines()[-12:])))
     for item in result.results:
         if item.reason and not item.cases.compared and not item.reason.startswith("no call was replaced"):
             console.print(Text(f"not compared: {item.test} on {item.candidate}: {item.reason}", style="yellow"))
         if item.weak:
             console.print(
-                Text(f"weak: {item.test}: fewer than one ordinary attempt in ten is accepted", style="yellow")
+                Text(
+                    f"weak: {item.test}: fewer than one ordinary attempt in ten is accepted",
+                    style="yellow",
+                )
             )
     for note in result.notes:
         console.print(Text(f"note: {note}"))

@@ -68,7 +68,10 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], told: Circumstanc
     """Return the whole run."""
     broken = told.broken + tuple(
         BrokenTest(
-            test=entry.info.id, message=entry.broken, traceback=entry.broken_traceback, location=entry.info.location
+            test=entry.info.id,
+            message=entry.broken,
+            traceback=entry.broken_traceback,
+            location=entry.info.location,
         )
         for entry in ledger.tests.values()
         if entry.broken
@@ -196,8 +199,8 @@ def _fails(findings: tuple[Finding, ...], fail_on: str, new: tuple[str, ...] | N
 def _is_untested(item: TestResult, results: tuple[TestResult, ...]) -> bool:
     """Whether a (test, candidate) has no compared case.
 
-    A test of operators that a substitute does not replace is no test of that substitute, as long as some other test is:
-    that every replacement was called is checked by itself.
+    A test of operators that a substitute does not replace is no test of that substitute, as long as
+    some other test is: that every replacement was called is checked by itself.
     """
     if item.cases.compared:
         return False

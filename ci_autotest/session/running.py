@@ -9,13 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from hashlib import blake2b
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from ci_autotest import config as configuration
-from ci_autotest.config import Candidate, Config
 from ci_autotest.discovery import nothing_found, select
 from ci_autotest.errors import ConfigError, UnavailableError, UsageError
 from ci_autotest.plan import blocks, shares
@@ -34,8 +32,10 @@ from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
     from typing import TextIO
 
+    from ci_autotest.config import Candidate, Config
     from ci_autotest.discovery import Selection
 
 
@@ -96,16 +96,25 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
     seed = seed_of(config, environ)
     # Everything that can be refused is refused before the output folder is touched.
     baseline = read_baseline(request.baseline) if request.baseline is not None else None
-    selection = select(request.paths or config.paths, request.root, request.start if request.paths else request.root)
+    selection = select(
+        request.paths or config.paths,
+        request.root,
+        request.start if request.paths else request.root,
+    )
     output = (request.start / config.output).resolve()
     if not selection.files:
-        raise UsageErrorNothing(nothing_found(selection))
+        raise NothingFoundError(nothing_found(selection))
     prepare(output)
     deadline = None if config.budget is None else begun + configuration.duration_s(config.budget, "budget")
     hello = hello_for(request, seed)
     silence_s = configuration.duration_s(config.case_timeout, "case_timeout")
     workshop = Workshop(
-        lambda: WorkerProcess(environ, silence_s), hello, output, _folders(request, selection), seed, environ
+        lambda: WorkerProcess(environ, silence_s),
+        hello,
+        output,
+        _folders(request, selection),
+        seed,
+        environ,
     )
     stream.write(f"seed {seed}\n")
     pool = Pool(workshop.start, hello, _workers(config))
@@ -119,7 +128,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         _refuse_missing(infos, request)
         tests, broken = _discover(pool, selection)
         ledger = _plan(tests, request, infos)
-        _execute(pool, ledger, request, deadline, stream)
+        _execute(pool, ledger, deadline, stream)
         pool.close()
         findings = _findings(ledger, workshop, deadline, stream)
     except KeyboardInterrupt:
@@ -133,7 +142,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         seed=seed, environment=_environment(pool, environ), candidates=tuple(infos), shard=request.shard,
         interrupted=interrupted, notes=_notes(infos, config, known, interrupted=interrupted), broken=tuple(broken),
         baseline=baseline, fail_on=config.fail_on,
-        never_replaced={} if interrupted or request.shard != (1, 1) else _never_replaced(ledger, request),
+        never_replaced={} if interrupted or request.shard != (1, 1) else _never_replaced(ledger, request, known),
         duration_s=time.monotonic() - begun,
     )  # fmt: skip
     result = make_result(ledger, known, told)
@@ -141,13 +150,14 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
     return result
 
 
-class UsageErrorNothing(UsageError):
+class NothingFoundError(UsageError):
     """No test was found: nothing can be compared."""
 
     exit_code = 3
 
 
 def hello_for(request: Request, seed: int) -> Hello:
+    """Return what each worker is told first."""
     config = request.config
     folders = [str(request.root.resolve()), str(request.start.resolve())]
     return Hello(
@@ -182,7 +192,7 @@ def discovered(pool: Pool, request: Request) -> tuple[list[TestInfo], list[Broke
     paths = request.paths or request.config.paths
     selection = select(paths, request.root, request.start if request.paths else request.root)
     if not selection.files:
-        raise UsageErrorNothing(nothing_found(selection))
+        raise NothingFoundError(nothing_found(selection))
     return _discover(pool, selection)
 
 
@@ -202,7 +212,10 @@ def _discover(pool: Pool, selection: Selection) -> tuple[list[TestInfo], list[Br
             where = Location(file=file, line=1)
             broken.append(
                 BrokenTest(
-                    test=file, message=f"does not import: {found.message}", traceback=found.traceback, location=where
+                    test=file,
+                    message=f"does not import: {found.message}",
+                    traceback=found.traceback,
+                    location=where,
                 )
             )
     seen: dict[str, TestInfo] = {}
@@ -216,7 +229,7 @@ def _discover(pool: Pool, selection: Selection) -> tuple[list[TestInfo], list[Br
             raise UsageError(message)
         seen[test.id] = test
     if not tests and not broken:
-        raise UsageErrorNothing(nothing_found(selection))
+        raise NothingFoundError(nothing_found(selection))
     return tests, broken
 
 
@@ -239,7 +252,7 @@ def _plan(tests: list[TestInfo], request: Request, infos: list[CandidateInfo]) -
     return Ledger([(test, share.cases) for test, share in zip(tests, shared, strict=True)], available)
 
 
-def _execute(pool: Pool, ledger: Ledger, request: Request, deadline: float | None, stream: TextIO) -> None:
+def _execute(pool: Pool, ledger: Ledger, deadline: float | None, stream: TextIO) -> None:
     """Run every block; events go into the ledger, and what cannot be run is left out."""
     entries = list(ledger.tests.values())
     counts = [len(entry.cases) for entry in entries]
@@ -297,7 +310,7 @@ def _united(first: Finding, second: Finding) -> Finding:
     )
 
 
-def _never_replaced(ledger: Ledger, request: Request) -> dict[str, str]:
+def _never_replaced(ledger: Ledger, request: Request, findings: tuple[Finding, ...]) -> dict[str, str]:
     """Return, for substitutes of which a replacement was never called, the sentence that says so."""
     found = {}
     for candidate in request.candidates:
@@ -305,6 +318,8 @@ def _never_replaced(ledger: Ledger, request: Request) -> dict[str, str]:
             continue
         seen = ledger.seen[candidate.name]
         called = {operator.rpartition(".")[2] for operator, count in seen.items() if count}
+        # A call that ended its worker was counted by no one; its finding says that it was made.
+        called |= {item.operator.rpartition(".")[2] for item in findings if item.candidate == candidate.name}
         missing = [name for name in candidate.replace if name.rpartition(".")[2].rstrip("_") not in called]
         if missing:
             others = ", ".join(sorted(operator for operator in seen)) or "none"

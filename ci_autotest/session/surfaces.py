@@ -28,7 +28,13 @@ def links_from(environ: Mapping[str, str]) -> Links | None:
         return None
     run = environ.get("GITHUB_RUN_ID")
     address = f"{server}/{repository}/actions/runs/{run}" if run else ""
-    return Links(server=server, repository=repository, sha=sha, run=address, artifact=environ.get("ARTIFACT_URL", ""))
+    return Links(
+        server=server,
+        repository=repository,
+        sha=sha,
+        run=address,
+        artifact=environ.get("ARTIFACT_URL", ""),
+    )
 
 
 def write_surfaces(result: RunResult, output: Path, links: Links | None = None) -> None:

@@ -35,21 +35,19 @@ def headline(finding: Finding) -> str:
         "error": f"{subject}: {finding.candidate_seen} where the reference returns",
         "leniency": f"{subject}: accepts what the reference rejects",
         "gradient": f"{subject}: {finding.where} is {finding.candidate_seen}, not {finding.reference_seen}",
-        "mutation": f"{subject}: {finding.where} differs: memory was written that the reference leaves alone, or not written",
+        "mutation": f"{subject}: {finding.where} differs: one side wrote to memory that the other left alone",
     }
-    return sentences.get(
-        finding.kind,
-        f"{subject}: {finding.kind} of {finding.where.removeprefix('value of ')} is {finding.candidate_seen}, not {finding.reference_seen}",
-    )
+    what = finding.where.removeprefix("value of ")
+    otherwise = f"{subject}: {finding.kind} of {what} is {finding.candidate_seen}, not {finding.reference_seen}"
+    return sentences.get(finding.kind, otherwise)
 
 
 def message_lines(finding: Finding, folder: Path | None = None) -> list[str]:
     """Return the message: what, where, got and allowed, who is wrong, what to do."""
     if finding.outcome in {"crashed", "timed_out"}:
         verb = "timed out" if finding.outcome == "timed_out" else "crashed"
-        lines = [
-            f"{verb}: {finding.candidate_seen} {finding.where}, case {finding.case} of {finding.test}, seed {finding.seed}"
-        ]
+        where = f"{finding.where}, case {finding.case} of {finding.test}, seed {finding.seed}"
+        lines = [f"{verb}: {finding.candidate_seen} {where}"]
     else:
         lines = [f"misaligned: {finding.operator} on {finding.candidate}, {finding.where}",
                  f"  case {finding.case} of {finding.test}, seed {finding.seed}, profile {finding.profile}"]  # fmt: skip
@@ -71,11 +69,11 @@ def _numbers(finding: Finding) -> list[str]:
     allowed = f"up to {difference.atol:g} + {difference.rtol:g} * |reference| allowed"
     absolute = "not finite" if difference.greatest_absolute is None else f"{difference.greatest_absolute:.2e}"
     ulp = "" if difference.greatest_ulp is None else f", {difference.greatest_ulp:,} ULP"
-    first = f"  first bad element at {_index(difference.first_index)}: candidate {difference.first_pair_decimal[0]}, reference {difference.first_pair_decimal[1]}"
+    pair = difference.first_pair_decimal
     return [
-        f"  mismatched elements: {difference.mismatched} / {difference.total} ({share:.2g} %), greatest absolute "
-        f"difference {absolute} at {_index(difference.greatest_index)} ({allowed}){ulp}",
-        first,
+        f"  mismatched elements: {difference.mismatched} / {difference.total} ({share:.3g} %), "
+         f"greatest absolute difference {absolute} at {_index(difference.greatest_index)} ({allowed}){ulp}",
+        f"  first bad element at {_index(difference.first_index)}: candidate {pair[0]}, reference {pair[1]}",
     ]
 
 
@@ -84,7 +82,7 @@ def _index(index: tuple[int, ...]) -> str:
 
 
 def display_program(recording: Recording, finding: Finding) -> str:
-    """Return the program for a reader: tensors inline when small, else by name; the gradient that is put in, if it matters."""
+    """Return the program for a reader: tensors inline when small, else by name; the gradient put in, if it matters."""
     program = recording.program
     named = names(program)
     lines = ["import torch", ""]
@@ -120,8 +118,7 @@ def _tensor(recording: Recording, key: str, spec: TensorSpec, *, grad: bool = Tr
     if spec.storage_size <= INLINE_ELEMENTS:
         text = tensor_text(recording.tensors[key], spec.dtype, shape)
     else:
-        text = f"stored({key!r})  # {spec.dtype}{list(spec.shape)} in tensors.safetensors"
-        return text
+        return f"stored({key!r})  # {spec.dtype}{list(spec.shape)} in tensors.safetensors"
     if not spec.is_contiguous:
         text += f".as_strided({spec.shape}, {spec.strides}, {spec.offset})"
     return f"{text}.requires_grad_()" if grad and spec.requires_grad else text
@@ -145,6 +142,8 @@ def repro_script(recording: Recording, finding: Finding, folder: Path, modules: 
         "rtol": difference.rtol if difference else default.rtol,
         "atol": difference.atol if difference else default.atol,
         "check_dtype": True,
+        "kind": finding.kind,
+        "timeout_s": 60,
         "folders": [os.path.relpath(path, folder) for path in modules],
         "versions": f"Python {sys.version.split()[0]}",
     }

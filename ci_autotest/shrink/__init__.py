@@ -1,1 +1,1 @@
-"""Shrinking: from a failing case to the smallest program that shows the same. Proposer and told; runs nothing itself."""
+"""Shrinking: to the smallest program that shows the same. Proposer and told; it runs nothing itself."""

@@ -1,4 +1,4 @@
-"""``action.yml`` and the workflows: what they declare is what the program beside them takes, writes and may do."""
+"""``action.yml`` and the workflows declare what the program takes, writes and may do."""
 
 from __future__ import annotations
 
@@ -10,16 +10,25 @@ import pytest
 import yaml
 
 from action import inputs, outputs
+from ci_autotest.cli import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
 STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
 BY_ID = {step["id"]: step for step in STEPS if "id" in step}
 WORKFLOWS = sorted([*(ROOT / "workflows").glob("*.yml"), *(ROOT / ".github" / "workflows").glob("*.yml")])
-#: Inputs that `ci-autotest run` takes; the rest say how the action runs it and shows what came of it.
+#: Inputs that `ci-autotest run` takes; the rest say how the action runs it and what it shows.
 OF_RUN = {"paths", "candidate", "output", *inputs.OPTIONS}
 OF_ACTION = {"mode", "python", "install", "comment", "artifact-name", "github-token"}
-OUTPUTS = {"conclusion", "misaligned", "findings", "report-json", "artifact-dir", "artifact-url", "comment-url"}
+OUTPUTS = {
+    "conclusion",
+    "misaligned",
+    "findings",
+    "report-json",
+    "artifact-dir",
+    "artifact-url",
+    "comment-url",
+}
 NAMES = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.relative_to(ROOT).as_posix())
 
 
@@ -33,6 +42,11 @@ def used(steps: list[dict[str, Any]]) -> list[str]:
 
 def test_inputs__of_the_action__are_those_of_the_design():
     assert ACTION["inputs"].keys() == OF_RUN | OF_ACTION
+
+
+def test_inputs__of_run__are_what_the_command_takes():
+    taken = {parameter.name.replace("_", "-") for parameter in cli.commands["run"].params}
+    assert taken == OF_RUN
 
 
 @pytest.mark.parametrize("name", sorted(ACTION["inputs"]))
@@ -57,8 +71,9 @@ def test_input__of_run__reaches_the_argument_vector(name: str):
 def test_inputs__left_alone__ask_for_what_the_program_does_by_itself():
     defaults = {name: entry["default"] for name, entry in ACTION["inputs"].items() if entry["default"]}
     assert defaults == {
-        "output": inputs.DEFAULT_OUTPUT, "mode": inputs.MODES[0], "comment": inputs.COMMENTS[0], "python": "python3",
-        "artifact-name": "ci-autotest-report", "github-token": "${{ github.token }}",
+        "output": inputs.DEFAULT_OUTPUT, "mode": inputs.MODES[0], "comment": inputs.COMMENTS[0],
+        "python": "python3", "artifact-name": "ci-autotest-report",
+        "github-token": "${{ github.token }}",
     }  # fmt: skip
 
 
@@ -93,9 +108,8 @@ def test_steps__with_the_token__are_the_one_that_comments():
 
 def test_steps__after_a_failure__still_upload_comment_and_end():
     conditions = [str(step.get("if", "")) for step in STEPS]
-    assert [bool(re.search(r"always\(\)|!cancelled\(\)", condition)) for condition in conditions] == [
-        False, False, True, True, True,
-    ]  # fmt: skip
+    regardless = [bool(re.search(r"always\(\)|!cancelled\(\)", text)) for text in conditions]
+    assert regardless == [False, False, True, True, True]
 
 
 def test_uses__everywhere__is_pinned_to_one_hash():

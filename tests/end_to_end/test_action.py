@@ -1,6 +1,6 @@
-"""The whole action on the kernel example: real bash, real installation, a real run, GitHub's own expressions.
+"""The whole action on the kernel example: real bash, a real installation, a real run.
 
-GitHub itself is a server on loopback; all of a job's variables are set as a pull request's job has them.
+GitHub is a server on loopback; the job's variables are set as a pull request's job has them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from action.inputs import WITHHELD
 from tests.action_runner import ActionRecord, ActionRunner, install_expressions, job_environ
 from tests.fake_github import BOT, NUMBER, REPOSITORY, TOKEN, FakeGithub
 from tests.fake_github_server import serving
@@ -26,7 +27,13 @@ pytestmark = pytest.mark.heavy
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_ID = "4711"
-FORGED = "::error::forged by a test file"
+#: What a hostile test file does at import: it speaks to the runner, past its worker, and looks around.
+HOSTILE = """
+import os, pathlib
+with open(f"/proc/{os.getppid()}/fd/1", "w") as log:
+    log.write("\\n::error::forged by a test file\\n::add-mask::a\\n")
+pathlib.Path(__file__).with_suffix(".seen").write_text("\\n".join(os.environ))
+"""
 
 
 @dataclass(frozen=True)
@@ -44,25 +51,34 @@ class Repository:
         """Run the action as a step of a job of the pull request."""
         variables = {
             "GITHUB_ACTIONS": "true", "CI": "true", "GITHUB_API_URL": self.github.base,
-            "GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": REPOSITORY, "GITHUB_SHA": self.sha,
-            "GITHUB_EVENT_NAME": "pull_request", "GITHUB_EVENT_PATH": str(self.event), "GITHUB_RUN_ID": run_id,
+            "GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": REPOSITORY,
+            "GITHUB_SHA": self.sha, "GITHUB_EVENT_NAME": "pull_request",
+            "GITHUB_EVENT_PATH": str(self.event), "GITHUB_RUN_ID": run_id,
             "GITHUB_RUN_ATTEMPT": "1", "GITHUB_REF": f"refs/pull/{NUMBER}/merge",
         }  # fmt: skip
         runner = ActionRunner(
             action=self.action, workspace=self.folder, scratch=scratch, library=self.library,
-            github={"token": TOKEN, "event_name": "pull_request"}, environ=job_environ() | variables,
+            github={"token": TOKEN, "event_name": "pull_request"},
+            environ=job_environ() | variables,
         )  # fmt: skip
         return runner.run(inputs)
 
 
 def git(folder: Path, *argv: str) -> str:
-    identity = ["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
+    identity = [
+        "-c",
+        "user.name=test",
+        "-c",
+        "user.email=test@example.org",
+        "-c",
+        "commit.gpgsign=false",
+    ]
     done = subprocess.run(["git", *identity, *argv], cwd=folder, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 
 def export(target: Path) -> Path:
-    """Copy what a checkout of the action has: what git knows and what is new, nothing that it ignores."""
+    """Copy what a checkout of the action has: what git knows or does not ignore."""
     listed = git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "-z").split("\0")
     for name in filter(None, listed):
         source = ROOT / name
@@ -79,7 +95,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]
     ignored = shutil.ignore_patterns("autotest-report", "__pycache__")
     shutil.copytree(ROOT / "examples" / "kernels", folder, ignore=ignored)
     for file in folder.rglob("autotest_*.py"):
-        file.write_text(f"{file.read_text('utf-8')}\nprint({FORGED!r}, flush=True)\n", "utf-8")
+        file.write_text(file.read_text("utf-8") + HOSTILE, "utf-8")
     git(folder, "init", "--quiet")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message", "Kernels")
@@ -102,7 +118,13 @@ def test_action__planted_kernel__ends_with_the_status_of_the_table(planted: Acti
     outcomes = {name: step.outcome for name, step in planted.steps.items()}
     assert (planted.status, outcomes) == (
         1,
-        {"prepare": "success", "run": "success", "upload": "success", "publish": "success", "step-4": "failure"},
+        {
+            "prepare": "success",
+            "run": "success",
+            "upload": "success",
+            "publish": "success",
+            "step-4": "failure",
+        },
     ), "\n".join(step.log for step in planted.steps.values())
 
 
@@ -149,9 +171,22 @@ def test_action__token__is_in_the_step_that_comments_only(planted: ActionRecord)
 
 
 def test_action__workflow_commands_of_a_test_file__are_not_obeyed(planted: ActionRecord):
+    assert "\n::error::forged by a test file\n::add-mask::a\n" in planted.steps["run"].log
     obeyed = [command for step in planted.steps.values() for command in step.commands]
-    assert [command for command in obeyed if "forged" in command] == []
-    assert obeyed[-1].startswith("::error title=ci-autotest::ci-autotest ended with 1 (failure).")
+    assert obeyed == [
+        "::group::Install ci-autotest",
+        "::endgroup::",
+        "::error title=ci-autotest::ci-autotest ended with 1 (failure).",
+    ]
+
+
+def test_action__runners_files_and_tokens__are_out_of_reach_of_a_test_file(
+    repository: Repository, planted: ActionRecord
+):
+    assert planted.status == 1
+    seen = {name for file in repository.folder.rglob("*.seen") for name in file.read_text("utf-8").splitlines()}
+    assert {"PATH", "GITHUB_SHA"} <= seen
+    assert seen & {*WITHHELD, *(name for name in seen if name.startswith("INPUT_"))} == set()
 
 
 def test_action__callers_torch__is_used_and_not_installed_again(planted: ActionRecord):
@@ -164,7 +199,8 @@ def test_action__callers_torch__is_used_and_not_installed_again(planted: ActionR
 
 def test_action__unknown_candidate__ends_with_usage_and_says_no_green(repository: Repository, tmp_path: Path):
     record = repository.run(
-        tmp_path / "scratch", {"python": sys.executable, "candidate": "; touch owned", "output": "other"}
+        tmp_path / "scratch",
+        {"python": sys.executable, "candidate": "; touch owned", "output": "other"},
     )
     assert (record.status, record.outputs["conclusion"]) == (2, "usage"), record.steps["run"].log
     assert not (repository.folder / "owned").exists()
@@ -176,8 +212,9 @@ def test_action__mode_report_without_torch__merges_and_comments(
 ):
     before = repository.github.bodies(BOT)
     inputs = {
-        "mode": "report", "paths": str(planted.artifacts / "ci-autotest-report"), "output": "merged",
-        "python": sys._base_executable, "artifact-name": "merged", "comment": "always",
+        "mode": "report", "paths": str(planted.artifacts / "ci-autotest-report"),
+        "output": "merged", "python": sys._base_executable, "artifact-name": "merged",
+        "comment": "always",
     }  # fmt: skip
     record = repository.run(tmp_path / "scratch", inputs, run_id=str(int(RUN_ID) + 1))
     log = "\n".join(step.log for step in record.steps.values())

@@ -1,4 +1,4 @@
-"""The image, built and run for real: hardened as a careful user would run it, with the findings that the host has."""
+"""The image, built and run for real: hardened, and with the findings that the host has."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SCRIPTS = ROOT.parent / "shared" / "container"
 TAG = "localhost/ci-autotest:test"
 TOOLS = ("buildah", "podman", "runc", "debootstrap")
 HARDENED = [
-    "--user", "1001:118", "--read-only", "--read-only-tmpfs=false", "--tmpfs", "/tmp", "--cap-drop", "ALL",  # noqa: S108
-    "--security-opt", "no-new-privileges", "--network", "none",
+    "--user", "1001:118", "--read-only", "--read-only-tmpfs=false", "--tmpfs", "/tmp",  # noqa: S108
+    "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "none",
 ]  # fmt: skip
 
 
-#: Takes the folder of the scripts and a command; where that is buildah's, the machine's certificates ($CA) are added.
+#: Takes the folder of the scripts and a command; buildah gets the machine's certificates ($CA).
 SETTING = """
 set -euo pipefail
 . "$1/env.sh"
@@ -36,8 +36,8 @@ exec "$@"
 def with_scripts(*argv: str, timeout_s: int) -> subprocess.CompletedProcess[str]:
     """Run ``argv`` as the scripts set the machine up."""
     return subprocess.run(
-        ["bash", "-c", SETTING, "bash", str(SCRIPTS), *argv], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, check=False, timeout=timeout_s,
+        ["bash", "-c", SETTING, "bash", str(SCRIPTS), *argv], cwd=ROOT, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False, timeout=timeout_s,
     )  # fmt: skip
 
 
@@ -47,9 +47,9 @@ def run_image(image: str, *argv: str, options: tuple[str, ...] = ()) -> subproce
 
 @pytest.fixture(scope="module")
 def image() -> str:
-    """Build the image on the base of the scripts, which takes layers that are there from an earlier build."""
+    """Build the image on the base of the scripts; layers of an earlier build are used again."""
     if not SCRIPTS.is_dir():
-        pytest.fail(f"'{SCRIPTS}' is not there: its make_base.sh makes the base image, and env.sh sets buildah up.")
+        pytest.fail(f"'{SCRIPTS}' is not there: its make_base.sh makes the base image, and its env.sh sets buildah up.")
     if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
         pytest.fail(f"not installed: {', '.join(missing)}. `.ci/run` installs them.")
     made = with_scripts(str(SCRIPTS / "make_base.sh"), timeout_s=900)
@@ -59,7 +59,8 @@ def image() -> str:
     arguments = ["BASE=localhost/python:3.11-slim", "HEADERS=python3-dev"]
     built = with_scripts(
         "buildah", "bud", "--layers", "--isolation", "chroot", "--network", "host", *local,
-        *[part for argument in arguments for part in ("--build-arg", argument)], "-t", TAG, ".", timeout_s=1800,
+        *[part for argument in arguments for part in ("--build-arg", argument)], "-t", TAG, ".",
+        timeout_s=1800,
     )  # fmt: skip
     assert built.returncode == 0, built.stdout[-4000:] + built.stderr[-4000:]
     return TAG
@@ -70,7 +71,9 @@ def kernels(tmp_path: Path) -> Path:
     """Copy the example to where the image's user may write the report."""
     folder = tmp_path / "kernels"
     shutil.copytree(
-        ROOT / "examples" / "kernels", folder, ignore=shutil.ignore_patterns("autotest-report", "__pycache__")
+        ROOT / "examples" / "kernels",
+        folder,
+        ignore=shutil.ignore_patterns("autotest-report", "__pycache__"),
     )
     for path in (folder, tmp_path):
         path.chmod(0o777)
@@ -78,7 +81,17 @@ def kernels(tmp_path: Path) -> Path:
 
 
 def findings(report: Path) -> list[dict[str, object]]:
-    names = ("id", "candidate", "operator", "kind", "blame", "test", "case", "program", "first_pair")
+    names = (
+        "id",
+        "candidate",
+        "operator",
+        "kind",
+        "blame",
+        "test",
+        "case",
+        "program",
+        "first_pair",
+    )
     document = json.loads(report.read_text("utf-8"))
     return [{name: finding[name] for name in names} for finding in document["findings"]]
 

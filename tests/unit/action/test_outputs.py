@@ -21,8 +21,26 @@ def test_parse_report__of_a_run__has_the_counts():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "null", "{}", '{"summary": 1, "exit_code": 0}', '{"summary": {"misaligned": "x"}}', "[" * 100_000],
-    ids=["empty", "cut", "list", "null", "no keys", "summary is a number", "count is a word", "too deep"],
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "{}",
+        '{"summary": 1, "exit_code": 0}',
+        '{"summary": {"misaligned": "x"}}',
+        "[" * 100_000,
+    ],
+    ids=[
+        "empty",
+        "cut",
+        "list",
+        "null",
+        "no keys",
+        "summary is a number",
+        "count is a word",
+        "too deep",
+    ],
 )
 def test_parse_report__damaged__is_none(text: str):
     assert outputs.parse_report(text) is None
@@ -40,7 +58,16 @@ def test_parse_report__damaged__is_none(text: str):
         (0, REPORT, 2),
         (0, outputs.Report(0, 0, 256), 2),
     ],
-    ids=["green", "red", "no report", "interrupted", "killed", "green without report", "report says red", "one byte"],
+    ids=[
+        "green",
+        "red",
+        "no report",
+        "interrupted",
+        "killed",
+        "green without report",
+        "report says red",
+        "one byte",
+    ],
 )
 def test_final_status__of_process_and_report__is_green_only_where_both_are(
     status: int, report: outputs.Report | None, final: int
@@ -57,14 +84,21 @@ def test_step_outputs__with_a_report__names_the_files():
 
 def test_step_outputs__nothing_written__has_no_path():
     assert outputs.step_outputs(139, None, None) == {
-        "exit-status": "139", "conclusion": "error", "misaligned": "", "findings": "", "report-json": "",
-        "artifact-dir": "",
+        "exit-status": "139", "conclusion": "error", "misaligned": "", "findings": "",
+        "report-json": "", "artifact-dir": "",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("status", "word"),
-    [(0, "success"), (1, "failure"), (2, "usage"), (3, "nothing-compared"), (4, "unavailable"), (130, "interrupted")],
+    [
+        (0, "success"),
+        (1, "failure"),
+        (2, "usage"),
+        (3, "nothing-compared"),
+        (4, "unavailable"),
+        (130, "interrupted"),
+    ],
 )
 def test_conclusion__of_the_table__is_its_word(status: int, word: str):
     assert outputs.conclusion(status) == word
@@ -113,8 +147,12 @@ def test_wants_comment__policy__decides(policy: str, status: str, event: str, wa
 @pytest.mark.parametrize(
     ("printed", "url"),
     [
-        ("comment: https://github.com/o/r/pull/1#issuecomment-2\n", "https://github.com/o/r/pull/1#issuecomment-2"),
-        ("comment: unchanged\n", ""),
+        (
+            "comment: https://github.com/o/r/pull/1#issuecomment-2\n",
+            "https://github.com/o/r/pull/1#issuecomment-2",
+        ),
+        ("comment: https://a.b/c (updated)\nmore\n", "https://a.b/c"),
+        ("comment: not posted (degraded)\n", ""),
         ("see comment: https://a.b\n", ""),
         ("comment: javascript:alert(1)\n", ""),
         ("", ""),

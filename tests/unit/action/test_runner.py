@@ -52,7 +52,9 @@ def test_append__link__is_not_followed(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("absent", "No such file or directory"), (".", "Is a directory")], ids=["absent", "a folder"]
+    ("name", "reason"),
+    [("absent", "No such file or directory"), (".", "Is a directory")],
+    ids=["absent", "a folder"],
 )
 def test_append__cannot_be_written__says_why(tmp_path: Path, name: str, reason: str):
     path = tmp_path / name
@@ -64,7 +66,7 @@ def test_append__cannot_be_written__says_why(tmp_path: Path, name: str, reason: 
 def test_append__no_permission__says_so(tmp_path: Path):
     file = tmp_path / "output"
     file.touch(mode=0o444)
-    # Root may write to every file, so the process gives its rights away once it has imported what it needs.
+    # Root may write to every file, so the process gives its rights away once it has its imports.
     code = (
         "import os, sys\nfrom action import runner\n"
         "if os.geteuid() == 0: os.setresuid(65534, 65534, 65534)\n"
@@ -76,17 +78,24 @@ def test_append__no_permission__says_so(tmp_path: Path):
     assert done.stdout == f"GITHUB_OUTPUT names '{file}', which cannot be written: Permission denied.\n"
 
 
-def test_run_foreign__workflow_commands_in_both_streams__stand_behind_the_wall(capfd: pytest.CaptureFixture[str]):
-    code = "import sys; print('::error::forged', flush=True); sys.stderr.write('::add-path::/tmp'); sys.exit(7)"
+def test_run_foreign__workflow_commands_in_both_streams__stand_behind_the_wall(
+    capfd: pytest.CaptureFixture[str],
+):
+    code = "import sys; print('::error::forged', flush=True)\nsys.stderr.write('::add-path::/x'); sys.exit(7)"
     assert runner.run_foreign([sys.executable, "-c", code], {"PATH": os.environ["PATH"]}) == 7
     out, err = capfd.readouterr()
-    assert re.fullmatch(r"::stop-commands::(\w{32})\n::error::forged\n::add-path::/tmp\n::\1::\n", out)
+    assert re.fullmatch(r"::stop-commands::(\w{32})\n::error::forged\n::add-path::/x\n::\1::\n", out)
     assert err == ""
 
 
 def test_run_foreign__token_in_the_environment__does_not_arrive(capfd: pytest.CaptureFixture[str]):
-    code = "import os; print(sorted(name for name in os.environ if 'TOKEN' in name or 'OUTPUT' in name))"
-    environ = {"PATH": os.environ["PATH"], "GITHUB_TOKEN": "s3cret", "GITHUB_OUTPUT": "/tmp/x", "INPUT_OUTPUT": "y"}  # noqa: S108
+    code = "import os; print([name for name in os.environ if 'TOKEN' in name or 'OUTPUT' in name])"
+    environ = {
+        "PATH": os.environ["PATH"],
+        "GITHUB_TOKEN": "s3cret",
+        "GITHUB_OUTPUT": "x",
+        "INPUT_OUTPUT": "y",
+    }
     runner.run_foreign([sys.executable, "-c", code], environ)
     assert "\n[]\n" in capfd.readouterr().out
 

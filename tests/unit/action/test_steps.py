@@ -1,4 +1,4 @@
-"""The steps of the action, one by one; all of them together run in ``end_to_end/test_action.py``."""
+"""The steps of the action, one by one; together they run in ``end_to_end/test_action.py``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from action import steps
 
 ROOT = Path(__file__).resolve().parents[3]
-#: Stands where the command line does: writes the report it is told to, prints its arguments, ends as it is told to.
+#: Stands where the command line does: prints its arguments, writes a report and ends as it is told.
 COMMAND = """
 import json, os, pathlib, sys
 print("argv", json.dumps(sys.argv[1:]))
@@ -30,7 +30,7 @@ sys.exit(int(os.environ["STATUS"]))
 
 @dataclass(frozen=True)
 class Job:
-    """A job's folder with the runner's files, and an interpreter that has ``COMMAND`` as ``ci_autotest``."""
+    """A job's folder with the runner's files, and an interpreter whose ci_autotest is COMMAND."""
 
     folder: Path
     python: Path
@@ -48,10 +48,13 @@ class Job:
         return (self.folder / "summary").read_text()
 
     def step(self, name: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        given = {"GITHUB_OUTPUT": str(self.folder / "output"), "GITHUB_STEP_SUMMARY": str(self.folder / "summary")}
+        given = {
+            "GITHUB_OUTPUT": str(self.folder / "output"),
+            "GITHUB_STEP_SUMMARY": str(self.folder / "summary"),
+        }
         return subprocess.run(
-            [str(self.python), "-I", str(ROOT / "action"), name], cwd=self.workspace, env=given | environ,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=60,
+            [str(self.python), "-I", str(ROOT / "action"), name], cwd=self.workspace,
+            env=given | environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=60,
         )  # fmt: skip
 
 
@@ -104,7 +107,11 @@ def test_run__report_of_an_earlier_run__does_not_pass_for_this_one(job: Job):
     folder.mkdir()
     (folder / "report.json").write_text(report())
     job.step("run", REPORT="null", STATUS="2")
-    assert (output(job, "exit-status"), output(job, "report-json"), output(job, "artifact-dir")) == ("2", "", "")
+    assert (
+        output(job, "exit-status"),
+        output(job, "report-json"),
+        output(job, "artifact-dir"),
+    ) == ("2", "", "")
 
 
 def test_run__report_that_says_otherwise__is_not_green(job: Job):
@@ -177,9 +184,10 @@ def test_prepare__interpreter_too_old__says_which_is_needed(monkeypatch: pytest.
 
 
 def test_make_environment__in_a_callers_environment__imports_its_packages(job: Job):
-    # `python` is an environment with a package of its own, which `--system-site-packages` alone does not show.
+    # `python` is an environment with a package of its own: `--system-site-packages` does not show it.
     code = (
-        "import os, pathlib, subprocess, sys; sys.path.insert(0, sys.argv[1])\nfrom action import steps\n"
+        "import os, pathlib, subprocess, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from action import steps\n"
         "made = steps.make_environment(pathlib.Path(sys.argv[2]), os.environ)\n"
         "find = 'import importlib.util as u; print(u.find_spec(\"ci_autotest\").origin)'\n"
         "subprocess.run([made, '-I', '-c', find], check=True)"

@@ -1,0 +1,11 @@
+"""The case being recorded: the only ambient state of the package."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ci_autotest.record.recorder import Recorder
+
+CURRENT: Final[ContextVar[Recorder | None]] = ContextVar("ci_autotest_recorder", default=None)

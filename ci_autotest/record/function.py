@@ -1,0 +1,63 @@
+"""A function of torch as a body sees it: called inside a test it is recorded, anywhere else it is torch's own."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import resolve_name
+
+from ci_autotest.backends.operators import is_random
+from ci_autotest.errors import AuthorError
+from ci_autotest.record.current import CURRENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Function:
+    """Record calls of one function or the construction of one module class."""
+
+    __slots__ = ("hints", "is_module_class", "is_random", "name", "real", "target")
+
+    def __init__(self, target: str, real: Callable[..., Any]) -> None:
+        """Hold the dotted path as spelled and what it names."""
+        self.target = target
+        self.real = real
+        self.name = target.rpartition(".")[2].strip("_")
+        self.is_random = is_random(target)
+        self.is_module_class = isinstance(real, type) and issubclass(real, torch.nn.Module)
+        self.hints: dict[str, object] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as torch's own
+        """Record the call inside a test; outside, call torch."""
+        recorder = CURRENT.get()
+        if recorder is None:
+            return self.real(*args, **kwargs)
+        return recorder.call_function(self, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<recording {self.target}>"
+
+
+@lru_cache(maxsize=2048)
+def plain_function(func: Callable[..., Any]) -> tuple[str, Function]:
+    """Return how plain torch spells a function: ``getattr``, ``method`` or ``function``, and its name.
+
+    Raises:
+        AuthorError: It has no public name.
+    """
+    name = resolve_name(func)
+    if name is None:
+        message = f"{getattr(func, '__name__', func)} has no public name in torch: it cannot be recorded."
+        raise AuthorError(message)
+    if name.endswith(".__get__"):
+        function = Function(name.removesuffix(".__get__"), func)
+        function.name = function.target.rpartition(".")[2]
+        return "getattr", function
+    function = Function(name, func)
+    if not name.startswith("torch.Tensor."):
+        return "function", function
+    function.name = name.rpartition(".")[2]
+    return "method", function

@@ -1,0 +1,71 @@
+"""Normalization: over trailing dimensions, over the batch with running statistics, over groups of channels."""
+
+from ci_autotest import autotest, nothing, oneof, random, random_bool, random_tensor, torch
+
+
+@autotest()
+def layer_norm():
+    height, width = random(1, 5).to(int), random(2, 17).to(int)
+    x = random_tensor(ndim=3, dim1=height, dim2=width)
+    weight = random_tensor(ndim=2, dim0=height, dim1=width)
+    bias = random_tensor(ndim=2, dim0=height, dim1=width)
+    return torch.nn.functional.layer_norm(
+        x,
+        (height, width),
+        weight=oneof(weight, nothing()),
+        bias=oneof(bias, nothing()),
+        eps=random(1e-5, 1e-1).to(float) | nothing(),
+    )
+
+
+@autotest()
+def batch_norm():
+    # Training: normalizes with the batch's own statistics and moves the running ones in place. These are copies,
+    # because a tensor that is written to may not be an expanded one.
+    channels = random(1, 8).to(int)
+    x = random_tensor(ndim=random(2, 5).to(int), dim0=random(2, 9).to(int), dim1=channels)
+    mean = random_tensor(ndim=1, dim0=channels, requires_grad=False).clone()
+    var = random_tensor(ndim=1, dim0=channels, low=0.1, high=2, requires_grad=False).clone()
+    weight = random_tensor(ndim=1, dim0=channels)
+    bias = random_tensor(ndim=1, dim0=channels)
+    y = torch.nn.functional.batch_norm(
+        x,
+        mean,
+        var,
+        weight=oneof(weight, nothing()),
+        bias=oneof(bias, nothing()),
+        training=True,
+        momentum=random(0, 1).to(float) | nothing(),
+        eps=random(1e-5, 1e-1).to(float) | nothing(),
+    )
+    return y, mean, var
+
+
+@autotest()
+def batch_norm_module():
+    channels = random(1, 8).to(int)
+    module = torch.nn.BatchNorm2d(
+        channels,
+        momentum=oneof(random(0, 1).to(float), None, nothing()),
+        affine=random_bool(),
+        track_running_stats=random_bool(),
+    )
+    module.train(random_bool())
+    x = random_tensor(ndim=4, dim1=channels)
+    return module(x)
+
+
+@autotest()
+def group_norm():
+    groups = random(1, 5).to(int)
+    channels = groups * random(1, 4).to(int)
+    x = random_tensor(ndim=random(2, 5).to(int), dim1=channels)
+    weight = random_tensor(ndim=1, dim0=channels)
+    bias = random_tensor(ndim=1, dim0=channels)
+    return torch.nn.functional.group_norm(
+        x,
+        groups,
+        weight=oneof(weight, nothing()),
+        bias=oneof(bias, nothing()),
+        eps=random(1e-5, 1e-1).to(float) | nothing(),
+    )
