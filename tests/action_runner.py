@@ -89,41 +89,36 @@ def obeyed_commands(log: str) -> tuple[str, ...]:
     return tuple(obeyed)
 
 
+@dataclass(kw_only=True)
 class ActionRunner:
     """Run the action in ``action`` on ``workspace``; everything it makes lies in ``scratch``.
 
-    Args:
+    Attributes:
         action: Folder of ``action.yml``.
         workspace: Where the caller's repository is checked out.
-        scratch: An empty folder.
+        scratch: An empty folder, or one to be made.
         github: The ``github`` context, of which ``token`` is one.
         environ: Environment of the job.
-        library: Entry file of the library of expressions.
+        expressions: Entry file of GitHub's library of expressions.
+        steps: What the steps so far did, by id.
+        status: Of the last step that failed.
     """
 
-    def __init__(
-        self,
-        *,
-        action: Path,
-        workspace: Path,
-        scratch: Path,
-        github: dict[str, str],
-        environ: dict[str, str],
-        library: Path,
-    ) -> None:
-        self.action, self.workspace, self.scratch, self.library = (
-            action,
-            workspace,
-            scratch,
-            library,
-        )
-        self.github, self.environ = github, dict(environ)
-        self.definition = yaml.safe_load((action / "action.yml").read_text("utf-8"))
-        self.steps: dict[str, StepRecord] = {}
-        self.inputs: dict[str, str] = {}
-        self.status, self.summary = 0, ""
+    action: Path
+    workspace: Path
+    scratch: Path
+    github: dict[str, str]
+    environ: dict[str, str]
+    expressions: Path
+    inputs: dict[str, str] = field(default_factory=dict)
+    steps: dict[str, StepRecord] = field(default_factory=dict)
+    status: int = 0
+    summary: str = ""
+
+    def __post_init__(self) -> None:
+        self.definition = yaml.safe_load((self.action / "action.yml").read_text("utf-8"))
         for name in ("temp", "artifacts", "files"):
-            (scratch / name).mkdir(parents=True)
+            (self.scratch / name).mkdir(parents=True)
 
     def run(self, inputs: dict[str, str]) -> ActionRecord:
         """Run every step whose condition holds and return what came of it."""
@@ -146,7 +141,7 @@ class ActionRunner:
             for name, step in self.steps.items()
         }
         request = {
-            "library": str(self.library),
+            "entry": str(self.expressions),
             "contexts": {
                 "github": self.github,
                 "inputs": self.inputs,

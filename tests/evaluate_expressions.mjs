@@ -1,10 +1,10 @@
 // Evaluate what stands between ${{ and }} with GitHub's own library.
-// Reads {library, contexts, status, templates, conditions} as JSON; writes {templates: [text], conditions: [boolean]}.
+// Reads {entry, contexts, status, templates, conditions} as JSON; writes {templates: [text], conditions: [boolean]}.
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
 const request = JSON.parse(readFileSync(0, "utf8"));
-const { data, Evaluator, Lexer, Parser } = await import(pathToFileURL(request.library));
+const { data, Evaluator, Lexer, Parser } = await import(pathToFileURL(request.entry));
 
 const contexts = JSON.parse(JSON.stringify(request.contexts), data.reviver);
 const status = (name, value) => ({ name, minArgs: 0, maxArgs: 0, call: () => new data.BooleanData(value) });

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.protocol import Backend
-    from ci_autotest.backends.trace import Attempt
+    from ci_autotest.backends.trace import Attempt, Trace
 
 
 class Contender(NamedTuple):
@@ -124,16 +124,24 @@ def leniency(attempt: Attempt, contender: Contender) -> Judged | None:
 def try_case(attempt: Attempt, contender: Contender, reference: Backend) -> Judged:
     """Hold one candidate against the reference's side of an accepted attempt.
 
-    The gradients of the reference must be in ``attempt.trace``; ``differentiate`` puts them there
-    once for all.
+    The gradients of the reference must be in ``attempt.trace``; ``differentiate`` puts them there once for all.
     """
-    backend = contender.backend
-    trace = backend.run(attempt.program, attempt.sources)
+    trace = contender.backend.run(attempt.program, attempt.sources)
+    go_back(attempt, contender, trace)
+    return judge_case(attempt, contender, reference, trace)
+
+
+def go_back(attempt: Attempt, contender: Contender, trace: Trace) -> None:
+    """Run the candidate's backward pass."""
     if trace.failure is None and attempt.cotangents:
-        backend.backward(attempt.program, trace, attempt.cotangents)
+        contender.backend.backward(attempt.program, trace, attempt.cotangents)
+
+
+def judge_case(attempt: Attempt, contender: Contender, reference: Backend, trace: Trace) -> Judged:
+    """Compare what both sides saw; what a quick look cannot vouch for is run again and examined."""
     if trace.untested is None and quick_aligned(attempt.program, trace, attempt.trace, contender.rules):
         return Judged(_ALIGNED, live_of(attempt))
-    return judge_program(live_of(attempt), Sides(backend, reference, contender.rules))
+    return judge_program(live_of(attempt), Sides(contender.backend, reference, contender.rules))
 
 
 def differentiate(attempt: Attempt, reference: Backend) -> None:

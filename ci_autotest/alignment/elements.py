@@ -27,6 +27,8 @@ _BITS: Final = {
     torch.float32: torch.int32,
     torch.float64: torch.int64,
 }
+_STRIDED: Final = torch.strided
+_LAZY: Final = frozenset({torch.complex32, torch.complex64, torch.complex128})
 _LARGEST: Final = 2**63 - 1
 
 
@@ -40,12 +42,14 @@ def same_bits(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
     if (
         candidate.is_cpu
         and reference.is_cpu
-        and candidate.layout is reference.layout is torch.strided
+        and candidate.layout is _STRIDED
+        and reference.layout is _STRIDED
         and candidate.is_contiguous()
         and reference.is_contiguous()
-        and not (candidate.is_neg() or reference.is_neg() or candidate.is_conj() or reference.is_conj())
+        and not (candidate.is_neg() or reference.is_neg())
+        and (reference.dtype not in _LAZY or not (candidate.is_conj() or reference.is_conj()))
     ):
-        return not _memcmp(candidate.data_ptr(), reference.data_ptr(), candidate.nbytes)
+        return not _memcmp(candidate.data_ptr(), reference.data_ptr(), reference.nbytes)
     left, right = dense(candidate), dense(reference)
     if left.dtype in _BITS:
         bits = _BITS[left.dtype]

@@ -14,7 +14,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_engine: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
+_engine: Any = getattr(torch.autograd.Variable, "_execution_engine", None)
 
 
 def gradients(outputs: Sequence[Any], cotangents: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
@@ -25,16 +25,16 @@ def gradients(outputs: Sequence[Any], cotangents: Sequence[Any], inputs: Sequenc
         cotangents: One for each output, of its shape and dtype.
         inputs: Tensors or gradient edges.
     """
-    keep_graph = create_graph = False
+    keep_graph = create_graph = accumulate = False
     if _engine is not None:
-        found: Sequence[Any] = _engine(
+        found: Sequence[Any] = _engine.run_backward(
             tuple(outputs),
             tuple(cotangents),
             keep_graph,
             create_graph,
             tuple(inputs),
-            allow_unreachable=True,
-            accumulate_grad=False,
+            True,
+            accumulate,
         )
         return found
     return torch.autograd.grad(tuple(outputs), tuple(inputs), tuple(cotangents), allow_unused=True)

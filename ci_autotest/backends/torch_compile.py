@@ -12,7 +12,7 @@ import torch
 
 from ci_autotest.backends.engine import gradient_edge
 from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend, backward, observed
-from ci_autotest.backends.trace import Facts, Failure, Trace
+from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.execute.steps import execute_step
 from ci_autotest.program.codegen import function_text, inputs
 from ci_autotest.program.ir import PLACEHOLDER, output_refs
@@ -132,7 +132,7 @@ def _python_function(program: Program, device: torch.device) -> Callable[..., An
 def _see(trace: Trace, index: int, *, snapshots: bool) -> None:
     value = trace.values[index]
     if isinstance(value, torch.Tensor):
-        trace.facts[index] = Facts(value.requires_grad, value.is_leaf, value._version)
+        trace.facts[index] = (value.requires_grad, value.is_leaf, value._version)
         if snapshots and value.requires_grad:
             trace.edges[index] = gradient_edge(value)
     if snapshots:

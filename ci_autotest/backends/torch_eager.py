@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.backends.engine import gradient_edge, gradients
-from ci_autotest.backends.trace import Facts, Failure, Metadata, Observation, Trace
+from ci_autotest.backends.trace import Failure, Metadata, Observation, Trace
 from ci_autotest.errors import ProgramError
 from ci_autotest.execute.steps import Binding, execute_step
 from ci_autotest.program.ir import (
@@ -20,7 +20,7 @@ from ci_autotest.program.ir import (
     Ref,
     TensorSpec,
     contiguous_strides,
-    step_refs,
+    output_refs,
 )
 from ci_autotest.program.targets import is_function
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument, Program, Step
 
 _Tensor: Final = torch.Tensor
+_CPU: Final = torch.device("cpu")
 #: What ``on_step`` is told when the backward pass begins.
 IN_BACKWARD: Final = -2
 
@@ -46,7 +47,7 @@ class TorchBackend:
 
     def __init__(self, device: str = "cpu") -> None:
         """Bind the device."""
-        self.device = torch.device(device)
+        self.device = torch.device(device) if device != "cpu" else _CPU
         self.on_step: Callable[[int], None] | None = None
         self._functions: dict[str, Callable[..., Any]] = {}
 
@@ -67,6 +68,8 @@ class TorchBackend:
             around: Entered for each call, not for placeholders.
         """
         trace = Trace()
+        if snapshots:
+            trace.observations, trace.edges = [], []
         binding = self.binding(sources)
         values, facts = trace.values, trace.facts
         for index, step in enumerate(program.steps):
@@ -86,9 +89,7 @@ class TorchBackend:
                 trace.failure = Failure(index, type(error).__name__, str(error))
                 return trace
             values.append(value)
-            facts.append(
-                Facts(value.requires_grad, value.is_leaf, value._version) if isinstance(value, _Tensor) else None
-            )
+            facts.append((value.requires_grad, value.is_leaf, value._version) if isinstance(value, _Tensor) else None)
             if snapshots:
                 _observe(trace, value)
         return trace
@@ -169,9 +170,9 @@ def place(source: torch.Tensor, spec: TensorSpec, device: torch.device) -> torch
     (rule 16).
     """
     tensor = source.clone()
-    if device.type != "cpu" and spec.device == OWN_DEVICE:
+    if spec.device == OWN_DEVICE and device is not _CPU and device.type != "cpu":
         tensor = tensor.to(device)
-    if source.shape != spec.shape or not spec.is_contiguous:
+    if not spec.is_contiguous:
         tensor = tensor.as_strided(spec.shape, spec.strides, spec.offset)
     if spec.requires_grad:
         tensor.requires_grad_()
@@ -246,7 +247,8 @@ def _roots(
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     roots: list[torch.Tensor] = []
     weights: list[torch.Tensor] = []
-    for position, ref in enumerate(step_refs(program.body[-1])):
+    given = trace.cotangents = {}
+    for position, ref in enumerate(output_refs(program)):
         value = trace.values[ref.index]
         if position not in cotangents or not isinstance(value, _Tensor) or not value.requires_grad:
             continue
@@ -254,7 +256,7 @@ def _roots(
         if value.shape != source.shape or any(value is root for root in roots):
             continue
         weight = source.clone() if value.device.type == "cpu" else source.to(value.device)
-        trace.cotangents[position] = weight
+        given[position] = weight
         roots.append(value)
         weights.append(weight if weight.dtype is value.dtype else weight.to(value.dtype))
     return roots, weights
@@ -272,7 +274,7 @@ def _inputs(program: Program, trace: Trace, roots: list[torch.Tensor]) -> tuple[
         value = trace.values[index]
         if facts is not None:
             edge = edges[index] if edges else None
-            wanted = facts.requires_grad if edges else value.requires_grad
+            wanted = facts[0] if edges else value.requires_grad
             if wanted and (id(value) not in seen or edge is not None):
                 seen.add(id(value))
                 keys.append(index)

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ci_autotest.case import Draw
     from ci_autotest.program.ir import Program, Step
 
 
-class Facts(NamedTuple):
-    """What is read of a tensor when it is observed, because later steps change it without a trace.
-
-    Attributes:
-        requires_grad: As PyTorch says.
-        is_leaf: As PyTorch says.
-        version: The version counter; it has holes (SEMANTICS, rule 3).
-    """
-
-    requires_grad: bool
-    is_leaf: bool
-    version: int
+#: What is read of a tensor when it is observed, because later steps change it without a trace: requires_grad, is_leaf,
+#: and the version counter, which has holes (SEMANTICS, rule 3). A plain tuple: one is made for each value of a case.
+Facts: TypeAlias = tuple[bool, bool, int]
 
 
 class Failure(NamedTuple):
@@ -87,26 +81,23 @@ class Trace:
             compiled.
     """
 
-    __slots__ = (
-        "backward_failure", "cotangents", "edges", "facts", "failure", "gradients", "observations", "shown",
-        "untested", "values",
-    )  # fmt: skip
+    # Class attributes are the values at the start; a run sets what it sees, and most runs see little.
+    observations: list[Observation | None] = []  # noqa: RUF012 - a run with snapshots puts its own in their place
+    edges: list[Any] = []  # noqa: RUF012 - likewise
+    failure: Failure | None = None
+    gradients: Mapping[GradientKey, Any] = MappingProxyType({})
+    backward_failure: str | None = None
+    cotangents: Mapping[int, Any] = MappingProxyType({})
+    shown: frozenset[int] | None = None
+    untested: str | None = None
 
     def __init__(self) -> None:
         """Begin with nothing seen."""
         self.values: list[Any] = []
         self.facts: list[Facts | None] = []
-        self.observations: list[Observation | None] = []
-        self.edges: list[Any] = []
-        self.failure: Failure | None = None
-        self.gradients: dict[GradientKey, Any] = {}
-        self.backward_failure: str | None = None
-        self.cotangents: dict[int, Any] = {}
-        self.shown: frozenset[int] | None = None
-        self.untested: str | None = None
 
 
-GradientKey = int | tuple[int, str]
+GradientKey: TypeAlias = int | tuple[int, str]
 
 
 class Attempt(NamedTuple):

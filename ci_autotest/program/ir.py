@@ -19,6 +19,7 @@ depart from the design").
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import EllipsisType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
@@ -226,6 +227,7 @@ FLOATING: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 COMPLEX: Final = frozenset({"complex64", "complex128"})
 
 
+@lru_cache(maxsize=4096)
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the strides, in elements, of a tensor of ``shape`` that lies in order."""
     strides = []
@@ -310,4 +312,7 @@ def arranged(steps: list[Step], cotangents: tuple[TensorSpec | None, ...] = ()) 
 
 def output_refs(program: Program) -> tuple[Ref, ...]:
     """Return the references of the output, flattened in order."""
+    args = program.body[-1].args
+    if all(type(arg) is Ref for arg in args):
+        return args  # type: ignore[return-value]
     return step_refs(program.body[-1])

@@ -7,17 +7,20 @@ OneFlow's AutoTest 0.9.0.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+from ci_autotest.record.draws import signed_floats
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ci_autotest.record.draws import Streams
 
+_SINGLE: Final = frozenset({"float32", "float16", "bfloat16"})
 INTEGERS: Final = frozenset({"uint8", "int8", "int16", "int32", "int64"})
-_FLOAT32_UNIT: Final = np.float32(2.0**-24)
 _COMPLEX_PART: Final = {"complex64": np.float32, "complex128": np.float64}
 #: Half precision is drawn in float32 and rounded by the framework.
 WIDE_DTYPE: Final = {"float16": "float32", "bfloat16": "float32"}
@@ -40,11 +43,9 @@ def elements(streams: Streams, site: str, dtype: str, shape: tuple[int, ...], bo
         shape: Sizes in elements.
         bounds: ``[low, high)`` in the unit of the elements.
     """
-    count = 1
-    for size in shape:
-        count *= size
+    count = math.prod(shape)
     low, high = bounds
-    if dtype in {"float32", "float16", "bfloat16"}:
+    if dtype in _SINGLE:
         return _float32(streams, site, count, low, high).reshape(shape)
     if dtype == "float64":
         return _float64(streams, site, count, low, high).reshape(shape)
@@ -59,11 +60,10 @@ def elements(streams: Streams, site: str, dtype: str, shape: tuple[int, ...], bo
 
 
 def _float32(streams: Streams, site: str, count: int, low: float, high: float) -> NDArray[np.float32]:
-    words = streams.data(site, (count + 1) >> 1).view(np.uint32)[:count]
-    # 24 bits are all that a float32 in [0, 1) holds; the product with the span rounds once.
-    unit = (words >> np.uint32(8)).astype(np.float32)
-    unit *= _FLOAT32_UNIT * np.float32(high - low)
-    unit += np.float32(low)
+    unit = signed_floats(streams.data(site, (count + 1) >> 1))[:count]
+    if low != -1.0 or high != 1.0:
+        unit *= np.float32((high - low) / 2)
+        unit += np.float32((high + low) / 2)
     return unit
 
 

@@ -21,8 +21,27 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _WORDS: Final = 8
+_SITES: Final = tuple(map(str, range(64)))
 #: The last counter word tells scalar streams (0) from tensor data (the site's hash, never 0).
 _DATA_BIT: Final = 1 << 40
+
+
+#: Small tensors of an attempt that are drawn together, and the float32 that each may have.
+_SLOTS: Final = 10
+_SLOT_FLOATS: Final = 48
+#: Slots from here on belong to cotangents.
+COTANGENT_SLOT: Final = 7
+_UNIT: Final = np.float32(2.0**-23)
+
+
+def signed_floats(words: NDArray[np.uint64]) -> NDArray[np.float32]:
+    """Return two float32 of ``[-1, 1)`` for each word: ``(2 * len(words),)``.
+
+    The upper 24 bits of each half word, signed, are all that a float32 of this range holds: the product is exact.
+    """
+    signed = words.view(np.int32) >> 8
+    unit: NDArray[np.float32] = np.multiply(signed, _UNIT, dtype=np.float32, casting="unsafe")
+    return unit
 
 
 class Streams:
@@ -37,12 +56,31 @@ class Streams:
         self._state["buffer_pos"] = 4
         self._state["has_uint32"] = 0
         self._block = 0
+        self._pool: NDArray[np.uint64] = np.empty(0, np.uint64)
+        self._floats: NDArray[np.float32] | None = None
 
     def open(self, key: tuple[int, int]) -> list[int]:
         """Begin the streams of an attempt and return its first words, 64 bits each."""
         self._key[0], self._key[1] = key
-        self._block = 0
-        return self.more()
+        self._seek(0, 0)
+        drawn = self._bits.random_raw(_WORDS + _SLOTS * _SLOT_FLOATS // 2)
+        self._block = (_WORDS + _SLOTS * _SLOT_FLOATS // 2) // 4
+        self._pool = drawn[_WORDS:]
+        self._floats = None
+        words: list[int] = drawn[:_WORDS].tolist()
+        return words
+
+    def small(self, slot: int, count: int) -> NDArray[np.float32] | None:
+        """Return ``count`` float32 of ``[-1, 1)`` that belong to ``slot`` alone, or ``None`` where they do not fit.
+
+        Most tensors are small: the words of the first few come with the attempt's scalars, and are turned into numbers
+        together. The array is shared: copy it before writing.
+        """
+        if slot >= _SLOTS or count > _SLOT_FLOATS:
+            return None
+        if self._floats is None:
+            self._floats = signed_floats(self._pool)
+        return self._floats[slot * _SLOT_FLOATS : slot * _SLOT_FLOATS + count]
 
     def more(self) -> list[int]:
         """Return the next scalar words of the attempt."""
@@ -95,13 +133,16 @@ class Drawer:
 
     def site(self) -> str:
         """Return a new generator's site: its number in the order of first use."""
-        site = str(self._next_site)
-        self._next_site += 1
-        return site
+        number = self._next_site
+        self._next_site = number + 1
+        return _SITES[number] if number < len(_SITES) else str(number)
 
     def integer(self, site: str, low: int, high: int, kind: str = "int") -> int:
         """Draw an integer of ``[low, high)``; an edited value is kept within the range."""
-        value = low + (self._word() * (high - low) >> 64)
+        words = self._words
+        if not words:
+            words = self._words = self.streams.more()
+        value = low + (words.pop() * (high - low) >> 64)
         if self._edits and site in self._edits:
             value = min(max(int(self._edits[site] or 0), low), high - 1)
         self.log.append(

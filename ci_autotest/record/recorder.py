@@ -12,7 +12,7 @@ import torch
 
 from ci_autotest.backends.operators import is_random
 from ci_autotest.backends.torch_eager import contiguous_spec, place
-from ci_autotest.backends.trace import Facts, Failure, Trace
+from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ci_autotest.record.draws import Drawer
     from ci_autotest.record.function import Function
 
+_KEYS: Final = tuple(f"t{i}" for i in range(16))
 _NAMES: Final = ("x", "y", "z", "w", "tensor")
 _Tensor: Final = torch.Tensor
 _no_grad: Final = torch.is_grad_enabled
@@ -65,6 +66,7 @@ class Recorder:
         sources: Data of each placeholder by key, given to no one; every side gets its own copy.
         rejection: The step that the reference refused, with what it raised.
         has_setup: Whether a module was constructed.
+        outputs: What the body returned, flattened.
         profile_applied: Whether the attempt's profile changed anything.
     """
 
@@ -73,6 +75,7 @@ class Recorder:
         "device",
         "drawer",
         "has_setup",
+        "outputs",
         "profile_applied",
         "rejection",
         "sources",
@@ -89,16 +92,20 @@ class Recorder:
         self.sources: dict[str, torch.Tensor] = {}
         self.rejection: tuple[Step, Failure] | None = None
         self.has_setup = False
+        self.outputs: tuple[Ref, ...] = ()
         self.profile_applied = False
         self.arguments = Arguments(self)
 
     def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str) -> Value:
         """Record a placeholder over ``source``: the storage's elements, or the tensor where it is contiguous."""
-        key = f"t{len(self.sources)}"
+        key = _KEYS[len(self.sources)] if len(self.sources) < len(_KEYS) else f"t{len(self.sources)}"
         self.sources[key] = source
         value = place(source, spec, self.device)
-        self._keep(Step(PLACEHOLDER, key, (spec,), (), name), value)
-        return Value(value, Ref(len(self.steps) - 1), self)
+        index = len(self.steps)
+        self.steps.append(Step(PLACEHOLDER, key, (spec,), (), name))
+        self.trace.values.append(value)
+        self.trace.facts.append((spec.requires_grad, True, value._version))
+        return Value(value, Ref(index), self)
 
     def next_name(self) -> str:
         """Return what to call the next drawn tensor in print."""
@@ -183,6 +190,7 @@ class Recorder:
             AuthorError: Something that is not a recorded tensor was returned.
         """
         refs = self._unused() if returned is None else tuple(self._returned(returned))
+        self.outputs = refs
         self.steps.append(Step(OUTPUT, "output", refs, (), "output"))
         self.trace.values.append(None)
         self.trace.facts.append(None)
@@ -223,7 +231,7 @@ class Recorder:
         steps.append(step)
         trace.values.append(result)
         if isinstance(result, _Tensor):
-            trace.facts.append(Facts(result.requires_grad, result.is_leaf, result._version))
+            trace.facts.append((result.requires_grad, result.is_leaf, result._version))
             return Value(result, Ref(index), self)
         trace.facts.append(None)
         if isinstance(result, _SCALARS):

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.ir import COMPLEX, FLOATING, TensorSpec, contiguous_strides
+from ci_autotest.program.ir import COMPLEX, FLOATING, ITEM_SIZE, TensorSpec, contiguous_strides
 from ci_autotest.record.current import CURRENT
-from ci_autotest.record.data import default_range, elements
+from ci_autotest.record.data import WIDE_DTYPE, default_range, elements
+from ci_autotest.record.draws import COTANGENT_SLOT
 from ci_autotest.record.generators import Generator, settle
 from ci_autotest.record.profiles import ORDINARY, shaped, strided, valued
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from ci_autotest.record.draws import Drawer
     from ci_autotest.record.recorder import Recorder
@@ -24,8 +30,11 @@ if TYPE_CHECKING:
 #: dimensions 1..7).
 NDIM: Final = (1, 6)
 FREE_SIZE: Final = (1, 8)
+_DIMS: Final = 5
+_NONE: Final = (None,) * _DIMS
 _PYTHON_DTYPES: Final = {float: "float32", int: "int64", bool: "bool", complex: "complex64"}
 _GRAD_DTYPES: Final = FLOATING | COMPLEX
+_DEFAULT_BOUNDS: Final = {dtype: default_range(dtype) for dtype in ITEM_SIZE}
 
 
 def draw_tensor(
@@ -57,10 +66,12 @@ def draw_tensor(
         raise AuthorError(message)
     drawer = recorder.drawer
     site = drawer.site()
-    kind = _dtype_name(settle(drawer, dtype))
+    kind = "float32" if dtype is float else _dtype_name(settle(drawer, dtype))
     shape, fitted = _shape(drawer, site, ndim, dims)
-    bounds = _bounds(low, high, kind)
-    with_grad = bool(settle(drawer, requires_grad, bool)) and kind in _GRAD_DTYPES
+    bounds = _DEFAULT_BOUNDS[kind] if low is None and high is None else _bounds(low, high, kind)
+    with_grad = kind in _GRAD_DTYPES and (
+        requires_grad if type(requires_grad) is bool else bool(settle(drawer, requires_grad, bool))
+    )
     return _placed(recorder, site, (kind, shape, bounds, with_grad), fitted=fitted, free_values=low is None)
 
 
@@ -74,30 +85,44 @@ def _placed(
 ) -> Value:
     kind, shape, bounds, with_grad = wanted
     drawer = recorder.drawer
-    strides, offset, size, source_shape = contiguous_strides(shape), 0, 1, shape
-    for n in shape:
-        size *= n
+    spec, source_shape = _contiguous(kind, shape, with_grad), shape
     if drawer.profile != ORDINARY:
         layout = strided(drawer, site, shape)
         if layout is not None:
-            strides, offset, size = layout
-            source_shape, fitted = (size,), True
-    array = elements(drawer.streams, site, kind, source_shape, bounds)
+            spec = TensorSpec(kind, shape, *layout, with_grad)
+            source_shape, fitted = (spec.storage_size,), True
+    array = _small(drawer, site, spec) if bounds is _DEFAULT_BOUNDS["float32"] else None
+    if array is None:
+        array = elements(drawer.streams, site, kind, source_shape, bounds)
     if free_values and drawer.profile != ORDINARY:
         fitted = valued(drawer, site, kind, array) or fitted
     if fitted:
         recorder.profile_applied = True
     source = torch.from_numpy(array)
-    if kind in {"float16", "bfloat16"}:
+    if kind in WIDE_DTYPE:
         source = source.to(getattr(torch, kind))
-    spec = TensorSpec(kind, shape, strides, offset, size, with_grad)
     return recorder.tensor(source, spec, recorder.next_name())
+
+
+def _small(drawer: Drawer, site: str, spec: TensorSpec) -> NDArray[np.float32] | None:
+    """Return ordinary data of a small contiguous float32 tensor, or ``None`` for any other."""
+    if drawer.profile != ORDINARY or spec.dtype != "float32" or int(site) >= COTANGENT_SLOT:
+        return None
+    found = drawer.streams.small(int(site), spec.storage_size)
+    return found if found is None else found.reshape(spec.shape)
+
+
+@lru_cache(maxsize=4096)
+def _contiguous(kind: str, shape: tuple[int, ...], with_grad: bool) -> TensorSpec:  # noqa: FBT001 - part of the key
+    return TensorSpec(kind, shape, contiguous_strides(shape), 0, math.prod(shape), with_grad)
 
 
 def _shape(
     drawer: Drawer, site: str, ndim: int | Generator | None, dims: Sequence[int | Generator | None]
 ) -> tuple[tuple[int, ...], bool]:
     """Return the sizes, and whether the profile changed them."""
+    if type(ndim) is int and ndim <= _DIMS and drawer.profile == ORDINARY and dims[ndim:] == _NONE[ndim:]:
+        return _plain_shape(drawer, site, dims[:ndim]), False
     given = max((i + 1 for i, dim in enumerate(dims) if dim is not None), default=0)
     if ndim is None:
         if drawer.profile == "zero_dim" and not given:
@@ -119,14 +144,28 @@ def _shape(
             shape.append(dim if type(dim) is int else int(settle(drawer, dim, int)))
     changed = drawer.profile != ORDINARY and shaped(drawer, site, shape, free)
     if any(size < 0 for size in shape):
-        message = f"random_tensor() is given a negative size: {tuple(shape)}. Sizes are 0 or more."
-        raise AuthorError(message)
+        raise AuthorError(_negative(tuple(shape)))
     return tuple(shape), changed
 
 
+def _plain_shape(drawer: Drawer, site: str, dims: Sequence[int | Generator | None]) -> tuple[int, ...]:
+    """Return the sizes of an ordinary tensor whose number of dimensions the test wrote."""
+    shape = [
+        drawer.integer(f"{site}.dim{i}", *FREE_SIZE, "dim")
+        if dim is None
+        else (dim if type(dim) is int else int(settle(drawer, dim, int)))
+        for i, dim in enumerate(dims)
+    ]
+    if shape and min(shape) < 0:
+        raise AuthorError(_negative(tuple(shape)))
+    return tuple(shape)
+
+
+def _negative(shape: tuple[int, ...]) -> str:
+    return f"random_tensor() is given a negative size: {shape}. Sizes are 0 or more."
+
+
 def _bounds(low: float | None, high: float | None, dtype: str) -> tuple[float, float]:
-    if low is None and high is None:
-        return default_range(dtype)
     default_low, default_high = default_range(dtype)
     bounds = (default_low if low is None else low, default_high if high is None else high)
     if not bounds[0] < bounds[1]:

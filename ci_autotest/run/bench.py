@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
+from ci_autotest.alignment.cases import Contender, accept, differentiate, go_back, judge_case
 from ci_autotest.alignment.isolate import isolate, pruned
 from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.recording import to_live, to_recording, with_expected
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.config import Candidate
     from ci_autotest.record.declare import Declaration
-    from ci_autotest.run.messages import FromWorker, ToWorker
+    from ci_autotest.run.messages import FromWorker, TestInfo, ToWorker
     from ci_autotest.run.place import Place
 
 #: Seconds between two parts of an answer to ``RunCases``.
@@ -56,6 +56,18 @@ _PART_S: Final = 0.5
 #: Failures of one test on one candidate that are looked into in full; of the rest the first
 #: difference is taken.
 _REFERENCE: Final = -1
+
+
+#: Cases whose phases are run together.
+BATCH: Final = 16
+
+
+class _Batch(NamedTuple):
+    """Some cases of a test, its candidates, and their positions."""
+
+    cases: list[int]
+    order: Mapping[str, int]
+    contenders: Mapping[str, Contender]
 
 
 class Bench:
@@ -122,6 +134,12 @@ class Bench:
             return CandidateInfo(**said, available=False, reason=str(error))
         return CandidateInfo(**said, version=str(torch.__version__))
 
+    def _test(self, test: TestInfo) -> tuple[Declaration, Callable[[], object]]:
+        """Return a test's declaration and body, and set the streams up for it."""
+        found = self._library.find(test)
+        self._attempts.seeds_python = self._library.reaches_random(test)
+        return found
+
     def _contender(self, name: str, declaration: Declaration | None) -> Contender:
         rows = tuple(
             ToleranceRow(row.operator, row.rtol, row.atol, row.dtype, row.candidate)
@@ -136,51 +154,61 @@ class Bench:
 
     def _run(self, message: RunCases) -> CasesDone:
         self._place.enter(_REFERENCE, _REFERENCE)
-        declaration, call = self._library.find(message.test)
+        declaration, call = self._test(message.test)
         contenders = {name: self._contender(name, declaration) for name in message.candidates}
         order = {name: i for i, name in enumerate(message.candidates)}
         key = test_key(self._hello.seed, message.test.id)
         tally = Tally()
-        for case in message.cases:
+        for start in range(0, len(message.cases), BATCH):
             if tally.duration_s > _PART_S:
                 self._send(tally.message(last=False))
                 tally = Tally()
-
-            def enter(name: str, case: int = case) -> None:
-                self._place.enter(case, order.get(name, _REFERENCE))
-
-            def draw(number: int, case: int = case) -> Attempt:
-                return self._attempts.attempt(declaration, call, (key, message.test.id, case, number))
-
-            self._case(case, draw, contenders, enter, tally)
+            batch = _Batch(message.cases[start : start + BATCH], order, contenders)
+            self._batch(batch, lambda case, number: self._attempts.attempt(
+                declaration, call, (key, message.test.id, case, number)), tally)  # fmt: skip
         return tally.message(last=True)
 
-    def _case(
-        self,
-        case: int,
-        draw: Callable[[int], Attempt],
-        contenders: Mapping[str, Contender],
-        enter: Callable[[str], None],
-        tally: Tally,
+    def _batch(self, batch: _Batch, draw: Callable[[int, int], Attempt], tally: Tally) -> None:
+        """Run a few cases phase by phase: each phase's code stays warm, and the outcomes are those of one by one."""
+        accepted = []
+        for case in batch.cases:
+            found = accept(partial(draw, case), batch.contenders, partial(self._enter, case, batch.order))
+            tally.accepted(case, found)
+            for name, judged in found.lenient.items():
+                tally.failures.append(_failure(case, found.number, name, judged.verdict, "ordinary"))
+            if found.attempt is not None:
+                accepted.append((case, found.number, found.attempt))
+        for case, _, attempt in accepted:
+            self._place.enter(case, _REFERENCE)
+            differentiate(attempt, self._reference)
+        for name, contender in batch.contenders.items():
+            self._contend(accepted, name, contender, batch.order[name], tally)
+
+    def _contend(
+        self, accepted: list[tuple[int, int, Attempt]], name: str, contender: Contender, position: int, tally: Tally
     ) -> None:
-        found = accept(draw, contenders, enter)
-        tally.accepted(case, found)
-        for name, judged in found.lenient.items():
-            tally.failures.append(_failure(case, found.number, name, judged.verdict, "ordinary"))
-        attempt = found.attempt
-        if attempt is None:
-            return
-        differentiate(attempt, self._reference)
-        for name, contender in contenders.items():
-            enter(name)
-            verdict = try_case(attempt, contender, self._reference).verdict
+        """Run every phase of one candidate over the accepted attempts of a batch."""
+        place = self._place
+        traces = []
+        for case, _, attempt in accepted:
+            place.enter(case, position)
+            traces.append(contender.backend.run(attempt.program, attempt.sources))
+        for (case, _, attempt), trace in zip(accepted, traces, strict=True):
+            place.enter(case, position)
+            go_back(attempt, contender, trace)
+        for (case, number, attempt), trace in zip(accepted, traces, strict=True):
+            place.enter(case, position)
+            verdict = judge_case(attempt, contender, self._reference, trace).verdict
             tally.judged(name, verdict)
-            tally.saw(name, contender.backend)
-            if verdict.outcome == "misaligned" or verdict.kind is not None:
-                tally.failures.append(_failure(case, found.number, name, verdict, attempt.profile))
+            if verdict.kind is not None:
+                tally.failures.append(_failure(case, number, name, verdict, attempt.profile))
+        tally.saw(name, contender.backend)
+
+    def _enter(self, case: int, order: Mapping[str, int], name: str) -> None:
+        self._place.enter(case, order.get(name, _REFERENCE))
 
     def _confirm(self, message: Confirm) -> Tried:
-        declaration, call = self._library.find(message.test)
+        declaration, call = self._test(message.test)
         contender = self._contender(message.candidate, declaration)
         self._place.enter(message.case, _REFERENCE)
         key = test_key(self._hello.seed, message.test.id)
@@ -217,7 +245,7 @@ class Bench:
         return Sides(contender.backend, self._reference, contender.rules)
 
     def _record(self, message: Record) -> Tried:
-        declaration, call = self._library.find(message.test)
+        declaration, call = self._test(message.test)
         key = test_key(self._hello.seed, message.test.id)
         self._place.enter(message.case, _REFERENCE)
         found = accept(
@@ -266,8 +294,3 @@ class Bench:
 
 def _failure(case: int, attempt: int, candidate: str, verdict: Verdict, profile: str) -> CaseFailure:
     return CaseFailure(case=case, attempt=attempt, candidate=candidate, verdict=verdict, profile=profile)
-
-
-def clock() -> float:
-    """Return seconds for durations."""
-    return time.perf_counter()

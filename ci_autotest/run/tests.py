@@ -36,6 +36,7 @@ class Library:
         """Begin with none."""
         self._root = root
         self._modules: dict[str, ModuleType] = {}
+        self._random: dict[str, bool] = {}
 
     def tests(self, file: str) -> list[TestInfo]:
         """Return the tests that a file defines, in the order of their lines."""
@@ -54,6 +55,24 @@ class Library:
         message = f"{test.file} defines no test {test.name!r}."
         raise LookupError(message)
 
+    def reaches_random(self, test: TestInfo) -> bool:
+        """Whether the file, or a module of the user's that is loaded, names Python's or numpy's global generators."""
+        known = self._random.get(test.file)
+        if known is None:
+            known = self._random[test.file] = self._names_random(test)
+        return known
+
+    def _names_random(self, test: TestInfo) -> bool:
+        roots = (str(self._root), str((self._root / test.file).parent))
+        own = [
+            module
+            for module in list(sys.modules.values())
+            if str(getattr(module, "__file__", None) or "").startswith(roots)
+            and "site-packages" not in str(module.__file__)
+        ]
+        own.append(self._module(test.file))
+        return any(_is_random(value) for module in own for value in list(vars(module).values()))
+
     def _module(self, file: str) -> ModuleType:
         module = self._modules.get(file)
         if module is None:
@@ -67,6 +86,12 @@ class Library:
             id=declaration.id or f"{file}{separator}{name.replace('.', separator)}",
             file=file, name=name, n=declaration.n, location=where,
         )  # fmt: skip
+
+
+def _is_random(value: object) -> bool:
+    if inspect.ismodule(value):
+        return value.__name__ in {"random", "numpy", "numpy.random"}
+    return getattr(value, "__module__", None) in {"random", "numpy.random.mtrand"}
 
 
 def _imported(file: str, root: Path) -> ModuleType:

@@ -72,7 +72,7 @@ def _numbers(finding: Finding) -> list[str]:
     pair = difference.first_pair_decimal
     return [
         f"  mismatched elements: {difference.mismatched} / {difference.total} ({share:.3g} %), "
-         f"greatest absolute difference {absolute} at {_index(difference.greatest_index)} ({allowed}){ulp}",
+        f"greatest absolute difference {absolute} at {_index(difference.greatest_index)} ({allowed}){ulp}",
         f"  first bad element at {_index(difference.first_index)}: candidate {pair[0]}, reference {pair[1]}",
     ]
 

@@ -6,7 +6,7 @@ from ci_autotest import autotest, nothing, random, random_bool, random_tensor, t
 @autotest()
 def max_pool2d():
     # Dilation and padding are not drawn together: the window may step over a plane of size 1 and hold no element. Its
-    # maximum is not defined, and torch 2.13 writes the gradient out of bounds.
+    # maximum is not defined (pytorch/pytorch#114216), and torch 2.13 writes its gradient out of bounds.
     kernel = random(1, 4).to(int)
     padding = random(0, kernel // 2 + 1).to(int)
     x = random_tensor(ndim=random(3, 5).to(int))

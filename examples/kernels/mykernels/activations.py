@@ -3,9 +3,10 @@
 import math
 
 import torch
-from mykernels.accumulation import require_floating, widened
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+
+from mykernels.accumulation import require_floating, widened
 
 _SQRT_HALF = math.sqrt(0.5)
 _SQRT_TWO_PI = math.sqrt(2 * math.pi)

@@ -1,9 +1,10 @@
 """Losses: ``cross_entropy`` of class indices."""
 
 import torch
-from mykernels.accumulation import require_floating, widened
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+
+from mykernels.accumulation import require_floating, widened
 
 
 class _CrossEntropy(Function):

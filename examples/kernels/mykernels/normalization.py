@@ -3,24 +3,28 @@
 import math
 
 import torch
-from mykernels.accumulation import require_floating, widened
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from mykernels.accumulation import require_floating, widened
+
 
 class _LayerNorm(Function):
-    """y = (x - mean) * rstd * weight + bias, with rstd = 1 / sqrt(variance + eps) over the normalized dimensions."""
+    """y = (x - mean) * rstd * weight + bias, with rstd = 1 / sqrt(variance + eps) over the normalized dimensions.
+
+    With g = grad * weight, the gradient of x is rstd * (g - sum(g) / n) - (x - mean) * rstd ** 3 *
+    sum(g * (x - mean)) / n.
+    """
 
     @staticmethod
     def forward(ctx, x, weight, bias, shape, eps):
         dims = tuple(range(-len(shape), 0))
         wide = widened(x)
-        centred = wide - wide.mean(dims, keepdim=True)
-        rstd = torch.rsqrt(centred.square().mean(dims, keepdim=True) + eps)
-        normalized = centred * rstd
-        ctx.save_for_backward(normalized, rstd, weight)
-        ctx.shape, ctx.dims, ctx.dtype = shape, dims, x.dtype
-        y = normalized
+        mean = wide.mean(dims, keepdim=True)
+        rstd = torch.rsqrt((wide - mean).square().mean(dims, keepdim=True) + eps)
+        ctx.save_for_backward(x, mean, rstd, weight)
+        ctx.shape, ctx.dims = shape, dims
+        y = (wide - mean) * rstd
         if weight is not None:
             y = y * weight
         if bias is not None:
@@ -30,19 +34,21 @@ class _LayerNorm(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        normalized, rstd, weight = ctx.saved_tensors
-        grad = grad.to(normalized.dtype)
+        x, mean, rstd, weight = ctx.saved_tensors
+        wide, grad = widened(x), widened(grad)
         grad_x = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             scaled = grad if weight is None else grad * weight
+            total = scaled.sum(ctx.dims, keepdim=True)
+            weighted = (scaled * wide).sum(ctx.dims, keepdim=True)
             count = ctx.shape[-1]
-            mean = scaled.sum(ctx.dims, keepdim=True) / count
-            projection = (scaled * normalized).sum(ctx.dims, keepdim=True) / count
-            grad_x = (rstd * (scaled - mean - normalized * projection)).to(ctx.dtype)
+            slope = (total * mean - weighted) * rstd**3 / count
+            offset = -slope * mean - total * rstd / count
+            grad_x = (rstd * scaled + slope * wide + offset).to(x.dtype)
         if ctx.needs_input_grad[1]:
-            grad_weight = _sum_rows(grad * normalized, ctx.shape).to(ctx.dtype)
+            grad_weight = _sum_rows(grad * (wide - mean) * rstd, ctx.shape).to(x.dtype)
         if ctx.needs_input_grad[2]:
-            grad_bias = _sum_rows(grad, ctx.shape).to(ctx.dtype)
+            grad_bias = _sum_rows(grad, ctx.shape).to(x.dtype)
         return grad_x, grad_weight, grad_bias, None, None
 
 

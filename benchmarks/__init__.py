@@ -1,0 +1,1 @@
+"""Benchmarks: each figure is a ratio taken in one run, against raw execution."""

@@ -1,0 +1,155 @@
+"""What a case costs beside the two executions that it cannot do without.
+
+Raw: ``.grad = None``, forward, ``Tensor.backward(cotangent)`` twice, on the very tensors of the same cases, built before
+the clock starts. Ours: the worker's bench answering ``RunCases`` over those cases, with its messages encoded and decoded.
+Both in this process, on one thread, in alternating blocks, the order swapped each round, everything warmed once untimed.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ci_autotest.case import test_key
+from ci_autotest.config import Candidate
+from ci_autotest.run.bench import Bench
+from ci_autotest.run.messages import (
+    CasesDone,
+    Discover,
+    Hello,
+    RunCases,
+    TestInfo,
+    decode_from_worker,
+    decode_to_worker,
+    frame,
+)
+from ci_autotest.run.place import Place
+
+HERE = Path(__file__).parent / "suite"
+CASES = 200
+ROUNDS = 20
+#: What each operator may cost at most: issue figures, ratio to two raw executions.
+GOALS = {"add": 1.6, "matmul": 1.8, "chain": None, "conv_transpose2d": 1.15}
+RAW = {
+    "add": torch.add,
+    "matmul": torch.matmul,
+    "chain": lambda x: torch.tanh(torch.mul(torch.add(torch.sigmoid(torch.exp(x)), x), x)),
+    "conv_transpose2d": lambda x, w: torch.nn.functional.conv_transpose2d(x, w, stride=2, padding=1),
+}
+
+
+def make_bench() -> tuple[Bench, dict[str, TestInfo], list[CasesDone]]:
+    parts: list[CasesDone] = []
+    place = Place.create()
+    bench = Bench(place, lambda part: parts.append(_through(part)))
+    bench.answer(
+        Hello(
+            root=str(HERE),
+            folders=[],
+            seed=0,
+            strictness="tolerance",
+            reference_device="cpu",
+            candidates=[Candidate(name="torch", backend="torch")],
+            tolerances=[],
+        )
+    )
+    found = bench.answer(Discover("bodies.py"))
+    return bench, {test.name: test for test in found.tests}, parts
+
+
+def _through(message: Any) -> Any:
+    """Encode and decode a message, as the pipe does."""
+    return decode_from_worker(frame(message)[4:])
+
+
+def ours(bench: Bench, test: TestInfo, cases: list[int], parts: list[CasesDone]) -> float:
+    begun = time.perf_counter()
+    request = decode_to_worker(frame(RunCases(test=test, cases=cases, candidates=["torch"]))[4:])
+    last = _through(bench.answer(request))
+    spent = time.perf_counter() - begun
+    aligned = last.aligned.get("torch", 0) + sum(part.aligned.get("torch", 0) for part in parts)
+    parts.clear()
+    assert aligned == len(cases), f"{test.name}: {aligned} of {len(cases)} cases are aligned"
+    return spent
+
+
+def raw_inputs(bench: Bench, test: TestInfo, cases: list[int]) -> list[tuple[list[torch.Tensor], torch.Tensor]]:
+    """Return leaves and cotangent of each case, from its draws."""
+    declaration, call = bench._library.find(test)
+    key = test_key(0, test.id)
+    found = []
+    for case in cases:
+        for number in range(20):
+            attempt = bench._attempts.attempt(declaration, call, (key, test.id, case, number))
+            if attempt.refused is None:
+                break
+        leaves = [value for value in attempt.trace.values if isinstance(value, torch.Tensor) and value.is_leaf]
+        found.append((leaves, attempt.cotangents[0]))
+    return found
+
+
+def raw(name: str, inputs: list[tuple[list[torch.Tensor], torch.Tensor]]) -> float:
+    function = RAW[name]
+    begun = time.perf_counter()
+    for leaves, cotangent in inputs:
+        for leaf in leaves:
+            leaf.grad = None
+        function(*leaves).backward(cotangent)
+        for leaf in leaves:
+            leaf.grad = None
+        function(*leaves).backward(cotangent)
+    return time.perf_counter() - begun
+
+
+def measure(name: str, bench: Bench, test: TestInfo, parts: list[CasesDone]) -> dict[str, float]:
+    cases = list(range(CASES))
+    inputs = raw_inputs(bench, test, cases)
+    ours(bench, test, cases, parts)
+    raw(name, inputs)
+    ratios, controls, ours_us, raw_us = [], [], [], []
+    for number in range(ROUNDS):
+        if number % 2:
+            first, mine, second = raw(name, inputs), ours(bench, test, cases, parts), raw(name, inputs)
+        else:
+            mine, first, second = ours(bench, test, cases, parts), raw(name, inputs), raw(name, inputs)
+        ratios.append(2 * mine / (first + second))
+        controls.append(first / second)
+        ours_us.append(mine / CASES * 1e6)
+        raw_us.append((first + second) / 2 / CASES * 1e6)
+    ordered = sorted(ratios)
+    return {
+        "ratio": statistics.median(ratios),
+        "low": ordered[ROUNDS // 4],
+        "high": ordered[-ROUNDS // 4],
+        "raw_raw": statistics.median(controls),
+        "ours_us": statistics.median(ours_us),
+        "raw_us": statistics.median(raw_us),
+    }
+
+
+def main() -> int:
+    torch.set_num_threads(1)
+    bench, tests, parts = make_bench()
+    print("operator          ratio  (quartiles)     goal   raw us  ours us  overhead us  raw/raw")
+    failed = 0
+    for name, goal in GOALS.items():
+        got = measure(name, bench, tests[name], parts)
+        void = not 0.97 <= got["raw_raw"] <= 1.03
+        missed = goal is not None and got["ratio"] > goal
+        failed += missed or void
+        note = "  VOID: raw against raw is off" if void else "  MISSED" if missed else ""
+        print(
+            f"{name:17} {got['ratio']:5.2f}  ({got['low']:.2f} to {got['high']:.2f})  "
+            f"{'' if goal is None else f'{goal:5.2f}':>6}  {got['raw_us']:7.1f}  {got['ours_us']:7.1f}  "
+            f"{got['ours_us'] - got['raw_us']:11.1f}  {got['raw_raw']:7.3f}{note}"
+        )
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

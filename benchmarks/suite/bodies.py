@@ -1,0 +1,27 @@
+"""The bodies that are measured: user code, as in a test file."""
+
+from ci_autotest import autotest, random, random_tensor, torch
+
+
+@autotest()
+def add():
+    return torch.add(random_tensor(ndim=2), random_tensor(ndim=2, dim0=1, dim1=1))
+
+
+@autotest()
+def matmul():
+    k = random(1, 8).to(int)
+    return torch.matmul(random_tensor(ndim=2, dim1=k), random_tensor(ndim=2, dim0=k))
+
+
+@autotest()
+def chain():
+    x = random_tensor(ndim=2)
+    return torch.tanh(torch.mul(torch.add(torch.sigmoid(torch.exp(x)), x), x))
+
+
+@autotest()
+def conv_transpose2d():
+    x = random_tensor(4, 2, 4, 8, 8)
+    weight = random_tensor(4, 4, 3, 3, 3)
+    return torch.nn.functional.conv_transpose2d(x, weight, stride=2, padding=1)

@@ -1,0 +1,199 @@
+"""What is said to input that is refused: the exact text and the exit status, and nothing else is said or written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from tests.projects import HEAD, Project
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ADD = """
+@autotest(n=2)
+def add():
+    return random_tensor(ndim=1) + 1
+"""
+TORCH = "candidates: [{name: torch, backend: torch}]\n"
+FILE = "autotests/autotest_all.py"
+MISSING = (
+    "replacement 'nokernels.add' cannot be imported: ModuleNotFoundError: No module named 'nokernels'. It is looked "
+    "for in the test file's folder, the configuration's folder, the current folder and PYTHONPATH."
+)
+
+
+class Row(NamedTuple):
+    """One bad input.
+
+    Attributes:
+        words: The command.
+        message: All that is said; ``{folder}`` is the project's.
+        status: Exit status.
+        config: ``autotest.yml``.
+        files: Other files than the one good test.
+        environ: Added to the environment.
+    """
+
+    words: str
+    message: str
+    status: int = 2
+    config: str = TORCH
+    files: dict[str, str] = {}
+    environ: dict[str, str] = {}
+
+
+CONFIGURATION = {
+    "unknown key": Row("run", "{folder}/autotest.yml: unknown key 'case'. Did you mean 'cases'?", config="case: 3\n"),
+    "unknown key, none near": Row(
+        "run",
+        "{folder}/autotest.yml: unknown key 'zzz'. Known: budget, candidates, case_timeout, cases, fail_on, known, "
+        "output, paths, reference, seed, strictness, tolerances, workers.",
+        config="zzz: 3\n",
+    ),
+    "unknown key of a candidate": Row(
+        "run",
+        "{folder}/autotest.yml: unknown key candidates[0].'replaces'. Did you mean 'replace'?",
+        config="candidates: [{name: a, backend: substitute, replaces: {}}]\n",
+    ),
+    "missing file": Row("run --config none.yml", "configuration none.yml cannot be read: No such file or directory."),
+    "a folder as file": Row("run --config autotests", "configuration autotests cannot be read: Is a directory."),
+    "no candidate": Row(
+        "run",
+        "no candidate: name one with --candidate (cuda, torch, torch.compile), or list your own under `candidates:` "
+        "in autotest.yml.",
+        config="cases: 3\n",
+    ),
+    "two candidates with one name": Row(
+        "run",
+        "{folder}/autotest.yml: two candidates are named 'a'. Give each a name of its own.",
+        config="candidates: [{name: a, backend: torch}, {name: a, backend: torch}]\n",
+    ),
+    "a substitute that replaces nothing": Row(
+        "run",
+        "{folder}/autotest.yml: candidate 'a' replaces nothing. Give replace: {operator: module.function}.",
+        config="candidates: [{name: a, backend: substitute}]\n",
+    ),
+    "a replacement that is no path": Row(
+        "run",
+        "{folder}/autotest.yml: candidate 'a' replaces torch.add by 'add'. Write module.function.",
+        config="candidates: [{name: a, backend: substitute, replace: {torch.add: add}}]\n",
+    ),
+    "unknown candidate": Row(
+        "run --candidate torhc",
+        "unknown candidate 'torhc'. Did you mean 'torch'? Known: cuda, torch, torch.compile.",
+    ),
+    "case_timeout": Row(
+        "run",
+        "{folder}/autotest.yml: case_timeout is 'soon', which is no duration. Write a number with ms, s, m or h, "
+        "such as 90s or 10m.",
+        config="case_timeout: soon\n" + TORCH,
+    ),
+    "seed commit without one": Row(
+        "run --seed commit",
+        "seed is 'commit', but GITHUB_SHA is not set. Set it to the commit's hash, or give --seed a number.",
+    ),
+}
+ARGUMENTS = {
+    "shard 5/4": Row(
+        "run --shard 5/4",
+        "shard '5/4' names shard 5 of 4: the index runs from 1 to the count. Use 4/4 or lower.",
+    ),
+    "shard 0/4": Row(
+        "run --shard 0/4",
+        "shard '0/4' names shard 0 of 4: the index runs from 1 to the count. Use 1/4 or higher.",
+    ),
+    "shard x": Row("run --shard x", "shard 'x' is not K/N. Write 1/4 for the first of four."),
+    "seed x": Row("run --seed x", "--seed is 'x'. Give a number, or random or commit."),
+    "workers x": Row("run --workers x", "--workers is 'x'. Give a number, or auto."),
+    "path that does not exist": Row(
+        "run nowhere",
+        "path 'nowhere' does not exist (looked for {folder}/nowhere). Give a file, a folder or builtin:suite.",
+    ),
+    "path to list that does not exist": Row(
+        "list nowhere",
+        "path 'nowhere' does not exist (looked for {folder}/nowhere). Give a file, a folder or builtin:suite.",
+    ),
+    "test that does not exist": Row(f"run {FILE}::nope", f"{FILE} has no test 'nope'. It has add."),
+    "family that does not exist": Row(
+        "run builtin:suite::nope",
+        "'builtin:suite::nope' names no family of the shipped suite. Known: activations, arithmetic, convolutions, "
+        "embedding, indexing, linear_algebra, losses, normalization, pooling, reductions, shape.",
+    ),
+    "baseline without a report": Row(
+        "run --baseline nowhere",
+        "'nowhere' holds no report.json. Give the output folder of a run.",
+    ),
+    "report of nothing": Row("report nowhere", "'nowhere' holds no report.json. Give the output folder of a run."),
+    "replay of nothing": Row("replay autotests", "'autotests' holds no program.json. Give the folder of a finding."),
+}
+TESTS = {
+    "no test in one file": Row(
+        "run one.py",
+        "no test found in 'one.py': 1 file read, it defines no function decorated with `autotest`.",
+        status=3,
+        files={"one.py": HEAD},
+    ),
+    "no test in a folder": Row(
+        "run empty",
+        "no test found in 'empty': 4 files read, none defines a function decorated with `autotest`.",
+        status=3,
+        files={f"empty/{name}.py": "x = 1\n" for name in "abcd"},
+    ),
+    "two tests with one id": Row(
+        "run one.py two.py",
+        "two tests have the id 'same': one.py:4 and two.py:3. Give one of them another @autotest(id=...).",
+        files={
+            "one.py": HEAD + "\n@autotest(id='same')\ndef a():\n    return random_tensor() + 1\n",
+            "two.py": HEAD + "@autotest(id='same')\ndef b():\n    return random_tensor() + 1\n",
+        },
+    ),
+    "required candidate without its module": Row(
+        "run",
+        f"candidate 'k' is required and not available: {MISSING}",
+        status=4,
+        config="candidates: [{name: k, backend: substitute, required: true, replace: {torch.add: nokernels.add}}]\n",
+    ),
+    "named candidate without its module": Row(
+        "run --candidate k",
+        f"candidate 'k' is required and not available: {MISSING}",
+        status=4,
+        config="candidates: [{name: k, backend: substitute, replace: {torch.add: nokernels.add}}]\n",
+    ),
+    "named candidate without its function": Row(
+        "run --candidate k",
+        "candidate 'k' is required and not available: module 'kernels' has no function 'ad'; it has add.",
+        status=4,
+        config="candidates: [{name: k, backend: substitute, replace: {torch.add: kernels.ad}}]\n",
+        files={"kernels.py": "def add(a, b):\n    return a\n"},
+    ),
+}
+ROWS = {**CONFIGURATION, **ARGUMENTS, **TESTS}
+
+
+def project_of(row: Row, folder: Path) -> Project:
+    project = Project(folder)
+    project.tests(ADD)
+    project.write("autotest.yml", row.config)
+    for name, text in row.files.items():
+        project.write(name, text)
+    return project
+
+
+def files(folder: Path) -> dict[str, Any]:
+    """Return the project's files with their content; what Python itself caches is no business of ours."""
+    found = sorted(path for path in folder.rglob("*") if "__pycache__" not in path.parts)
+    return {path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None for path in found}
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=name) for name, row in ROWS.items()])
+def test_command__bad_input__says_one_thing_and_touches_nothing(row: Row, tmp_path: Path):
+    project = project_of(row, tmp_path)
+    project.write("autotest-report/report.json", "of an earlier run")
+    project.write("autotest-report/findings/softmax-abc123/program.json", "of an earlier run")
+    before = files(tmp_path)
+    done = project.command(*row.words.split(), environ=row.environ)
+    expected = f"{row.message.replace('{folder}', str(tmp_path))}\n"
+    assert (done.status, done.err, files(tmp_path)) == (row.status, expected, before)
+    assert done.out in {"", "seed 0\n"}

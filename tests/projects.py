@@ -1,0 +1,156 @@
+"""A small project in a folder of its own, and the command line run on it as the process that a user starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+ROOT = Path(__file__).resolve().parents[1]
+#: What a test file begins with.
+HEAD = "from ci_autotest import autotest, constant, nothing, oneof, random, random_bool, random_tensor, torch\n\n"
+#: Seconds after which a command that should have ended is a failure of the test.
+GREATEST_S = 240
+#: Runs a script as somebody without this package would.
+ALONE = (
+    "import runpy, sys; sys.modules['ci_autotest'] = None; sys.path[:0] = sys.argv[2:]; script = sys.argv[1]; "
+    "sys.argv[1:] = []; runpy.run_path(script, run_name='__main__')"
+)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command did: its status and what it wrote."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def said(self) -> str:
+        return self.out + self.err
+
+
+class Project:
+    """Files in a folder, and commands given in it.
+
+    Args:
+        folder: An empty folder, the project's root.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def configure(self, **keys: Any) -> None:
+        self.write("autotest.yml", yaml.safe_dump(keys, sort_keys=False))
+
+    def tests(self, body: str, name: str = "autotests/autotest_all.py") -> None:
+        self.write(name, HEAD + body)
+
+    def substitute(self, replace: Mapping[str, str], **keys: Any) -> None:
+        """Configure one candidate, ``kernels``, that answers some operators with functions of the project."""
+        self.configure(candidates=[{"name": "kernels", "backend": "substitute", "replace": dict(replace)}], **keys)
+
+    def start(self, *words: str, environ: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "ci_autotest", *words],
+            cwd=self.folder,
+            env=environment(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def command(self, *words: str, environ: Mapping[str, str] | None = None) -> Done:
+        process = self.start(*words, environ=environ)
+        out, err = process.communicate(timeout=GREATEST_S)
+        return Done(process.returncode, out, err)
+
+    def run(self, *words: str, environ: Mapping[str, str] | None = None) -> Done:
+        """Run with one worker unless told otherwise."""
+        workers = () if "--workers" in words else ("--workers", "1")
+        return self.command("run", *words, *workers, environ=environ)
+
+    def report(self, output: str = "autotest-report") -> dict[str, Any]:
+        text = (self.folder / output / "report.json").read_text("utf-8")
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def repro(self, finding: Mapping[str, Any], output: str = "autotest-report", *path: Path) -> Done:
+        """Run a finding's repro in isolation, this package hidden; ``path`` goes before the import path."""
+        script = self.folder / output / finding["repro"]
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", ALONE, str(script), *map(str, path)],
+            cwd="/",
+            env=environment(None),
+            capture_output=True,
+            text=True,
+            timeout=GREATEST_S,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+
+def environment(added: Mapping[str, str] | None) -> dict[str, str]:
+    """Return this process's environment without what a workflow would add, and with what is asked for."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "ACTIONS_", "INPUT_"))}
+    return {**kept, "COLUMNS": "160", **(added or {})}
+
+
+def outcomes(report: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    """Return the outcome by (name of the test, candidate)."""
+    return {(item["test"].rpartition("::")[2], item["candidate"]): item["outcome"] for item in report["results"]}
+
+
+def finding_of(report: Mapping[str, Any], operator: str, kind: str | None = None) -> dict[str, Any]:
+    """Return the one finding of an operator, and of a kind where one is given."""
+    found = [
+        item
+        for item in report["findings"]
+        if item["operator"].rpartition(".")[2] == operator and kind in {None, item["kind"]}
+    ]
+    assert len(found) == 1, f"findings: {[(item['operator'], item['kind']) for item in report['findings']]}"
+    return found[0]
+
+
+def processes(mention: str) -> list[str]:
+    """Return the command lines of living processes whose command line or environment mentions something."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            line, environ = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
+        except OSError:
+            continue  # It ended, or is not ours.
+        if mention.encode() in line + environ:
+            found.append(f"{entry.name} {line.replace(bytes(1), b' ').decode(errors='replace').strip()}")
+    return found
+
+
+def wait_until(is_so: Callable[[], object], greatest_s: float) -> bool:
+    """Whether something became so within some seconds."""
+    end = time.monotonic() + greatest_s
+    while time.monotonic() < end:
+        if is_so():
+            return True
+        time.sleep(0.05)
+    return bool(is_so())

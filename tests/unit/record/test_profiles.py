@@ -1,0 +1,167 @@
+"""Profiles: each applies to what a test leaves free, and what cannot be applied is an ordinary case."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch as real
+
+from ci_autotest import random, random_tensor, torch
+from ci_autotest.record.profiles import (
+    BOUNDARY_SIZES,
+    ELEMENT_CAP,
+    LAYOUT_PROFILES,
+    ORDINARY,
+    PROFILES,
+    SHAPE_PROFILES,
+    VALUE_PROFILES,
+    profile_of,
+)
+from tests.engine import record
+
+
+def free(**how):
+    return lambda: random_tensor(**how) * 1
+
+
+def seen(profile: str, body=None, count: int = 30) -> list[real.Tensor]:
+    return [record(body or free(), case, profile=profile).trace.values[0].detach() for case in range(count)]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_attempt__free_tensor__profile_applies(profile):
+    assert record(free(), profile=profile).profile == profile
+
+
+def test_attempt__zero_dim__is_0_dim():
+    assert {t.dim() for t in seen("zero_dim")} == {0}
+
+
+def test_attempt__zero_size__has_an_empty_dimension():
+    assert all(0 in t.shape for t in seen("zero_size"))
+
+
+def test_attempt__size_one__has_a_dimension_of_one():
+    assert all(1 in t.shape for t in seen("size_one"))
+
+
+def test_attempt__boundary__has_a_boundary_size_under_the_cap():
+    found = [record(free(ndim=2), case, profile="boundary") for case in range(40)]
+    sizes = {size for a in found for size in a.trace.values[0].shape} & set(BOUNDARY_SIZES)
+    assert len(sizes) > 4
+    assert all(a.trace.values[0].numel() <= ELEMENT_CAP for a in found)
+
+
+def test_attempt__boundary_over_the_cap__is_ordinary():
+    wide = free(ndim=4, dim1=100, dim2=100, dim3=100)
+    assert {record(wide, case, profile="boundary").profile for case in range(10)} == {ORDINARY}
+
+
+def test_attempt__non_contiguous__takes_each_layout():
+    layouts = Counter()
+    for t in seen("non_contiguous", free(ndim=2, dim0=3, dim1=4), 60):
+        assert not t.is_contiguous()
+        expanded = 0 in t.stride()
+        layouts["expanded" if expanded else "sliced" if t.storage_offset() else "transposed"] += 1
+    assert set(layouts) == {"expanded", "sliced", "transposed"}
+
+
+def test_attempt__non_contiguous_of_one_element__is_ordinary():
+    assert record(free(ndim=1, dim0=1), profile="non_contiguous").profile == ORDINARY
+
+
+def test_attempt__non_contiguous_data__are_the_same_on_a_replay():
+    first, second = (record(free(), 3, profile="non_contiguous").trace.values[0] for _ in range(2))
+    assert first.stride() == second.stride()
+    assert real.equal(first, second)
+
+
+def test_attempt__zeros_and_ties__has_few_distinct_values():
+    found = real.cat([t.flatten() for t in seen("zeros_and_ties")])
+    assert set(found.abs().tolist()) == {0.0, 1.0}
+
+
+def test_attempt__large__is_large():
+    found = real.cat([t.flatten() for t in seen("large")])
+    assert 1e3 < float(found.abs().max()) <= 1e4
+
+
+@pytest.mark.parametrize("dtype", [real.float32, real.float64, real.float16, real.bfloat16], ids=str)
+def test_attempt__special__has_each_special_value(dtype):
+    found = real.cat([t.flatten() for t in seen("special", free(dtype=dtype))])
+    assert bool(found.isnan().any())
+    assert bool((found == real.inf).any())
+    assert bool((found == -real.inf).any())
+    assert bool((found.signbit() & (found == 0)).any())
+
+
+def test_attempt__special__every_tensor_has_one():
+    assert all(
+        bool((~t.isfinite() | (t == 0) | (t.abs() < 1e-38)).any()) for t in seen("special", free(ndim=1, dim0=2))
+    )
+
+
+@pytest.mark.parametrize("profile", ["large", "special"])
+def test_attempt__integers__values_cannot_be_profiled(profile):
+    assert record(free(dtype=int), profile=profile).profile == ORDINARY
+
+
+@pytest.mark.parametrize("profile", SHAPE_PROFILES)
+def test_attempt__every_size_given__shapes_cannot_be_profiled(profile):
+    attempt = record(free(ndim=2, dim0=3, dim1=random(4, 6).to(int)), profile=profile)
+    assert attempt.profile == ORDINARY
+    assert attempt.trace.values[0].shape[0] == 3
+
+
+@pytest.mark.parametrize("profile", VALUE_PROFILES)
+def test_attempt__range_given__values_cannot_be_profiled(profile):
+    attempt = record(free(low=0.5, high=2), profile=profile)
+    assert attempt.profile == ORDINARY
+    assert bool(((attempt.trace.values[0] >= 0.5) & (attempt.trace.values[0] < 2)).all())
+
+
+@pytest.mark.parametrize("profile", VALUE_PROFILES)
+def test_attempt__only_high_given__range_is_kept(profile):
+    values = record(free(high=0.5), profile=profile).trace.values[0]
+    assert bool(((values >= -1) & (values < 0.5)).all())
+
+
+def test_profile_of__half_of_the_cases__are_ordinary():
+    assert [profile_of("t", case, 0) == ORDINARY for case in range(20)] == [True, False] * 10
+
+
+def test_profile_of__sixteen_cases__walk_through_all():
+    assert {profile_of("t", case, 0) for case in range(16)} == {ORDINARY, *PROFILES}
+
+
+def test_profile_of__by_name__starts_elsewhere():
+    assert len({profile_of(f"test_{i}", 1, 0) for i in range(40)}) == len(PROFILES)
+
+
+@pytest.mark.parametrize(("attempt", "is_ordinary"), [(0, False), (2, False), (3, True), (19, True)])
+def test_profile_of__third_attempt_rejected__falls_back(attempt, is_ordinary):
+    assert (profile_of("t", 1, attempt) == ORDINARY) == is_ordinary
+
+
+def test_profile_of__narrowed__takes_those_only():
+    assert {profile_of("t", case, 0, ("special",)) for case in range(8)} == {ORDINARY, "special"}
+    assert {profile_of("t", case, 0, ()) for case in range(8)} == {ORDINARY}
+
+
+def test_attempt__declared_profiles__are_kept():
+    found = {record(free(), case, profiles=("zero_dim",)).profile for case in range(8)}
+    assert found == {ORDINARY, "zero_dim"}
+
+
+def test_profiles__groups__are_all_of_them():
+    assert sorted(PROFILES) == sorted((*SHAPE_PROFILES, *LAYOUT_PROFILES, *VALUE_PROFILES))
+
+
+def test_attempt__profile_of_two_tensors__ordinary_case_is_as_without_profiles():
+    def body():
+        return torch.add(random_tensor(ndim=1, dim0=3), random_tensor(ndim=1, dim0=3))
+
+    special, ordinary = (record(body, 5, profile=name) for name in ("special", ORDINARY))
+    kept = special.sources["t0"].isfinite() & (special.sources["t0"].abs() > 1e-38)
+    assert real.equal(special.sources["t0"][kept], ordinary.sources["t0"][kept])

@@ -1,0 +1,453 @@
+"""What a body does is written down as it was done: functions, methods, operators, indexing, modules, plain torch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch as real
+
+from ci_autotest import autotest, cpu_device, gpu_device, random, random_tensor, torch
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.errors import AuthorError
+from ci_autotest.program.codegen import body_lines, setup_lines
+from ci_autotest.program.ir import PLACEHOLDER
+from tests.engine import Rules, record, tried
+
+BITWISE = Rules(strictness="bitwise")
+
+
+def x(**how):
+    return random_tensor(ndim=2, dim0=2, dim1=3, **how)
+
+
+def ints():
+    return x(dtype=int)
+
+
+def no_grad(call):
+    def body():
+        value = x()
+        with torch.no_grad():
+            value = call(value)
+        return value + 1
+
+    return body
+
+
+def changed(call):
+    def body():
+        value = x(requires_grad=False)
+        call(value)
+        return value
+
+    return body
+
+
+def bump(value, by):
+    value += by
+
+
+def drop(value, by):
+    value -= by
+
+
+def scale(value, by):
+    value *= by
+
+
+def shrink(value, by):
+    value /= by
+
+
+def put(value, index, other):
+    value[index] = other
+
+
+def users_helper(value):
+    return real.relu(value) + real.exp(value)
+
+
+SEED = "torch.manual_seed(2624477829)"
+TABLE = [
+    # functions
+    ("function", lambda: torch.relu(x()), ["relu = torch.relu(x)"]),
+    (
+        "functional with keywords",
+        lambda: torch.nn.functional.softmax(x(), dim=-1),
+        ["softmax = torch.nn.functional.softmax(x, dim=(-1))"],
+    ),
+    ("linalg", lambda: torch.linalg.vector_norm(x(), 2), ["vector_norm = torch.linalg.vector_norm(x, 2)"]),
+    ("special", lambda: torch.special.expit(x()), ["expit = torch.special.expit(x)"]),
+    ("fft", lambda: torch.fft.fft(x()), ["fft = torch.fft.fft(x)"]),
+    ("dtype argument", lambda: torch.sum(x(), dtype=torch.float64), ["sum = torch.sum(x, dtype=torch.float64)"]),
+    ("factory", lambda: torch.zeros(2, 3) + x(), ["zeros = torch.zeros(2, 3)", "add = zeros + x"]),
+    ("lists", lambda: torch.cat([(y := x()), y]), ["cat = torch.cat([x, x])"]),
+    ("tuples", lambda: torch.stack(((y := x()), y), dim=0), ["stack = torch.stack((x, x), dim=0)"]),
+    ("einsum", lambda: torch.einsum("ij->ji", x()), ["einsum = torch.einsum('ij->ji', x)"]),
+    ("random", lambda: torch.rand_like(x()), [SEED, "rand_like = torch.rand_like(x)"]),
+    # methods and properties
+    ("method", lambda: x().sum(dim=1, keepdim=True), ["sum = x.sum(dim=1, keepdim=True)"]),
+    ("method in place", lambda: x().clone().add_(1), ["clone = x.clone()", "add = clone.add_(1)"]),
+    ("property", lambda: x().T, ["T = x.T"]),
+    ("shape", lambda: (y := x()) * y.shape[1], ["shape = x.shape", "mul = x * 3"]),
+    ("to dtype", lambda: x().to(torch.float64), ["to = x.to(torch.float64)"]),
+    ("to own device", lambda: x().to(gpu_device()), ["to = x.to(device)"]),
+    ("to the host", lambda: x().to(cpu_device()), ["to = x.to('cpu')"]),
+    ("memory format", lambda: x().contiguous(memory_format=torch.contiguous_format),
+     ["contiguous = x.contiguous(memory_format=torch.contiguous_format)"]),
+    # Python's operators
+    ("add", lambda: x() + 1, ["add = x + 1"]),
+    ("reflected", lambda: 2 - x(), ["sub = 2 - x"]),
+    ("power", lambda: 2.0 ** x(), ["pow = 2.0 ** x"]),
+    ("matmul", lambda: (y := x()) @ y.T, ["T = x.T", "matmul = x @ T"]),
+    ("floor division", lambda: x() // 2, ["floordiv = x // 2"]),
+    ("reflected remainder", lambda: 3 % x(), ["mod = 3 % x"]),
+    ("negation", lambda: -x(), ["neg = -x"]),
+    ("absolute", lambda: abs(x()), ["abs = abs(x)"]),
+    ("comparison", lambda: x() < 0.5, ["lt = x < 0.5"]),
+    ("equality", lambda: (y := x()) == y, ["eq = x == x"]),
+    ("bits", lambda: ~(ints() & 1), ["value = x & 1", "invert = ~value"]),
+    ("reflected bits", lambda: 1 | ints(), ["value = 1 | x"]),
+    ("shift", lambda: ints() << 1, ["lshift = x << 1"]),
+    ("reflected shift", lambda: 1 << (ints() * 0 + 2), ["mul = x * 0", "add = mul + 2", "lshift = 1 << add"]),
+    ("numpy scalar", lambda: x() * np.float32(2), ["mul = x * 2.0"]),
+    ("numpy scalar, reflected", lambda: np.float32(2) * x(), ["mul = 2.0 * x"]),
+    ("+=", changed(lambda v: bump(v, 1)), ["iadd = x", "iadd += 1"]),
+    ("-=", changed(lambda v: drop(v, 1)), ["isub = x", "isub -= 1"]),
+    ("*=", changed(lambda v: scale(v, 2)), ["imul = x", "imul *= 2"]),
+    ("/=", changed(lambda v: shrink(v, 2)), ["itruediv = x", "itruediv /= 2"]),
+    # indexing
+    ("index", lambda: x()[0, 1], ["getitem = x[0, 1]"]),
+    ("slice", lambda: x()[:, ::2], ["getitem = x[:, ::2]"]),
+    ("ellipsis and None", lambda: x()[..., None], ["getitem = x[..., None]"]),
+    ("list index", lambda: x()[:, [0, 2]], ["getitem = x[:, [0, 2]]"]),
+    ("mask", lambda: (y := x())[y > 0], ["gt = x > 0", "getitem = x[gt]"]),
+    ("set item", changed(lambda v: put(v, 0, 3)), ["x[0] = 3"]),
+    ("set slice", changed(lambda v: put(v, (slice(None), 1), v[:, 0])), ["getitem = x[:, 0]", "x[:, 1] = getitem"]),
+    # what a body may branch on
+    ("bool", lambda: (y := x()) * (2 if (y.sum() > 1e9) else 3),
+     ["sum = x.sum()", "gt = sum > 1000000000.0", "bool = bool(gt)", "mul = x * 3"]),
+    ("float", lambda: (y := x(requires_grad=False)) * float(y.numel()), ["numel = x.numel()", "mul = x * 6.0"]),
+    ("int", lambda: (y := x(requires_grad=False)) * int(torch.ones(())), ["ones = torch.ones(())", "int = int(ones)", "mul = x * 1"]),
+    ("len", lambda: (y := x()) * len(y), ["len = len(x)", "mul = x * 2"]),
+    ("iteration", lambda: [row * 2 for row in x()],
+     ["len = len(x)", "getitem = x[0]", "getitem_1 = x[1]", "mul = getitem * 2", "mul_1 = getitem_1 * 2"]),
+    ("size", lambda: (y := x()) * y.size(0), ["size = x.size(0)", "mul = x * 2"]),
+    # tuples
+    ("tuple", lambda: x().split(1), ["split = x.split(1)", "split_1 = split[0]", "split_2 = split[1]"]),
+    ("structseq", lambda: torch.max(x(), dim=1), ["max = torch.max(x, dim=1)", "max_1 = max[0]", "max_2 = max[1]"]),
+    ("structseq by name", lambda: torch.sort(x()).values, ["sort = torch.sort(x)", "sort_1 = sort[0]", "sort_2 = sort[1]"]),
+    # plain torch, through __torch_function__
+    ("plain function", lambda: real.relu(x()), ["relu = torch.relu(x)"]),
+    ("a user's helper", lambda: users_helper(x()), ["relu = torch.relu(x)", "exp = torch.exp(x)", "add = relu + exp"]),
+    ("plain einsum", lambda: real.einsum("ij->ji", x()), ["einsum = torch.einsum('ij->ji', x)"]),
+    ("plain tensor and recorded", lambda: x() + real.ones(3), ["add = x + captured"]),
+    ("recorded on the right", lambda: real.ones(3) + x(), None),
+    # modes
+    ("no_grad", no_grad(lambda v: v * 2), ["with torch.no_grad():", "    mul = x * 2", "add = mul + 1"]),
+    ("no_grad method", no_grad(lambda v: v.exp()), ["with torch.no_grad():", "    exp = x.exp()", "add = exp + 1"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "lines"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_record__body__is_written_down_and_replays_bit_by_bit(body, lines):
+    attempt = record(body)
+    assert attempt.refused is None, attempt.trace.failure
+    assert lines is None or body_lines(attempt.program) == lines
+    assert tried(body, TorchBackend(), BITWISE).outcome == "aligned"
+
+
+def module_in(*layers):
+    return lambda: torch.nn.Sequential(*(make() for make in layers))(random_tensor(ndim=2, dim1=3))
+
+
+def batch_norm():
+    module = torch.nn.BatchNorm1d(3)
+    value = random_tensor(ndim=2, dim0=4, dim1=3)
+    trained = module(value)
+    module.eval()
+    return trained, module(value), module.running_mean
+
+
+def frozen_linear():
+    module = torch.nn.Linear(3, 2).to(torch.float64).eval()
+    return module(random_tensor(ndim=2, dim1=3, dtype=torch.float64))
+
+
+def linear_with_its_weight():
+    module = torch.nn.Linear(3, 2)
+    return module(random_tensor(ndim=2, dim1=3)) + module.weight.sum()
+
+
+def written_weight():
+    module = torch.nn.Linear(3, 2)
+    with torch.no_grad():
+        module.weight.fill_(0.5)
+    return module(random_tensor(ndim=2, dim1=3))
+
+
+def recurrent():
+    output, (hidden, cell) = torch.nn.LSTM(3, 2)(random_tensor(ndim=3, dim2=3))
+    return output, hidden, cell
+
+
+MODULES = [
+    pytest.param(lambda: torch.nn.ReLU()(x()), id="without state"),
+    pytest.param(lambda: torch.nn.Linear(3, 2)(x()), id="linear"),
+    pytest.param(lambda: torch.nn.Conv2d(2, 3, 2)(random_tensor(ndim=4, dim1=2, dim2=4, dim3=4)), id="convolution"),
+    pytest.param(batch_norm, id="running statistics"),
+    pytest.param(lambda: torch.nn.Dropout(0.5)(x()), id="dropout"),
+    pytest.param(frozen_linear, id="to and eval"),
+    pytest.param(linear_with_its_weight, id="its weight"),
+    pytest.param(written_weight, id="a weight written to"),
+    pytest.param(recurrent, id="nested outputs"),
+    pytest.param(module_in(lambda: torch.nn.Linear(3, 2), torch.nn.ReLU), id="a module of modules"),
+    pytest.param(
+        lambda: torch.nn.Embedding(5, 2)(random_tensor(ndim=1, low=0, high=5, dtype=int)), id="embedding"
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", MODULES)
+def test_record__module__replays_bit_by_bit_with_its_state(body):
+    assert record(body).refused is None
+    assert {tried(body, TorchBackend(), BITWISE, case=case).outcome for case in (0, 2)} == {"aligned"}
+
+
+def test_record__module__its_state_is_snapshotted_before_the_first_forward():
+    attempt = record(batch_norm)
+    lines = setup_lines(attempt.program)
+    assert lines[0] == "module = torch.nn.BatchNorm1d(3)"
+    assert lines[1].startswith("module.load_state_dict({'weight': weight, 'bias': bias, 'running_mean': running_mean")
+    means = [attempt.sources[s.target] for s in attempt.program.setup if s.name == "running_mean"]
+    assert means[0].tolist() == [0, 0, 0]
+
+
+def test_record__module_method_after_a_forward__is_a_step_of_the_body():
+    program = record(batch_norm).program
+    assert "eval = module.eval()" in body_lines(program)
+    assert "module.train()" not in setup_lines(program)
+
+
+def test_record__module_method_before_a_forward__is_setup():
+    assert setup_lines(record(frozen_linear).program)[-2:] == ["module.to(torch.float64)", "module.eval()"]
+
+
+def weights(**name) -> list[float]:
+    attempt = record(lambda: torch.nn.Linear(3, 2)(x()), **name)
+    return next(attempt.sources[s.target] for s in attempt.program.setup if s.name == "weight").flatten().tolist()
+
+
+def test_record__module_weights__are_those_of_the_attempt():
+    again = weights()
+    real.rand(10)
+    assert weights() == again
+    assert len({tuple(weights(**name)) for name in ({}, {"case": 2}, {"seed": 1}, {"number": 1})}) == 4
+
+
+def test_record__setup_and_body__are_apart():
+    program = record(lambda: x() * torch.nn.Linear(1, 1).weight).program
+    assert {step.in_setup for step in program.setup} == {True}
+    assert {step.in_setup for step in program.body} == {False}
+    assert program.body[0].op == PLACEHOLDER
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (lambda: 3, "the body returns int: '3'. Return a recorded tensor, a tuple of them, or nothing."),
+        (lambda: x().sum().item, "the body returns function"),
+        (lambda: [x(), "text"], "the body returns str: 'text'."),
+        (lambda: {"a": x()}, "the body returns dict"),
+        (lambda: real.ones(2), "the body returns Tensor"),
+        (lambda: x().data_ptr(), "`.data_ptr` of a recorded tensor: its result means nothing on another side. Compare values"),
+        (lambda: x().numpy(), "`.numpy` of a recorded tensor: it leaves the recording. Use torch operators."),
+        (lambda: x().data, "`.data` of a recorded tensor: writes through `.data` leave no trace. Use detach()."),
+        (lambda: x().backward(), "`.backward` of a recorded tensor: write `return loss`"),
+        (lambda: x().register_hook(print), "`.register_hook` of a recorded tensor"),
+        (lambda: x().no_such, "the body raised AttributeError: torch.Tensor has no attribute 'no_such'."),
+        (lambda: x() + object(), "a object cannot be an argument of a recorded call"),
+        (lambda: x() * np.ones(3), "a ndarray cannot be an argument of a recorded call"),
+        (lambda: torch.nn.Linear(3, 2).state_dict(), "`.state_dict()` of a module is not recorded. Use its forward"),
+        (lambda: 1 / 0, "the body raised ZeroDivisionError: division by zero"),
+        (lambda: torch.no_such(x()), "the body raised AttributeError: module 'torch' has no attribute 'no_such'"),
+    ],
+    ids=[
+        "an int", "a function", "a list with text", "a dict", "a plain tensor", "data_ptr", "numpy", "data", "backward",
+        "register_hook", "no such attribute", "an object", "an array", "a module's method", "the body's own error",
+        "no such operator",
+    ],
+)  # fmt: skip
+def test_record__what_cannot_be_recorded__says_what_to_write(body, said):
+    with pytest.raises(AuthorError) as caught:
+        record(body)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [lambda: 1 / 0, lambda: x().numpy(), lambda: torch.sum(x(), dim=random(0, 1))],
+    ids=["own error", "refused method", "untyped generator"],
+)
+def test_record__error_of_the_author__names_file_and_line(body):
+    with pytest.raises(AuthorError, match=rf"\(test_recorder\.py, line {body.__code__.co_firstlineno}\)"):
+        record(body)
+
+
+def test_record__reference_refuses__is_a_rejection():
+    attempt = record(lambda: x().reshape(7) * 2)
+    assert (attempt.refused.target, attempt.refused.args[1:]) == ("reshape", (7,))
+    assert attempt.trace.failure.kind == "RuntimeError"
+    assert attempt.program.steps[-1] == attempt.refused
+
+
+def test_record__refusal_swallowed_by_the_body__is_rejected_still():
+    def body():
+        value = x()
+        try:
+            value.reshape(7)
+        except RuntimeError:
+            pass
+        return value * 2
+
+    attempt = record(body)
+    assert attempt.refused.target == "reshape"
+    assert [step.target for step in attempt.program.steps] == ["t0", "reshape"]
+
+
+def test_record__refusal_turned_into_another_error__is_rejected():
+    def body():
+        try:
+            x().reshape(7)
+        except RuntimeError as error:
+            message = "mine"
+            raise ValueError(message) from error
+
+    assert record(body).refused.target == "reshape"
+
+
+def test_record__refusal_with_a_module__ends_with_the_refused_step():
+    attempt = record(lambda: torch.nn.Linear(9, 2)(x()))
+    assert attempt.refused.target == "torch.nn.Linear"
+    assert attempt.program.body[-1] == attempt.refused
+    assert len(attempt.trace.values) == len(attempt.program.steps)
+
+
+def test_record__module_that_cannot_be_made__is_a_rejection():
+    assert record(lambda: torch.nn.Conv2d(3, 2, 1, groups=2)(x())).refused.target == "torch.nn.Conv2d"
+
+
+def test_record__leaf_written_in_place__is_a_rejection():
+    def body():
+        value = x()
+        value += 1
+        return value
+
+    assert record(body).refused.target == "operator.iadd"
+
+
+def test_record__nothing_returned__every_unused_value_is_output():
+    def body():
+        value = x()
+        value * 2
+        value.sum()
+
+    attempt = record(body)
+    assert [attempt.program.steps[ref.index].name for ref in attempt.program.body[-1].args] == ["mul", "sum"]
+    assert set(attempt.cotangents) == {0, 1}
+
+
+def test_record__nested_outputs__are_flattened():
+    attempt = record(lambda: [(y := x()), (y * 2, [y * 3])])
+    assert [attempt.program.steps[ref.index].name for ref in attempt.program.body[-1].args] == ["x", "mul", "mul"]
+
+
+@pytest.mark.parametrize(
+    ("body", "positions"),
+    [
+        pytest.param(lambda: (x() * 2, x() > 0), {0}, id="not for booleans"),
+        pytest.param(lambda: x(requires_grad=False) * 2, set(), id="not without grad"),
+        pytest.param(lambda: x().detach(), set(), id="not for what is detached"),
+        pytest.param(lambda: x(dtype=complex) * 2, {0}, id="complex"),
+    ],
+)
+def test_record__cotangents__are_for_outputs_that_require_grad(body, positions):
+    attempt = record(body)
+    assert set(attempt.cotangents) == positions
+    assert all(weight.dtype is attempt.trace.values[attempt.program.body[-1].args[i].index].dtype for i, weight in attempt.cotangents.items())  # fmt: skip
+
+
+def test_record__auto_backward_off__has_no_cotangents():
+    assert record(lambda: x() * 2, auto_backward=False).cotangents == {}
+
+
+def test_record__value_used_after_its_test__says_so():
+    kept = []
+    record(lambda: kept.append(x()))
+    with pytest.raises(AuthorError, match="used after its test had ended"):
+        real.relu(kept[0])
+
+
+def test_function__outside_a_test__is_torchs_own():
+    assert torch.relu(real.tensor([-1.0, 2.0])).tolist() == [0, 2]
+    assert isinstance(torch.nn.Linear(2, 3), real.nn.Linear)
+    assert torch.float32 is real.float32
+
+
+def test_autotest__called_inside_another__records_in_the_outer():
+    @autotest()
+    def helper(value):
+        return value * 2
+
+    assert body_lines(record(lambda: helper(x()) + 1).program) == ["mul = x * 2", "add = mul + 1"]
+
+
+@pytest.mark.parametrize(
+    ("declare", "said"),
+    [
+        (lambda: autotest(lambda: None), "Write @autotest() with parentheses."),
+        (lambda: autotest(rtol=1e-3), "only one of rtol and atol"),
+        (lambda: autotest(profiles=("zero_dims",)), "has no profile 'zero_dims'. Use zero_dim"),
+    ],
+    ids=["no parentheses", "half a tolerance", "no such profile"],
+)
+def test_autotest__wrong_declaration__says_what_to_write(declare, said):
+    with pytest.raises(AuthorError) as caught:
+        declare()
+    assert said in str(caught.value)
+
+
+def test_record__input_written_by_the_body__source_stays():
+    attempt = record(changed(lambda v: bump(v, 100)))
+    assert float(attempt.sources["t0"].max()) < 2
+    assert float(attempt.trace.values[0].max()) > 90
+
+
+def test_record__module_trained__source_stays():
+    attempt = record(batch_norm)
+    means = [step.target for step in attempt.program.setup if step.name == "running_mean"]
+    assert attempt.sources[means[0]].tolist() == [0, 0, 0]
+
+
+def test_record__plain_tensor_that_the_body_changes_later__is_kept_as_it_was():
+    def body():
+        mine = real.ones(3)
+        value = x() + mine
+        mine.fill_(7)
+        return value
+
+    assert record(body).sources["t1"].tolist() == [1, 1, 1]
+    assert tried(body, TorchBackend(), BITWISE).outcome == "aligned"
+
+
+def test_record__user_module_in_plain_torch__records_its_inner_calls():
+    class Twice(real.nn.Module):
+        def forward(self, value):
+            return real.relu(value) * 2
+
+    assert body_lines(record(lambda: Twice()(x())).program) == ["relu = torch.relu(x)", "mul = relu * 2"]
+
+
+def test_record__seed_of_a_random_step__is_set_on_the_reference_too():
+    body = lambda: (torch.rand_like(x()), torch.nn.functional.dropout(x(), 0.5))  # noqa: E731 - a body
+    assert [tried(body, TorchBackend(), Rules(0.0, 0.0), case=case).outcome for case in (0, 2, 4)] == ["aligned"] * 3
