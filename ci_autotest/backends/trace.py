@@ -5,10 +5,11 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from ci_autotest.case import Draw
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ci_autotest.case import Draw
     from ci_autotest.program.ir import Program, Step
 
 
@@ -110,7 +111,7 @@ class Attempt(NamedTuple):
         sources: Data of each placeholder by key: a tensor in shape, or the storage's elements where
             not contiguous.
         cotangents: Gradients to put in, by position of the output's tensors.
-        draws: The draw log.
+        log: The draw log, each draw a plain tuple of ``Draw``'s fields.
         profile: What the attempt turned out to be about.
         refused: The step that the reference refused, where it did.
     """
@@ -119,6 +120,11 @@ class Attempt(NamedTuple):
     trace: Trace
     sources: dict[str, Any]
     cotangents: dict[int, Any]
-    draws: list[Draw]
+    log: list[tuple[Any, ...]]
     profile: str
     refused: Step | None
+
+    @property
+    def draws(self) -> list[Draw]:
+        """The draw log."""
+        return [Draw(*draw) for draw in self.log]

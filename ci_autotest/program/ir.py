@@ -52,6 +52,14 @@ class Ref:
     index: int
 
 
+_REFS: Final = tuple(Ref(i) for i in range(64))
+
+
+def ref_to(index: int) -> Ref:
+    """Return the reference to a step; those of short programs are made once."""
+    return _REFS[index] if index < len(_REFS) else Ref(index)
+
+
 @dataclass(frozen=True, slots=True)
 class DType:
     """Name a dtype without its framework, ``float32``."""

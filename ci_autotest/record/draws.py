@@ -13,12 +13,12 @@ from zlib import crc32
 
 import numpy as np
 
-from ci_autotest.case import Draw, DrawnValue
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
+
+    from ci_autotest.case import DrawnValue
 
 _WORDS: Final = 8
 _SITES: Final = tuple(map(str, range(64)))
@@ -123,7 +123,8 @@ class Drawer:
     ) -> None:
         """Open the streams; the first word is the seed for the frameworks' own generators."""
         self.streams = streams
-        self.log: list[Draw] = []
+        # Plain tuples of `Draw`'s fields: one is made for each draw of each case, and few are ever looked at.
+        self.log: list[tuple[str, str, float, float, DrawnValue, DrawnValue]] = []
         self.cache: dict[int, tuple[object, object]] = {}
         self.profile = profile
         self._edits = edits
@@ -145,16 +146,8 @@ class Drawer:
         value = low + (words.pop() * (high - low) >> 64)
         if self._edits and site in self._edits:
             value = min(max(int(self._edits[site] or 0), low), high - 1)
-        self.log.append(
-            Draw(
-                site,
-                kind,
-                low,
-                high,
-                value,
-                low if low > 0 or kind == "choice" else min(0, high - 1),
-            )
-        )
+        simplest = low if low > 0 or kind == "choice" else 0 if high > 0 else high - 1
+        self.log.append((site, kind, low, high, value, simplest))
         return value
 
     def floating(self, site: str, low: float, high: float) -> float:
@@ -162,7 +155,7 @@ class Drawer:
         value = low + (self._word() >> 11) * 2.0**-53 * (high - low)
         if self._edits and site in self._edits:
             value = float(self._edits[site] or 0.0)
-        self.log.append(Draw(site, "float", low, high, value, 0.0 if low <= 0 < high else low))
+        self.log.append((site, "float", low, high, value, 0.0 if low <= 0 < high else low))
         return value
 
     def boolean(self, site: str, possibility: float = 0.5) -> bool:
@@ -170,13 +163,13 @@ class Drawer:
         value = (self._word() >> 11) * 2.0**-53 < possibility
         if self._edits and site in self._edits:
             value = bool(self._edits[site])
-        self.log.append(Draw(site, "bool", 0, 2, value, simplest=False))
+        self.log.append((site, "bool", 0, 2, value, False))
         return value
 
     def choice(self, site: str, count: int, simplest: int = 0) -> int:
         """Draw the index of one of ``count`` alternatives, of which ``simplest`` is the one to shrink toward."""
         value = self.integer(site, 0, count, "choice")
-        self.log[-1] = self.log[-1]._replace(simplest=simplest)
+        self.log[-1] = (*self.log[-1][:-1], simplest)
         return value
 
     def _word(self) -> int:

@@ -8,6 +8,7 @@ is ordinary and counts as such.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
@@ -53,7 +54,7 @@ def shaped(drawer: Drawer, site: str, shape: list[int], free: list[int]) -> bool
     at = free[drawer.choice(f"{site}.profile_dim", len(free))] if len(free) > 1 else free[0]
     if profile == "boundary":
         size = BOUNDARY_SIZES[drawer.choice(f"{site}.boundary", len(BOUNDARY_SIZES))]
-        others = int(np.prod([n for i, n in enumerate(shape) if i != at], dtype=np.int64))
+        others = math.prod(n for i, n in enumerate(shape) if i != at)
         if size * others > ELEMENT_CAP:
             return False
         shape[at] = size
@@ -97,8 +98,10 @@ def strided(drawer: Drawer, site: str, shape: tuple[int, ...]) -> tuple[tuple[in
     Transposed (reversed order of dimensions), sliced (every second element, from an offset), or
     expanded (one dimension of stride 0).
     """
-    numel = int(np.prod(shape, dtype=np.int64))
-    if drawer.profile != "non_contiguous" or numel < 2:  # noqa: PLR2004 - one element is contiguous in any layout
+    if drawer.profile != "non_contiguous":
+        return None
+    numel = math.prod(shape)
+    if numel < 2:  # noqa: PLR2004 - one element is contiguous in any layout
         return None
     wide = [i for i, size in enumerate(shape) if size > 1]
     kind = drawer.choice(f"{site}.layout", 3)

@@ -27,6 +27,7 @@ from ci_autotest.program.ir import (
     Ref,
     Step,
     TensorSpec,
+    ref_to,
     step_refs,
 )
 from ci_autotest.record.arguments import Arguments
@@ -105,7 +106,7 @@ class Recorder:
         self.steps.append(Step(PLACEHOLDER, key, (spec,), (), name))
         self.trace.values.append(value)
         self.trace.facts.append((spec.requires_grad, True, value._version))
-        return Value(value, Ref(index), self)
+        return Value(value, ref_to(index), self)
 
     def next_name(self) -> str:
         """Return what to call the next drawn tensor in print."""
@@ -232,7 +233,7 @@ class Recorder:
         trace.values.append(result)
         if isinstance(result, _Tensor):
             trace.facts.append((result.requires_grad, result.is_leaf, result._version))
-            return Value(result, Ref(index), self)
+            return Value(result, ref_to(index), self)
         trace.facts.append(None)
         if isinstance(result, _SCALARS):
             return result

@@ -14,7 +14,7 @@ from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import WIDE_DTYPE, default_range, elements
 from ci_autotest.record.draws import COTANGENT_SLOT
 from ci_autotest.record.generators import Generator, settle
-from ci_autotest.record.profiles import ORDINARY, shaped, strided, valued
+from ci_autotest.record.profiles import ORDINARY, VALUE_PROFILES, shaped, strided, valued
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 #: dimensions 1..7).
 NDIM: Final = (1, 6)
 FREE_SIZE: Final = (1, 8)
+_FREE_LOW, _FREE_HIGH = FREE_SIZE
 _DIMS: Final = 5
+_DIM_FIELDS: Final = tuple(f".dim{i}" for i in range(_DIMS))
 _NONE: Final = (None,) * _DIMS
 _PYTHON_DTYPES: Final = {float: "float32", int: "int64", bool: "bool", complex: "complex64"}
 _GRAD_DTYPES: Final = FLOATING | COMPLEX
@@ -106,10 +108,15 @@ def _placed(
 
 def _small(drawer: Drawer, site: str, spec: TensorSpec) -> NDArray[np.float32] | None:
     """Return ordinary data of a small contiguous float32 tensor, or ``None`` for any other."""
-    if drawer.profile != ORDINARY or spec.dtype != "float32" or int(site) >= COTANGENT_SLOT:
+    slot = int(site)
+    if slot >= COTANGENT_SLOT or spec.dtype != "float32" or (spec.offset or spec.storage_size != math.prod(spec.shape)):
         return None
-    found = drawer.streams.small(int(site), spec.storage_size)
-    return found if found is None else found.reshape(spec.shape)
+    found = drawer.streams.small(slot, spec.storage_size)
+    if found is None:
+        return None
+    if drawer.profile in VALUE_PROFILES:
+        found = found.copy()  # its elements will be written to, and the words are shared
+    return found.reshape(spec.shape) if spec.is_contiguous else found
 
 
 @lru_cache(maxsize=4096)
@@ -150,12 +157,14 @@ def _shape(
 
 def _plain_shape(drawer: Drawer, site: str, dims: Sequence[int | Generator | None]) -> tuple[int, ...]:
     """Return the sizes of an ordinary tensor whose number of dimensions the test wrote."""
-    shape = [
-        drawer.integer(f"{site}.dim{i}", *FREE_SIZE, "dim")
-        if dim is None
-        else (dim if type(dim) is int else int(settle(drawer, dim, int)))
-        for i, dim in enumerate(dims)
-    ]
+    shape = []
+    for i, dim in enumerate(dims):
+        if dim is None:
+            shape.append(drawer.integer(f"{site}{_DIM_FIELDS[i]}", _FREE_LOW, _FREE_HIGH, "dim"))
+        elif type(dim) is int:
+            shape.append(dim)
+        else:
+            shape.append(int(settle(drawer, dim, int)))
     if shape and min(shape) < 0:
         raise AuthorError(_negative(tuple(shape)))
     return tuple(shape)
