@@ -158,7 +158,7 @@ def main() -> None:
     except click.Abort:
         status = _INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        click.echo(f"{error.format_message().rstrip('.')}. See ci-autotest --help.", err=True)
         status = ConfigError.exit_code
     except AutotestError as error:
         click.echo(str(error), err=True)

@@ -109,6 +109,8 @@ class Config(Section, frozen=True, kw_only=True):
     output: str = "autotest-report"
 
 
+#: Root seeds are below this.
+SEEDS: Final = 1 << 63
 #: Candidates that need no configuration.
 BUILT_IN: Final[dict[str, Candidate]] = {
     "torch": Candidate(name="torch", backend="torch"),
@@ -148,7 +150,9 @@ def read(path: Path) -> Config:
     try:
         plain = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        message = f"configuration {path} is not YAML: {' '.join(str(error).split())}"
+        mark = getattr(error, "problem_mark", None)
+        at = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        message = f"configuration {path} is not YAML{at}: {getattr(error, 'problem', None) or error}."
         raise ConfigError(message) from error
     return decode(plain if plain is not None else {}, str(path))
 
@@ -166,10 +170,53 @@ def decode(plain: object, where: str) -> Config:
     try:
         config = msgspec.convert(plain, Config)
     except msgspec.ValidationError as error:
-        message = f"{where}: {str(error).replace(' - at `$', ', at `').rstrip('.')}."
+        message = f"{where}: {_told(str(error))}"
         raise ConfigError(message) from error
     check(config, where)
     return config
+
+
+#: What msgspec calls types, and what a reader calls them.
+_TYPES: Final = {
+    "int": "a whole number", "str": "text", "array": "a list", "object": "a mapping", "bool": "true or false",
+    "float": "a number", "null": "nothing",
+}  # fmt: skip
+_VALIDATION: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
+
+
+def _told(error: str) -> str:
+    """Return a validation error as what, got and allowed."""
+    match = _VALIDATION.fullmatch(error)
+    what, path = (match["what"], (match["path"] or "").lstrip(".")) if match else (error, "")
+    expected = re.fullmatch(r"Expected `(.*)`, got `(.*)`", what)
+    if expected:
+        allowed = " or ".join(_TYPES.get(name.strip(), name.strip()) for name in expected[1].split("|"))
+        return f"{path or 'the file'} is {_TYPES.get(expected[2], expected[2])}; {allowed} is expected."
+    enum = re.fullmatch(r"Invalid enum value (.*)", what)
+    if enum:
+        return f"{path} is {enum[1]}; {_allowed(path)}."
+    missing = re.fullmatch(r"Object missing required field `(.*)`", what)
+    if missing:
+        return f"{path} has no {missing[1]!r}. Add it."
+    return f"{path}: {what}."
+
+
+def _allowed(path: str) -> str:
+    name = path.rpartition(".")[2]
+    words = _WORDS.get(name if "." not in path else f"{path.partition('[')[0].partition('.')[0]}.{name}", ())
+    return f"allowed: {', '.join(words)}" if words else "it is not one of the allowed values"
+
+
+_WORDS: Final[dict[str, tuple[str, ...]]] = {
+    "seed": ("a number", "commit", "random"),
+    "strictness": ("tolerance", "ulp", "bitwise"),
+    "workers": ("a number", "auto"),
+    "fail_on": ("misaligned", "new", "never", "flaky"),
+    "candidates.backend": ("torch", "torch.compile", "substitute"),
+    "candidates.device": ("cpu", "cuda", "auto"),
+    "reference.device": ("cpu", "cuda", "auto"),
+    "reference.backend": ("torch",),
+}
 
 
 def _refuse_unknown(plain: object, kind: type, where: str, at: str) -> None:
@@ -206,6 +253,9 @@ def check(config: Config, where: str) -> None:
         if isinstance(number, int) and number < 1:
             message = f"{where}: {name} is {number}. Give 1 or more."
             raise ConfigError(message)
+    if isinstance(config.seed, int) and not 0 <= config.seed < SEEDS:
+        message = f"{where}: seed is {config.seed}. Give 0 to {SEEDS - 1}."
+        raise ConfigError(message)
     names = [candidate.name for candidate in config.candidates]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:

@@ -6,7 +6,10 @@ without a traceback. Exit statuses are those of the table in the README ("Exit s
 
 from __future__ import annotations
 
-from typing import ClassVar
+from pathlib import Path
+from typing import ClassVar, Final
+
+_PACKAGE: Final = Path(__file__).resolve().parent
 
 
 class AutotestError(Exception):
@@ -58,3 +61,9 @@ class AuthorError(AutotestError):
     """
 
     exit_code: ClassVar[int] = 1
+
+
+def is_own(file: str) -> bool:
+    """Whether a frame's file is this package's, but not user code that ships with it: it tells a user nothing."""
+    path = Path(file)
+    return file.startswith("<frozen ") or (_PACKAGE in path.parents and _PACKAGE / "suite" not in path.parents)

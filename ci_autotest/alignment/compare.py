@@ -69,6 +69,8 @@ def _metadata(candidate: Metadata, reference: Metadata, *, check_dtype: bool, ch
         return "shape"
     if check_dtype and candidate.dtype != reference.dtype:
         return "dtype"
+    if candidate.layout != reference.layout:
+        return "metadata"
     flags = (candidate.requires_grad, candidate.is_leaf) != (
         reference.requires_grad,
         reference.is_leaf,
@@ -78,7 +80,9 @@ def _metadata(candidate: Metadata, reference: Metadata, *, check_dtype: bool, ch
 
 def _strides_differ(candidate: Metadata, reference: Metadata) -> bool:
     """Strides of dimensions of size 0 or 1 mean nothing."""
-    return 0 not in reference.shape and any(
+    if 0 in reference.shape or len(candidate.strides) != len(reference.strides):
+        return False
+    return any(
         size > 1 and left != right
         for size, left, right in zip(reference.shape, candidate.strides, reference.strides, strict=True)
     )
@@ -90,7 +94,7 @@ def _told(kind: Kind, candidate: Observation, reference: Observation) -> Misalig
     assert right is not None  # noqa: S101 - the caller looked
     detail = ""
     if kind == "metadata":
-        names = ("strides", "requires_grad", "is_leaf")
+        names = ("layout", "strides", "requires_grad", "is_leaf")
         pairs = [(name, getattr(left, name), getattr(right, name)) for name in names]
         detail = "; ".join(f"{name}: candidate {a}, reference {b}" for name, a, b in pairs if a != b)
     return Misalignment(kind=kind, step=-1, what="", candidate=str(left), reference=str(right), detail=detail)

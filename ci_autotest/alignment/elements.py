@@ -86,19 +86,24 @@ def mismatches(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tole
     Source:
         ``torch.testing.assert_close`` (PyTorch 2.13) for the formula at ``tolerance``.
     """
+    if not (candidate.is_floating_point() or candidate.is_complex()) and tolerance.rtol == tolerance.atol == 0:
+        return dense(candidate) != dense(reference)  # integers are exact, beyond what float64 can tell apart too
     left, right = wide(candidate), wide(reference)
-    both_nan = torch.isnan(left) & torch.isnan(right)
     if tolerance.strictness == "tolerance":
-        return ~(torch.isclose(left, right, rtol=tolerance.rtol, atol=tolerance.atol, equal_nan=True) | both_nan)
-    different = left != right
-    limit = 0 if tolerance.strictness == "bitwise" else ULP_LIMIT
+        return ~torch.isclose(left, right, rtol=tolerance.rtol, atol=tolerance.atol, equal_nan=True)
+    if candidate.dtype is not reference.dtype:
+        return (left != right) & ~(torch.isnan(left) & torch.isnan(right))
+    if candidate.is_complex():
+        parts = [torch.view_as_real(dense(side)) for side in (candidate, reference)]
+        return mismatches(parts[0], parts[1], tolerance).any(-1)
     distance = ulp_distance(candidate, reference)
-    if distance is not None:
-        different = distance > limit
-        # Zero and what is not zero are told apart however near: a flushed denormal is one.
-        different |= (left == 0) != (right == 0)
-        different |= (left == 0) & (right == 0) & (torch.signbit(left) != torch.signbit(right))
-    return different & ~both_nan
+    if distance is None:
+        return left != right
+    different = distance > (0 if tolerance.strictness == "bitwise" else ULP_LIMIT)
+    # Zero and what is not zero are told apart however near: a flushed denormal is one.
+    different |= (left == 0) != (right == 0)
+    different |= (left == 0) & (right == 0) & (torch.signbit(left) != torch.signbit(right))
+    return different & ~(torch.isnan(left) & torch.isnan(right))
 
 
 def ulp_distance(candidate: torch.Tensor, reference: torch.Tensor) -> torch.Tensor | None:
@@ -115,8 +120,11 @@ def ulp_distance(candidate: torch.Tensor, reference: torch.Tensor) -> torch.Tens
     for tensor in (left, right):
         integer = tensor.view(bits).to(torch.int64)
         lowest = torch.iinfo(bits).min
-        ordered.append(torch.where(integer < 0, lowest - integer, integer).to(torch.float64))
-    distance = (ordered[0] - ordered[1]).abs()
+        ordered.append(torch.where(integer < 0, lowest - integer, integer))
+    # The difference of two 64 bit integers of unlike signs may not fit; of like signs it is exact.
+    unlike = (ordered[0] < 0) != (ordered[1] < 0)
+    apart = ordered[0].to(torch.float64).abs() + ordered[1].to(torch.float64).abs()
+    distance = torch.where(unlike, apart, (ordered[0] - ordered[1]).abs().to(torch.float64))
     one_nan = torch.isnan(left) != torch.isnan(right)
     return torch.where(one_nan, torch.inf, distance)
 

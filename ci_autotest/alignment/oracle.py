@@ -15,7 +15,7 @@ import torch
 from ci_autotest.alignment.elements import dense, hexadecimal, mismatches, wide
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.ir import (
-    CALL_FUNCTION,
+    CALL_METHOD,
     FLOATING,
     PLACEHOLDER,
     DType,
@@ -23,6 +23,7 @@ from ci_autotest.program.ir import (
     Ref,
     Step,
     TensorSpec,
+    renumbered_step,
 )
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ _WIDE: Final = {
 #: Random sign patterns by which inputs are moved, and how much more than one of them an
 #: ill-conditioned case may be off.
 _PATTERNS: Final = 4
+#: How many times farther one side must be than the other before it alone is blamed.
+_CLEARLY: Final = 2.0
 _SLACK: Final = 4.0
 
 
@@ -58,25 +61,29 @@ class Opinion(NamedTuple):
     value: str | None = None
 
 
-def widened(live: Live) -> Live:
-    """Return the program in float64: data, dtype arguments and modules."""
-    steps = live.program.steps
+def widened(live: Live) -> tuple[Live, dict[int, int]]:
+    """Return the program in float64, and where each step went: modules are converted after they are constructed."""
+    program = live.program
     loaded = {
         step.args[0].index
-        for step in live.program.setup
+        for step in program.setup
         if step.target == "load_state_dict" and isinstance(step.args[0], Ref)
     }
-    moved = tuple(_widened_step(step, loads_state=i in loaded) for i, step in enumerate(steps))
-    count = len(live.program.setup)
+    moved: list[Step] = []
+    places: dict[int, int] = {}
+    for i, step in enumerate(program.steps):
+        places[i] = len(moved)
+        moved.append(_widened_step(renumbered_step(step, places)))
+        if i in loaded:
+            moved.append(Step(CALL_METHOD, "double", (Ref(places[i]),), in_setup=True))
+    count = len(program.setup) + len(loaded)
     sources = {key: _widened_tensor(tensor) for key, tensor in live.sources.items()}
     cotangents = {position: _widened_tensor(tensor) for position, tensor in live.cotangents.items()}
-    return type(live)(Program(moved[:count], moved[count:]), sources, cotangents)
+    return type(live)(Program(tuple(moved[:count]), tuple(moved[count:])), sources, cotangents), places
 
 
-def _widened_step(step: Step, *, loads_state: bool) -> Step:
+def _widened_step(step: Step) -> Step:
     kwargs = tuple((key, _widened_argument(value)) for key, value in step.kwargs)
-    if step.op == CALL_FUNCTION and loads_state and "dtype" not in dict(kwargs):
-        kwargs = (*kwargs, ("dtype", DType("float64")))
     return step._replace(args=tuple(_widened_argument(arg) for arg in step.args), kwargs=kwargs)
 
 
@@ -112,7 +119,9 @@ def judge(
         reference: The same shape.
         tolerance: In the unit of the elements.
     """
-    wider = widened(live)
+    wider, places = widened(live)
+    index = key[1]
+    key = (key[0], places[index] if isinstance(index, int) else (places[index[0]], index[1]))
     exact = _wanted(wider, key)
     if exact is None or exact.shape != reference.shape:
         return Opinion("unknown", "float64 is not defined for this program: the oracle has no opinion")
@@ -128,6 +137,11 @@ def judge(
     if not bool((far_candidate | far_reference).any()):
         sentence = "in float64 both sides are within tolerance of the exact result: they err to opposite sides"
         return Opinion("ill_conditioned", sentence, value)
+    worst = [float(error[bad].max()) for error in errors]
+    beyond = float((torch.maximum(errors[0], errors[1]) / allowed.clamp_min(1e-300))[bad].max())
+    if max(worst) < _CLEARLY * min(worst) and beyond < _CLEARLY * _CLEARLY:
+        sentence = "in float64 both sides are about as far from the exact result, near the tolerance: rounding"
+        return Opinion("ill_conditioned", sentence, value)
     if _is_ill_conditioned(_Question(live, wider, key), truth, bad, torch.maximum(errors[0], errors[1])):
         sentence = "a change of the inputs in their last place moves the result as far as the two sides are apart"
         return Opinion("ill_conditioned", sentence, value)
@@ -139,7 +153,7 @@ def judge(
         )
     only_candidate = bool((far_candidate & ~far_reference).any())
     only_reference = bool((far_reference & ~far_candidate).any())
-    if only_candidate == only_reference:
+    if only_candidate == only_reference or max(worst) < _CLEARLY * min(worst):
         return Opinion(
             "both",
             "in float64 both sides are farther from the exact result than the tolerance allows",

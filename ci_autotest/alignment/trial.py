@@ -74,14 +74,14 @@ def _plain_aligned(left: Any, right: Any) -> bool:  # noqa: ANN401 - whatever a 
     if isinstance(right, torch.nn.Module):
         pairs = zip(left.state_dict().values(), right.state_dict().values(), strict=False)
         return all(a.shape == b.shape and a.dtype is b.dtype and same_bits(a, b) for a, b in pairs)
-    if isinstance(right, tuple | list):
+    if isinstance(right, tuple | list) and not isinstance(right, torch.Size):
         # Their tensors are steps of their own; only the arity is left.
         return isinstance(left, tuple | list) and len(left) == len(right)
     return compare(Observation(None, left), Observation(None, right), _EXACT) is None
 
 
 def _tensors_aligned(left: torch.Tensor, right: torch.Tensor, program: Program, rules: Rules) -> bool:
-    if left.dtype is not right.dtype or left.shape != right.shape:
+    if left.dtype is not right.dtype or left.shape != right.shape or left.layout is not right.layout:
         return False
     if same_bits(left, right):
         return rules.strictness != "bitwise" or left.stride() == right.stride()

@@ -10,11 +10,13 @@ from ci_autotest.alignment.isolate import Live
 from ci_autotest.alignment.localize import Culprit, Sides, examined, localize
 from ci_autotest.alignment.oracle import Opinion, judge
 from ci_autotest.backends.operators import step_operator
+from ci_autotest.program.ir import step_refs
 from ci_autotest.result import Misalignment, Verdict
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.trace import Attempt, GradientKey
+    from ci_autotest.program.ir import Step
 
 #: Misalignments of one program that are looked into before it is called ill-conditioned.
 _LOOKED_INTO: Final = 6
@@ -59,6 +61,8 @@ def judge_program(live: Live, sides: Sides) -> Judged:
 
 def _verdict(culprit: Culprit, rules: Rules) -> Verdict:
     step = culprit.live.program.steps[culprit.step]
+    if culprit.accumulated and culprit.misalignment.kind == "gradient":
+        step = _user(culprit)
     opinion = _opinion(culprit, rules)
     return Verdict(
         outcome="aligned" if opinion.blame == "ill_conditioned" else "misaligned",
@@ -72,6 +76,13 @@ def _verdict(culprit: Culprit, rules: Rules) -> Verdict:
         oracle=opinion.sentence,
         oracle_value=opinion.value,
     )
+
+
+def _user(culprit: Culprit) -> Step:
+    """Return the last call that uses a value whose gradient differs: the gradient came through its backward pass."""
+    program = culprit.live.program
+    users = [step for _, step in program.calls if any(ref.index == culprit.step for ref in step_refs(step))]
+    return users[-1] if users else program.steps[culprit.step]
 
 
 def _opinion(culprit: Culprit, rules: Rules) -> Opinion:

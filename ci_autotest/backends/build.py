@@ -37,11 +37,11 @@ def build(candidate: Candidate, device: str) -> Backend:
     Raises:
         UnavailableError: The device is not there, or a module cannot be imported.
     """
-    prove(device, candidate.name)
+    prove(device, f"candidate '{candidate.name}'")
     return _BUILDERS[candidate.backend](candidate, device)
 
 
-def prove(device: str, name: str) -> None:
+def prove(device: str, who: str) -> None:
     """Compute something on a device.
 
     Raises:
@@ -52,11 +52,12 @@ def prove(device: str, name: str) -> None:
     try:
         total = float(torch.ones(8, device=device).sum())
     except Exception as error:
+        reason = str(error).splitlines()[0].rstrip(".")
         message = (
-            f"candidate {name!r} asks for device {device!r}, which torch {torch.__version__} cannot use here: "
-            f"{str(error).splitlines()[0]} Run on a machine that has one, or drop the candidate."
+            f"{who} asks for device '{device}', which torch {torch.__version__} cannot use here ({reason}). "
+            "Run on a machine that has one, or ask for cpu."
         )
         raise UnavailableError(message) from error
     if total != 8.0:  # noqa: PLR2004 - the sum of eight ones
-        message = f"candidate {name!r}: device {device!r} computes {total} for the sum of eight ones."
+        message = f"{who}: device '{device}' computes {total} for the sum of eight ones."
         raise UnavailableError(message)

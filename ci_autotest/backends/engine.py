@@ -26,6 +26,7 @@ def gradients(outputs: Sequence[Any], cotangents: Sequence[Any], inputs: Sequenc
         inputs: Tensors or gradient edges.
     """
     keep_graph = create_graph = accumulate = False
+    unreachable = True
     if _engine is not None:
         found: Sequence[Any] = _engine.run_backward(
             tuple(outputs),
@@ -33,7 +34,7 @@ def gradients(outputs: Sequence[Any], cotangents: Sequence[Any], inputs: Sequenc
             keep_graph,
             create_graph,
             tuple(inputs),
-            True,
+            unreachable,
             accumulate,
         )
         return found

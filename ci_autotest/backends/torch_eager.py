@@ -206,6 +206,7 @@ def metadata(tensor: torch.Tensor) -> Metadata:
         str(tensor.device),
         tensor.requires_grad,
         tensor.is_leaf,
+        str(tensor.layout).removeprefix("torch."),
     )
 
 
@@ -213,7 +214,7 @@ def observed(value: Any) -> Observation:  # noqa: ANN401 - whatever a step gave
     """Return a value as it is now: a tensor's metadata with a copy of its elements, or the plain value."""
     if isinstance(value, _Tensor):
         return Observation(metadata(value), value.detach().clone())
-    if isinstance(value, torch.nn.Module | tuple | list):
+    if isinstance(value, torch.nn.Module | tuple | list) and not isinstance(value, torch.Size):
         return Observation(None, None)
     return Observation(None, value)
 

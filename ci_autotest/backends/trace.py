@@ -36,6 +36,7 @@ class Metadata(NamedTuple):
         device: ``cpu`` or ``cuda:0``.
         requires_grad: As observed.
         is_leaf: As observed.
+        layout: ``strided`` for dense tensors.
     """
 
     dtype: str
@@ -44,10 +45,12 @@ class Metadata(NamedTuple):
     device: str
     requires_grad: bool
     is_leaf: bool
+    layout: str = "strided"
 
     def __str__(self) -> str:
+        layout = "" if self.layout == "strided" else f" {self.layout}"
         grad = " that requires grad" if self.requires_grad else ""
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}] on {self.device}{grad}"
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}] on {self.device}{layout}{grad}"
 
 
 class Observation(NamedTuple):

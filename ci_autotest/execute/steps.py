@@ -29,21 +29,27 @@ if TYPE_CHECKING:
 
 _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
 
+
+def _detached(value: Any) -> Any:  # noqa: ANN401 - a framework's value
+    """Return a tensor without its graph: frameworks warn when one that requires grad becomes a number."""
+    return value.detach() if hasattr(value, "detach") else value
+
+
 #: Python's own functions that a step may name. Nothing else of ``builtins`` and ``operator`` is
 #: ever called.
 PYTHON_TARGETS: Final[dict[str, Any]] = {
     UNPACK: operator.getitem,
     "builtins.getattr": getattr,
     "builtins.len": len,
-    "builtins.bool": bool,
-    "builtins.int": int,
-    "builtins.float": float,
+    "builtins.bool": lambda value: bool(_detached(value)),
+    "builtins.int": lambda value: int(_detached(value)),
+    "builtins.float": lambda value: float(_detached(value)),
     **{
         f"operator.{name}": getattr(operator, name)
         for name in (
             "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "neg", "pos", "abs", "invert", "and_",
             "or_", "xor", "lshift", "rshift", "lt", "le", "gt", "ge", "eq", "ne", "getitem", "setitem", "iadd", "isub",
-            "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor",
+            "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift", "irshift",
         )
     },
 }  # fmt: skip

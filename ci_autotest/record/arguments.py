@@ -141,6 +141,7 @@ class Arguments:
         if NOTHING not in [item for item in drawn if isinstance(item, type(NOTHING))]:
             return tuple(drawn), kwargs
         first = next(i for i, item in enumerate(drawn) if item is NOTHING)
+        _refuse_without_default(callee, name, drawn)
         rest = drawn[first:]
         if all(item is NOTHING for item in rest):
             return tuple(drawn[:first]), kwargs
@@ -167,6 +168,18 @@ class Arguments:
             place = f"argument {key!r} of {_label(callee, name)}"
             message = f"{place}: {error}"
             raise AuthorError(message) from None
+
+
+def _refuse_without_default(callee: Function | Callable[..., Any] | None, name: str, drawn: list[Any]) -> None:
+    """Refuse a ``nothing()`` in the place of an argument that has no default."""
+    try:
+        parameters = [p for p in inspect.signature(_signed(callee)).parameters.values() if p.name != "self"]
+    except (TypeError, ValueError):
+        return
+    for item, parameter in zip(drawn, parameters, strict=False):
+        if item is NOTHING and parameter.default is parameter.empty and parameter.kind != parameter.VAR_POSITIONAL:
+            message = f"nothing() stands for {parameter.name!r} of {_label(callee, name)}, which has no default."
+            raise AuthorError(message)
 
 
 def _label(callee: Function | Callable[..., Any] | None, name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random as python_random
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.case import key_of
-from ci_autotest.errors import AuthorError
+from ci_autotest.errors import AuthorError, is_own
 from ci_autotest.program.ir import COMPLEX, FLOATING, Program, arranged
 from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import elements
@@ -127,26 +128,33 @@ def _run_body(recorder: Recorder, call: Callable[[], object]) -> None:
         returned = call()
         if recorder.rejection is None:
             recorder.output(returned)
+            _refuse_empty(recorder)
     except AuthorError as error:
-        message = f"{error}{_body_line(error)}"
+        message = f"{error}{_body_line(error, call)}"
         raise AuthorError(message) from error
-    except Exception as error:
+    except BaseException as error:
         if recorder.rejection is None:
-            message = f"the body raised {type(error).__name__}: {error}{_body_line(error)}"
+            message = f"the body raised {type(error).__name__}: {error}{_body_line(error, call)}"
             raise AuthorError(message) from error
     finally:
         CURRENT.reset(token)
 
 
-def _body_line(error: BaseException) -> str:
-    """Return `` (file, line n)`` of the innermost frame that is the user's."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "/ci_autotest/record/" not in frame.filename and "/ci_autotest/testing" not in frame.filename
-    ]
+def _refuse_empty(recorder: Recorder) -> None:
+    """Refuse a body that calls nothing: its inputs held against themselves are no test."""
+    if len(recorder.steps) == 1 + len(recorder.sources):
+        message = "the body calls no operator of torch: there is nothing to compare."
+        raise AuthorError(message)
+
+
+def _body_line(error: BaseException, call: Callable[[], object]) -> str:
+    """Return `` (file, line n)`` of the innermost frame that is the user's, else of the body."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_own(frame.filename)]
     frames = [frame for frame in frames if "/site-packages/" not in frame.filename] or frames
-    return f" ({frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno})" if frames else ""
+    if frames:
+        return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+    code = getattr(call, "__code__", None)
+    return f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code is not None else ""
 
 
 def _rejected(recorder: Recorder) -> Attempt:

@@ -52,6 +52,7 @@ def plain_function(func: Callable[..., Any]) -> tuple[str, Function]:
     if name is None:
         message = f"{getattr(func, '__name__', func)} has no public name in torch: it cannot be recorded."
         raise AuthorError(message)
+    name = name.replace("torch.functional.", "torch.")
     if name.endswith(".__get__"):
         function = Function(name.removesuffix(".__get__"), func)
         function.name = function.target.rpartition(".")[2]

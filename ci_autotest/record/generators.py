@@ -276,7 +276,7 @@ def constant(value: object) -> Generator:
 
 
 def nothing() -> Generator:
-    """Leave a keyword out, as in ``stride=random(1, 3).to(int) | nothing()``."""
+    """Stand for an argument that is left out, beside another alternative."""
     return Constant(NOTHING)
 
 

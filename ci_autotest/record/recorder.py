@@ -6,6 +6,8 @@ step* raises rejects the attempt; it is remembered even when the body swallows i
 
 from __future__ import annotations
 
+from collections import namedtuple
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -201,10 +203,7 @@ class Recorder:
             return [value._ref]
         if isinstance(value, tuple | list):
             return [ref for item in value for ref in self._returned(item)]
-        message = (
-            f"the body returns {type(value).__name__}: {str(value)[:80]!r}. "
-            "Return a recorded tensor, a tuple of them, or nothing."
-        )
+        message = f"the body returns {_kind(value)}. Return a recorded tensor, a tuple of them, or nothing."
         raise AuthorError(message)
 
     def _unused(self) -> tuple[Ref, ...]:
@@ -238,7 +237,8 @@ class Recorder:
         if isinstance(result, _SCALARS):
             return result
         if isinstance(result, tuple | list):
-            return tuple(self._unpacked(step, index, i, item) for i, item in enumerate(result))
+            items = tuple(self._unpacked(step, index, i, item) for i, item in enumerate(result))
+            return _named(type(result))(*items) if hasattr(result, "n_fields") else items
         return result
 
     def _unpacked(self, step: Step, index: int, position: int, item: Any) -> Any:  # noqa: ANN401
@@ -275,3 +275,15 @@ class Recorder:
 
     def _seed(self) -> int:
         return (self.drawer.seed + 7919 * len(self.steps)) & 0xFFFF_FFFF
+
+
+def _kind(value: object) -> str:
+    shown = f" {value!r}" if isinstance(value, int | float | str) and len(str(value)) < 80 else ""  # noqa: PLR2004
+    return f"{type(value).__name__}{shown}"
+
+
+@lru_cache(maxsize=256)
+def _named(kind: type) -> Callable[..., tuple[Any, ...]]:
+    """Return a named tuple with the fields of one of torch's own, ``values`` and ``indices``."""
+    fields: tuple[str, ...] = kind.__match_args__  # type: ignore[attr-defined]
+    return namedtuple(kind.__name__, fields)  # noqa: PYI024 - fields are known when it is made

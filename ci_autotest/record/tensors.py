@@ -74,7 +74,9 @@ def draw_tensor(
     with_grad = kind in _GRAD_DTYPES and (
         requires_grad if type(requires_grad) is bool else bool(settle(drawer, requires_grad, bool))
     )
-    return _placed(recorder, site, (kind, shape, bounds, with_grad), fitted=fitted, free_values=low is None)
+    return _placed(
+        recorder, site, (kind, shape, bounds, with_grad), fitted=fitted, free_values=low is None and high is None
+    )
 
 
 def _placed(

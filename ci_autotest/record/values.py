@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.errors import AuthorError
+from ci_autotest.execute.steps import PYTHON_TARGETS
 from ci_autotest.record.current import CURRENT
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class Value:
     """Stand for a tensor of the reference."""
 
     __slots__ = ("_recorder", "_ref", "_tensor")
+    # numpy's scalars leave arithmetic with a value to the value.
+    __array_ufunc__ = None
 
     def __init__(self, tensor: torch.Tensor, ref: Ref, recorder: Recorder) -> None:
         """Hold the reference's tensor and its step."""
@@ -60,13 +63,13 @@ class Value:
         raise AttributeError(name)
 
     def __bool__(self) -> bool:
-        return bool(self._recorder.call_python("builtins.bool", bool, (self,), "bool"))
+        return bool(self._recorder.call_python("builtins.bool", PYTHON_TARGETS["builtins.bool"], (self,), "bool"))
 
     def __int__(self) -> int:
-        return int(self._recorder.call_python("builtins.int", int, (self,), "int"))
+        return int(self._recorder.call_python("builtins.int", PYTHON_TARGETS["builtins.int"], (self,), "int"))
 
     def __float__(self) -> float:
-        return float(self._recorder.call_python("builtins.float", float, (self,), "float"))
+        return float(self._recorder.call_python("builtins.float", PYTHON_TARGETS["builtins.float"], (self,), "float"))
 
     def __index__(self) -> int:
         return int(self)
@@ -128,6 +131,8 @@ def _operators() -> None:
         "and_",
         "or_",
         "xor",
+        "lshift",
+        "rshift",
     ):
         bare = name.strip("_")
         setattr(Value, f"__{bare}__", binary(name, getattr(operator, name)))

@@ -32,16 +32,19 @@ def is_finding_id(name: str) -> bool:
 
 
 def check_writable(output: Path) -> None:
-    """Make the output folder and try to write in it, before hours of work that could not be saved.
+    """Try to write in the output folder, before hours of work that could not be saved; leave nothing behind.
 
     Raises:
         OutputError: It is a file, or cannot be made or written.
     """
+    made = [folder for folder in (output, *output.parents) if not folder.exists()]
     probe = beside(output / "probe")
     try:
         output.mkdir(parents=True, exist_ok=True)
         probe.write_bytes(b"")
         probe.unlink()
+        for folder in made:
+            folder.rmdir()
     except OSError as error:
         message = f"the output folder '{output}' cannot be written: {error.strerror}. Choose another with --output."
         raise OutputError(message) from error
@@ -54,6 +57,7 @@ def prepare(output: Path) -> None:
         OutputError: The folder cannot be written.
     """
     check_writable(output)
+    output.mkdir(parents=True, exist_ok=True)
     findings = output / FINDINGS
     if findings.is_symlink() or not findings.is_dir():
         return
@@ -82,6 +86,12 @@ def write_finding(folder: Path, files: Mapping[str, bytes]) -> None:
     except OSError as error:
         message = f"{folder} cannot be written: {error.strerror}. Choose another folder with --output."
         raise OutputError(message) from error
+
+
+def remove_finding(folder: Path) -> None:
+    """Remove the folder of a finding that is told under another id; anything else is left alone."""
+    if folder.is_dir() and not folder.is_symlink() and _is_own(folder):
+        shutil.rmtree(folder)
 
 
 def _check_finding(folder: Path, files: Mapping[str, bytes]) -> None:

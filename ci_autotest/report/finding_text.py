@@ -27,7 +27,7 @@ _COMMAND = re.compile(r"[\w./=:,@+~\[\] -]+")
 def finding_block(
     finding: Finding,
     links: Links | None,
-    is_new: bool | None,
+    is_new: bool | None,  # noqa: FBT001 - three states, not a switch
     ranks: tuple[int, int],
 ) -> Block:
     """Return a finding's forms: with its program, without it, and as a row of the table of the rest.
@@ -62,7 +62,7 @@ def finding_page(finding: Finding, links: Links | None, *, with_program: bool) -
 def _section(
     finding: Finding,
     links: Links | None,
-    is_new: bool | None,
+    is_new: bool | None,  # noqa: FBT001 - three states, not a switch
     *,
     with_program: bool,
 ) -> str:

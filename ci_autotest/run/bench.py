@@ -15,7 +15,7 @@ from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.recording import to_live, to_recording, with_expected
 from ci_autotest.alignment.rules import Rules, ToleranceRow
 from ci_autotest.alignment.verdict import judge_program, live_of
-from ci_autotest.backends.build import available_device, build
+from ci_autotest.backends.build import available_device, build, prove
 from ci_autotest.backends.notes import repro_note
 from ci_autotest.backends.operators import step_operator
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -111,6 +111,7 @@ class Bench:
         self._hello = hello
         sys.path += [folder for folder in hello.folders if folder not in sys.path]
         device = available_device(hello.reference_device)
+        prove(device, "the reference")
         self._library = Library(Path(hello.root))
         self._attempts = Attempts(device)
         self._reference = TorchBackend(device)
@@ -278,7 +279,8 @@ class Bench:
     def _try(self, message: TryProgram) -> Tried:
         live = to_live(decode(message.program, message.tensors))
         self._place.enter(0, 0)
-        judged = judge_program(live, self._watched(self._contender(message.candidate, None)))
+        declaration = self._test(message.test)[0] if message.test is not None else None
+        judged = judge_program(live, self._watched(self._contender(message.candidate, declaration)))
         return self._tried(message.candidate, judged.verdict, judged.live)
 
     def _tried(self, candidate: str, verdict: Verdict, live: Live, **more: Any) -> Tried:  # noqa: ANN401 - as `Tried`

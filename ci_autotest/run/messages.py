@@ -96,11 +96,12 @@ class Record(Message, frozen=True, kw_only=True):
 
 
 class TryProgram(Message, frozen=True, kw_only=True):
-    """Run a program on one candidate."""
+    """Run a program on one candidate, compared as ``test`` declares where it is given."""
 
     program: bytes
     tensors: bytes
     candidate: str
+    test: TestInfo | None = None
 
 
 ToWorker: TypeAlias = Hello | Discover | RunCases | Confirm | Record | TryProgram

@@ -89,9 +89,8 @@ class Pool:
             except WorkerLostError as error:
                 raise _unavailable(error) from error
             if not isinstance(answer, Ready):
-                text = answer.message if isinstance(answer, Broken) else f"answered {type(answer).__name__}"
-                message = f"a worker cannot be set up: {text}"
-                raise UnavailableError(message)
+                told = answer.message if isinstance(answer, Broken) else "a worker answered out of turn"
+                raise UnavailableError(told)
             self._ready = answer
         return self._ready
 

@@ -13,11 +13,14 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ci_autotest.errors import is_own
+
 if TYPE_CHECKING:
     from ci_autotest.run.bench import Bench
     from ci_autotest.run.messages import FromWorker, ToWorker
 
 _READ_BYTES: Final = 1 << 20
+_TRACEBACK_CHARS: Final = 8000
 
 
 def main(argv: list[str]) -> None:
@@ -46,18 +49,24 @@ def main(argv: list[str]) -> None:
 
 def _answer(bench: Bench, message: ToWorker) -> FromWorker:
     """Return the answer; an error of the test's author is an answer too."""
-    from ci_autotest.errors import AuthorError  # noqa: PLC0415 - after the fault handler is on
+    from ci_autotest.errors import AutotestError  # noqa: PLC0415 - after the fault handler is on
     from ci_autotest.run.messages import Broken  # noqa: PLC0415 - likewise
 
     try:
         return bench.answer(message)
-    except AuthorError as error:
+    except AutotestError as error:
         cause = error.__cause__
-        text = "".join(traceback.format_exception(cause)) if cause is not None else ""
-        return Broken(message=str(error), traceback=text[-8000:])
-    except BaseException as error:  # noqa: BLE001 - user code at import or in a body may raise anything, SystemExit too
-        text = "".join(traceback.format_exception(error))
-        return Broken(message=f"{type(error).__name__}: {error}", traceback=text[-8000:])
+        shown = cause is not None and not isinstance(cause, AutotestError)
+        return Broken(message=str(error), traceback=_traceback(cause) if shown and cause is not None else "")
+    except BaseException as error:  # noqa: BLE001 - user code at import may raise anything, SystemExit too
+        return Broken(message=f"{type(error).__name__}: {error}", traceback=_traceback(error))
+
+
+def _traceback(error: BaseException) -> str:
+    """Return the traceback without the frames of this package: the user's own lines are what helps."""
+    told = traceback.TracebackException.from_exception(error)
+    told.stack = traceback.StackSummary.from_list([frame for frame in told.stack if not is_own(frame.filename)])
+    return "".join(told.format())[-_TRACEBACK_CHARS:]
 
 
 def _read(fd: int, size: int) -> bytes | None:

@@ -34,7 +34,7 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
     file = path if path is not None else configuration.find(start)
     config = configuration.read(file) if file is not None else Config()
     merged = msgspec.structs.replace(config, **_overrides(given))
-    configuration.check(merged, "command line")
+    configuration.check(merged, str(file) if file is not None else "command line")
     return Request(
         config=merged,
         root=(file.resolve().parent if file is not None else start.resolve()),
@@ -48,6 +48,8 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
 
 
 def _overrides(given: dict[str, Any]) -> dict[str, Any]:
+    if given.get("budget") is not None:
+        configuration.duration_s(given["budget"], "--budget")
     names = ("budget", "strictness", "fail_on", "output", "cases")
     found = {name: given[name] for name in names if given.get(name) is not None}
     if given.get("seed") is not None:
@@ -61,10 +63,13 @@ def _number(text: str, name: str, words: tuple[str, ...]) -> int | str:
     if text in words:
         return text
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
+        number = -1
+    if not (1 if name == "workers" else 0) <= number < configuration.SEEDS:
         message = f"--{name} is {text!r}. Give a number, or {' or '.join(words)}."
-        raise ConfigError(message) from None
+        raise ConfigError(message)
+    return number
 
 
 def _candidates(config: Config, given: dict[str, Any], *, needs_candidate: bool) -> tuple[Candidate, ...]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ci_autotest.errors import is_own
 from ci_autotest.program.ir import PLACEHOLDER, Recording, TensorSpec
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
-from ci_autotest.report.artifacts import FINDINGS, write_finding
+from ci_autotest.report.artifacts import FINDINGS, remove_finding, write_finding
 from ci_autotest.report.markdown import render_finding
 from ci_autotest.result import Finding, Misalignment, Verdict
 from ci_autotest.run.messages import Broken, Confirm, Record, Tried, TryProgram
@@ -23,7 +26,6 @@ from ci_autotest.shrink.shrinker import Redraw, Shown, Shrinker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from ci_autotest.run.messages import Hello
     from ci_autotest.run.process import WorkerProcess
@@ -51,6 +53,7 @@ class Workshop:
         folders: Where the candidates' modules are looked for.
         seed: Root seed.
         environ: For the repro's own process.
+        case_timeout_s: Seconds that a case may take.
         python: Interpreter of the repro.
     """
 
@@ -60,6 +63,7 @@ class Workshop:
     folders: tuple[Path, ...]
     seed: int
     environ: Mapping[str, str]
+    case_timeout_s: float = 60.0
     python: str = sys.executable
 
 
@@ -137,6 +141,7 @@ def _try(suspect: Suspect, proposal: Proposal, fresh: Fresh) -> Shown | None:
                 program=encode_program(recording),
                 tensors=encode_tensors(recording),
                 candidate=suspect.candidate,
+                test=suspect.test,
             )
         )
     return _shown(answer) if isinstance(answer, Tried) and answer.program else None
@@ -209,6 +214,8 @@ def _lost(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
         finding = msgspec.structs.replace(_crash(suspect, alone.verdict, again, workshop), confirmed=True)
         small = _shown(alone)
         program = TryProgram(program=alone.program, tensors=alone.tensors, candidate=suspect.candidate)
+        if finding.id != first.id:
+            remove_finding(workshop.output / FINDINGS / first.id)
         cut = step is not None and isinstance(fresh.ask(program), WorkerLostError)
         kept = small if cut else shown
         finding = _with_program(finding, kept.recording, workshop)
@@ -225,13 +232,24 @@ def _crash(suspect: Suspect, verdict: Verdict, lost: WorkerLostError, workshop: 
     where = "in its backward pass" if lost.spot.step == -2 else f"in {verdict.target}"  # noqa: PLR2004 - IN_BACKWARD
     misalignment = Misalignment(
         kind=kind, step=verdict.step, what=where, candidate=f"the worker {lost.reason}", reference="returns",  # type: ignore[arg-type]
-        detail=lost.output.strip()[-1500:],
+        detail=_where_it_died(lost.output),
     )  # fmt: skip
     told = msgspec.structs.replace(
         verdict, outcome=outcome, kind=kind, blame="candidate", misalignment=misalignment,
         oracle="the reference runs the same program to its end",
     )  # fmt: skip
     return _finding(suspect, told, workshop)
+
+
+def _where_it_died(output: str) -> str:
+    """Return the innermost frame of the user's that the fault handler printed, else the last line that was printed."""
+    frames = re.findall(r'File "([^"]+)", line (\d+) in (\S+)', output)
+    own = [f for f in frames if "site-packages" not in f[0] and "/lib/python" not in f[0] and not is_own(f[0])]
+    if own:
+        file, line, name = own[0]
+        return f"{Path(file).name}, line {line} in {name}"
+    printed = [text for text in output.strip().splitlines() if not text.startswith(("  File", "Current thread"))]
+    return f"it printed: {printed[-1][:300]}" if printed and not frames else ""
 
 
 def _finding(suspect: Suspect, verdict: Verdict, workshop: Workshop) -> Finding:
@@ -294,9 +312,8 @@ def _write(finding: Finding, recording: Recording, workshop: Workshop, *, repro:
         "README.md": render_finding(finding).encode(),
     }
     if repro:
-        files["repro.py"] = repro_script(
-            noted, finding, workshop.output / FINDINGS / finding.id, workshop.folders
-        ).encode()
+        folder = workshop.output / FINDINGS / finding.id
+        files["repro.py"] = repro_script(noted, finding, folder, workshop.folders, workshop.case_timeout_s).encode()
     write_finding(workshop.output / FINDINGS / finding.id, files)
 
 

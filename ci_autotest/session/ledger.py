@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from ci_autotest.result import TOLERATED_BLAMES
+
 if TYPE_CHECKING:
     from ci_autotest.result import Verdict
     from ci_autotest.run.messages import CaseFailure, CasesDone, TestInfo
@@ -40,8 +42,17 @@ class PairEntry:
     note: str = ""
     failures: list[CaseFailure] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
-    #: Cases whose outcome another look changed, by outcome: a crash that did not repeat is flaky.
-    flaky: int = 0
+
+    @property
+    def done(self) -> int:
+        """Cases run so far; what the reference rejects and the candidate accepts is no case."""
+        misaligned = [item for item in self.failures if item.verdict.outcome == "misaligned"]
+        return (
+            self.aligned
+            + self.unsupported
+            + sum(item.verdict.kind != "leniency" for item in misaligned)
+            + len(self.lost)
+        )
 
 
 class Identity(NamedTuple):
@@ -77,6 +88,10 @@ class Suspect(NamedTuple):
     of_cases: int
     tests: tuple[str, ...]
     lost: WorkerLostError | None = None
+
+
+def _is_tolerated(failure: CaseFailure) -> bool:
+    return failure.verdict.blame in TOLERATED_BLAMES
 
 
 class Ledger:
@@ -131,9 +146,7 @@ class Ledger:
     @property
     def done(self) -> int:
         """Cases run so far, on all candidates."""
-        return sum(
-            pair.aligned + pair.unsupported + len(pair.failures) + len(pair.lost) for pair in self.pairs.values()
-        )
+        return sum(pair.done for pair in self.pairs.values())
 
     @property
     def suspected(self) -> int:
@@ -144,7 +157,8 @@ class Ledger:
         """Return the first failing case of each identity, in the order of tests and cases: the same for any workers."""
         found = []
         for identity, failures in sorted(self._grouped().items()):
-            failures.sort(key=lambda item: (self.tests[item[0]].order, item[1].case))
+            # What is not the candidate's fault never stands for what is: the first case that counts is looked at.
+            failures.sort(key=lambda item: (_is_tolerated(item[1]), self.tests[item[0]].order, item[1].case))
             test, first = failures[0]
             ids = tuple(dict.fromkeys(test for test, _ in failures))
             found.append(

@@ -63,7 +63,7 @@ class Progress:
         self._told = now
         spent = max(now - self._begun, 1e-6)
         rate = done / spent
-        left = (self._total - done) / rate if rate and done else 0.0
+        left = max(self._total - done, 0) / rate if rate and done else 0.0
         suspected = f", {findings} suspected" if findings else ""
         line = f"{done} / {self._total} cases, {rate:,.0f} cases/s{suspected}, {left:.0f} s left  {test}"
         self._write(line)
@@ -102,10 +102,12 @@ def show_result(result: RunResult, stream: TextIO, output: str) -> None:
         console.print(Text(f"broken: {wrong.test}: {wrong.message}", style="red"))
         if wrong.traceback:
             console.print(Text("\n".join(f"    {line}" for line in wrong.traceback.strip().splitlines()[-12:])))
+    said = {wrong.message for wrong in result.broken} | {info.reason for info in result.candidates if info.reason}
     for item in result.results:
-        if item.reason and not item.cases.compared and not item.reason.startswith("no call was replaced"):
+        if item.reason and not item.cases.compared and item.reason not in said:
+            said.add(item.reason)
             console.print(Text(f"not compared: {item.test} on {item.candidate}: {item.reason}", style="yellow"))
-        if item.weak:
+        if item.weak and item.cases.compared:
             console.print(
                 Text(
                     f"weak: {item.test}: fewer than one ordinary attempt in ten is accepted",

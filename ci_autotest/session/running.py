@@ -17,7 +17,7 @@ from ci_autotest import config as configuration
 from ci_autotest.discovery import nothing_found, select
 from ci_autotest.errors import ConfigError, UnavailableError, UsageError
 from ci_autotest.plan import blocks, shares
-from ci_autotest.report.artifacts import prepare
+from ci_autotest.report.artifacts import check_writable, prepare
 from ci_autotest.result import BrokenTest, CandidateInfo, Environment, Finding, Location, RunResult
 from ci_autotest.run.messages import Hello, TestInfo
 from ci_autotest.run.pool import Lost, Part, Pool, Task, Wrong
@@ -104,7 +104,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
     output = (request.start / config.output).resolve()
     if not selection.files:
         raise NothingFoundError(nothing_found(selection))
-    prepare(output)
+    check_writable(output)
     deadline = None if config.budget is None else begun + configuration.duration_s(config.budget, "budget")
     hello = hello_for(request, seed)
     silence_s = configuration.duration_s(config.case_timeout, "case_timeout")
@@ -115,6 +115,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         _folders(request, selection),
         seed,
         environ,
+        silence_s,
     )
     stream.write(f"seed {seed}\n")
     pool = Pool(workshop.start, hello, _workers(config))
@@ -128,6 +129,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         _refuse_missing(infos, request)
         tests, broken = _discover(pool, selection)
         ledger = _plan(tests, request, infos)
+        prepare(output)
         _execute(pool, ledger, deadline, stream)
         pool.close()
         findings = _findings(ledger, workshop, deadline, stream)
@@ -137,6 +139,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         pool.close()
     if ledger is None:
         ledger = Ledger([], ())
+        prepare(output)
     known = apply_known(tuple(findings), config.known, datetime.now(timezone.utc).date())
     told = Circumstances(
         seed=seed, environment=_environment(pool, environ), candidates=tuple(infos), shard=request.shard,
@@ -184,6 +187,8 @@ def _refuse_missing(infos: list[CandidateInfo], request: Request) -> None:
     for info in infos:
         if not info.available and info.name in required:
             message = f"candidate '{info.name}' is required and not available: {info.reason}"
+            if f"'{info.name}' asks for" in info.reason:
+                message = info.reason
             raise UnavailableError(message)
 
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ci_autotest.result import Finding
 
 
+#: Seconds that an interpreter may take to import its framework.
+_START_S = 10.0
+
+
 def headline(finding: Finding) -> str:
     """Return the one sentence that names operator, candidate and what is wrong."""
     subject = f"{finding.operator} on {finding.candidate}"
@@ -47,10 +51,10 @@ def message_lines(finding: Finding, folder: Path | None = None) -> list[str]:
     if finding.outcome in {"crashed", "timed_out"}:
         verb = "timed out" if finding.outcome == "timed_out" else "crashed"
         where = f"{finding.where}, case {finding.case} of {finding.test}, seed {finding.seed}"
-        lines = [f"{verb}: {finding.candidate_seen} {where}"]
+        lines = [f"{verb}: {finding.operator} on {finding.candidate}: {finding.candidate_seen} {where}"]
     else:
-        lines = [f"misaligned: {finding.operator} on {finding.candidate}, {finding.where}",
-                 f"  case {finding.case} of {finding.test}, seed {finding.seed}, profile {finding.profile}"]  # fmt: skip
+        origin = f"case {finding.case} of {finding.test}, seed {finding.seed}, profile {finding.profile}"
+        lines = [f"misaligned: {finding.operator} on {finding.candidate}, {finding.where}", f"  {origin}"]
         lines += _numbers(finding)
         lines.append(f"  candidate {finding.candidate_seen}; reference {finding.reference_seen}")
     if finding.detail:
@@ -70,9 +74,10 @@ def _numbers(finding: Finding) -> list[str]:
     absolute = "not finite" if difference.greatest_absolute is None else f"{difference.greatest_absolute:.2e}"
     ulp = "" if difference.greatest_ulp is None else f", {difference.greatest_ulp:,} ULP"
     pair = difference.first_pair_decimal
+    mismatched = f"  mismatched elements: {difference.mismatched} / {difference.total} ({share:.3g} %)"
+    greatest = f"greatest absolute difference {absolute} at {_index(difference.greatest_index)}"
     return [
-        f"  mismatched elements: {difference.mismatched} / {difference.total} ({share:.3g} %), "
-        f"greatest absolute difference {absolute} at {_index(difference.greatest_index)} ({allowed}){ulp}",
+        f"{mismatched}, {greatest} ({allowed}){ulp}",
         f"  first bad element at {_index(difference.first_index)}: candidate {pair[0]}, reference {pair[1]}",
     ]
 
@@ -86,6 +91,8 @@ def display_program(recording: Recording, finding: Finding) -> str:
     program = recording.program
     named = names(program)
     lines = ["import torch", ""]
+    if any(spec.storage_size > INLINE_ELEMENTS for spec in _input_specs(recording)):
+        lines = ["import torch  # stored(): read from tensors.safetensors beside the repro", ""]
     for index, step in enumerate(program.steps):
         spec = step.args[0] if step.op == PLACEHOLDER else None
         if isinstance(spec, TensorSpec):
@@ -103,6 +110,11 @@ def display_program(recording: Recording, finding: Finding) -> str:
     return "\n".join(lines)
 
 
+def _input_specs(recording: Recording) -> list[TensorSpec]:
+    specs = [step.args[0] for step in recording.program.steps if step.op == PLACEHOLDER]
+    return [spec for spec in (*specs, *recording.program.cotangents) if isinstance(spec, TensorSpec)]
+
+
 def _mark(finding: Finding) -> str:
     if finding.kind == "gradient":
         return "its backward pass is misaligned"
@@ -115,16 +127,17 @@ def _gradient_name(finding: Finding) -> str:
 
 def _tensor(recording: Recording, key: str, spec: TensorSpec, *, grad: bool = True) -> str:
     shape = spec.shape if spec.is_contiguous else (spec.storage_size,)
+    text = f"stored({key!r}).reshape({shape})"
     if spec.storage_size <= INLINE_ELEMENTS:
         text = tensor_text(recording.tensors[key], spec.dtype, shape)
-    else:
-        return f"stored({key!r})  # {spec.dtype}{list(spec.shape)} in tensors.safetensors"
     if not spec.is_contiguous:
         text += f".as_strided({spec.shape}, {spec.strides}, {spec.offset})"
     return f"{text}.requires_grad_()" if grad and spec.requires_grad else text
 
 
-def repro_script(recording: Recording, finding: Finding, folder: Path, modules: tuple[Path, ...]) -> str:
+def repro_script(
+    recording: Recording, finding: Finding, folder: Path, modules: tuple[Path, ...], case_timeout_s: float
+) -> str:
     """Return the repro of a finding.
 
     Args:
@@ -132,6 +145,7 @@ def repro_script(recording: Recording, finding: Finding, folder: Path, modules: 
         finding: What is told of it.
         folder: Where the script will lie.
         modules: Folders in which the candidate's modules are looked for.
+        case_timeout_s: Seconds that a case may take; the repro of a timeout waits as long.
     """
     difference = finding.difference
     dtypes = [spec.dtype for spec in recording.expected.values()] or ["float32"]
@@ -143,7 +157,7 @@ def repro_script(recording: Recording, finding: Finding, folder: Path, modules: 
         "atol": difference.atol if difference else default.atol,
         "check_dtype": True,
         "kind": finding.kind,
-        "timeout_s": 60,
+        "timeout_s": round(case_timeout_s + _START_S),
         "folders": [os.path.relpath(path, folder) for path in modules],
         "versions": f"Python {sys.version.split()[0]}",
     }
