@@ -6,7 +6,9 @@ Nothing but click is imported before a command runs, so that ``--help`` answers 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from ci_autotest.session.running import Request
 
 _INTERRUPTED = 130
+#: A fault of this package: EX_SOFTWARE of sysexits.h, so that no caller takes it for a finding.
+_FAULT = 70
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -151,6 +155,8 @@ def _request(paths: tuple[str, ...], given: dict[str, Any], *, needs_candidate: 
 
 def main() -> None:
     """Run the command line and exit with its status."""
+    # What stops a container or a cancelled job ends a run as Ctrl-C does: with its report.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         status = cli.main(standalone_mode=False)
     except click.exceptions.Exit as error:
@@ -163,6 +169,12 @@ def main() -> None:
     except AutotestError as error:
         click.echo(str(error), err=True)
         status = error.exit_code
+    except Exception as error:  # noqa: BLE001 - the last resort: a status that no finding has
+        traceback.print_exc()
+        click.echo(
+            f"a fault of ci-autotest itself ({type(error).__name__}); please report it with the lines above", err=True
+        )
+        status = _FAULT
     except KeyboardInterrupt:
         click.echo("interrupted before anything was run", err=True)
         status = _INTERRUPTED

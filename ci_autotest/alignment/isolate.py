@@ -9,15 +9,18 @@ import torch
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
+    CALL_MODULE,
     OUTPUT,
     PLACEHOLDER,
     UNPACK,
+    Mapping_,
     Program,
     Ref,
     Step,
     TensorSpec,
     is_unpacking,
     renumbered,
+    renumbered_step,
     step_refs,
 )
 
@@ -95,6 +98,9 @@ def isolate(live: Live, index: int, reference: Backend, weights: Mapping[int, An
     _copy_setup(builder, program, live.sources)
     step = program.steps[index]
     for ref in step_refs(step):
+        if ref.index < len(program.setup) and isinstance(before.values[ref.index], torch.nn.Module):
+            _as_it_was(builder, program, ref.index, before.values[ref.index])
+    for ref in step_refs(step):
         if ref.index not in builder.indices and ref.index >= len(program.setup):
             _take(builder, before, ref.index)
     if _writes_in_place(step):
@@ -121,6 +127,19 @@ def _copy_setup(builder: _Builder, program: Program, sources: Mapping[str, Any])
         builder.indices[i] = Ref(i)
         if step.op == PLACEHOLDER:
             builder.sources[step.target] = sources[step.target]
+
+
+def _as_it_was(builder: _Builder, program: Program, index: int, module: torch.nn.Module) -> None:
+    """Give a module the state and the mode that it had just before the step."""
+    state = module.state_dict()
+    for step in program.setup:
+        if step.target == "load_state_dict" and step.args[0] == Ref(index) and isinstance(step.args[1], Mapping_):
+            for name, ref in step.args[1].items:
+                if isinstance(ref, Ref) and name in state:
+                    key = program.setup[ref.index].target
+                    builder.sources[key] = state[name].detach().clone()
+    if any(step.op == CALL_METHOD and step.args[:1] == (Ref(index),) for step in program.body):
+        builder.setup.append(Step(CALL_METHOD, "train", (Ref(index), module.training), (), "train", in_setup=True))
 
 
 def _take(builder: _Builder, before: Trace, index: int) -> None:
@@ -187,31 +206,45 @@ def _outputs(
 
 
 def pruned(live: Live) -> Live:
-    """Return the program without the steps and data that no output needs; calls that write in place are kept."""
+    """Return the program without the steps and data that no output needs.
+
+    A write is kept where it may reach what is needed: what a value was computed from first (its receiver, what it
+    it views) is taken to share its memory. So is every use of a needed module: a forward moves running statistics.
+    """
     steps = live.program.steps
+    shared = _shared_memory(steps)
     needed = {len(steps) - 1}
-    for index in reversed(range(len(steps))):
-        step = steps[index]
-        touches_needed = any(ref.index in needed for ref in step_refs(step)[:1])
-        if index in needed or (
-            (_writes_in_place(step) or (step.op == CALL_METHOD and step.in_setup)) and touches_needed
-        ):
-            needed.add(index)
-            needed.update(ref.index for ref in step_refs(step))
-    # A setup method may come before the module is known to be needed; its receiver decides.
-    for index, step in enumerate(live.program.setup):
-        if step.op == CALL_METHOD and step_refs(step)[0].index in needed:
-            needed.add(index)
-            needed.update(ref.index for ref in step_refs(step))
+    grew = True
+    while grew:
+        before = len(needed)
+        groups = {shared[index] for index in needed}
+        for index in reversed(range(len(steps))):
+            step = steps[index]
+            if index in needed or (_has_effect(step, live.program) and shared[index] in groups):
+                needed.add(index)
+                needed.update(ref.index for ref in step_refs(step))
+        grew = len(needed) > before
     kept = sorted(needed)
     indices = {old: new for new, old in enumerate(kept)}
-    moved = [
-        steps[i]._replace(
-            args=tuple(renumbered(arg, indices) for arg in steps[i].args),
-            kwargs=tuple((key, renumbered(value, indices)) for key, value in steps[i].kwargs),
-        )
-        for i in kept
-    ]
+    moved = [renumbered_step(steps[i], indices) for i in kept]
     count = sum(1 for i in kept if i < len(live.program.setup))
     sources = {step.target: live.sources[step.target] for step in moved if step.op == PLACEHOLDER}
     return Live(Program(tuple(moved[:count]), tuple(moved[count:])), sources, live.cotangents)
+
+
+def _shared_memory(steps: tuple[Step, ...]) -> list[int]:
+    """Return, for each step, the step whose memory its value may be in: where its chain of receivers ends."""
+    found: list[int] = []
+    for index, step in enumerate(steps):
+        first = step.args[0] if step.args and step.op not in {PLACEHOLDER, OUTPUT} else None
+        found.append(found[first.index] if isinstance(first, Ref) else index)
+    return found
+
+
+def _has_effect(step: Step, program: Program) -> bool:
+    """Whether a step changes what it is called on: an in-place call, or any call on a module."""
+    receiver = step.args[0] if step.args else None
+    if _writes_in_place(step) or step.op == CALL_MODULE:
+        return True
+    on_module = isinstance(receiver, Ref) and receiver.index < len(program.setup)
+    return step.op == CALL_METHOD and on_module

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.alignment.isolate import Live, isolate, pruned
-from ci_autotest.alignment.trial import Examination
+from ci_autotest.alignment.trial import COTANGENT, Examination
 from ci_autotest.program.ir import is_unpacking, output_refs, step_refs
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
         traces: The candidate's and the reference's trace of it, with snapshots.
         sides: The two backends.
     """
-    backward = found.kind == "gradient" or found.what == "backward pass"
+    backward = found.kind == "gradient" or found.what == "backward pass" or found.what.startswith(COTANGENT)
     weights = _weights(live, traces[1]) if backward else {}
     for index in _suspects(live, found, traces[0], backward=backward):
         alone = pruned(isolate(live, index, sides.reference, weights))
@@ -82,7 +82,9 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
             return Culprit(alone, _call(alone), same[0], candidate, reference, accumulated=False)
     whole = pruned(live)
     differences, candidate, reference = examined(whole, sides)
-    shown = next((item for item in differences if _is_alike(item, found)), found)
+    shown = next((item for item in differences if _is_alike(item, found)), None)
+    if shown is None:
+        whole, candidate, reference, shown = live, *traces, found
     return Culprit(whole, shown.step, shown, candidate, reference, accumulated=len(whole.program.calls) > 1)
 
 

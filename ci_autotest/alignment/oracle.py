@@ -8,6 +8,7 @@ ill-conditioned.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ from ci_autotest.program.ir import (
     Ref,
     Step,
     TensorSpec,
+    contiguous_strides,
     renumbered_step,
 )
 
@@ -78,6 +80,12 @@ def widened(live: Live) -> tuple[Live, dict[int, int]]:
             moved.append(Step(CALL_METHOD, "double", (Ref(places[i]),), in_setup=True))
     count = len(program.setup) + len(loaded)
     sources = {key: _widened_tensor(tensor) for key, tensor in live.sources.items()}
+    for step in program.steps:
+        spec = step.args[0] if step.op == PLACEHOLDER else None
+        if isinstance(spec, TensorSpec) and not spec.is_contiguous:
+            # Each element is one of its own: those of an expanded input would be moved together otherwise.
+            view = sources[step.target].as_strided(spec.shape, spec.strides, spec.offset)
+            sources[step.target] = view.clone(memory_format=torch.contiguous_format)
     cotangents = {position: _widened_tensor(tensor) for position, tensor in live.cotangents.items()}
     return type(live)(Program(tuple(moved[:count]), tuple(moved[count:])), sources, cotangents), places
 
@@ -92,8 +100,8 @@ def _widened_argument(argument: Argument) -> Argument:
         return DType(_WIDE.get(argument.name, argument.name))
     if isinstance(argument, TensorSpec):
         return TensorSpec(
-            _WIDE.get(argument.dtype, argument.dtype), argument.shape, argument.strides, argument.offset,
-            argument.storage_size, argument.requires_grad, argument.device,
+            _WIDE.get(argument.dtype, argument.dtype), argument.shape, contiguous_strides(argument.shape), 0,
+            math.prod(argument.shape), argument.requires_grad, argument.device,
         )  # fmt: skip
     return argument
 
@@ -119,6 +127,10 @@ def judge(
         reference: The same shape.
         tolerance: In the unit of the elements.
     """
+    if tolerance.strictness != "tolerance":
+        return Opinion(
+            "candidate", f"at strictness {tolerance.strictness!r} the reference's own bits are what is asked for"
+        )
     wider, places = widened(live)
     index = key[1]
     key = (key[0], places[index] if isinstance(index, int) else (places[index[0]], index[1]))

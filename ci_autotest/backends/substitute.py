@@ -7,6 +7,7 @@ function gets the call.
 from __future__ import annotations
 
 import importlib
+import inspect
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +103,7 @@ class _Replace(TorchFunctionMode):
                 self.seen.add(operator)
             return func(*args, **kwargs)
         self.replaced[operator] = self.replaced.get(operator, 0) + 1
-        result = function(*args, **kwargs)
+        result = function(*args, **_written(func, function, kwargs))
         # An in-place spelling keeps its meaning: the receiver is given the result.
         return args[0].copy_(result) if in_place else result
 
@@ -118,6 +119,40 @@ def _named(func: Callable[..., Any]) -> tuple[str, bool]:
         (bare.endswith("_") and not bare.endswith("__")) or bare in _IN_PLACE_SPECIAL
     )
     return operator_of(bare, CALL_METHOD) if name.startswith("torch.Tensor.") else operator_of(name), in_place
+
+
+def _written(func: Callable[..., Any], function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the keywords without those that torch's wrapper adds by itself and the replacement does not take.
+
+    ``torch.nn.functional.softmax(x, 1)`` reaches the replacement with ``_stacklevel=3`` and ``dtype=None``.
+    """
+    if not kwargs:
+        return kwargs
+    taken, defaults = _takes(function), _defaults(func)
+    return {
+        key: value
+        for key, value in kwargs.items()
+        if taken is None or key in taken or not (key.startswith("_") or (key in defaults and defaults[key] is value))
+    }
+
+
+@lru_cache(maxsize=1024)
+def _takes(function: Callable[..., Any]) -> frozenset[str] | None:
+    """Return the keywords that a function takes; ``None``: any."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return None
+    any_keyword = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    return None if any_keyword else frozenset(parameters)
+
+
+@lru_cache(maxsize=1024)
+def _defaults(func: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return {name: parameter.default for name, parameter in inspect.signature(func).parameters.items()}
+    except (TypeError, ValueError):
+        return {}
 
 
 _IN_PLACE_SPECIAL = frozenset(f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"))

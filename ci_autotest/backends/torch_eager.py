@@ -10,6 +10,7 @@ from ci_autotest.backends.engine import gradient_edge, gradients
 from ci_autotest.backends.trace import Failure, Metadata, Observation, Trace
 from ci_autotest.errors import ProgramError
 from ci_autotest.execute.steps import Binding, execute_step
+from ci_autotest.program.check import CONSTANTS
 from ci_autotest.program.ir import (
     OUTPUT,
     OWN_DEVICE,
@@ -125,7 +126,7 @@ class TorchBackend:
             return getattr(torch, argument.name)
         if isinstance(argument, Device):
             return self.device if argument.symbol == OWN_DEVICE else torch.device("cpu")
-        if isinstance(argument, Constant):
+        if isinstance(argument, Constant) and argument.target in CONSTANTS:
             return getattr(torch, argument.target.removeprefix("torch."))
         message = f"a {type(argument).__name__} is not an argument of a call."
         raise ProgramError(message)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import keyword
+import math
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import ProgramError
@@ -16,7 +18,10 @@ from ci_autotest.program.ir import (
     PLACEHOLDER,
     Constant,
     DType,
+    List,
+    Mapping_,
     Ref,
+    Slice,
     TensorSpec,
     cotangent_key,
     step_refs,
@@ -24,9 +29,12 @@ from ci_autotest.program.ir import (
 from ci_autotest.program.targets import is_attribute, is_function, is_member
 
 if TYPE_CHECKING:
-    from ci_autotest.program.ir import Program, Recording, Step
+    from collections.abc import Iterator
 
-_CONSTANTS: Final = frozenset({
+    from ci_autotest.program.ir import Argument, Program, Recording, Step
+
+#: Constants that a program may name.
+CONSTANTS: Final = frozenset({
     "torch.contiguous_format", "torch.channels_last", "torch.channels_last_3d", "torch.preserve_format",
     "torch.strided",
 })  # fmt: skip
@@ -47,6 +55,9 @@ def check_program(program: Program) -> None:
         raise ProgramError(message)
     for index, step in enumerate(program.steps):
         _check_step(step, index, is_last=index == len(program.steps) - 1)
+        if step.op == CALL_MODULE and not _is_module(program.steps[step_refs(step)[0].index]):
+            message = f"step {index} calls what is no module."
+            raise ProgramError(message)
         if step.in_setup != (index < len(program.setup)):
             message = f"step {index} says in_setup={step.in_setup}, but stands in the other part."
             raise ProgramError(message)
@@ -95,13 +106,38 @@ def _check_step(step: Step, index: int, *, is_last: bool) -> None:
         if not 0 <= ref.index < index:
             message = f"step {index} refers to step {ref.index}, which is not before it."
             raise ProgramError(message)
-    for argument in (*step.args, *(value for _, value in step.kwargs)):
-        if isinstance(argument, Constant) and argument.target not in _CONSTANTS:
+    for key, _ in step.kwargs:
+        if not key.isidentifier() or keyword.iskeyword(key):
+            message = f"step {index} has a keyword argument {key[:60]!r}, which is no name."
+            raise ProgramError(message)
+    for argument in _all(*step.args, *(value for _, value in step.kwargs)):
+        if isinstance(argument, Constant) and argument.target not in CONSTANTS:
             message = f"step {index} names constant {argument.target[:80]!r}, which is not on the allow list."
             raise ProgramError(message)
         if isinstance(argument, DType) and argument.name not in ITEM_SIZE:
             message = f"step {index} names dtype {argument.name[:80]!r}. Known: {', '.join(ITEM_SIZE)}."
             raise ProgramError(message)
+
+
+def _is_module(step: Step) -> bool:
+    return step.op == CALL_FUNCTION and step.target.startswith("torch.nn.") and step.in_setup
+
+
+def _all(*arguments: Argument) -> Iterator[Argument]:
+    """Yield arguments and everything inside them."""
+    for argument in arguments:
+        yield argument
+        match argument:
+            case tuple():
+                yield from _all(*argument)
+            case List(items):
+                yield from _all(*items)
+            case Mapping_(items):
+                yield from _all(*(value for _, value in items))
+            case Slice(start, stop, step):
+                yield from _all(start, stop, step)
+            case _:
+                pass
 
 
 def _is_allowed(step: Step) -> bool:
@@ -130,6 +166,10 @@ def _check_spec(key: str, spec: TensorSpec) -> None:
         message = f"placeholder {key!r} has no valid spec: {spec}."
         raise ProgramError(message)
     last = spec.offset + sum((size - 1) * stride for size, stride in zip(spec.shape, spec.strides, strict=True))
-    if spec.storage_size > ELEMENTS_AT_MOST or (0 not in spec.shape and last >= spec.storage_size):
+    count = math.prod(spec.shape)
+    if max(spec.storage_size, count) > ELEMENTS_AT_MOST:
+        message = f"placeholder {key!r} has {count:,} elements; {ELEMENTS_AT_MOST:,} are allowed."
+        raise ProgramError(message)
+    if 0 not in spec.shape and last >= spec.storage_size:
         message = f"placeholder {key!r} reaches element {last} of a storage of {spec.storage_size}."
         raise ProgramError(message)

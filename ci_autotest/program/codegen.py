@@ -31,6 +31,7 @@ from ci_autotest.program.ir import (
     Slice,
     output_refs,
 )
+from ci_autotest.program.targets import is_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,7 +46,9 @@ _INFIX: Final = {
 _PREFIX: Final = {"neg": "-", "pos": "+", "invert": "~"}
 _AUGMENTED: Final = {f"i{name.rstrip('_')}": f"{symbol}=" for name, symbol in _INFIX.items()}
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_KEYWORDS: Final = frozenset({*keyword.kwlist, "torch", "device"})
+_KEYWORDS: Final = frozenset({*keyword.kwlist, "torch", "device", "stored"})
+#: Functions of Python's own that printed code calls: a value of that name would hide them.
+_CALLED: Final = frozenset({"abs", "bool", "int", "float", "len", "complex", "getattr"})
 
 
 def names(program: Program) -> tuple[str, ...]:
@@ -54,6 +57,8 @@ def names(program: Program) -> tuple[str, ...]:
     found = []
     for step in program.steps:
         base = step.name if _IDENTIFIER.fullmatch(step.name) and step.name not in _KEYWORDS else "value"
+        if base in _CALLED:
+            base = f"{base}_0"
         name, count = base, 1
         while name in taken:
             name, count = f"{base}_{count}", count + 1
@@ -91,6 +96,9 @@ def _function(step: Step, args: list[str], kwargs: list[str]) -> str:
         return f"{args[0]}[{args[1]}]"
     if step.target == "builtins.getattr" and isinstance(step.args[1], str):
         return f"{args[0]}.{_identifier(step.args[1])}"
+    if not is_function(step.target):
+        message = f"target {step.target[:60]!r} is not on the allow list and is never printed as code."
+        raise ProgramError(message)
     namespace, _, name = step.target.rpartition(".")
     if namespace == "operator":
         if name in _INFIX:
@@ -132,7 +140,10 @@ def needs_seed(step: Step) -> bool:
     """Whether a step's seed is worth a line: a module's only where the module may draw."""
     if step.op != CALL_MODULE:
         return step.seed is not None
-    return any(word in step.target for word in ("Dropout", "RReLU", "LSTM", "GRU", "RNN", "Attention", "Transformer"))
+    return any(
+        word in step.target
+        for word in ("Dropout", "RReLU", "LSTM", "GRU", "RNN", "Attention", "Transformer", "Sequential")
+    )
 
 
 def body_lines(program: Program, *, rename: Callable[[str], str] | None = None) -> list[str]:

@@ -47,16 +47,19 @@ def run(function):
     modules = {{name: value for name, value in given.items() if isinstance(value, torch.nn.Module)}}
     parameters = {{f"{{m}}.{{n}}": p for m, module in modules.items() for n, p in module.named_parameters()}}
     outputs = function(*[given[name] for name in function_takes()])
-    roots = [(o, c) for i, o in enumerate(outputs) if (c := COTANGENTS.get(i)) is not None and o.requires_grad]
+    given_back = [(o, c) for i, o in enumerate(outputs) if (c := COTANGENTS.get(i)) is not None]
+    roots = [(o, c) for o, c in given_back if isinstance(o, torch.Tensor) and o.requires_grad and o.shape == c.shape]
     wanted = {{name: value for name, value in {{**leaves, **parameters}}.items() if value.requires_grad}}
-    gradients = {{}}
+    gradients, raised = {{}}, None
     if roots and wanted:
-        found = torch.autograd.grad(
-            [o for o, _ in roots], list(wanted.values()), [c.to(o.device, o.dtype) for o, c in roots], allow_unused=True
-        )
-        gradients = dict(zip(wanted, found))
+        weights = [c.to(o.device, o.dtype) for o, c in roots]
+        try:
+            found = torch.autograd.grad([o for o, _ in roots], list(wanted.values()), weights, allow_unused=True)
+            gradients = dict(zip(wanted, found))
+        except RuntimeError as error:
+            raised = f"{{type(error).__name__}}: {{error}}"
     after = {{**leaves, **{{f"{{m}}.{{n}}": v for m, module in modules.items() for n, v in module.state_dict().items()}}}}
-    return outputs, gradients, after
+    return outputs, gradients, after, raised
 
 
 def function_takes():
@@ -101,16 +104,19 @@ def shown(value):
 def main():
     print(__doc__.strip())
     print(f"found with {{SEEN_WITH}}; running torch {{torch.__version__}} on {{device}}")
-    outputs, gradients, after = run(reference)
+    outputs, gradients, after, raised = run(reference)
     carried = [OUTPUTS[i] is None or not quiet(o, OUTPUTS[i]) for i, o in enumerate(outputs)]
     carried += [not quiet(gradients.get(name), GRADIENTS[name]) for name in GRADIENTS]
     print(f"the reference recomputed {{'agrees with' if all(carried) else 'DIFFERS from'}} the values carried here")
     try:
-        found, found_gradients, found_after = run(candidate)
+        found, found_gradients, found_after, found_raised = run(candidate)
     except Exception as error:
         print(f"misaligned: the candidate raises {{type(error).__name__}}: {{error}}")
         return 1
     bad = len(found) != len(outputs)
+    if (found_raised is None) != (raised is None):
+        print(f"misaligned: backward pass: candidate raises {{found_raised}}, reference raises {{raised}}")
+        bad = True
     for i, name in enumerate(NAMES):
         expected = OUTPUTS[i] if OUTPUTS[i] is not None else outputs[i]
         bad |= differs(f"value of {{name}}", found[i], expected)

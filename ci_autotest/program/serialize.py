@@ -151,7 +151,8 @@ def _decode_tensors(data: bytes) -> dict[str, bytes]:
     except Exception as error:
         message = f"the tensor file is damaged or truncated: {error}."
         raise ProgramError(message) from error
-    return {name: bytes(entry["data"]) for name, entry in entries}
+    # The reader's order changes from process to process.
+    return {name: bytes(entry["data"]) for name, entry in sorted(entries)}
 
 
 def _specs(program: Program) -> dict[str, TensorSpec]:
@@ -230,6 +231,9 @@ def _spec(file: _SpecFile) -> TensorSpec:
 def _argument(plain: object, depth: int) -> Argument:  # noqa: C901, PLR0911, PLR0912 - one arm per kind of argument
     if depth > _DEPTH:
         message = f"program.json nests arguments more than {_DEPTH} deep."
+        raise ProgramError(message)
+    if isinstance(plain, dict) and len(plain) != 1:
+        message = f"program.json holds an argument with {len(plain)} keys: {str(plain)[:80]!r}."
         raise ProgramError(message)
     match plain:
         case None | bool() | int() | float() | str():

@@ -18,9 +18,10 @@ from ci_autotest.alignment.verdict import judge_program, live_of
 from ci_autotest.backends.build import available_device, build, prove
 from ci_autotest.backends.notes import repro_note
 from ci_autotest.backends.operators import step_operator
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.torch_eager import TorchBackend, resolve
 from ci_autotest.case import test_key
 from ci_autotest.errors import AuthorError, UnavailableError
+from ci_autotest.program.ir import CALL_FUNCTION
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.result import CandidateInfo, Verdict
@@ -278,6 +279,9 @@ class Bench:
 
     def _try(self, message: TryProgram) -> Tried:
         live = to_live(decode(message.program, message.tensors))
+        for step in live.program.steps:
+            if step.op == CALL_FUNCTION and step.target.startswith("torch."):
+                resolve(step.target)  # refused before anything is run
         self._place.enter(0, 0)
         declaration = self._test(message.test)[0] if message.test is not None else None
         judged = judge_program(live, self._watched(self._contender(message.candidate, declaration)))

@@ -121,10 +121,11 @@ class Discovered(Message, frozen=True):
 
 
 class Broken(Message, frozen=True, kw_only=True):
-    """Say that a file cannot be imported, or that a test is wrong."""
+    """Say that a file cannot be imported, that a test is wrong, or that a program is refused."""
 
     message: str
     traceback: str
+    is_refusal: bool = False
 
 
 class CaseFailure(msgspec.Struct, frozen=True, kw_only=True):

@@ -239,7 +239,15 @@ class Fresh:
         try:
             if self._worker is None:
                 self._worker = self._start()
-                _ = self._worker.ask(self._hello)
+                said = self._worker.ask(self._hello)
+                candidate = getattr(message, "candidate", "")
+                for info in said.candidates if isinstance(said, Ready) else ():
+                    if info.name == candidate and not info.available:
+                        self.close()
+                        return Broken(message=f"candidate '{candidate}' is not available: {info.reason}", traceback="")
+                if isinstance(said, Broken):
+                    self.close()
+                    return said
             answer = self._worker.ask(message)
         except WorkerLostError as error:
             self.close()

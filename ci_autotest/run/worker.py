@@ -6,8 +6,10 @@ what a test does to this process costs the case in flight and nothing else.
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from ci_autotest.run.messages import FromWorker, ToWorker
 
 _READ_BYTES: Final = 1 << 20
+#: Source: prctl(2).
+_PR_SET_PDEATHSIG: Final = 1
 _TRACEBACK_CHARS: Final = 8000
 
 
@@ -31,6 +35,7 @@ def main(argv: list[str]) -> None:
             package.
     """
     read_fd, write_fd, place = int(argv[0]), int(argv[1]), Path(argv[2])
+    _end_with_parent()
     faulthandler.enable()
     from ci_autotest.run.bench import Bench  # noqa: PLC0415 - imports the framework, after the fault handler is on
     from ci_autotest.run.messages import HEADER, decode_to_worker, frame  # noqa: PLC0415 - likewise
@@ -47,9 +52,18 @@ def main(argv: list[str]) -> None:
         _write(write_fd, frame(_answer(bench, decode_to_worker(body))))
 
 
+def _end_with_parent() -> None:
+    """Ask the system to end this process when the parent is gone, however it went; where it can."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
 def _answer(bench: Bench, message: ToWorker) -> FromWorker:
     """Return the answer; an error of the test's author is an answer too."""
-    from ci_autotest.errors import AutotestError  # noqa: PLC0415 - after the fault handler is on
+    from ci_autotest.errors import AutotestError, ProgramError  # noqa: PLC0415 - after the fault handler is on
     from ci_autotest.run.messages import Broken  # noqa: PLC0415 - likewise
 
     try:
@@ -57,7 +71,8 @@ def _answer(bench: Bench, message: ToWorker) -> FromWorker:
     except AutotestError as error:
         cause = error.__cause__
         shown = cause is not None and not isinstance(cause, AutotestError)
-        return Broken(message=str(error), traceback=_traceback(cause) if shown and cause is not None else "")
+        text = _traceback(cause) if shown and cause is not None else ""
+        return Broken(message=str(error), traceback=text, is_refusal=isinstance(error, ProgramError))
     except BaseException as error:  # noqa: BLE001 - user code at import may raise anything, SystemExit too
         return Broken(message=f"{type(error).__name__}: {error}", traceback=_traceback(error))
 

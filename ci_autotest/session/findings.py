@@ -54,6 +54,7 @@ class Workshop:
         seed: Root seed.
         environ: For the repro's own process.
         case_timeout_s: Seconds that a case may take.
+        shown: The output folder as the user wrote it.
         python: Interpreter of the repro.
     """
 
@@ -64,6 +65,7 @@ class Workshop:
     seed: int
     environ: Mapping[str, str]
     case_timeout_s: float = 60.0
+    shown: str = "autotest-report"
     python: str = sys.executable
 
 
@@ -288,7 +290,7 @@ def _with_program(finding: Finding, recording: Recording, workshop: Workshop) ->
     program = recording.program
     specs = [step.args[0] for step in program.body if step.op == PLACEHOLDER]
     sizes = [size for spec in specs if isinstance(spec, TensorSpec) for size in spec.shape]
-    folder = workshop.output / FINDINGS / finding.id
+    folder = f"{workshop.shown.rstrip('/')}/{FINDINGS}/{finding.id}"
     updated = msgspec.structs.replace(
         finding,
         steps=len(program.calls),

@@ -43,10 +43,13 @@ def apply_known(findings: tuple[Finding, ...], rows: Iterable[Known], today: dat
     )
 
 
-def unmatched(findings: tuple[Finding, ...], rows: Iterable[Known]) -> list[str]:
-    """Return a sentence for each row that accepts nothing: it is out of date, or misspelt."""
-    return [
-        f"known difference {row.operator!r} ({row.reason}) matches no finding. Remove the row, or correct its spelling."
-        for row in rows
-        if not any(matches(row, finding) for finding in findings)
-    ]
+def unmatched(findings: tuple[Finding, ...], rows: Iterable[Known], today: date) -> list[str]:
+    """Return a sentence for each row that accepts nothing: it is past its date, or matches no finding."""
+    said = []
+    for row in rows:
+        name = f"known difference '{row.operator}' ({row.reason})"
+        if not any(matches(row, finding) for finding in findings):
+            said.append(f"{name} matches no finding. Remove the row, or correct its spelling.")
+        elif row.until is not None and today > row.until:
+            said.append(f"{name} was accepted until {row.until}, which is past. Mend the operator, or move the date.")
+    return said

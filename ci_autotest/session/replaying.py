@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ci_autotest.config import duration_s
 from ci_autotest.errors import ProgramError, UnavailableError, UsageError
 from ci_autotest.program.serialize import decode
 from ci_autotest.report.artifacts import check_writable
@@ -76,7 +77,8 @@ def replay(path: Path, request: Request, environ: Mapping[str, str], stream: Tex
             f"candidate {name!r} is {candidate.backend} here and {recording.note.get('backend')!r} in the program."
         )
         raise ProgramError(message)
-    fresh = Fresh(lambda: WorkerProcess(environ, _SILENCE_S), hello_for(request, 0))
+    silence_s = duration_s(request.config.case_timeout, "case_timeout")
+    fresh = Fresh(lambda: WorkerProcess(environ, silence_s), hello_for(request, 0))
     try:
         answer = fresh.ask(TryProgram(program=data[0], tensors=data[1], candidate=candidate.name))
     finally:
@@ -89,7 +91,7 @@ def _say(answer: Tried | Broken | WorkerLostError, candidate: str, stream: TextI
         stream.write(f"{'timed out' if answer.timed_out else 'crashed'}: the worker {answer.reason}\n{answer.output}\n")
         return FAILED
     if isinstance(answer, Broken):
-        raise UnavailableError(answer.message)
+        raise (ProgramError if answer.is_refusal else UnavailableError)(answer.message)
     verdict = answer.verdict
     if verdict.outcome == "unsupported":
         stream.write(f"unsupported on {candidate}: {verdict.oracle}\n")

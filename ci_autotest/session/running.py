@@ -15,7 +15,7 @@ import msgspec
 
 from ci_autotest import config as configuration
 from ci_autotest.discovery import nothing_found, select
-from ci_autotest.errors import ConfigError, UnavailableError, UsageError
+from ci_autotest.errors import ConfigError, OutputError, UnavailableError, UsageError
 from ci_autotest.plan import blocks, shares
 from ci_autotest.report.artifacts import check_writable, prepare
 from ci_autotest.result import BrokenTest, CandidateInfo, Environment, Finding, Location, RunResult
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.config import Candidate, Config
     from ci_autotest.discovery import Selection
+    from ci_autotest.session.ledger import Suspect
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         seed,
         environ,
         silence_s,
+        shown=config.output,
     )
     stream.write(f"seed {seed}\n")
     pool = Pool(workshop.start, hello, _workers(config))
@@ -297,11 +299,25 @@ def _findings(ledger: Ledger, workshop: Workshop, deadline: float | None, stream
     for i, suspect in enumerate(suspects):
         # A share of what the run took is left for confirming, even when the budget is spent.
         late = deadline is not None and time.monotonic() > deadline and i >= 1
-        finding = unconfirmed(suspect, workshop) if late or i >= CONFIRMED_AT_MOST else make_finding(suspect, workshop)
+        is_left = late or i >= CONFIRMED_AT_MOST
+        finding = unconfirmed(suspect, workshop) if is_left else _made(suspect, workshop, progress)
         progress.say(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
         other = found.get(finding.identity)
         found[finding.identity] = finding if other is None else _united(other, finding)
     return list(found.values())
+
+
+def _made(suspect: Suspect, workshop: Workshop, progress: Progress) -> Finding:
+    """Return the finding, or the suspect as it is when making it fails: no report is lost for it."""
+    try:
+        return make_finding(suspect, workshop)
+    except OutputError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a fault of ours while one finding is made must not cost the run
+        progress.say(
+            f"a finding could not be confirmed or shrunk ({type(error).__name__}: {error}); it is kept as seen"
+        )
+        return unconfirmed(suspect, workshop)
 
 
 def _united(first: Finding, second: Finding) -> Finding:
@@ -340,7 +356,7 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = [f"candidate {info.name!r} was skipped: {info.reason}" for info in infos if not info.available]
     if not interrupted:
-        notes += unmatched(findings, config.known)
+        notes += unmatched(findings, config.known, datetime.now(timezone.utc).date())
     return tuple(notes)
 
 

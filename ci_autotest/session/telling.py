@@ -46,7 +46,7 @@ def headline(finding: Finding) -> str:
     return sentences.get(finding.kind, otherwise)
 
 
-def message_lines(finding: Finding, folder: Path | None = None) -> list[str]:
+def message_lines(finding: Finding, folder: str = "") -> list[str]:
     """Return the message: what, where, got and allowed, who is wrong, what to do."""
     if finding.outcome in {"crashed", "timed_out"}:
         verb = "timed out" if finding.outcome == "timed_out" else "crashed"
@@ -60,8 +60,8 @@ def message_lines(finding: Finding, folder: Path | None = None) -> list[str]:
     if finding.detail:
         lines.append(f"  {finding.detail.splitlines()[0][:300]}")
     lines.append(f"  blame: {finding.blame}; {finding.oracle}")
-    if folder is not None:
-        lines.append(f"  replay: python {folder / 'repro.py'}")
+    if folder:
+        lines.append(f"  replay: python {folder}/repro.py")
     return lines
 
 
@@ -152,7 +152,7 @@ def repro_script(
     default = tolerance_for(dtypes[0])
     told: Mapping[str, Any] = {
         "title": f"{finding.outcome}: {finding.headline}".replace('"""', "'''").replace("\\", "/"),
-        "lines": [line.replace('"""', "'''").replace("\\", "/") for line in finding.message.splitlines()[1:]],
+        "lines": [line.replace('"""', "'''").replace("\\", "/") for line in message_lines(finding)[1:]],
         "rtol": difference.rtol if difference else default.rtol,
         "atol": difference.atol if difference else default.atol,
         "check_dtype": True,

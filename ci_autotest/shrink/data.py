@@ -31,8 +31,8 @@ def simpler_data(best: Callable[[], Recording], *, gradient: bool) -> Iterator[R
     """
     if not gradient:
         yield from _without_gradients(best())
-    for key in list(best().tensors):
-        if key in _specs(best()):
+    for key in sorted(_specs(best()), key=lambda key: (key.startswith("cotangent_"), len(key), key)):
+        if key in best().tensors:
             yield from _simpler_tensor(best, key)
 
 
@@ -62,13 +62,14 @@ def _simpler_tensor(best: Callable[[], Recording], key: str) -> Iterator[Recordi
         return
     current = _numbers(best().tensors[key], spec.dtype)
     for simpler in _whole(current):
-        if not _same(simpler, current):
-            yield _with(best(), key, spec.dtype, simpler)
-            current = _numbers(best().tensors[key], spec.dtype)
+        if _same(simpler, current):
+            break  # what follows is less simple
+        yield _with(best(), key, spec.dtype, simpler)
+        current = _numbers(best().tensors[key], spec.dtype)
     for i in range(min(current.size, _SINGLE_ELEMENTS)):
         for value in (0.0, 1.0):
             current = _numbers(best().tensors[key], spec.dtype)
-            if current[i] in (0.0, 1.0):
+            if current[i] in {0.0, value}:
                 break
             single = current.copy()
             single[i] = value
@@ -81,10 +82,11 @@ def _whole(current: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
     yield np.ones_like(current)
     yield np.arange(current.size, dtype=np.float64)
     with np.errstate(all="ignore"):
-        yield np.rint(np.clip(current, -8, 8))
-        yield np.rint(current)
-        yield np.rint(current * 2) / 2
-        yield np.rint(current * 16) / 16
+        # Adding zero turns -0.0 into 0.0.
+        yield np.rint(np.clip(current, -8, 8)) + 0.0
+        yield np.rint(current) + 0.0
+        yield np.rint(current * 2) / 2 + 0.0
+        yield np.rint(current * 16) / 16 + 0.0
 
 
 def _same(left: NDArray[np.float64], right: NDArray[np.float64]) -> bool:
