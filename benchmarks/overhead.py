@@ -1,8 +1,8 @@
 """What a case costs beside the two executions that it cannot do without.
 
-Raw: ``.grad = None``, forward, ``Tensor.backward(cotangent)`` twice, on the very tensors of the same cases, built before
-the clock starts. Ours: the worker's bench answering ``RunCases`` over those cases, with its messages encoded and decoded.
-Both in this process, on one thread, in alternating blocks, the order swapped each round, everything warmed once untimed.
+Raw: ``.grad = None``, forward, ``Tensor.backward(cotangent)`` twice, on the very tensors of the same cases, built
+before the clock starts. Ours: the worker's bench answering ``RunCases`` over those cases, its messages encoded and
+decoded. Both in this process, on one thread, in alternating blocks, order swapped each round, warmed once untimed.
 """
 
 from __future__ import annotations

@@ -153,18 +153,28 @@ def _request(paths: tuple[str, ...], given: dict[str, Any], *, needs_candidate: 
     return request_of(paths, given, Path.cwd(), needs_candidate=needs_candidate)
 
 
+def _usage(error: click.ClickException) -> str:
+    """Return a usage error as one sentence and where to look."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.format_message()
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    command = context.command_path if context is not None else "ci-autotest"
+    said = error.format_message()
+    return f"{said if said.endswith(('.', '?', ')')) else f'{said}.'} See {command} --help."
+
+
 def main() -> None:
     """Run the command line and exit with its status."""
     # What stops a container or a cancelled job ends a run as Ctrl-C does: with its report.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        status = cli.main(standalone_mode=False)
+        status = cli.main(prog_name="ci-autotest", standalone_mode=False)
     except click.exceptions.Exit as error:
         status = error.exit_code
     except click.Abort:
         status = _INTERRUPTED
     except click.ClickException as error:
-        click.echo(f"{error.format_message().rstrip('.')}. See ci-autotest --help.", err=True)
+        click.echo(_usage(error), err=True)
         status = ConfigError.exit_code
     except AutotestError as error:
         click.echo(str(error), err=True)

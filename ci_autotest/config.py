@@ -15,8 +15,8 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 import yaml
 
-from ci_autotest.errors import ConfigError
-from ci_autotest.tolerance import Strictness
+from ci_autotest.errors import ConfigError, ToleranceError
+from ci_autotest.tolerance import Strictness, Tolerance
 
 BackendName: TypeAlias = Literal["torch", "torch.compile", "substitute"]
 Device: TypeAlias = Literal["cpu", "cuda", "auto"]
@@ -148,13 +148,36 @@ def read(path: Path) -> Config:
         message = f"configuration {path} cannot be read: {getattr(error, 'strerror', None) or error}."
         raise ConfigError(message) from error
     try:
-        plain = yaml.safe_load(text)
+        plain = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader, made stricter
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
         message = f"configuration {path} is not YAML{at}: {getattr(error, 'problem', None) or error}."
         raise ConfigError(message) from error
     return decode(plain if plain is not None else {}, str(path))
+
+
+class _Loader(yaml.SafeLoader):
+    """Read YAML safely, ``2e-3`` as a number, and refuse a key that is written twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        """Return a mapping whose keys are each written once."""
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                problem = f"key {key!r} is written twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+# PyYAML follows YAML 1.1, where `2e-3` is text; YAML 1.2 and every reader of this file take it for a number.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+"),
+    list("-+.0123456789"),
+)
 
 
 def decode(plain: object, where: str) -> Config:
@@ -261,6 +284,12 @@ def check(config: Config, where: str) -> None:
     if doubled:
         message = f"{where}: two candidates are named {doubled[0]!r}. Give each a name of its own."
         raise ConfigError(message)
+    for number, row in enumerate(config.tolerances):
+        try:
+            Tolerance(row.rtol, row.atol)
+        except ToleranceError as error:
+            message = f"{where}: tolerances[{number}]: {error}"
+            raise ConfigError(message) from error
     for candidate in config.candidates:
         _check_candidate(candidate, where)
 
@@ -311,4 +340,5 @@ def find(folder: Path) -> Path | None:
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of ``autotest.yml``, for editors."""
-    return msgspec.json.schema(Config)
+    schema: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(Config)))
+    return schema

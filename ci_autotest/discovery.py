@@ -54,6 +54,7 @@ def select(paths: Iterable[str], root: Path, start: Path) -> Selection:
         return _default(root)
     files: dict[str, None] = {}
     wanted: dict[str, tuple[str, ...]] = {}
+    whole: set[str] = set()
     read = 0
     for path in asked:
         place, _, name = path.partition("::")
@@ -67,7 +68,9 @@ def select(paths: Iterable[str], root: Path, start: Path) -> Selection:
             files[file] = None
             if name:
                 wanted[file] = (*wanted.get(file, ()), name.replace("::", "."))
-    return Selection(tuple(files), wanted, read, asked)
+            else:
+                whole.add(file)
+    return Selection(tuple(files), {file: names for file, names in wanted.items() if file not in whole}, read, asked)
 
 
 def _default(root: Path) -> Selection:

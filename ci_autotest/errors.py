@@ -67,3 +67,12 @@ def is_own(file: str) -> bool:
     """Whether a frame's file is this package's, but not user code that ships with it: it tells a user nothing."""
     path = Path(file)
     return file.startswith("<frozen ") or (_PACKAGE in path.parents and _PACKAGE / "suite" not in path.parents)
+
+
+def said(error: BaseException) -> str:
+    """Return what foreign code's error says, as text that every file and pipe of ours can hold."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an error whose own text raises
+        text = "(its message cannot be made)"
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")

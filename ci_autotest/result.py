@@ -318,7 +318,7 @@ TOLERATED_BLAMES: Final = frozenset({"reference", "ill_conditioned"})
 
 def counts_against(finding: Finding) -> bool:
     """Whether a finding fails the run under ``--fail-on misaligned``."""
-    if finding.known is not None or finding.outcome == "flaky" or not finding.confirmed:
+    if finding.known is not None or finding.outcome == "flaky":
         return False
     return finding.kind not in TOLERATED_KINDS and finding.blame not in TOLERATED_BLAMES
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -93,7 +93,8 @@ def run_test(body: Callable[[], object], backend: Backend, cases: int = 20, rule
     found = []
     contenders = {"candidate": Contender(backend, rules)}
     for case in range(cases):
-        accepted = accept(lambda number, case=case: record(body, case, number=number), contenders, lambda _: None)
+        draw = partial(record, body, case, test=body.__name__)
+        accepted = accept(lambda number, draw=draw: draw(number=number), contenders, lambda _: None)
         found += [item.verdict for item in accepted.lenient.values()]
         if accepted.attempt is not None:
             found.append(judged(accepted.attempt, backend, rules).verdict)

@@ -178,19 +178,19 @@ class FakeGithub:
             ("GET", rf"{here}/pulls", self._pulls),
         ]
 
-    def _user(self, *, query: dict[str, str], content: Any) -> Answer:  # noqa: ARG002 - one signature for all routes
+    def _user(self, *, query: dict[str, str], content: Any) -> Answer:
         if self.person:
             return Answer(status=200, content=values.private_user(self.base, self.login))
         return forbidden()
 
-    def _list(self, number: int, *, query: dict[str, str], content: Any) -> Answer:  # noqa: ARG002
+    def _list(self, number: int, *, query: dict[str, str], content: Any) -> Answer:
         if number not in self.heads:
             return _missing()
         rows = [row for row in self.comments if row[0] == number]
         page = self._page(rows, query, f"{self.base}/repos/{REPOSITORY}/issues/{number}/comments")
         return replace(page, content=[self._shown(*row) for row in page.content])
 
-    def _create(self, number: int, *, query: dict[str, str], content: Any) -> Answer:  # noqa: ARG002
+    def _create(self, number: int, *, query: dict[str, str], content: Any) -> Answer:
         if number not in self.heads:
             return _missing()
         refused = _unprocessable(content)
@@ -199,7 +199,7 @@ class FakeGithub:
         comment_id = self.add_comment(self.login, content["body"], number)
         return Answer(status=201, content=self._shown(number, comment_id, self.login, content["body"]))
 
-    def _update(self, comment_id: int, *, query: dict[str, str], content: Any) -> Answer:  # noqa: ARG002
+    def _update(self, comment_id: int, *, query: dict[str, str], content: Any) -> Answer:
         row = next((row for row in self.comments if row[1] == comment_id), None)
         if row is None or row[2] != self.login:
             return _missing() if row is None else forbidden()
@@ -209,19 +209,19 @@ class FakeGithub:
         self.replace_body(comment_id, content["body"])
         return Answer(status=200, content=self._shown(row[0], comment_id, row[2], content["body"]))
 
-    def _delete(self, comment_id: int, *, query: dict[str, str], content: Any) -> Answer:  # noqa: ARG002
+    def _delete(self, comment_id: int, *, query: dict[str, str], content: Any) -> Answer:
         row = next((row for row in self.comments if row[1] == comment_id), None)
         if row is None or row[2] != self.login:
             return _missing() if row is None else forbidden()
         self.comments.remove(row)
         return Answer(status=204)
 
-    def _run(self, run_id: int, *, query: dict[str, str], content: Any) -> Answer:  # noqa: ARG002
+    def _run(self, run_id: int, *, query: dict[str, str], content: Any) -> Answer:
         if run_id not in self.runs:
             return _missing()
         return Answer(status=200, content=values.run(self.base, REPOSITORY, run_id, self.runs[run_id]))
 
-    def _pulls(self, *, query: dict[str, str], content: Any) -> Answer:  # noqa: ARG002
+    def _pulls(self, *, query: dict[str, str], content: Any) -> Answer:
         wanted = query.get("head")
         items = [
             values.pull(self.base, REPOSITORY, number, head)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import yaml
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: What a test file begins with.
 HEAD = "from ci_autotest import autotest, constant, nothing, oneof, random, random_bool, random_tensor, torch\n\n"
 #: Seconds after which a command that should have ended is a failure of the test.
-GREATEST_S = 240
+GREATEST_S = 100
 #: Runs a script as somebody without this package would.
 ALONE = (
     "import runpy, sys; sys.modules['ci_autotest'] = None; sys.path[:0] = sys.argv[2:]; script = sys.argv[1]; "
@@ -80,9 +82,7 @@ class Project:
         )
 
     def command(self, *words: str, environ: Mapping[str, str] | None = None) -> Done:
-        process = self.start(*words, environ=environ)
-        out, err = process.communicate(timeout=GREATEST_S)
-        return Done(process.returncode, out, err)
+        return ended(self.start(*words, environ=environ))
 
     def run(self, *words: str, environ: Mapping[str, str] | None = None) -> Done:
         """Run with one worker unless told otherwise."""
@@ -107,6 +107,18 @@ class Project:
             check=False,
         )
         return Done(done.returncode, done.stdout, done.stderr)
+
+
+def ended(process: subprocess.Popen[str], timeout_s: float = GREATEST_S) -> Done:
+    """Return what a command did; one that does not end is ended, with what it has written in the failure."""
+    with process:
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGTERM)
+            out, err = process.communicate()
+            pytest.fail(f"{process.args} did not end within {timeout_s} s: {out}{err}")
+    return Done(process.returncode, out, err)
 
 
 def environment(added: Mapping[str, str] | None) -> dict[str, str]:

@@ -80,7 +80,7 @@ def _metadata(candidate: Metadata, reference: Metadata, *, check_dtype: bool, ch
 
 def _strides_differ(candidate: Metadata, reference: Metadata) -> bool:
     """Strides of dimensions of size 0 or 1 mean nothing."""
-    if 0 in reference.shape or len(candidate.strides) != len(reference.strides):
+    if 0 in reference.shape or not len(candidate.strides) == len(reference.strides) == len(reference.shape):
         return False
     return any(
         size > 1 and left != right

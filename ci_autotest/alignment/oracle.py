@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
-from ci_autotest.alignment.elements import dense, hexadecimal, mismatches, wide
+from ci_autotest.alignment.elements import dense, has_any, hexadecimal, mismatches, wide
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.ir import (
     CALL_METHOD,
@@ -138,7 +138,7 @@ def judge(
     if exact is None or exact.shape != reference.shape:
         return Opinion("unknown", "float64 is not defined for this program: the oracle has no opinion")
     bad = mismatches(candidate, reference, tolerance)
-    if not bool(bad.any()):
+    if not has_any(bad):
         return Opinion("ill_conditioned", "both sides are aligned when the step is given the same inputs")
     truth = wide(exact)
     errors = [_distance(wide(side), truth) for side in (candidate, reference)]
@@ -146,7 +146,7 @@ def judge(
     value = hexadecimal(dense(exact)[tuple(int(i) for i in bad.nonzero()[0])] if bad.dim() else dense(exact))
     far_candidate = bad & (errors[0] > allowed)
     far_reference = bad & (errors[1] > allowed)
-    if not bool((far_candidate | far_reference).any()):
+    if not has_any(far_candidate | far_reference):
         sentence = "in float64 both sides are within tolerance of the exact result: they err to opposite sides"
         return Opinion("ill_conditioned", sentence, value)
     worst = [float(error[bad].max()) for error in errors]
@@ -163,8 +163,8 @@ def judge(
             "the case is in float64: the reference itself is the most exact side there is",
             value,
         )
-    only_candidate = bool((far_candidate & ~far_reference).any())
-    only_reference = bool((far_reference & ~far_candidate).any())
+    only_candidate = has_any(far_candidate & ~far_reference)
+    only_reference = has_any(far_reference & ~far_candidate)
     if only_candidate == only_reference or max(worst) < _CLEARLY * min(worst):
         return Opinion(
             "both",
@@ -222,7 +222,7 @@ def _is_ill_conditioned(question: _Question, truth: torch.Tensor, bad: torch.Ten
         moved_most = torch.maximum(moved_most, _distance(wide(other), truth))
     explained = errors <= _SLACK * moved_most
     finite = torch.isfinite(errors)
-    return bool((explained & finite)[bad].all())
+    return not has_any(~(explained & finite)[bad])
 
 
 def _inputs(live: Live) -> list[tuple[str, float]]:

@@ -48,6 +48,7 @@ class Rules:
         check_dtype: Whether another dtype is a misalignment.
         strictness: How the bounds are read.
         rows: The configuration's rows for this candidate, first match first.
+        is_tolerant: Whether the sign of zero is let pass.
     """
 
     rtol: float | None = None
@@ -55,7 +56,12 @@ class Rules:
     check_dtype: bool = True
     strictness: Strictness = "tolerance"
     rows: tuple[ToleranceRow, ...] = ()
+    is_tolerant: bool = field(init=False, default=True)
     _cache: dict[tuple[tuple[str, ...], str], Tolerance] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Say once whether equality up to the sign of zero is enough."""
+        object.__setattr__(self, "is_tolerant", self.strictness == "tolerance")
 
     def operators(self, steps: Sequence[Step]) -> tuple[str, ...]:
         """Return the operators whose rows matter for a program; empty where no row could."""

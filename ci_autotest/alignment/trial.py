@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 #: How a misalignment of the gradient that was put in begins.
 COTANGENT: Final = "gradient put into output"
+#: Elements below which ``torch.equal`` is faster than comparing memory.
+_SMALL: Final = 2048
+_STRIDED: Final = torch.strided
+_equal: Final = torch.equal
 _Tensor: Final = torch.Tensor
 _EXACT: Final = Tolerance(0.0, 0.0)
 _NAMES: Final[dict[torch.dtype, str]] = {
@@ -86,7 +90,12 @@ def _plain_aligned(left: Any, right: Any) -> bool:  # noqa: ANN401 - whatever a 
 
 
 def _tensors_aligned(left: torch.Tensor, right: torch.Tensor, program: Program, rules: Rules) -> bool:
-    if left.dtype is not right.dtype or left.shape != right.shape or left.layout is not right.layout:
+    if left.dtype is not right.dtype or left.layout is not right.layout:
+        return False
+    # Small and equal is the common case: one call says so. It calls -0.0 and 0.0 equal, which a tolerance does too.
+    if rules.is_tolerant and right.numel() < _SMALL and right.layout is _STRIDED and _equal(left, right):
+        return True
+    if left.shape != right.shape:
         return False
     if same_bits(left, right):
         return rules.strictness != "bitwise" or left.stride() == right.stride()

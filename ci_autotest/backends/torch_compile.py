@@ -13,6 +13,7 @@ import torch
 from ci_autotest.backends.engine import gradient_edge
 from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend, backward, observed
 from ci_autotest.backends.trace import Failure, Trace
+from ci_autotest.errors import said
 from ci_autotest.execute.steps import execute_step
 from ci_autotest.program.codegen import function_text, inputs
 from ci_autotest.program.ir import PLACEHOLDER, output_refs
@@ -82,7 +83,7 @@ class CompileBackend:
                 try:
                     trace.values[index] = execute_step(step, trace.values, binding)
                 except Exception as error:  # noqa: BLE001 - foreign code: its error is the outcome
-                    trace.failure = Failure(index, type(error).__name__, str(error))
+                    trace.failure = Failure(index, type(error).__name__, said(error))
                     return None
         return [index for _, index in inputs(program)]
 
@@ -96,7 +97,7 @@ class CompileBackend:
             function = torch.compile(_python_function(program, self.device), backend=counter, **self._options)
             found = function(*arguments)
         except Exception as error:  # noqa: BLE001 - foreign code: its error is the outcome
-            trace.failure = Failure(first, type(error).__name__, str(error))
+            trace.failure = Failure(first, type(error).__name__, said(error))
             return ()
         if not counter.graphs:
             trace.untested = "nothing was compiled: torch.compile ran the body eagerly"

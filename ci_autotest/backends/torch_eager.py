@@ -8,7 +8,7 @@ import torch
 
 from ci_autotest.backends.engine import gradient_edge, gradients
 from ci_autotest.backends.trace import Failure, Metadata, Observation, Trace
-from ci_autotest.errors import ProgramError
+from ci_autotest.errors import ProgramError, said
 from ci_autotest.execute.steps import Binding, execute_step
 from ci_autotest.program.check import CONSTANTS
 from ci_autotest.program.ir import (
@@ -87,7 +87,7 @@ class TorchBackend:
                     with around:
                         value = execute_step(step, values, binding)
             except Exception as error:  # noqa: BLE001 - foreign code: its error is the outcome
-                trace.failure = Failure(index, type(error).__name__, str(error))
+                trace.failure = Failure(index, type(error).__name__, said(error))
                 return trace
             values.append(value)
             facts.append((value.requires_grad, value.is_leaf, value._version) if isinstance(value, _Tensor) else None)
@@ -239,7 +239,7 @@ def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> N
     try:
         found = gradients(roots, weights, inputs)
     except Exception as error:  # noqa: BLE001 - foreign code: its error is the outcome
-        trace.backward_failure = f"{type(error).__name__}: {error}"
+        trace.backward_failure = f"{type(error).__name__}: {said(error)}"
         return
     trace.gradients = dict(zip(keys, found, strict=True))
 

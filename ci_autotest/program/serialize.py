@@ -99,7 +99,8 @@ def encode_tensors(recording: Recording) -> bytes:
     specs = {**_specs(recording.program), **recording.expected}
     head: dict[str, Any] = {"__metadata__": {"schema": SCHEMA}}
     offset = 0
-    for key, data in recording.tensors.items():
+    tensors = dict(sorted(recording.tensors.items()))
+    for key, data in tensors.items():
         spec = specs[key]
         part = _COMPLEX_PART.get(spec.dtype)
         shape = [spec.storage_size, 2] if part else [spec.storage_size]
@@ -112,7 +113,7 @@ def encode_tensors(recording: Recording) -> bytes:
         offset = end
     text = json.dumps(head, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + b"".join(recording.tensors.values())
+    return len(text).to_bytes(8, "little") + text + b"".join(tensors.values())
 
 
 def decode(program: bytes, tensors: bytes) -> Recording:

@@ -16,7 +16,7 @@ import torch
 
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.case import key_of
-from ci_autotest.errors import AuthorError, is_own
+from ci_autotest.errors import AuthorError, is_own, said
 from ci_autotest.program.ir import COMPLEX, FLOATING, Program, arranged
 from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import elements
@@ -134,7 +134,7 @@ def _run_body(recorder: Recorder, call: Callable[[], object]) -> None:
         raise AuthorError(message) from error
     except BaseException as error:
         if recorder.rejection is None:
-            message = f"the body raised {type(error).__name__}: {error}{_body_line(error, call)}"
+            message = f"the body raised {type(error).__name__}: {said(error)}{_body_line(error, call)}"
             raise AuthorError(message) from error
     finally:
         CURRENT.reset(token)

@@ -15,7 +15,7 @@ import torch
 from ci_autotest.backends.operators import is_random
 from ci_autotest.backends.torch_eager import contiguous_spec, place
 from ci_autotest.backends.trace import Failure, Trace
-from ci_autotest.errors import AuthorError
+from ci_autotest.errors import AuthorError, said
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -221,7 +221,7 @@ class Recorder:
             result = call(*args, **kwargs) if kwargs else call(*args)
         except Exception as error:
             if self.rejection is None:
-                self.rejection = step, Failure(len(self.steps), type(error).__name__, str(error))
+                self.rejection = step, Failure(len(self.steps), type(error).__name__, said(error))
             raise
         return self._keep(step, result)
 

@@ -44,8 +44,10 @@ _START: Final = (
     "from ci_autotest.run.worker import main; main(sys.argv[1:])"
 )
 #: What a worker never sees: it runs foreign code.
-_SECRET: Final = ("TOKEN", "SECRET", "PASSWORD", "ACTIONS_RUNTIME", "ACTIONS_ID", "GITHUB_OUTPUT", "GITHUB_ENV",
-                  "GITHUB_PATH", "GITHUB_STEP_SUMMARY", "GITHUB_STATE")  # fmt: skip
+_SECRET: Final = (
+    "TOKEN", "KEY", "CREDENTIAL", "SECRET", "PASSWORD", "ACTIONS_RUNTIME", "ACTIONS_ID", "GITHUB_OUTPUT", "GITHUB_ENV",
+    "GITHUB_PATH", "GITHUB_STEP_SUMMARY", "GITHUB_STATE",
+)  # fmt: skip
 
 
 class WorkerLostError(Exception):
@@ -225,5 +227,5 @@ def _package_folder() -> str:
 
 
 def _worker_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    kept = {name: value for name, value in environ.items() if not any(word in name for word in _SECRET)}
+    kept = {name: value for name, value in environ.items() if not any(word in name.upper() for word in _SECRET)}
     return {**kept, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}

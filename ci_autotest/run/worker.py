@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.errors import is_own
+from ci_autotest.errors import is_own, said
 
 if TYPE_CHECKING:
     from ci_autotest.run.bench import Bench
@@ -74,14 +74,15 @@ def _answer(bench: Bench, message: ToWorker) -> FromWorker:
         text = _traceback(cause) if shown and cause is not None else ""
         return Broken(message=str(error), traceback=text, is_refusal=isinstance(error, ProgramError))
     except BaseException as error:  # noqa: BLE001 - user code at import may raise anything, SystemExit too
-        return Broken(message=f"{type(error).__name__}: {error}", traceback=_traceback(error))
+        return Broken(message=f"{type(error).__name__}: {said(error)}", traceback=_traceback(error))
 
 
 def _traceback(error: BaseException) -> str:
     """Return the traceback without the frames of this package: the user's own lines are what helps."""
     told = traceback.TracebackException.from_exception(error)
     told.stack = traceback.StackSummary.from_list([frame for frame in told.stack if not is_own(frame.filename)])
-    return "".join(told.format())[-_TRACEBACK_CHARS:]
+    text = "".join(told.format())[-_TRACEBACK_CHARS:]
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _read(fd: int, size: int) -> bytes | None:

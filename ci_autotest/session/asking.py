@@ -67,7 +67,11 @@ def _number(text: str, name: str, words: tuple[str, ...]) -> int | str:
     except ValueError:
         number = -1
     if not (1 if name == "workers" else 0) <= number < configuration.SEEDS:
-        message = f"--{name} is {text!r}. Give a number, or {' or '.join(words)}."
+        allowed = "a number from 1" if name == "workers" else f"a number from 0 to {configuration.SEEDS - 1}"
+        *others, last = words
+        message = (
+            f"--{name} is {text!r}. Give {', '.join([allowed, *others])}{',' if name == 'workers' else ''} or {last}."
+        )
         raise ConfigError(message)
     return number
 

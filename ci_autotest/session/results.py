@@ -147,6 +147,9 @@ def _reason(entry: TestEntry, note: str, counts: CaseCounts, info: CandidateInfo
         return info.reason
     if entry.broken:
         return entry.broken
+    ended = counts.crashed + counts.timed_out
+    if ended and counts.not_run:
+        return f"{ended} cases ended their worker; the other {counts.not_run} were left alone"
     if counts.compared:
         return ""
     if counts.unsupported:
@@ -178,11 +181,18 @@ def exit_code(
     """Return the exit status: the first row of the table that holds, from the top."""
     if told.interrupted:
         return INTERRUPTED
-    if _fails(findings, told.fail_on, new) or broken:
+    if _fails(findings, told.fail_on, new) or broken or _unexplained(results, findings):
         return FAILED
     if not results or told.never_replaced or any(_is_untested(item, results) for item in results):
         return NOTHING
     return FINE
+
+
+def _unexplained(results: tuple[TestResult, ...], findings: tuple[Finding, ...]) -> bool:
+    """Whether a (test, candidate) went wrong and no finding tells of it: that is never green."""
+    told = {(item.candidate, test) for item in findings for test in item.tests or (item.test,)}
+    bad = {"misaligned", "crashed", "timed_out"}
+    return any(item.outcome in bad and (item.candidate, item.test) not in told for item in results)
 
 
 def _fails(findings: tuple[Finding, ...], fail_on: str, new: tuple[str, ...] | None) -> bool:

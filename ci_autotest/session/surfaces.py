@@ -40,6 +40,7 @@ def links_from(environ: Mapping[str, str]) -> Links | None:
 def write_surfaces(result: RunResult, output: Path, links: Links | None = None) -> None:
     """Write report.json, junit.xml, summary.md and comment.md; report.json last: it says that the rest is whole."""
     known = links if links is not None else links_from(os.environ)
+    output.mkdir(parents=True, exist_ok=True)  # a test may have removed it
     junit.write(result, output / "junit.xml")
     write_text(output / "summary.md", render_summary(result, links=known))
     write_text(output / "comment.md", render_comment(result, links=known))

@@ -151,8 +151,8 @@ def repro_script(
     dtypes = [spec.dtype for spec in recording.expected.values()] or ["float32"]
     default = tolerance_for(dtypes[0])
     told: Mapping[str, Any] = {
-        "title": f"{finding.outcome}: {finding.headline}".replace('"""', "'''").replace("\\", "/"),
-        "lines": [line.replace('"""', "'''").replace("\\", "/") for line in message_lines(finding)[1:]],
+        "title": _in_docstring(f"{finding.outcome}: {finding.headline}"),
+        "lines": [_in_docstring(line) for line in message_lines(finding)[1:]],
         "rtol": difference.rtol if difference else default.rtol,
         "atol": difference.atol if difference else default.atol,
         "check_dtype": True,
@@ -162,3 +162,9 @@ def repro_script(
         "versions": f"Python {sys.version.split()[0]}",
     }
     return repro_text(recording, told)
+
+
+def _in_docstring(text: str) -> str:
+    """Return text that ends no docstring, escapes nothing and can be written to a file."""
+    plain = text.encode("utf-8", "replace").decode().replace("\0", "?")
+    return plain.replace('"""', "'''").replace("\\", "/")

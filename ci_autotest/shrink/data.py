@@ -66,6 +66,8 @@ def _simpler_tensor(best: Callable[[], Recording], key: str) -> Iterator[Recordi
             break  # what follows is less simple
         yield _with(best(), key, spec.dtype, simpler)
         current = _numbers(best().tensors[key], spec.dtype)
+        if _same(simpler, current):
+            break
     for i in range(min(current.size, _SINGLE_ELEMENTS)):
         for value in (0.0, 1.0):
             current = _numbers(best().tensors[key], spec.dtype)

@@ -96,7 +96,7 @@ class Shrinker:
         """Draws first, because linked sizes stay linked only there; then the data of the program that is left."""
         edits: dict[str, DrawnValue] = {}
         profile = self.best.profile
-        if profile != "ordinary" and (yield Redraw(edits, "ordinary")):
+        if profile != "ordinary" and (yield Redraw(dict(edits), "ordinary")):
             profile = "ordinary"
         yield from self._drawn(edits, profile)
         yield Replace(self.best.recording)

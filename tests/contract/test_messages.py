@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from tests.projects import HEAD, Project
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 ADD = """
@@ -33,15 +36,13 @@ class Row(NamedTuple):
         status: Exit status.
         config: ``autotest.yml``.
         files: Other files than the one good test.
-        environ: Added to the environment.
     """
 
     words: str
     message: str
     status: int = 2
     config: str = TORCH
-    files: dict[str, str] = {}
-    environ: dict[str, str] = {}
+    files: Mapping[str, str] = MappingProxyType({})
 
 
 CONFIGURATION = {
@@ -56,6 +57,39 @@ CONFIGURATION = {
         "run",
         "{folder}/autotest.yml: unknown key candidates[0].'replaces'. Did you mean 'replace'?",
         config="candidates: [{name: a, backend: substitute, replaces: {}}]\n",
+    ),
+    "wrong type": Row(
+        "run", "{folder}/autotest.yml: cases is text; a whole number is expected.", config="cases: many\n" + TORCH
+    ),
+    "wrong type of a section": Row(
+        "run", "{folder}/autotest.yml: candidates is text; a list is expected.", config="candidates: torch\n"
+    ),
+    "wrong type of a section's entry": Row(
+        "run",
+        "{folder}/autotest.yml: candidates[0] is a whole number; a mapping is expected.",
+        config="candidates: [3]\n",
+    ),
+    "wrong type of the file": Row(
+        "run", "{folder}/autotest.yml: the file is a list; a mapping is expected.", config="- a\n"
+    ),
+    "unknown backend": Row(
+        "run",
+        "{folder}/autotest.yml: candidates[0].backend is 'substitut'; allowed: torch, torch.compile, substitute.",
+        config="candidates: [{name: a, backend: substitut}]\n",
+    ),
+    "unknown strictness": Row(
+        "run",
+        "{folder}/autotest.yml: strictness is 'loose'; allowed: tolerance, ulp, bitwise.",
+        config="strictness: loose\n" + TORCH,
+    ),
+    "seed": Row(
+        "run", "{folder}/autotest.yml: seed is -1. Give 0 to 9223372036854775807.", config="seed: -1\n" + TORCH
+    ),
+    "no YAML": Row(
+        "run",
+        "configuration {folder}/autotest.yml is not YAML, line 2, column 1: expected the node content, "
+        "but found '<stream end>'.",
+        config="candidates: [\n",
     ),
     "missing file": Row("run --config none.yml", "configuration none.yml cannot be read: No such file or directory."),
     "a folder as file": Row("run --config autotests", "configuration autotests cannot be read: Is a directory."),
@@ -105,8 +139,40 @@ ARGUMENTS = {
         "shard '0/4' names shard 0 of 4: the index runs from 1 to the count. Use 1/4 or higher.",
     ),
     "shard x": Row("run --shard x", "shard 'x' is not K/N. Write 1/4 for the first of four."),
-    "seed x": Row("run --seed x", "--seed is 'x'. Give a number, or random or commit."),
-    "workers x": Row("run --workers x", "--workers is 'x'. Give a number, or auto."),
+    **{
+        f"seed {seed}": Row(
+            f"run --seed {seed}",
+            f"--seed is '{seed}'. Give a number from 0 to 9223372036854775807, random or commit.",
+        )
+        for seed in ("x", "-1", "9223372036854775808")
+    },
+    **{
+        f"workers {count}": Row(f"run --workers {count}", f"--workers is '{count}'. Give a number from 1, or auto.")
+        for count in ("x", "0")
+    },
+    **{
+        f"budget {budget}": Row(
+            f"run --budget {budget}",
+            f"--budget is '{budget}', which is no duration. Write a number with ms, s, m or h, such as 90s or 10m.",
+        )
+        for budget in ("soon", "0s")
+    },
+    "cases 0": Row(
+        "run --cases 0",
+        "Invalid value for '--cases': 0 is not in the range x>=1. See ci-autotest run --help.",
+    ),
+    "fail-on x": Row(
+        "run --fail-on x",
+        "Invalid value for '--fail-on': 'x' is not one of 'misaligned', 'new', 'never', 'flaky'. "
+        "See ci-autotest run --help.",
+    ),
+    "unknown option": Row(
+        "run --case 3",
+        "No such option '--case'. (Did you mean one of: '--baseline', '--cases', '--seed'?) "
+        "See ci-autotest run --help.",
+    ),
+    "unknown command": Row("nope", "No such command 'nope'. See ci-autotest --help."),
+    "report without a folder": Row("report", "Missing argument 'FOLDERS...'. See ci-autotest report --help."),
     "path that does not exist": Row(
         "run nowhere",
         "path 'nowhere' does not exist (looked for {folder}/nowhere). Give a file, a folder or builtin:suite.",
@@ -169,7 +235,18 @@ TESTS = {
         files={"kernels.py": "def add(a, b):\n    return a\n"},
     ),
 }
-ROWS = {**CONFIGURATION, **ARGUMENTS, **TESTS}
+CUDA = (
+    "asks for device 'cuda', which torch {torch} cannot use here (Torch not compiled with CUDA enabled). "
+    "Run on a machine that has one, or ask for cpu."
+)
+DEVICES = {
+    "device that is not there": Row("run --device cuda", f"candidate 'torch' {CUDA}", status=4),
+    "candidate's device that is not there": Row("run --candidate cuda", f"candidate 'cuda' {CUDA}", status=4),
+    "reference's device that is not there": Row(
+        "run", f"the reference {CUDA}", status=4, config="reference: {device: cuda}\n" + TORCH
+    ),
+}
+ROWS = {**CONFIGURATION, **ARGUMENTS, **TESTS, **DEVICES}
 
 
 def project_of(row: Row, folder: Path) -> Project:
@@ -187,13 +264,18 @@ def files(folder: Path) -> dict[str, Any]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None for path in found}
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, id=name) for name, row in ROWS.items()])
+def parameter(name: str, row: Row) -> Any:
+    on_cpu = pytest.mark.skipif("+cpu" not in version("torch"), reason="says what a torch without CUDA says")
+    return pytest.param(row, id=name, marks=[on_cpu] if name in DEVICES else [])
+
+
+@pytest.mark.parametrize("row", [parameter(name, row) for name, row in ROWS.items()])
 def test_command__bad_input__says_one_thing_and_touches_nothing(row: Row, tmp_path: Path):
     project = project_of(row, tmp_path)
     project.write("autotest-report/report.json", "of an earlier run")
     project.write("autotest-report/findings/softmax-abc123/program.json", "of an earlier run")
     before = files(tmp_path)
-    done = project.command(*row.words.split(), environ=row.environ)
-    expected = f"{row.message.replace('{folder}', str(tmp_path))}\n"
-    assert (done.status, done.err, files(tmp_path)) == (row.status, expected, before)
+    done = project.command(*row.words.split())
+    message = row.message.replace("{folder}", str(tmp_path)).replace("{torch}", version("torch"))
+    assert (done.status, done.err, files(tmp_path)) == (row.status, f"{message}\n", before)
     assert done.out in {"", "seed 0\n"}

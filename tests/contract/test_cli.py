@@ -1,0 +1,95 @@
+"""The command line answers at once, imports no framework for it, and has the options of the design, each described."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import click
+import pytest
+
+from ci_autotest.cli import cli
+from tests.projects import environment
+
+#: Options by command, as the README documents them.
+OPTIONS = {
+    "run": {
+        "config", "candidate", "cases", "budget", "seed", "strictness", "workers", "shard", "device", "baseline",
+        "fail-on", "output",
+    },
+    "list": {"config", "candidate"},
+    "replay": {"config", "candidate"},
+    "report": {"output", "fail-on"},
+    "comment": {"name"},
+}  # fmt: skip
+FRAMEWORKS = ("torch", "numpy", "rich", "requests", "yaml", "msgspec", "jinja2", "junit_xml")
+#: Runs a command and prints, last, which modules it has imported.
+LISTING = (
+    "import json, sys\n"
+    "from ci_autotest.cli import main\n"
+    "sys.argv = ['ci-autotest', *sys.argv[1:]]\n"
+    "try:\n    main()\n"
+    "except SystemExit:\n    print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))\n"
+)
+
+
+def imported(*words: str) -> tuple[str, set[str]]:
+    done = subprocess.run(
+        [sys.executable, "-c", LISTING, *words],
+        env=environment(None), capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    *lines, modules = done.stdout.splitlines()
+    return "\n".join(lines), set(json.loads(modules))
+
+
+def options(command: click.Command) -> dict[str, click.Option]:
+    return {
+        name.removeprefix("--"): parameter
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        for name in parameter.opts
+        if name.startswith("--")
+    }
+
+
+@pytest.mark.parametrize("words", [("--help",), ("run", "--help"), ("--version",)], ids=" ".join)
+def test_help__imports_no_framework(words: tuple[str, ...]):
+    said, modules = imported(*words)
+    assert "ci-autotest" in said
+    assert sorted(modules & set(FRAMEWORKS)) == []
+
+
+def test_bad_option__imports_no_framework():
+    _, modules = imported("run", "--cases", "0")
+    assert sorted(modules & set(FRAMEWORKS)) == []
+
+
+def test_module__run_with_python_m__is_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "ci_autotest", "--version"],
+        env=environment(None), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.partition(",")[0], done.stderr) == (0, "ci-autotest", "")
+
+
+def test_commands__are_those_of_the_design():
+    assert {name: set(options(command)) for name, command in cli.commands.items()} == OPTIONS
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_command__its_help__describes_it_and_every_option(name: str):
+    command = cli.commands[name]
+    assert command.help
+    assert [option for option, parameter in options(command).items() if not parameter.help] == []
+
+
+def test_command__without_arguments__shows_the_help_and_nothing_else():
+    done = subprocess.run(
+        [sys.executable, "-m", "ci_autotest"],
+        env=environment(None), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    assert said.startswith("Usage: ")
+    assert "See ci-autotest --help" not in said
+    assert done.returncode in {0, 2}

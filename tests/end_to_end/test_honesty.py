@@ -1,0 +1,202 @@
+"""Never green without a test: whatever a test or a kernel does, what was not compared is not called aligned."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.projects import Project, finding_of, outcomes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KERNELS = """
+import torch
+
+
+def exp(x):
+    return torch.Tensor.exp(x)
+
+
+def tanh(x):
+    return torch.Tensor.tanh(x) + 1
+
+
+def argsort(x, **rest):
+    raise AssertionError("never called")
+"""
+#: The outcomes that say that something was held against the reference.
+COMPARED = {"aligned", "misaligned", "crashed", "timed_out", "flaky"}
+
+
+def project_in(folder: Path, tests: str, *replaced: str, **keys: Any) -> Project:
+    project = Project(folder)
+    project.substitute({f"torch.{name}": f"mykernels.{name}" for name in replaced}, **keys)
+    project.write("mykernels.py", KERNELS)
+    project.tests(tests)
+    return project
+
+
+def test_run__test_touches_no_replaced_operator__is_not_aligned(tmp_path: Path):
+    project = project_in(
+        tmp_path,
+        "@autotest(n=2)\ndef other():\n    return torch.sin(random_tensor()) * 2\n\n\n"
+        "@autotest(n=2)\ndef exp():\n    return random_tensor().exp()\n",
+        "exp",
+    )
+    done = project.run()
+    report = project.report()
+    (other,) = [item for item in report["results"] if item["test"].endswith("::other")]
+    assert outcomes(report) == {("other", "kernels"): "unsupported", ("exp", "kernels"): "aligned"}
+    assert other["reason"] == "no call was replaced: torch.exp did not occur; operators called: torch.mul, torch.sin"
+    assert (done.status, report["summary"]["aligned"], report["summary"]["unsupported"]) == (0, 1, 1)
+
+
+def test_run__only_test_touches_no_replaced_operator__is_3(tmp_path: Path):
+    project = project_in(tmp_path, "@autotest(n=2)\ndef other():\n    return torch.sin(random_tensor())\n", "exp")
+    done = project.run()
+    assert (done.status, outcomes(project.report())) == (3, {("other", "kernels"): "unsupported"})
+    assert "✗ nothing was compared" in done.out
+
+
+def test_run__a_replacement_is_never_called__is_3_with_the_spellings_seen(tmp_path: Path):
+    project = project_in(
+        tmp_path, "@autotest(n=2)\ndef exp():\n    return random_tensor().exp() + 1\n", "exp", "argsort"
+    )
+    done = project.run()
+    report = project.report()
+    note = (
+        "candidate 'kernels': the replacement of torch.argsort was never called. Operators that were called: "
+        "torch.add, torch.exp. Correct the spelling, or add a test that uses it."
+    )
+    assert (done.status, report["exit_code"], report["notes"]) == (3, 3, [note]), done.said
+    assert f"note: {note}" in done.out
+    assert "✓" not in done.out
+
+
+#: What a test file does to the process that compares. The kernel is wrong in every element all the same.
+PATCHES = {
+    "equal": "torch.equal = torch.Tensor.equal = lambda *args: True",
+    "allclose": "torch.allclose = torch.isclose = lambda *args, **rest: true()\ntorch.Tensor.isclose = torch.isclose",
+    "operators": "for name in ('__eq__', 'eq', '__le__', 'le', '__lt__', 'lt'):\n"
+    "    setattr(torch.Tensor, name, lambda *args, **rest: true())\n"
+    "for name in ('__ne__', 'ne', '__gt__', 'gt', '__sub__', 'sub', 'abs', '__abs__'):\n"
+    "    setattr(torch.Tensor, name, lambda *args, **rest: false())",
+    "reductions": "torch.all = torch.Tensor.all = lambda *args, **rest: true()\n"
+    "torch.any = torch.Tensor.any = lambda *args, **rest: false()\n"
+    "torch.Tensor.__bool__ = lambda self: True",
+    "comparison": "import ci_autotest.alignment.compare as ours\nours.compare = lambda *args, **rest: None",
+}
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_run__test_file_patches_torch__a_wrong_kernel_is_not_green(name: str, tmp_path: Path):
+    """A patch that the run cannot see through may break the run, but it may not make it end with 0."""
+    project = project_in(tmp_path, "", "tanh")
+    project.tests(
+        "import torch as real\n\nTRUE, FALSE = real.tensor(True), real.tensor(False)\n"
+        "true, false = TRUE.clone, FALSE.clone\n"
+        f"torch, ours_torch = real, torch\n{PATCHES[name]}\n\n\n"
+        "@autotest(n=2)\ndef tanh():\n    return ours_torch.tanh(random_tensor(ndim=2, requires_grad=False))\n"
+    )
+    done = project.run("--budget", "1s")
+    report = project.report()
+    assert done.status == 1, done.said
+    assert outcomes(report) != {("tanh", "kernels"): "aligned"}
+    assert [item for item in report["broken"] if "NameError" in item["message"]] == []
+
+
+EXP = "@autotest(n=3)\ndef test():\n    return random_tensor().exp()\n"
+SILENT_ENDS = {
+    "at import": f"import os\nos._exit(0)\n\n\n{EXP}",
+    "at import, once": "import os, pathlib\nseen = pathlib.Path('seen')\nif not seen.exists():\n"
+    f"    seen.touch()\n    os._exit(0)\n\n\n{EXP}",
+    "in a body": EXP.replace("return", "__import__('os')._exit(0)\n    return"),
+    "after an operator": EXP.replace("return random_tensor()", "x = random_tensor()").replace(
+        ".exp()", ".exp()\n    __import__('os')._exit(0)\n    return x"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SILENT_ENDS)
+def test_run__process_ends_silently__is_not_green(name: str, tmp_path: Path):
+    project = project_in(tmp_path, SILENT_ENDS[name], "exp")
+    done = project.run()
+    report = project.report()
+    assert (done.status, report["exit_code"]) == (1, 1), done.said
+    assert len(report["broken"]) == 1
+    assert "✓" not in done.out
+
+
+def test_run__test_overwrites_the_report__the_report_is_the_runs(tmp_path: Path):
+    """What a test writes to the output folder while it runs is replaced; nothing of the run is made of it."""
+    forged = '{"schema": "ci-autotest/report/1", "exit_code": 0}'
+    project = project_in(
+        tmp_path,
+        "from pathlib import Path\n\n\n"
+        "@autotest(n=2)\ndef tanh():\n"
+        "    out = Path(__file__).parents[1] / 'autotest-report'\n"
+        "    (out / 'findings').mkdir(parents=True, exist_ok=True)\n"
+        "    for name in ('report.json', 'junit.xml', 'summary.md', 'comment.md', 'findings/forged'):\n"
+        f"        (out / name).write_text({forged!r})\n"
+        "    return random_tensor(ndim=1).tanh()\n",
+        "tanh",
+    )
+    done = project.run()
+    report = project.report()
+    output = tmp_path / "autotest-report"
+    assert (done.status, report["exit_code"], outcomes(report)) == (1, 1, {("tanh", "kernels"): "misaligned"})
+    kept = [name for name in ("report.json", "junit.xml", "summary.md", "comment.md")
+            if (output / name).read_text("utf-8") == forged]  # fmt: skip
+    assert kept == []
+    assert (output / finding_of(report, "tanh")["repro"]).is_file()
+
+
+def test_run__output_folder_is_removed_by_a_test__the_report_is_there(tmp_path: Path):
+    project = project_in(
+        tmp_path,
+        "import shutil\nfrom pathlib import Path\n\n\n"
+        "@autotest(n=2)\ndef exp():\n"
+        "    shutil.rmtree(Path(__file__).parents[1] / 'autotest-report', ignore_errors=True)\n"
+        "    return random_tensor(ndim=1).exp()\n",
+        "exp",
+    )
+    done = project.run()
+    assert (done.status, project.report()["exit_code"]) == (0, 0), done.said
+
+
+def test_run__compiled_candidate_compiles_nothing__is_not_aligned(tmp_path: Path):
+    project = Project(tmp_path)
+    project.configure(candidates=[{"name": "compiled", "backend": "torch.compile", "options": {"backend": "eager"}}])
+    project.tests(
+        "@autotest(n=2)\ndef same():\n    x = random_tensor(ndim=1)\n    return x\n\n\n"
+        "@autotest(n=2)\ndef exp():\n    return random_tensor(ndim=1).exp()\n"
+    )
+    done = project.run()
+    found = outcomes(project.report())
+    assert (found["exp", "compiled"], found["same", "compiled"] in COMPARED) == ("aligned", False), done.said
+    assert done.status in {1, 3}
+
+
+SECRETS = """
+GITHUB_TOKEN GH_TOKEN ACTIONS_RUNTIME_TOKEN ACTIONS_ID_TOKEN_REQUEST_TOKEN ACTIONS_ID_TOKEN_REQUEST_URL
+ACTIONS_RUNTIME_URL INPUT_GITHUB_TOKEN INPUT_GITHUB-TOKEN MY_PASSWORD MY_SECRET my_token SOME_API_KEY AWS_ACCESS_KEY_ID
+AWS_SECRET_ACCESS_KEY GITHUB_OUTPUT GITHUB_ENV GITHUB_PATH GITHUB_STEP_SUMMARY GITHUB_STATE
+"""
+
+
+def test_run__workers_environment__holds_no_secret(tmp_path: Path):
+    project = project_in(
+        tmp_path,
+        "import json, os\nfrom pathlib import Path\n\n"
+        "Path(__file__).with_suffix('.json').write_text(json.dumps(dict(os.environ)))\n\n\n"
+        "@autotest(n=1)\ndef exp():\n    return random_tensor().exp()\n",
+        "exp",
+    )
+    secret = dict.fromkeys(SECRETS.split(), "hidden")
+    done = project.run(environ={**secret, "KEPT": "yes"})
+    seen = json.loads((tmp_path / "autotests" / "autotest_all.json").read_text("utf-8"))
+    assert (done.status, seen["KEPT"]) == (0, "yes"), done.said
+    assert sorted(name for name in seen if seen[name] == "hidden") == []

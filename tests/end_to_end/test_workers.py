@@ -1,0 +1,145 @@
+"""Workers that are stopped, that spoil their pipes, that leave children behind: the run and its report stay whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from junitparser import JUnitXml
+
+from tests.projects import Project, ended, finding_of, outcomes, processes, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MARK = "CI_AUTOTEST_WORKERS"
+#: Seconds within which everything must be gone.
+GONE_S = 5
+KERNELS = """
+import os
+import stat
+import time
+from pathlib import Path
+
+import torch
+
+HERE = Path(__file__).parent
+
+
+def exp(x):
+    return torch.Tensor.exp(x)
+
+
+def tanh(x):
+    (HERE / "entered").touch()
+    time.sleep(600)
+
+
+def sigmoid(x):
+    for fd in range(3, 30):
+        try:
+            if stat.S_ISFIFO(os.fstat(fd).st_mode):
+                os.write(fd, bytes([5, 0, 0, 0]) + b"junk!")
+        except OSError:
+            pass
+    return torch.Tensor.sigmoid(x)
+
+
+def sqrt(x):
+    print("noise of a kernel " * 10000)
+    return torch.Tensor.sqrt(x)
+
+
+def square(x):
+    os._exit(7)
+"""
+BODY = """
+@autotest(n={cases})
+def {name}():
+    return torch.{name}(random_tensor(ndim=1, low=0, high=1))
+
+"""
+
+
+def kernels(folder: Path, cases: dict[str, int]) -> Project:
+    """Return a project with a test of some cases for each kernel named."""
+    project = Project(folder)
+    replace = {f"torch.{name}": f"mykernels.{name}" for name in cases}
+    project.configure(
+        candidates=[
+            {"name": "kernels", "backend": "substitute", "replace": replace},
+            {"name": "torch", "backend": "torch"},
+        ],
+    )
+    project.write("mykernels.py", KERNELS)
+    project.tests("".join(BODY.format(name=name, cases=count) for name, count in cases.items()))
+    return project
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_run__stopped_in_a_hanging_case__writes_the_report_and_ends_its_workers(sent: signal.Signals, tmp_path: Path):
+    project = kernels(tmp_path, {"exp": 2, "tanh": 2})
+    process = project.start("run", "--workers", "1", environ={MARK: tmp_path.name})
+    assert wait_until((tmp_path / "entered").exists, 60)
+    os.kill(process.pid, sent)
+    begun = time.monotonic()
+    done = ended(process, GONE_S)
+    report = project.report()
+    assert (done.status, report["exit_code"], report["interrupted"]) == (130, 130, True), done.said
+    assert outcomes(report)["exp", "kernels"] == "aligned"
+    assert outcomes(report)["tanh", "kernels"] == "not_run"
+    assert "Traceback" not in done.said
+    assert wait_until(lambda: processes(f"{MARK}={tmp_path.name}") == [], GONE_S - (time.monotonic() - begun))
+    suites = JUnitXml.fromfile(str(tmp_path / "autotest-report" / "junit.xml"))
+    assert sorted(case.name for suite in suites for case in suite) == [
+        "exp[kernels]", "exp[torch]", "tanh[kernels]", "tanh[torch]",
+    ]  # fmt: skip
+
+
+def test_run__parent_is_killed__its_workers_end(tmp_path: Path):
+    project = kernels(tmp_path, {"tanh": 2})
+    process = project.start("run", "--workers", "2", environ={MARK: tmp_path.name})
+    assert wait_until((tmp_path / "entered").exists, 60)
+    os.kill(process.pid, signal.SIGKILL)
+    ended(process, GONE_S)
+    gone = wait_until(lambda: processes(f"{MARK}={tmp_path.name}") == [], GONE_S)
+    left = processes(f"{MARK}={tmp_path.name}")
+    for line in left:
+        os.kill(int(line.split()[0]), signal.SIGKILL)
+    assert gone, left
+
+
+@pytest.fixture(scope="module")
+def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Return a project after a run with every kernel that ends, spoils or floods its worker."""
+    project = kernels(
+        tmp_path_factory.mktemp("spoiled"),
+        {"exp": 3, "sigmoid": 1, "sqrt": 2, "square": 9},
+    )
+    done = project.run("--workers", "2", environ={MARK: "spoiled"})
+    assert done.status == 1, done.said
+    return project
+
+
+def test_run__kernel_spoils_the_pipe__costs_itself_only(spoiled: Project):
+    found = outcomes(spoiled.report())
+    assert (found["sigmoid", "kernels"], found["sigmoid", "torch"]) == ("crashed", "aligned")
+
+
+def test_run__kernel_floods_its_output__is_aligned_and_the_output_stays_out(spoiled: Project):
+    assert outcomes(spoiled.report())["sqrt", "kernels"] == "aligned"
+    assert "noise of a kernel" not in (spoiled.folder / "autotest-report" / "report.json").read_text("utf-8")
+
+
+def test_run__kernel_always_ends_its_process__is_left_alone_after_five(spoiled: Project):
+    results = {item["candidate"]: item for item in spoiled.report()["results"] if item["test"].endswith("::square")}
+    counts = results["kernels"]["cases"]
+    assert (counts["crashed"], counts["not_run"], results["torch"]["cases"]["aligned"]) == (5, 4, 9)
+    assert "5 cases ended their worker" in results["kernels"]["reason"]
+
+
+def test_run__ended_worker__is_a_finding_that_names_the_status(spoiled: Project):
+    assert "ended with status 7" in finding_of(spoiled.report(), "square")["message"]

@@ -1,0 +1,163 @@
+"""Replacement is by operator, however a body spells it and whatever module calls it; a run that replaced nothing says so."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import pytest
+import torch as real
+from torch.nn import functional as F  # noqa: N812 - as everybody writes it
+
+from ci_autotest import random_tensor, torch
+from ci_autotest.backends.build import build, prove
+from ci_autotest.backends.substitute import SubstituteBackend, load_function
+from ci_autotest.config import Candidate
+from ci_autotest.errors import UnavailableError
+from tests.engine import record, substitute, tried
+
+
+def x(**how):
+    return random_tensor(ndim=2, dim0=2, dim1=3, **how)
+
+
+class Counted:
+    """Count its calls, and answer as the function given."""
+
+    def __init__(self, function) -> None:
+        self.function = function
+        self.calls = 0
+
+    def __call__(self, *args, **kwargs):
+        self.calls += 1
+        return self.function(*args, **kwargs)
+
+
+SPELLINGS = {
+    "torch": lambda: torch.softmax(x(), dim=-1),
+    "method": lambda: x().softmax(dim=-1),
+    "functional": lambda: torch.nn.functional.softmax(x(), dim=-1),
+    "special": lambda: torch.special.softmax(x(), dim=-1),
+    "module": lambda: torch.nn.Softmax(dim=-1)(x()),
+    "module inside a module": lambda: torch.nn.Sequential(torch.nn.Softmax(dim=-1))(x()),
+    "plain torch": lambda: real.softmax(x(), dim=-1),
+    "plain functional": lambda: F.softmax(x(), dim=-1),
+}
+
+
+@pytest.mark.parametrize("body", SPELLINGS.values(), ids=SPELLINGS)
+@pytest.mark.parametrize("name", ["softmax", "nn.functional.softmax", "Tensor.softmax", "special.softmax"])
+def test_run__any_spelling__is_answered_once(body, name):
+    mine = Counted(lambda value, dim=None, **_: (value - value.logsumexp(dim, True)).exp())
+    backend = substitute(**{name: mine})
+    attempt = record(body)
+    trace = backend.run(attempt.program, attempt.sources)
+    assert (trace.failure, trace.untested, mine.calls) == (None, None, 1)
+    assert backend.take_seen()["torch.nn.functional.softmax"] == 1
+
+
+@pytest.mark.parametrize("body", SPELLINGS.values(), ids=SPELLINGS)
+def test_run__function_with_the_public_signature__is_enough(body):
+    # Torch's own wrappers pass a private `_stacklevel` on; a user's kernel need not know of it.
+    def softmax(value, dim=None, dtype=None):
+        return (value - value.logsumexp(dim, keepdim=True)).exp()
+
+    verdict = tried(body, substitute(softmax=softmax))
+    assert (verdict.outcome, verdict.misalignment) == ("aligned", None)
+
+
+def test_run__inner_calls_of_a_replacement__are_not_replaced():
+    mine = Counted(lambda a, b: real.add(a, b))
+    assert tried(lambda: x() + x(), substitute(add=mine)).outcome == "aligned"
+    assert mine.calls > 0
+
+
+IN_PLACE = {
+    "method": lambda: x(requires_grad=False).mul_(2),
+    "augmented": lambda: augmented(x(requires_grad=False)),
+    "of a view": lambda: x(requires_grad=False)[0].mul_(2),
+    "of a graph": lambda: (x() * 1).mul_(2),
+}
+
+
+def augmented(value):
+    value *= 2
+    return value
+
+
+@pytest.mark.parametrize("body", IN_PLACE.values(), ids=IN_PLACE)
+def test_run__in_place_spelling__writes_to_the_receiver(body):
+    assert tried(body, substitute(mul=lambda a, b: real.mul(a, b))).outcome == "aligned"
+    verdict = tried(body, substitute(mul=lambda a, b: a * b + (b == 2)))
+    assert (verdict.outcome, verdict.operator, verdict.blame) == ("misaligned", "torch.mul", "candidate")
+
+
+def test_run__in_place_module__writes_to_the_receiver():
+    def body():
+        value = x() * 1
+        return torch.nn.ReLU(inplace=True)(value), value
+
+    assert tried(body, substitute(relu=lambda v, *a, **k: v.clamp_min(0))).outcome == "aligned"
+
+
+@pytest.mark.parametrize(
+    ("body", "seen"),
+    [
+        (lambda: torch.exp(x()), "torch.exp"),
+        (lambda: torch.nn.Linear(3, 2)(x()), "torch.nn.functional.linear"),
+        (lambda: x() * 2, "torch.mul"),
+    ],
+    ids=["function", "module", "operator"],
+)
+def test_run__never_called__is_untested_with_the_spellings_seen(body, seen):
+    attempt = record(body)
+    backend = substitute(softmax=real.softmax)
+    trace = backend.run(attempt.program, attempt.sources)
+    assert trace.untested.startswith("no call was replaced: torch.nn.functional.softmax did not occur; operators called:")
+    assert seen in trace.untested
+    assert backend.take_seen() == {seen: 0}
+    assert backend.take_seen() == {}
+
+
+def test_take_seen__over_runs__adds_up():
+    backend = substitute(exp=real.exp)
+    attempt = record(lambda: torch.exp(torch.exp(x())) + 1)
+    for _ in range(3):
+        backend.run(attempt.program, attempt.sources)
+    assert backend.take_seen() == {"torch.exp": 6, "torch.add": 0}
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    module = ModuleType("fake_kernels")
+    module.exp = real.exp
+    module.number = 3
+    monkeypatch.setitem(sys.modules, "fake_kernels", module)
+    return module
+
+
+def test_substitute_backend__path__is_imported(kernels):
+    assert SubstituteBackend({"torch.Tensor.exp_": "fake_kernels.exp"}).functions == {"torch.exp": real.exp}
+    candidate = Candidate(name="k", backend="substitute", replace={"torch.exp": "fake_kernels.exp"})
+    assert isinstance(build(candidate, "cpu"), SubstituteBackend)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("no_such_module.exp", "replacement 'no_such_module.exp' cannot be imported: ModuleNotFoundError"),
+        ("fake_kernels.sin", "module 'fake_kernels' has no function 'sin'; it has exp."),
+        ("fake_kernels.number", "module 'fake_kernels' has no function 'number'; it has exp."),
+    ],
+)
+def test_load_function__what_is_not_there__says_what_is(path, said, kernels):
+    with pytest.raises(UnavailableError) as caught:
+        load_function(path)
+    assert said in str(caught.value)
+
+
+@pytest.mark.skipif(real.cuda.is_available(), reason="there is a device")
+def test_prove__device_that_is_not_there__says_what_to_do():
+    prove("cpu", "mine")
+    with pytest.raises(UnavailableError, match="candidate 'gpu' asks for device 'cuda', which torch .* cannot use here"):
+        prove("cuda", "gpu")

@@ -1,0 +1,70 @@
+"""The compiled body: outputs and gradients are compared, and a run in which nothing was compiled is no pass."""
+
+from __future__ import annotations
+
+import pytest
+import torch as real
+
+from ci_autotest import random_tensor, torch
+from ci_autotest.backends.torch_compile import CompileBackend
+from tests.engine import judged, record, tried
+
+EAGER = CompileBackend({"backend": "eager"})
+
+
+def x(**how):
+    return random_tensor(ndim=2, dim0=2, dim1=3, **how)
+
+
+def batch_norm():
+    return torch.nn.BatchNorm1d(3)(x())
+
+
+BODIES = {
+    "function": lambda: torch.exp(x()),
+    "chain": lambda: torch.exp(torch.sin(x()) * 2).sum(),
+    "tuple": lambda: torch.max(x(), dim=1),
+    "module with state": batch_norm,
+    "Python's functions": lambda: abs(x()) * len(x()),
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_run__compiled_eagerly__is_aligned(body):
+    verdict = tried(body, EAGER)
+    assert (verdict.outcome, verdict.misalignment) == ("aligned", None)
+
+
+def wrong_compiler(graph, _):
+    """Return a function that is off by one in each output."""
+    return lambda *inputs: [out + 1 if isinstance(out, real.Tensor) else out for out in graph(*inputs)]
+
+
+def test_run__compiler_is_wrong__is_misaligned():
+    found = judged(record(BODIES["chain"]), CompileBackend({"backend": wrong_compiler}))
+    assert (found.verdict.outcome, found.verdict.kind, found.verdict.blame) == ("misaligned", "value", "candidate")
+
+
+def test_run__compiler_raises__is_an_error():
+    def broken(graph, _):
+        message = "cannot lower this"
+        raise RuntimeError(message)
+
+    verdict = tried(BODIES["function"], CompileBackend({"backend": broken}))
+    assert (verdict.outcome, verdict.kind) == ("misaligned", "error")
+    assert "cannot lower this" in verdict.misalignment.detail
+
+
+def test_run__nothing_compiled__is_untested():
+    # A body without an operator gives the compiler nothing: it is run eagerly.
+    attempt = record(lambda: x().detach() if False else torch.exp(x()))
+    with real.compiler.set_stance("force_eager"):
+        trace = EAGER.run(attempt.program, attempt.sources)
+    assert trace.untested == "nothing was compiled: torch.compile ran the body eagerly"
+
+
+def test_run__of_a_compiler__shows_inputs_and_outputs_only():
+    attempt = record(BODIES["chain"])
+    trace = EAGER.run(attempt.program, attempt.sources, snapshots=True)
+    assert trace.shown == {0, len(attempt.program.steps) - 2}
+    assert {i for i, seen in enumerate(trace.observations) if seen is not None} == trace.shown

@@ -1,0 +1,113 @@
+"""What a finding says, and the program that is shown for it."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from ci_autotest import random_tensor, torch
+from ci_autotest.alignment.recording import to_recording, with_expected
+from ci_autotest.alignment.verdict import live_of
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.session.telling import display_program, headline, message_lines, repro_script
+from tests import report_samples as samples
+from tests.engine import record
+
+NOT_FINITE = samples.difference(greatest_absolute=None, greatest_ulp=None)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({}, "value of layer_norm is off by up to 0.0041"),
+        ({"difference": NOT_FINITE}, "value of layer_norm is not finite"),
+        ({"kind": "gradient", "where": "gradient of x"}, "gradient of x is off by up to 0.0041"),
+        ({"kind": "gradient", "where": "gradient of x", "difference": None, "candidate_seen": "no gradient"},
+         "gradient of x is no gradient, not float32[1, 2] on cpu"),
+        ({"kind": "shape", "difference": None}, "shape of layer_norm is float32[1, 2] on cuda:0, not float32[1, 2] on cpu"),
+        ({"kind": "error", "difference": None, "candidate_seen": "raises KeyError"}, "raises KeyError where the reference returns"),
+        ({"kind": "leniency", "difference": None}, "accepts what the reference rejects"),
+        ({"kind": "crash", "outcome": "crashed", "difference": None, "candidate_seen": "the worker ended by signal 11"},
+         "the worker ended by signal 11"),
+        ({"kind": "mutation", "where": "x after the run"}, "x after the run differs: one side wrote to memory"),
+    ],
+    ids=["value", "not finite", "gradient", "no gradient", "shape", "error", "leniency", "crash", "mutation"],
+)  # fmt: skip
+def test_headline__kind__is_one_sentence(how, said):
+    found = headline(samples.finding(**how))
+    assert found.startswith("torch.nn.functional.layer_norm on kernels: ")
+    assert said in found
+    assert "\n" not in found
+
+
+def test_message_lines__value__says_what_where_got_allowed_and_what_to_do():
+    assert message_lines(samples.finding(), "report/findings/x") == [
+        "misaligned: torch.nn.functional.layer_norm on kernels, value of layer_norm",
+        f"  case 7 of {samples.TEST}, seed 1729, profile ordinary",
+        "  mismatched elements: 1 / 2 (50 %), greatest absolute difference 4.10e-03 at (0, 1) "
+        "(up to 1e-05 + 1.3e-06 * |reference| allowed), 34,359 ULP",
+        "  first bad element at (0, 1): candidate -0.9959006, reference -0.9999900",
+        "  candidate float32[1, 2] on cuda:0; reference float32[1, 2] on cpu",
+        "  blame: candidate; in float64 the candidate is 1,300 times farther from the truth than the reference",
+        "  replay: python report/findings/x/repro.py",
+    ]
+
+
+@pytest.mark.parametrize(("outcome", "verb"), [("crashed", "crashed: "), ("timed_out", "timed out: ")])
+def test_message_lines__lost_worker__begins_with_what_happened(outcome, verb):
+    found = samples.finding(outcome=outcome, difference=None, where="in step 2", candidate_seen="it ended")
+    assert message_lines(found)[0].startswith(verb)
+    assert f"case 7 of {samples.TEST}, seed 1729" in message_lines(found)[0]
+
+
+def test_message_lines__long_detail__is_one_line():
+    lines = message_lines(samples.finding(detail="first " + "x" * 1000 + "\nsecond"))
+    assert all("\n" not in line and len(line) < 400 for line in lines)
+
+
+def recorded(body, **how):
+    live = live_of(record(body, **how))
+    return with_expected(to_recording(live, {}), live, TorchBackend())
+
+
+def x():
+    return random_tensor(ndim=1, dim0=2)
+
+
+def test_display_program__value__is_python_with_a_mark():
+    text = display_program(recorded(lambda: torch.exp(x() * 2)), samples.finding())
+    lines = text.splitlines()
+    assert lines[0] == "import torch"
+    assert lines[2].startswith("x = torch.tensor([")
+    assert lines[2].endswith(".requires_grad_()")
+    assert lines[3:] == ["mul = x * 2", "exp = torch.exp(mul)  # misaligned"]
+    ast.parse(text)
+
+
+def test_display_program__gradient__shows_what_is_put_in():
+    found = samples.finding(kind="gradient", where="gradient of x", headline="off")
+    lines = display_program(recorded(lambda: torch.exp(x())), found).splitlines()
+    assert lines[-2].startswith("exp.backward(torch.tensor([")
+    assert lines[-1] == "x.grad  # off"
+
+
+def test_display_program__large_tensor__is_named():
+    text = display_program(recorded(lambda: torch.exp(random_tensor(ndim=2, dim0=20, dim1=20))), samples.finding())
+    assert "stored('t0')" in text
+    assert len(text) < 400
+    ast.parse(text)
+
+
+HOSTILE = ['"""', "\\", '"""; import os', "\n", "{x}", "\x00", *samples.HOSTILE.values()]
+
+
+@pytest.mark.parametrize("text", [item[:200] for item in HOSTILE], ids=range(len(HOSTILE)))
+def test_repro_script__hostile_texts__stay_in_the_docstring(text, tmp_path):
+    # Everything that comes from a candidate's exception or a test's name is shown, and never becomes code.
+    hostile = {"headline": f"a {text}", "detail": f"b {text}", "candidate_seen": text, "where": text, "oracle": text}
+    recording = recorded(lambda: torch.exp(x()))
+    plain = ast.parse(repro_script(recording, samples.finding(), tmp_path, (tmp_path,), 60.0).replace("\x00", ""))
+    script = repro_script(recording, samples.finding(**hostile), tmp_path, (tmp_path,), 60.0)
+    tree = ast.parse(script)
+    assert [ast.dump(node) for node in tree.body[1:]] == [ast.dump(node) for node in plain.body[1:]]

@@ -1,0 +1,201 @@
+"""``autotest.yml``: strictly read; what is wrong is named with what to write."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from importlib.resources import files
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from ci_autotest.config import BUILT_IN, Candidate, Config, chosen, decode, duration_s, find, json_schema, read
+from ci_autotest.errors import ConfigError
+
+FULL = """
+paths: [autotests]
+cases: 20
+budget: 10m
+seed: commit
+strictness: tolerance
+case-timeout: 60s
+workers: auto
+reference: {backend: torch, device: auto}
+candidates:
+  - {name: compiled, backend: torch.compile, options: {backend: aot_eager}}
+  - {name: cuda, backend: torch, device: cuda, required: true}
+  - {name: kernels, backend: substitute, replace: {torch.nn.functional.softmax: mykernels.softmax}}
+tolerances:
+  - {operator: torch.nn.functional.conv*, dtype: float16, rtol: 2e-3, atol: 1.0e-4, reason: "accumulates in half"}
+known:
+  - {operator: torch.argsort, candidate: cuda, kind: dtype, reason: "int32 indices", until: 2027-06-01}
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "autotest.yml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_read__example_of_the_design__is_read(tmp_path):
+    config = read(written(tmp_path, FULL.replace("2e-3", "2.0e-3")))
+    assert (config.cases, config.budget, config.seed, config.case_timeout) == (20, "10m", "commit", "60s")
+    assert [candidate.name for candidate in config.candidates] == ["compiled", "cuda", "kernels"]
+    assert config.candidates[1].required
+    assert config.tolerances[0].rtol == 2e-3
+    assert config.known[0].until == date(2027, 6, 1)
+
+
+def test_read__number_that_yaml_takes_for_text__is_read(tmp_path):
+    # YAML 1.1 reads 2e-3 as a string: people write it all the same, the design's own example does.
+    assert read(written(tmp_path, FULL)).tolerances[0].rtol == 2e-3
+
+
+@pytest.mark.parametrize("text", ["", "# nothing", "{}", "cases: 20"], ids=["empty", "a comment", "braces", "one key"])
+def test_read__almost_nothing__is_the_defaults(text, tmp_path):
+    assert read(written(tmp_path, text)) == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("case: 3", "unknown key 'case'. Did you mean 'cases'?"),
+        ("strictnes: ulp", "unknown key 'strictnes'. Did you mean 'strictness'?"),
+        ("candidate: []", "unknown key 'candidate'. Did you mean 'candidates'?"),
+        ("xyzzy: 1", "unknown key 'xyzzy'. Known: budget, candidates, case_timeout"),
+        ("candidates: [{name: a, backend: torch, devise: cpu}]", "unknown key candidates[0].'devise'. Did you mean 'device'?"),
+        ("reference: {devices: cpu}", "unknown key reference.'devices'. Did you mean 'device'?"),
+        ("tolerances: [{operators: a, rtol: 0.1, atol: 0.1, reason: x}]", "tolerances[0].'operators'. Did you mean 'operator'?"),
+        ("known: [{operator: a, reason: b}, {operator: a, reason: b, untill: 2027-01-01}]", "known[1].'untill'. Did you mean 'until'?"),
+        ("cases: many", "cases is text; a whole number is expected."),
+        ("cases: 0", "cases is 0. Give 1 or more."),
+        ("cases: -3", "cases is -3. Give 1 or more."),
+        ("workers: 0", "workers is 0. Give 1 or more."),
+        ("cases: true", "cases is true or false; a whole number is expected."),
+        ("strictness: strict", "strictness is 'strict'; allowed: tolerance, ulp, bitwise."),
+        ("seed: tuesday", "seed is 'tuesday'; allowed: a number, commit, random."),
+        ("fail_on: always", "fail_on is 'always'; allowed: misaligned, new, never, flaky."),
+        ("budget: soon", "budget is 'soon', which is no duration. Write a number with ms, s, m or h, such as 90s or 10m."),
+        ("budget: 0s", "budget is '0s', which is no duration."),
+        ("case_timeout: -1s", "case_timeout is '-1s', which is no duration."),
+        ("case_timeout: 5d", "case_timeout is '5d', which is no duration."),
+        ("candidates: {name: a}", "candidates is a mapping; a list is expected."),
+        ("candidates: [{name: a}]", "candidates[0] has no 'backend'. Add it."),
+        ("candidates: [{name: a, backend: tensorflow}]", "candidates[0].backend is 'tensorflow'; allowed: torch, torch.compile, substitute."),
+        ("candidates: [{name: a, backend: torch}, {name: a, backend: torch}]",
+         "two candidates are named 'a'. Give each a name of its own."),
+        ("candidates: [{name: a, backend: substitute}]",
+         "candidate 'a' replaces nothing. Give replace: {operator: module.function}."),
+        ("candidates: [{name: a, backend: substitute, replace: {torch.exp: exp}}]",
+         "candidate 'a' replaces torch.exp by 'exp'. Write module.function."),
+        ("candidates: [{name: a, backend: substitute, replace: {torch.exp: 'os;x.y'}}]", "Write module.function."),
+        ("known: [{operator: a}]", "known[0] has no 'reason'. Add it."),
+        ("known: [{operator: a, reason: b, until: someday}]", "known[0].until"),
+        ("tolerances: [{operator: a, rtol: 0.1, reason: b}]", "tolerances[0] has no 'atol'. Add it."),
+        ("tolerances: [{operator: a, rtol: -0.1, atol: 0.1, reason: b}]", "rtol"),
+        ("[1, 2]", "the file is a list; a mapping is expected."),
+        ("just text", "the file is text; a mapping is expected."),
+        ("a: [", "is not YAML"),
+        ("a: !!python/object/apply:os.system ['true']", "is not YAML"),
+        ("cases: 3\ncases: 4", "cases"),
+    ],
+    ids=lambda value: value.replace("\n", " ") if len(value) < 60 else "",
+)  # fmt: skip
+def test_read__what_is_wrong__is_named_with_the_file(text, said, tmp_path):
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        read(path)
+    assert said in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", None], ids=["no text", "no file"])
+def test_read__what_cannot_be_read__says_so(content, tmp_path):
+    path = tmp_path / "autotest.yml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("10m", 600), ("1.5h", 5400), ("250ms", 0.25), ("7", 7), (" 2m ", 120), ("0.5s", 0.5)],
+)
+def test_duration_s__text__is_seconds(text, seconds):
+    assert duration_s(text, "budget") == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "s", "ten minutes", "10 m", "1h30m", "0", "0.0s", "-5s", "inf", "nan", "1e3s", "5d"]
+)
+def test_duration_s__what_is_none__is_refused(text):
+    with pytest.raises(ConfigError, match="budget is"):
+        duration_s(text, "budget")
+
+
+CONFIG = Config(candidates=(Candidate(name="mine", backend="torch"), Candidate(name="torch", backend="torch.compile")))
+
+
+@pytest.mark.parametrize(
+    ("config", "names", "found"),
+    [
+        pytest.param(CONFIG, (), ["mine", "torch"], id="none named: all of the file's"),
+        pytest.param(CONFIG, ("mine",), ["mine"], id="of the file"),
+        pytest.param(CONFIG, ("cuda", "mine"), ["cuda", "mine"], id="built in"),
+        pytest.param(CONFIG, ("mine", "mine"), ["mine"], id="twice"),
+        pytest.param(Config(), ("torch.compile",), ["torch.compile"], id="no file"),
+    ],
+)
+def test_chosen__names__are_those_candidates(config, names, found):
+    assert [candidate.name for candidate in chosen(config, names)] == found
+
+
+def test_chosen__name_of_the_file__wins_over_the_built_in():
+    assert chosen(CONFIG, ("torch",))[0].backend == "torch.compile"
+
+
+@pytest.mark.parametrize(
+    ("config", "names", "said"),
+    [
+        (CONFIG, ("mime",), "unknown candidate 'mime'. Did you mean 'mine'? Known: cuda, mine, torch, torch.compile."),
+        (CONFIG, ("xyz",), "unknown candidate 'xyz'. Known: cuda, mine, torch, torch.compile."),
+        (Config(), (), "no candidate: name one with --candidate (cuda, torch, torch.compile), or list your own"),
+    ],
+    ids=["nearly", "not at all", "none"],
+)
+def test_chosen__unknown__names_the_nearest(config, names, said):
+    with pytest.raises(ConfigError) as caught:
+        chosen(config, names)
+    assert said in str(caught.value)
+
+
+def test_find__nearest_file__upward(tmp_path):
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    outer = written(tmp_path, "")
+    assert find(inner) == outer
+    nearer = written(tmp_path / "a", "")
+    assert find(inner) == nearer
+
+
+def test_json_schema__design_example__is_valid_and_a_wrong_one_is_not():
+    plain = yaml.safe_load(FULL.replace("case-timeout", "case_timeout").replace("2e-3", "2.0e-3"))
+    plain["known"][0]["until"] = str(plain["known"][0]["until"])
+    jsonschema.validate(plain, json_schema())
+    for wrong in ({"cases": "many"}, {"unknown": 1}, {"candidates": [{"name": "a"}]}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, json_schema())
+
+
+def test_json_schema__shipped_for_editors__is_this_one():
+    assert json.loads((files("ci_autotest") / "autotest.schema.json").read_text()) == json_schema()
+
+
+def test_built_in__each__needs_no_configuration():
+    assert {name: candidate.name for name, candidate in BUILT_IN.items()} == {name: name for name in BUILT_IN}
+    assert decode({"candidates": []}, "here").candidates == ()
