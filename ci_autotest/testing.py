@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
+import unittest
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ci_autotest.alignment.direct import SAID_ONCE, run_here
@@ -138,13 +140,20 @@ def autotest(
         def test(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the body
             if CURRENT.get() is not None:
                 return body(*args, **kwargs)  # one test calls another: the outer one records
-            return _run_here(declaration, body.__qualname__, functools.partial(body, *args, **kwargs))
+            given = args if args or kwargs or not _takes_test_case(body) else (unittest.TestCase("__init__"),)
+            return _run_here(declaration, body.__qualname__, functools.partial(body, *given, **kwargs))
 
         del test.__wrapped__  # pytest would take the body's arguments for fixtures
         setattr(test, ATTRIBUTE, declaration)
         return test  # type: ignore[return-value]
 
     return decorate
+
+
+def _takes_test_case(body: Callable[..., Any]) -> bool:
+    """Whether a function wants one argument more than nothing: OneFlow's ``def test_x(test_case)``."""
+    parameters = inspect.signature(body).parameters.values()
+    return sum(p.default is p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD} for p in parameters) == 1
 
 
 def _run_here(declaration: Declaration, name: str, call: Callable[[], object]) -> None:

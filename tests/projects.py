@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,6 +120,12 @@ def ended(process: subprocess.Popen[str], timeout_s: float = GREATEST_S) -> Done
             out, err = process.communicate()
             pytest.fail(f"{process.args} did not end within {timeout_s} s: {out}{err}")
     return Done(process.returncode, out, err)
+
+
+def together(*commands: Callable[[], Done]) -> list[Done]:
+    """Return what commands did that were given two at a time: most of a run is waiting for one worker."""
+    with ThreadPoolExecutor(2) as pool:
+        return [future.result() for future in [pool.submit(command) for command in commands]]
 
 
 def environment(added: Mapping[str, str] | None) -> dict[str, str]:

@@ -103,7 +103,7 @@ def isolate(live: Live, index: int, reference: Backend, weights: Mapping[int, An
     for ref in step_refs(step):
         if ref.index not in builder.indices and ref.index >= len(program.setup):
             _take(builder, before, ref.index)
-    if _writes_in_place(step):
+    if _writes_in_place(step, program.steps):
         _protect(builder, step)
     moved = step._replace(
         args=tuple(_moved(arg, builder.indices) for arg in step.args),
@@ -165,7 +165,12 @@ def _moved(argument: Argument, indices: Mapping[int, Argument]) -> Argument:
     return renumbered(argument, refs)
 
 
-def _writes_in_place(step: Step) -> bool:
+def _writes_in_place(step: Step, steps: tuple[Step, ...]) -> bool:
+    """Whether a step writes to what it is called on, by its name or by ``inplace=True``, its own or its module's."""
+    if step.op == CALL_MODULE and isinstance(step.args[0], Ref):
+        return dict(steps[step.args[0].index].kwargs).get("inplace") is True
+    if dict(step.kwargs).get("inplace") is True:
+        return True
     if step.op == CALL_METHOD:
         return step.target.endswith("_") and not step.target.endswith("__")
     return (
@@ -180,7 +185,7 @@ def _writes_in_place(step: Step) -> bool:
 
 def _protect(builder: _Builder, step: Step) -> None:
     """Let an in-place step write to a copy: a leaf that requires grad refuses it (rule 6)."""
-    receiver = step.args[0]
+    receiver = step.args[1 if step.op == CALL_MODULE else 0]
     if isinstance(receiver, Ref) and isinstance(taken := builder.indices.get(receiver.index), Ref):
         builder.indices[receiver.index] = builder.next()
         builder.body.append(Step(CALL_METHOD, "clone", (taken,), (), "copy"))
@@ -244,7 +249,7 @@ def _shared_memory(steps: tuple[Step, ...]) -> list[int]:
 def _has_effect(step: Step, program: Program) -> bool:
     """Whether a step changes what it is called on: an in-place call, or any call on a module."""
     receiver = step.args[0] if step.args else None
-    if _writes_in_place(step) or step.op == CALL_MODULE:
+    if _writes_in_place(step, program.steps) or step.op == CALL_MODULE:
         return True
     on_module = isinstance(receiver, Ref) and receiver.index < len(program.setup)
     return step.op == CALL_METHOD and on_module

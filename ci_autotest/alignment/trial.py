@@ -73,6 +73,8 @@ def quick_aligned(program: Program, candidate: Trace, reference: Trace, rules: R
             or left._version != facts[2]
             or right._version != facts[2]
             or left._is_view() is not right._is_view()
+            or left.requires_grad is not right.requires_grad
+            or left.is_leaf is not right.is_leaf
             or not _tensors_aligned(left, right, program, rules)
         ):
             return False
@@ -165,6 +167,8 @@ class Examination:
             candidate: Trace with snapshots.
             reference: Trace with snapshots of the same steps.
         """
+        if reference.failure is not None:
+            return []  # nothing is defined to compare with
         found = self._values(candidate, reference)
         if candidate.failure is not None:
             return [*found, self._raised(candidate)]

@@ -44,7 +44,7 @@ ALIASES: Final[dict[str, str]] = {
     "absolute": "abs", "arccos": "acos", "arcsin": "asin", "arctan": "atan", "clip": "clamp", "concat": "cat",
     "concatenate": "cat", "divide": "div", "true_divide": "div", "multiply": "mul", "subtract": "sub",
     "negative": "neg", "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne",
-    "moveaxis": "movedim", "swapaxes": "transpose", "swapdims": "transpose", "expit": "sigmoid",
+    "moveaxis": "movedim", "rsub": "sub", "swapaxes": "transpose", "swapdims": "transpose", "expit": "sigmoid",
     "special_softmax": "softmax", "special_log_softmax": "log_softmax", "special_expit": "sigmoid",
 }  # fmt: skip
 
@@ -56,11 +56,13 @@ _MODULE_FUNCTIONS: Final[dict[str, str]] = {
     "CrossEntropyLoss": "cross_entropy", "MSELoss": "mse_loss", "L1Loss": "l1_loss", "NLLLoss": "nll_loss",
     "KLDivLoss": "kl_div", "BCELoss": "binary_cross_entropy", "SmoothL1Loss": "smooth_l1_loss",
     "BCEWithLogitsLoss": "binary_cross_entropy_with_logits", "HuberLoss": "huber_loss", "GELU": "gelu", "ELU": "elu",
-    "SELU": "selu", "CELU": "celu", "GLU": "glu", "SiLU": "silu", "ReLU": "relu", "ReLU6": "relu6", "PReLU": "prelu",
+    "SELU": "selu", "CELU": "celu", "GLU": "glu", "SiLU": "silu", "ReLU": "relu", "PReLU": "prelu",
     "RReLU": "rrelu", "LeakyReLU": "leaky_relu", "LogSigmoid": "logsigmoid", "RMSNorm": "rms_norm",
     "Upsample": "interpolate", "Embedding": "embedding", "MultiheadAttention": "multi_head_attention_forward",
-    "Flatten": "torch.flatten", "Unflatten": "torch.Tensor.unflatten", "LSTM": "torch.lstm", "GRU": "torch.gru",
-    "Softmax2d": "softmax", "CosineSimilarity": "cosine_similarity", "PairwiseDistance": "pairwise_distance",
+    "Flatten": "torch.flatten", "Unflatten": "torch.unflatten", "LSTM": "torch.lstm", "GRU": "torch.gru",
+    "ReLU6": "relu6", "RNN": "torch.rnn_tanh", "MultiLabelSoftMarginLoss": "multilabel_soft_margin_loss",
+    "MultiLabelMarginLoss": "multilabel_margin_loss", "Softmax2d": "softmax",
+    "CosineSimilarity": "cosine_similarity", "PairwiseDistance": "pairwise_distance",
 }  # fmt: skip
 
 #: Operators that draw from the framework's generator: a seed is set before each such step
@@ -87,6 +89,7 @@ def operator_of(target: str, op: str = CALL_FUNCTION) -> str:
         return PYTHON_OPERATORS.get(name) or PYTHON_OPERATORS.get(_INPLACE_PYTHON.get(name, ""), target)
     if namespace in {
         "torch",
+        "torch.functional",
         "torch.Tensor",
         "torch.nn.functional",
         "torch.special",
@@ -160,7 +163,7 @@ def _is_documented_functional(name: str) -> bool:
 
 def _module_operator(target: str) -> str:
     name = target.rpartition(".")[2]
-    function = _MODULE_FUNCTIONS.get(name) or _snake_case(name)
+    function = _MODULE_FUNCTIONS.get(name) or ("pad" if re.fullmatch(r"\w+Pad[123]d", name) else _snake_case(name))
     if function.startswith("torch."):
         return function
     canonical = _canonical(function)

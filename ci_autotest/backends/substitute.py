@@ -103,6 +103,9 @@ class _Replace(TorchFunctionMode):
                 self.seen.add(operator)
             return func(*args, **kwargs)
         self.replaced[operator] = self.replaced.get(operator, 0) + 1
+        if "inplace" in kwargs:
+            kwargs = dict(kwargs)
+            in_place = bool(kwargs.pop("inplace")) or in_place
         result = function(*args, **_written(func, function, kwargs))
         # An in-place spelling keeps its meaning: the receiver is given the result.
         return args[0].copy_(result) if in_place else result

@@ -18,6 +18,7 @@ depart from the design").
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import EllipsisType
@@ -129,7 +130,11 @@ class TensorSpec:
     @property
     def is_contiguous(self) -> bool:
         """Whether the storage holds the elements in order and nothing else."""
-        return self.offset == 0 and self.strides == contiguous_strides(self.shape)
+        return (
+            self.offset == 0
+            and self.storage_size == math.prod(self.shape)
+            and self.strides == contiguous_strides(self.shape)
+        )
 
 
 Scalar: TypeAlias = bool | int | float | complex | str | EllipsisType | None

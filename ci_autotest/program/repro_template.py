@@ -151,25 +151,38 @@ TIMEOUT_S = {timeout_s}
 def watched():
     \"\"\"Run this script again in a process of its own, and say how that process ends.\"\"\"
     import os
+    import signal
     import subprocess
+    import tempfile
 
     if os.environ.get("REPRO_WATCHED"):
         status = main()
         print(RETURNED, flush=True)
         return status
-    try:
-        child = subprocess.run(
-            [sys.executable, str(Path(__file__).resolve())], env={{**os.environ, "REPRO_WATCHED": "1"}},
-            capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S,
+    # Its output goes to a file and it leads a group of its own: what it starts cannot hold a pipe, and is ended with it.
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        child = subprocess.Popen(
+            [sys.executable, *(("-I",) if sys.flags.isolated else ()), str(Path(__file__).resolve())],
+            env={{**os.environ, "REPRO_WATCHED": "1"}}, stdout=output, stderr=output, start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        print(__doc__.strip())
+        try:
+            status = child.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            status = None
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except OSError:
+            pass
+        child.wait()
+        output.seek(0)
+        said = output.read()
+    print(said, end="")
+    if status is None:
         print(f"misaligned: the candidate did not return within {{TIMEOUT_S}} s")
         return 1
-    print(child.stdout + child.stderr, end="")
-    if RETURNED not in child.stdout and child.returncode != 2:
-        print(f"misaligned: the candidate ended its process with status {{child.returncode}}")
+    if RETURNED not in said and status != 2:
+        print(f"misaligned: the candidate ended its process with status {{status}}")
         return 1
-    return child.returncode
+    return status
 
 """

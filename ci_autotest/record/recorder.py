@@ -6,6 +6,7 @@ step* raises rejects the attempt; it is remembered even when the body swallows i
 
 from __future__ import annotations
 
+import inspect
 from collections import namedtuple
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
 _KEYS: Final = tuple(f"t{i}" for i in range(16))
 _NAMES: Final = ("x", "y", "z", "w", "tensor")
 _Tensor: Final = torch.Tensor
-_no_grad: Final = torch.is_grad_enabled
+_with_grad: Final = torch.is_grad_enabled
+#: Frames that are looked at for a user's autograd function.
+_FRAMES: Final = 12
 _SCALARS: Final = (
     bool,
     int,
@@ -121,7 +124,7 @@ class Recorder:
         real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, function)
         step = Step(
             CALL_FUNCTION, function.target, step_args, step_kwargs, function.name,
-            () if _no_grad() else NO_GRAD, self._seed() if function.is_random else None,
+            () if _with_grad() else _without_grad(), self._seed() if function.is_random else None,
         )  # fmt: skip
         return self._run(step, function.real, real_args, real_kwargs)
 
@@ -137,7 +140,7 @@ class Recorder:
     def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:  # noqa: ANN401
         """Record one of Python's operators or functions."""
         real_args, step_args, _, _ = self.arguments.split(args, {}, None)
-        modes = () if _no_grad() else NO_GRAD
+        modes = () if _with_grad() else _without_grad()
         return self._run(Step(CALL_FUNCTION, target, step_args, (), name, modes), call, real_args, {})
 
     def call_method(self, receiver: Value, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -146,14 +149,14 @@ class Recorder:
         real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, None, target)
         step = Step(
             CALL_METHOD, target, (receiver._ref, *step_args), step_kwargs, target.strip("_"),
-            () if _no_grad() else NO_GRAD, self._seed() if is_random(target) else None,
+            () if _with_grad() else _without_grad(), self._seed() if is_random(target) else None,
         )  # fmt: skip
         return self._run(step, call, real_args, real_kwargs)
 
     def call_module(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Record a module's forward; its seed makes dropout inside repeat."""
         real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, None, module.target)
-        modes = () if _no_grad() else NO_GRAD
+        modes = () if _with_grad() else _without_grad()
         step = Step(
             CALL_MODULE,
             module.target,
@@ -182,7 +185,7 @@ class Recorder:
 
     def get_attr(self, module: RecordedModule, name: str) -> Any:  # noqa: ANN401 - a parameter, a buffer
         """Record the reading of a module's parameter or buffer."""
-        modes = () if _no_grad() else NO_GRAD
+        modes = () if _with_grad() else _without_grad()
         step = Step(GET_ATTR, name, (module.ref,), (), name, modes)
         return self._run(step, lambda: getattr(module.real, name), [], {})
 
@@ -275,6 +278,24 @@ class Recorder:
 
     def _seed(self) -> int:
         return (self.drawer.seed + 7919 * len(self.steps)) & 0xFFFF_FFFF
+
+
+def _without_grad() -> tuple[str, ...]:
+    """Return the mode of a step without gradients; refuse one inside a user's autograd function.
+
+    Raises:
+        AuthorError: The forward of an ``autograd.Function`` is being recorded: its backward would never be run.
+    """
+    frame = inspect.currentframe()
+    for _ in range(_FRAMES):
+        frame = frame.f_back if frame is not None else None
+        if frame is not None and frame.f_code.co_filename.endswith("torch/autograd/function.py"):
+            message = (
+                "a torch.autograd.Function was applied to a recorded tensor: its backward would not be compared. "
+                "Make it a candidate: `backend: substitute`, replacing the operator that it computes."
+            )
+            raise AuthorError(message)
+    return NO_GRAD
 
 
 def _kind(value: object) -> str:

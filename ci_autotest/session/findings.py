@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -325,13 +329,21 @@ def _verified(workshop: Workshop, finding: str) -> bool:
 
 
 def run_repro(workshop: Workshop, script: Path) -> int | None:
-    """Return the exit status of a repro in an interpreter without this package; ``None`` when it does not end."""
-    try:
-        done = subprocess.run(
+    """Return the exit status of a repro in an interpreter without this package; ``None`` when it does not end.
+
+    What the kernel starts is ended with it; its output goes to a file, because a child that lives on would hold a pipe.
+    """
+    with tempfile.TemporaryFile() as output:
+        child = subprocess.Popen(
             [workshop.python, "-I", "-c", _HIDDEN, str(script)],
             env={key: value for key, value in workshop.environ.items() if "TOKEN" not in key},
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=_REPRO_TIMEOUT_S, check=False,
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return None
-    return done.returncode
+        try:
+            return child.wait(_REPRO_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()

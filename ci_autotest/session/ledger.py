@@ -149,6 +149,16 @@ class Ledger:
         return sum(pair.done for pair in self.pairs.values())
 
     @property
+    def is_complete(self) -> bool:
+        """Whether every case that was planned was run, or left out for what its test did."""
+        return all(
+            self.pairs[test, name].done + len(self.pairs[test, name].lost) > 0 or entry.rejected or entry.broken
+            for test, entry in self.tests.items()
+            for name in self.candidates
+            if entry.cases
+        )
+
+    @property
     def suspected(self) -> int:
         """Identities seen so far."""
         return len(self._grouped()) + len(self._lost())

@@ -12,6 +12,7 @@ from ci_autotest.errors import ProgramError, UnavailableError, UsageError
 from ci_autotest.program.serialize import decode
 from ci_autotest.report.artifacts import check_writable
 from ci_autotest.report.markdown import render_comment
+from ci_autotest.report.markdown_text import plural
 from ci_autotest.report.merge import merge
 from ci_autotest.result import counts_against
 from ci_autotest.run.messages import Broken, Tried, TryProgram
@@ -43,11 +44,12 @@ def list_tests(request: Request, environ: Mapping[str, str], stream: TextIO) -> 
         if test.location.file != file:
             file = test.location.file
             stream.write(f"{file}\n")
-        stream.write(f"  {test.id}  line {test.location.line}, {test.n or request.config.cases} cases\n")
+        cases = plural(test.n or request.config.cases, "case")
+        stream.write(f"  {test.id}  line {test.location.line}, {cases}\n")
     for item in broken:
         stream.write(f"{item.test} {item.message}\n{item.traceback}\n")
     files = len({test.location.file for test in tests})
-    stream.write(f"{len(tests)} tests in {files} files\n")
+    stream.write(f"{plural(len(tests), 'test')} in {plural(files, 'file')}\n")
     return FAILED if broken else FINE
 
 

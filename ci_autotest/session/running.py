@@ -143,11 +143,14 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         ledger = Ledger([], ())
         prepare(output)
     known = apply_known(tuple(findings), config.known, datetime.now(timezone.utc).date())
+    missing = _never_replaced(ledger, request, known)
+    # Part of a run calls part of the replacements: only a whole one can say that one was never called.
+    is_whole = not interrupted and request.shard == (1, 1) and not selection.wanted and ledger.is_complete
     told = Circumstances(
         seed=seed, environment=_environment(pool, environ), candidates=tuple(infos), shard=request.shard,
-        interrupted=interrupted, notes=_notes(infos, config, known, interrupted=interrupted), broken=tuple(broken),
+        interrupted=interrupted, notes=_notes(infos, config, known, is_whole=is_whole), broken=tuple(broken),
         baseline=baseline, fail_on=config.fail_on,
-        never_replaced={} if interrupted or request.shard != (1, 1) else _never_replaced(ledger, request, known),
+        never_replaced=missing if is_whole else {},
         duration_s=time.monotonic() - begun,
     )  # fmt: skip
     result = make_result(ledger, known, told)
@@ -352,10 +355,10 @@ def _never_replaced(ledger: Ledger, request: Request, findings: tuple[Finding, .
 
 
 def _notes(
-    infos: list[CandidateInfo], config: Config, findings: tuple[Finding, ...], *, interrupted: bool
+    infos: list[CandidateInfo], config: Config, findings: tuple[Finding, ...], *, is_whole: bool
 ) -> tuple[str, ...]:
     notes = [f"candidate {info.name!r} was skipped: {info.reason}" for info in infos if not info.available]
-    if not interrupted:
+    if is_whole:
         notes += unmatched(findings, config.known, datetime.now(timezone.utc).date())
     return tuple(notes)
 

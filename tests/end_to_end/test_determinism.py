@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.projects import Project, outcomes
+from tests.projects import Done, Project, outcomes, together
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,81 +82,83 @@ def without_times(value: Any) -> Any:
     return [without_times(item) for item in value] if isinstance(value, list) else value
 
 
-class Inputs:
-    """Run variants of one project and say what the kernels were given, sorted."""
+ALONE = "autotests/autotest_all.py::sin"
+#: Runs of one project, by the name of their output folder.
+VARIANTS = {
+    "whole": (),
+    "two": ("--workers", "2"),
+    "alone": (ALONE,),
+    "other": ("--seed", "1"),
+    "random": ("--seed", "random"),
+    **{f"shard{index}": ("--shard", f"{index}/3") for index in (1, 2, 3)},
+}
 
-    def __init__(self, project: Project) -> None:
-        self.project = project
-        self.count = 0
 
-    def of(self, *words: str, output: str = "") -> list[str]:
-        self.count += 1
-        told = self.project.folder / f"told{self.count}"
-        done = self.project.run(
-            *words, "--cases", str(CASES), "--output", output or f"report{self.count}", environ={"TOLD": str(told)}
-        )
+def given(project: Project, output: str, *words: str) -> Done:
+    """Run; what the kernels are given is written to a file named as the output folder."""
+    environ = {"TOLD": str(project.folder / f"{output}.told")}
+    return project.run(*words, "--cases", str(CASES), "--output", output, environ=environ)
+
+
+def inputs(project: Project, output: str) -> list[str]:
+    return sorted((project.folder / f"{output}.told").read_text("utf-8").splitlines())
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Return a project without a fault after each of ``VARIANTS``."""
+    project = project_in(tmp_path_factory.mktemp("right"))
+    for done in together(*(partial(given, project, name, *words) for name, words in VARIANTS.items())):
         assert done.status == 0, done.said
-        self.out = done.out
-        return sorted(told.read_text("utf-8").splitlines())
+    return project
 
 
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
-    return Inputs(project_in(tmp_path_factory.mktemp("inputs")))
-
-
-@pytest.fixture(scope="module")
-def whole(inputs: Inputs) -> list[str]:
-    """Return what the kernels are given in the plain run: one worker, seed 0."""
-    return inputs.of(output="whole")
-
-
-def test_run__every_case__is_given_inputs_of_its_own(whole: list[str]):
+def test_run__every_case__is_given_inputs_of_its_own(right: Project):
+    whole = inputs(right, "whole")
     assert len(whole) == 2 * CASES
     # An empty tensor or one zero may come twice.
     assert len(set(whole)) > 2 * CASES * 0.9
 
 
-def test_run__two_workers__the_same_inputs_and_the_same_report(inputs: Inputs, whole: list[str]):
-    assert inputs.of("--workers", "2", output="two") == whole
-    reports = [without_times(inputs.project.report(name)) for name in ("whole", "two")]
-    assert reports[0] == reports[1]
+def test_run__two_workers__the_same_inputs_and_the_same_report(right: Project):
+    assert inputs(right, "two") == inputs(right, "whole")
+    assert without_times(right.report("two")) == without_times(right.report("whole"))
 
 
-def test_run__one_test_alone__the_same_inputs(inputs: Inputs, whole: list[str]):
-    alone = inputs.of("autotests/autotest_all.py::sin")
-    assert alone == [line for line in whole if line.startswith("sin ")]
+def test_run__one_test_alone__the_same_inputs(right: Project):
+    assert inputs(right, "alone") == [line for line in inputs(right, "whole") if line.startswith("sin ")]
 
 
-def test_run__another_test_comes_before__the_same_inputs(whole: list[str], tmp_path: Path):
+def test_run__another_test_comes_before__the_same_inputs(right: Project, tmp_path: Path):
     project = project_in(tmp_path)
     first, second = RIGHT.strip().split("\n\n\n")
-    more = "\n\n\n@autotest(n=7)\ndef before():\n    return random_tensor().cos()\n\n\n"
-    project.tests(more + f"{second}\n\n\n{first}\n")
-    assert Inputs(project).of() == whole
-
-
-def test_run__another_seed__other_inputs(inputs: Inputs, whole: list[str]):
-    other = inputs.of("--seed", "1")
-    assert len(set(other) & set(whole)) < 0.1 * len(whole)
-
-
-def test_run__seed_random__is_printed_and_replays(inputs: Inputs, whole: list[str]):
-    first = inputs.of("--seed", "random", output="random")
-    seed = inputs.project.report("random")["seed"]
-    assert inputs.out.startswith(f"seed {seed}\n")
-    assert len(set(first) & set(whole)) < 0.1 * len(whole)
-    assert inputs.of("--seed", str(seed)) == first
-
-
-def test_run__shards__are_the_whole_run(inputs: Inputs, whole: list[str]):
-    parts = [inputs.of("--shard", f"{index}/3", output=f"shard{index}") for index in (1, 2, 3)]
-    assert sorted(line for part in parts for line in part) == whole
-    assert all(len(part) > CASES / 3 for part in parts)
-    done = inputs.project.command("report", "shard3", "shard1", "shard2", "--output", "merged")
+    before = "@autotest(n=7)\ndef before():\n    return random_tensor().cos()"
+    project.tests("\n\n\n".join([before, second, first]) + "\n")
+    done = given(project, "more")
     assert done.status == 0, done.said
-    reports = [without_times(inputs.project.report(name)) for name in ("whole", "merged")]
-    assert reports[0] == reports[1]
+    assert inputs(project, "more") == inputs(right, "whole")
+
+
+@pytest.mark.parametrize("name", ["other", "random"])
+def test_run__another_seed__other_inputs(name: str, right: Project):
+    whole = inputs(right, "whole")
+    assert len(set(inputs(right, name)) & set(whole)) < 0.1 * len(whole)
+
+
+def test_run__seed_random__is_printed_and_replays(right: Project):
+    seed = right.report("random")["seed"]
+    done = given(right, "replayed", "--seed", str(seed))
+    assert done.out.startswith(f"seed {seed}\n")
+    assert inputs(right, "replayed") == inputs(right, "random")
+
+
+def test_run__shards__are_the_whole_run(right: Project):
+    parts = [inputs(right, f"shard{index}") for index in (1, 2, 3)]
+    assert sorted(line for part in parts for line in part) == inputs(right, "whole")
+    assert all(len(part) > CASES / 3 for part in parts)
+    done = right.command("report", "shard3", "shard1", "shard2", "--output", "merged")
+    assert done.status == 0, done.said
+    assert without_times(right.report("merged")) == without_times(right.report("whole"))
 
 
 def findings(project: Project, output: str) -> dict[str, dict[str, bytes]]:
@@ -165,41 +169,41 @@ def findings(project: Project, output: str) -> dict[str, dict[str, bytes]]:
 
 @pytest.fixture(scope="module")
 def wrong(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Return a project with one finding, from a run on one worker."""
+    """Return a project with one finding, after runs on one worker, on two, of its test alone, and in two shards."""
     project = project_in(tmp_path_factory.mktemp("wrong"), RIGHT + WRONG)
-    done = project.run("--cases", "6", "--output", "one", environ={"TOLD": "/dev/null"})
-    assert done.status == 1, done.said
+    variants = {
+        "one": (),
+        "two": ("--workers", "2"),
+        "alone": ("autotests/autotest_all.py::tanh",),
+        "part1": ("--shard", "1/2"),
+        "part2": ("--shard", "2/2"),
+    }
+    common = ("--cases", "6", "--output")
+    environ = {"TOLD": os.devnull}
+    runs = [partial(project.run, *words, *common, name, environ=environ) for name, words in variants.items()]
+    for done in together(*runs):
+        assert done.status == 1, done.said
     return project
 
 
-def test_run__two_workers__the_same_finding_to_the_byte(wrong: Project):
-    wrong.run("--cases", "6", "--output", "two", "--workers", "2", environ={"TOLD": "/dev/null"})
+@pytest.mark.parametrize("name", ["two", "alone"])
+def test_run__otherwise__the_same_finding_to_the_byte(name: str, wrong: Project):
+    files = [findings(wrong, output) for output in ("one", name)]
+    assert [list(found) for found in files] == [[wrong.report("one")["findings"][0]["id"]]] * 2
+    for file in ("program.json", "tensors.safetensors", "repro.py"):
+        assert [found[file] for found in files[0].values()] == [found[file] for found in files[1].values()], file
+
+
+def test_run__two_workers__the_same_report(wrong: Project):
     reports = [without_times(wrong.report(name)) for name in ("one", "two")]
     for report, name in zip(reports, ("one", "two"), strict=True):
         for found in report["findings"]:
             for key in ("message", "replay"):
                 found[key] = found[key].replace(f"{name}/", "")
     assert reports[0] == reports[1]
-    files = [findings(wrong, name) for name in ("one", "two")]
-    assert len(files[0]) == 1
-    for name in ("program.json", "tensors.safetensors", "repro.py"):
-        assert [found[name] for found in files[0].values()] == [found[name] for found in files[1].values()], name
-
-
-def test_run__one_test_alone__the_same_finding_to_the_byte(wrong: Project):
-    path = "autotests/autotest_all.py::tanh"
-    wrong.run(path, "--cases", "6", "--output", "alone", environ={"TOLD": "/dev/null"})
-    files = [findings(wrong, name) for name in ("one", "alone")]
-    for name in ("program.json", "tensors.safetensors", "repro.py"):
-        assert [found[name] for found in files[0].values()] == [found[name] for found in files[1].values()], name
 
 
 def test_run__shards_with_a_finding__merge_into_the_whole_run(wrong: Project):
-    for index in (1, 2):
-        done = wrong.run(
-            "--cases", "6", "--shard", f"{index}/2", "--output", f"part{index}", environ={"TOLD": "/dev/null"}
-        )
-        assert done.status == 1, done.said
     done = wrong.command("report", "part1", "part2", "--output", "merged")
     merged, one = wrong.report("merged"), wrong.report("one")
     assert (done.status, merged["exit_code"], merged["shard"]) == (1, 1, [1, 1]), done.said
@@ -209,5 +213,4 @@ def test_run__shards_with_a_finding__merge_into_the_whole_run(wrong: Project):
         [item[key] for key in identity] for item in one["findings"]
     ]
     assert [item["cases"] for item in merged["results"]] == [item["cases"] for item in one["results"]]
-    assert (wrong.folder / "merged" / merged["findings"][0]["repro"]).is_file()
-    assert wrong.repro(merged["findings"][0], "merged").status == 1
+    assert findings(wrong, "merged").keys() == findings(wrong, "one").keys()

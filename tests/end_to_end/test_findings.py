@@ -50,7 +50,6 @@ def cumsum(x, dim):
 
 
 def sigmoid(x):
-    subprocess.Popen(["sleep", "600"])
     os.abort()
 
 
@@ -83,13 +82,13 @@ cos = torch.cos
 exp = torch.exp
 """
 TESTS = """
-@autotest(n=4)
+@autotest(n=3)
 def softmax():
     x = random_tensor(ndim=2) * 2
     return torch.nn.functional.softmax(x + 1, dim=1) - 1
 
 
-@autotest(n=3)
+@autotest(n=2)
 def tanh():
     return torch.tanh(random_tensor(ndim=2) + 1)
 
@@ -130,8 +129,8 @@ def rejected():
 """
 #: Of each planted fault: target as the test spells it, kind, outcome, cases.
 FAULTS = {
-    "softmax": ("torch.nn.functional.softmax", "value", "misaligned", 4),
-    "tanh": ("torch.tanh", "gradient", "misaligned", 3),
+    "softmax": ("torch.nn.functional.softmax", "value", "misaligned", 3),
+    "tanh": ("torch.tanh", "gradient", "misaligned", 2),
     "cumsum": ("torch.Tensor.cumsum", "error", "misaligned", 2),
     "sigmoid": ("torch.sigmoid", "crash", "crashed", 2),
     "relu": ("torch.nn.ReLU", "crash", "crashed", 1),

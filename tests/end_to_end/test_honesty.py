@@ -73,21 +73,29 @@ def test_run__a_replacement_is_never_called__is_3_with_the_spellings_seen(tmp_pa
     )
     assert (done.status, report["exit_code"], report["notes"]) == (3, 3, [note]), done.said
     assert f"note: {note}" in done.out
-    assert "✓" not in done.out
+    assert done.out.splitlines()[-2].startswith("✗ ")
+    assert "0 of 1" not in done.out
 
 
 #: What a test file does to the process that compares. The kernel is wrong in every element all the same.
 PATCHES = {
-    "equal": "torch.equal = torch.Tensor.equal = lambda *args: True",
-    "allclose": "torch.allclose = torch.isclose = lambda *args, **rest: true()\ntorch.Tensor.isclose = torch.isclose",
-    "operators": "for name in ('__eq__', 'eq', '__le__', 'le', '__lt__', 'lt'):\n"
-    "    setattr(torch.Tensor, name, lambda *args, **rest: true())\n"
-    "for name in ('__ne__', 'ne', '__gt__', 'gt', '__sub__', 'sub', 'abs', '__abs__'):\n"
-    "    setattr(torch.Tensor, name, lambda *args, **rest: false())",
-    "reductions": "torch.all = torch.Tensor.all = lambda *args, **rest: true()\n"
-    "torch.any = torch.Tensor.any = lambda *args, **rest: false()\n"
-    "torch.Tensor.__bool__ = lambda self: True",
-    "comparison": "import ci_autotest.alignment.compare as ours\nours.compare = lambda *args, **rest: None",
+    "functions": """
+torch.equal = torch.Tensor.equal = lambda *args: True
+torch.allclose = torch.isclose = torch.Tensor.isclose = lambda *args, **rest: true()
+import ci_autotest.alignment.compare as ours
+ours.compare = lambda *args, **rest: None
+""",
+    "operators": """
+for name in ("__eq__", "eq", "__le__", "le", "__lt__", "lt"):
+    setattr(torch.Tensor, name, lambda *args, **rest: true())
+for name in ("__ne__", "ne", "__gt__", "gt", "__sub__", "sub", "abs", "__abs__"):
+    setattr(torch.Tensor, name, lambda *args, **rest: false())
+""",
+    "reductions": """
+torch.all = torch.Tensor.all = lambda *args, **rest: true()
+torch.any = torch.Tensor.any = lambda *args, **rest: false()
+torch.Tensor.__bool__ = lambda self: True
+""",
 }
 
 
@@ -101,7 +109,7 @@ def test_run__test_file_patches_torch__a_wrong_kernel_is_not_green(name: str, tm
         f"torch, ours_torch = real, torch\n{PATCHES[name]}\n\n\n"
         "@autotest(n=2)\ndef tanh():\n    return ours_torch.tanh(random_tensor(ndim=2, requires_grad=False))\n"
     )
-    done = project.run("--budget", "1s")
+    done = project.run()
     report = project.report()
     assert done.status == 1, done.said
     assert outcomes(report) != {("tanh", "kernels"): "aligned"}
@@ -110,23 +118,27 @@ def test_run__test_file_patches_torch__a_wrong_kernel_is_not_green(name: str, tm
 
 EXP = "@autotest(n=3)\ndef test():\n    return random_tensor().exp()\n"
 SILENT_ENDS = {
-    "at import": f"import os\nos._exit(0)\n\n\n{EXP}",
-    "at import, once": "import os, pathlib\nseen = pathlib.Path('seen')\nif not seen.exists():\n"
+    "at_import": f"import os\nos._exit(0)\n\n\n{EXP}",
+    "at_import_once": "import os, pathlib\nseen = pathlib.Path('seen')\nif not seen.exists():\n"
     f"    seen.touch()\n    os._exit(0)\n\n\n{EXP}",
-    "in a body": EXP.replace("return", "__import__('os')._exit(0)\n    return"),
-    "after an operator": EXP.replace("return random_tensor()", "x = random_tensor()").replace(
+    "in_a_body": EXP.replace("return", "__import__('os')._exit(0)\n    return"),
+    "after_an_operator": EXP.replace("return random_tensor()", "x = random_tensor()").replace(
         ".exp()", ".exp()\n    __import__('os')._exit(0)\n    return x"
     ),
 }
 
 
-@pytest.mark.parametrize("name", SILENT_ENDS)
-def test_run__process_ends_silently__is_not_green(name: str, tmp_path: Path):
-    project = project_in(tmp_path, SILENT_ENDS[name], "exp")
+def test_run__processes_end_silently__no_test_is_green(tmp_path: Path):
+    project = project_in(tmp_path, "", "exp")
+    for name, tests in SILENT_ENDS.items():
+        project.tests(tests, f"autotests/autotest_{name}.py")
     done = project.run()
     report = project.report()
     assert (done.status, report["exit_code"]) == (1, 1), done.said
-    assert len(report["broken"]) == 1
+    assert sorted(item["test"].partition("::")[0] for item in report["broken"]) == [
+        f"autotests/autotest_{name}.py" for name in sorted(SILENT_ENDS)
+    ]
+    assert [item for item in report["results"] if item["outcome"] == "aligned"] == []
     assert "✓" not in done.out
 
 

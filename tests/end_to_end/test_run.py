@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from tests.projects import Project, finding_of, outcomes
+from tests.projects import Done, Project, finding_of, outcomes, together
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 KERNELS = """
 import os
@@ -58,6 +63,43 @@ def kernels(folder: Path, *names: str, **keys: Any) -> Project:
     return project
 
 
+class Scenario(NamedTuple):
+    """One run: which kernels it has, what it is told, and its configuration."""
+
+    names: tuple[str, ...]
+    words: tuple[str, ...] = ()
+    keys: Mapping[str, Any] = MappingProxyType({})
+
+
+ACCEPTED = {"operator": "torch.tanh", "candidate": "kernels", "kind": "value", "reason": "off by one"}
+#: None of these accepts the fault of ``torch.tanh``.
+REFUSED = [
+    {"operator": "torch.tanh", "reason": "too old", "until": "2020-01-01"},
+    {"operator": "torch.tanh", "reason": "another kind", "kind": "gradient"},
+    {"operator": "torch.tanh", "reason": "elsewhere", "candidate": "other"},
+    UNKNOWN,
+]
+SCENARIOS = {
+    "right": Scenario(("exp",)),
+    "never": Scenario(("tanh", "exp"), ("--fail-on", "never")),
+    "known": Scenario(("tanh", "exp"), (), {"known": [{**ACCEPTED, "until": "2999-01-01"}, UNKNOWN]}),
+    "not known": Scenario(("tanh", "exp"), (), {"known": REFUSED}),
+    "as the baseline": Scenario(("tanh", "exp"), ("--fail-on", "new", "--baseline", "{baseline}")),
+    "not as the baseline": Scenario(("sin", "exp"), ("--fail-on", "new", "--baseline", "{baseline}/report.json")),
+    "new without a baseline": Scenario(("tanh", "exp"), ("--fail-on", "new")),
+    "flaky": Scenario(("cos", "exp")),
+    "flaky counts": Scenario(("cos", "exp"), ("--fail-on", "flaky")),
+}
+
+
+class Ran(NamedTuple):
+    """What came of a scenario."""
+
+    done: Done
+    report: dict[str, Any]
+    folder: Path
+
+
 @pytest.fixture(scope="module")
 def baseline(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """Return a project with one finding, of ``torch.tanh``, in its report."""
@@ -67,104 +109,79 @@ def baseline(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
-def copy(project: Project, folder: Path) -> Project:
-    return Project(Path(shutil.copytree(project.folder, folder / "project")))
+@pytest.fixture(scope="module")
+def ran(baseline: Project, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    """Return what came of each of ``SCENARIOS``."""
+    report = str(baseline.folder / "autotest-report")
+    projects = [kernels(tmp_path_factory.mktemp("run"), *row.names, **row.keys) for row in SCENARIOS.values()]
+    words = [[word.replace("{baseline}", report) for word in row.words] for row in SCENARIOS.values()]
+    done = together(*(partial(project.run, *each) for project, each in zip(projects, words, strict=True)))
+    found = [Ran(each, project.report(), project.folder) for each, project in zip(done, projects, strict=True)]
+    return dict(zip(SCENARIOS, found, strict=True))
 
 
-def test_run__everything_is_aligned__is_0(tmp_path: Path):
-    project = kernels(tmp_path, "exp")
-    done = project.run()
-    report = project.report()
+def test_run__everything_is_aligned__is_0(ran: dict[str, Ran]):
+    done, report, folder = ran["right"]
     assert (done.status, done.err, report["exit_code"]) == (0, "", 0), done.said
     assert (outcomes(report), report["findings"]) == ({("exp", "kernels"): "aligned"}, [])
     assert done.out.startswith("seed 0\n")
-    ends = f"✓ aligned: 1 test on 1 candidate, 2 cases\nseed 0; report in {tmp_path}/autotest-report; exit status 0\n"
+    ends = f"✓ aligned: 1 test on 1 candidate, 2 cases\nseed 0; report in {folder}/autotest-report; exit status 0\n"
     assert done.out.endswith(ends), done.out
 
 
-def test_run__everything_is_aligned__writes_every_surface(baseline: Project):
+def test_run__misaligned__is_1_with_every_surface(baseline: Project):
+    report = baseline.report()
+    assert (report["exit_code"], report["new"], report["fixed"]) == (1, None, [])
+    assert outcomes(report) == {("tanh", "kernels"): "misaligned", ("exp", "kernels"): "aligned"}
     names = {path.name for path in (baseline.folder / "autotest-report").iterdir()}
     assert names == {"report.json", "junit.xml", "summary.md", "comment.md", "findings"}
 
 
-def test_run__misaligned__is_1(baseline: Project):
-    report = baseline.report()
-    assert (report["exit_code"], report["new"], report["fixed"]) == (1, None, [])
-    assert outcomes(report) == {("tanh", "kernels"): "misaligned", ("exp", "kernels"): "aligned"}
-
-
-def test_run__misaligned_and_fail_on_never__is_0_and_still_told(baseline: Project, tmp_path: Path):
-    project = copy(baseline, tmp_path)
-    done = project.run("--fail-on", "never")
-    assert done.status == 0, done.said
-    assert outcomes(project.report())["tanh", "kernels"] == "misaligned"
+def test_run__misaligned_and_fail_on_never__is_0_and_still_told(ran: dict[str, Ran]):
+    done, report, _ = ran["never"]
+    assert (done.status, outcomes(report)["tanh", "kernels"]) == (0, "misaligned"), done.said
     assert "misaligned: torch.tanh on kernels" in done.out
 
 
-def test_run__misaligned_as_the_baseline_and_fail_on_new__is_0(baseline: Project, tmp_path: Path):
-    project = copy(baseline, tmp_path)
-    done = project.run("--fail-on", "new", "--baseline", str(baseline.folder / "autotest-report"), "--output", "again")
-    report = project.report("again")
+def test_run__misaligned_as_the_baseline_and_fail_on_new__is_0(ran: dict[str, Ran]):
+    done, report, _ = ran["as the baseline"]
     assert (done.status, report["new"], report["fixed"]) == (0, [], []), done.said
 
 
+def test_run__another_fault_than_the_baseline_and_fail_on_new__is_1(ran: dict[str, Ran]):
+    done, report, _ = ran["not as the baseline"]
+    assert (done.status, report["new"]) == (1, [finding_of(report, "sin")["id"]]), done.said
+    assert report["fixed"] == ["kernels torch.tanh value"]
+
+
+def test_run__fail_on_new_without_a_baseline__is_1(ran: dict[str, Ran]):
+    done, report, _ = ran["new without a baseline"]
+    assert (done.status, report["new"]) == (1, None), done.said
+
+
 def test_run__the_baseline_is_the_folder_that_is_written__is_read_first(baseline: Project, tmp_path: Path):
-    project = copy(baseline, tmp_path)
+    project = Project(Path(shutil.copytree(baseline.folder, tmp_path / "project")))
     done = project.run("--fail-on", "new", "--baseline", "autotest-report")
     assert (done.status, project.report()["new"]) == (0, []), done.said
 
 
-def test_run__another_fault_than_the_baseline_and_fail_on_new__is_1(baseline: Project, tmp_path: Path):
-    project = kernels(tmp_path, "sin", "exp")
-    report = baseline.folder / "autotest-report" / "report.json"
-    done = project.run("--fail-on", "new", "--baseline", str(report))
-    found = project.report()
-    assert (done.status, found["new"]) == (1, [finding_of(found, "sin")["id"]]), done.said
-    assert found["fixed"] == ["kernels torch.tanh value"]
-
-
-def test_run__fail_on_new_without_a_baseline__is_1(baseline: Project, tmp_path: Path):
-    project = copy(baseline, tmp_path)
-    assert project.run("--fail-on", "new").status == 1
-
-
-def test_run__misaligned_and_known__is_0(baseline: Project, tmp_path: Path):
-    project = copy(baseline, tmp_path)
-    row = {
-        "operator": "torch.tanh",
-        "candidate": "kernels",
-        "kind": "value",
-        "reason": "off by one",
-        "until": "2999-01-01",
-    }
-    project.substitute({"torch.tanh": "mykernels.tanh", "torch.exp": "mykernels.exp"}, known=[row, UNKNOWN])
-    done = project.run()
-    report = project.report()
+def test_run__misaligned_and_known__is_0(ran: dict[str, Ran]):
+    done, report, _ = ran["known"]
     assert (done.status, finding_of(report, "tanh")["known"]) == (0, "off by one"), done.said
     assert (report["notes"], f"note: {UNMATCHED}" in done.out) == ([UNMATCHED], True)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        pytest.param({"operator": "torch.tanh", "reason": "r", "until": "2020-01-01"}, id="out of date"),
-        pytest.param({"operator": "torch.tanh", "reason": "r", "kind": "gradient"}, id="another kind"),
-    ],
-)
-def test_run__misaligned_and_not_quite_known__is_1_and_noted(row: dict[str, str], baseline: Project, tmp_path: Path):
-    project = copy(baseline, tmp_path)
-    project.substitute({"torch.tanh": "mykernels.tanh", "torch.exp": "mykernels.exp"}, known=[row])
-    done = project.run()
-    report = project.report()
+def test_run__misaligned_and_not_quite_known__is_1_and_each_row_is_noted(ran: dict[str, Ran]):
+    done, report, _ = ran["not known"]
     assert (done.status, finding_of(report, "tanh")["known"]) == (1, None), done.said
-    assert len(report["notes"]) == 1
-    assert ("2020-01-01" in report["notes"][0]) == ("until" in row), "says which row is out of date, and since when"
+    assert [[row["reason"] in note for row in REFUSED] for note in report["notes"]] == [
+        [i == j for j in range(len(REFUSED))] for i in range(len(REFUSED))
+    ]
+    assert "2020-01-01" in report["notes"][0]
 
 
-def test_run__flaky__is_0_and_told_with_both_results(tmp_path: Path):
-    project = kernels(tmp_path, "cos", "exp")
-    done = project.run()
-    report = project.report()
+def test_run__flaky__is_0_and_told_with_both_results(ran: dict[str, Ran]):
+    done, report, _ = ran["flaky"]
     found = finding_of(report, "cos")
     assert (done.status, found["outcome"], found["confirmed"]) == (0, "flaky", False), done.said
     assert outcomes(report) == {("cos", "kernels"): "flaky", ("exp", "kernels"): "aligned"}
@@ -172,10 +189,9 @@ def test_run__flaky__is_0_and_told_with_both_results(tmp_path: Path):
     assert found["message"] in done.out
 
 
-def test_run__flaky_and_fail_on_flaky__is_1(tmp_path: Path):
-    project = kernels(tmp_path, "cos", "exp")
-    done = project.run("--fail-on", "flaky")
-    assert (done.status, project.report()["findings"][0]["outcome"]) == (1, "flaky"), done.said
+def test_run__flaky_and_fail_on_flaky__is_1(ran: dict[str, Ran]):
+    done, report, _ = ran["flaky counts"]
+    assert (done.status, report["findings"][0]["outcome"]) == (1, "flaky"), done.said
 
 
 def test_run__candidate_that_is_not_there_and_not_required__is_3_and_named(tmp_path: Path):

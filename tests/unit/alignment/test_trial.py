@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch as real
 
@@ -69,7 +71,17 @@ BODIES = {
     "output twice": lambda: ((y := x().exp()), y),
     "leaf returned": lambda: ((y := x()), y * 2),
 }
+
+
+def asking(value):
+    """Compute rightly, and ask for a gradient of the input besides."""
+    result = value.detach().exp()
+    value.requires_grad_()
+    return result
+
+
 CANDIDATES = {
+    "exp that changes its input's flag": substitute(exp=asking),
     "torch": TorchBackend(),
     "exp off": substitute(exp=lambda v: v.exp() + 1e-3),
     "exp near": substitute(exp=lambda v: v.double().exp().to(v.dtype) if not v.is_complex() else v.exp()),
@@ -162,6 +174,11 @@ def test_differences__planted_fault__is_of_its_kind(body, functions, expected):
     assert not quick(record(body), backend)
 
 
+def test_tried__flags_of_the_input_changed__is_misaligned():
+    verdict = tried(lambda: torch.exp(x(requires_grad=False)), substitute(exp=asking))
+    assert (verdict.outcome, verdict.operator) == ("misaligned", "torch.exp")
+
+
 def test_differences__value_and_what_follows__come_in_program_order():
     assert found_in(chain, substitute(sin=lambda v: v.sin() + 1e-2))[:4] == [
         ("value", "value of sin"),
@@ -195,6 +212,15 @@ def test_differences__candidate_raises__says_what():
     assert [(f.kind, f.candidate, f.reference, f.detail) for f in found] == [
         ("error", "raises KeyError", "returns", "KeyError: 'key'")
     ]
+
+
+@pytest.mark.parametrize("status", [0, 1], ids=["as if all were well", "failing"])
+def test_differences__candidate_exits__is_an_error(status):
+    def leave(_):
+        sys.exit(status)
+
+    found = differences(record(lambda: torch.exp(x())), substitute(exp=leave))
+    assert [(f.kind, f.candidate) for f in found] == [("error", "raises SystemExit")]
 
 
 def test_differences__after_the_candidate_raised__earlier_values_stand():

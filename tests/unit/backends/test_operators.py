@@ -63,6 +63,11 @@ def test_operator_of__canonical_name__is_its_own(operator, names):
     assert operator_of(found) == found
 
 
+@pytest.mark.parametrize("name", [name for name in torch.functional.__all__ if callable(getattr(torch, name, None))])
+def test_named__functions_of_torch_functional__are_torchs(name):
+    assert _named(getattr(torch.functional, name))[0] == operator_of(f"torch.{name}")
+
+
 @pytest.mark.parametrize(
     ("method", "function"),
     [("softmax", "torch.softmax"), ("add_", "torch.add"), ("exp", "torch.exp"), ("__rsub__", "torch.sub"),
@@ -203,7 +208,9 @@ def test_matches__pattern__names_the_operator_in_any_spelling(pattern, operator,
     assert matches(pattern, operator) == is_named
 
 
-@pytest.mark.parametrize("target", ["torch.rand_like", "torch.Tensor.bernoulli_", F + "dropout", "torch.randn", "torch.Tensor.normal_"])
+@pytest.mark.parametrize(
+    "target", ["torch.rand_like", "torch.Tensor.bernoulli_", F + "dropout", "torch.randn", "torch.Tensor.normal_"]
+)
 def test_is_random__operator_that_draws__is(target):
     assert is_random(target)
 
@@ -217,7 +224,9 @@ def test_spellings__of_an_operator__are_that_operator():
     assert {operator_of(name) for name in spellings(F + "softmax")} == {F + "softmax"}
 
 
-@pytest.mark.parametrize("target", ["torch.relu", F + "softmax", "torch.nn.Linear", "torch.linalg.norm", "torch.Tensor.sum"])
+@pytest.mark.parametrize(
+    "target", ["torch.relu", F + "softmax", "torch.nn.Linear", "torch.linalg.norm", "torch.Tensor.sum"]
+)
 def test_resolve__operator__is_found(target):
     assert callable(resolve(target))
 

@@ -276,3 +276,20 @@ def test_decode__note__is_data_and_nothing_else():
     hostile = {"__class__": "x", "renames": {"torch.softmax": "os.system"}, "n": [1, None, {"a": 2.5}]}
     made = Recording(recording.program, recording.tensors, hostile, recording.expected)
     assert decode(encode_program(made), encode_tensors(made)).note == hostile
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (0, 3), (1, 2)], ids=str)
+def test_to_live__storage_longer_than_its_view__is_read(shape):
+    strides = {(): [], (2,): [1], (0, 3): [3, 1], (1, 2): [2, 1]}[shape]
+    plain, tensors = edited(spec(shape=list(shape), strides=strides))  # the storage has 6 elements
+    live = to_live(read({**plain, "cotangents": [], "expected": {}}, only(tensors, "t0")))
+    assert TorchBackend().run(live.program, live.sources).values[0].shape == shape
+
+
+def only(tensors: bytes, name: str) -> bytes:
+    """Return the tensor file with one tensor of it."""
+    size = int.from_bytes(tensors[:8], "little")
+    entry = json.loads(tensors[8 : 8 + size])[name]
+    first, last = entry["data_offsets"]
+    data = tensors[8 + size + first : 8 + size + last]
+    return head({name: {**entry, "data_offsets": [0, len(data)]}}, data)

@@ -54,7 +54,7 @@ def test_attempt__boundary__has_a_boundary_size_under_the_cap():
 
 
 def test_attempt__boundary_over_the_cap__is_ordinary():
-    wide = free(ndim=4, dim1=100, dim2=100, dim3=100)
+    wide = free(ndim=4, dim1=40, dim2=40, dim3=40)
     assert {record(wide, case, profile="boundary").profile for case in range(10)} == {ORDINARY}
 
 

@@ -38,7 +38,7 @@ def test_annotate__thirteen_findings__names_three_in_a_notice():
     )
 
 
-@pytest.mark.parametrize("change", [{"known": "x"}, {"kind": "leniency"}, {"confirmed": False}], ids=str)
+@pytest.mark.parametrize("change", [{"known": "x"}, {"kind": "leniency"}], ids=str)
 def test_annotate__finding_that_does_not_count__has_no_line(change):
     assert annotate(samples.run(findings=(samples.finding(**change),))) == ()
 

@@ -64,7 +64,6 @@ def test_write__properties_and_time__are_told(tmp_path):
         pytest.param({"known": "int32 indices"}, "accepted (int32 indices)", id="accepted"),
         pytest.param({"kind": "leniency"}, "leniency, blame: candidate", id="leniency"),
         pytest.param({"blame": "reference"}, "value, blame: reference", id="reference-blamed"),
-        pytest.param({"confirmed": False}, "not confirmed", id="not confirmed"),
         pytest.param({"outcome": "flaky"}, "does not fail the run: flaky", id="flaky"),
     ],
 )

@@ -1,0 +1,179 @@
+"""A decorated function run where it is called: by pytest and by unittest, in their process, without isolation."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.projects import Done, Project, environment
+
+KERNELS = """
+import torch
+
+
+def exp(x):
+    return torch.Tensor.exp(x)
+
+
+def tanh(x):
+    return torch.Tensor.tanh(x) + 1
+"""
+TESTS = """
+import unittest
+
+import pytest
+
+from ci_autotest import autotest, random_tensor, torch
+
+
+@autotest(n=3)
+def test_exp_function():
+    return torch.exp(random_tensor())
+
+
+@autotest(n=3)
+def test_exp_of_a_case(test_case):
+    assert isinstance(test_case, unittest.TestCase)
+    return torch.exp(random_tensor())
+
+
+@autotest(n=3)
+def test_tanh_function():
+    return torch.tanh(random_tensor(ndim=2))
+
+
+@autotest(n=3)
+def test_rejected():
+    return torch.matmul(random_tensor(ndim=2, dim0=3, dim1=4), random_tensor(ndim=2, dim0=3, dim1=4)).exp()
+
+
+@autotest(n=3)
+def test_wrong():
+    return torch.exp(random_tensor()) + undefined
+
+
+@pytest.mark.parametrize("n", [1])
+def test_of_the_users_own(n):
+    assert n == 1
+
+
+class TestKernels(unittest.TestCase):
+    @autotest(n=3)
+    def test_exp_method(self):
+        self.assertEqual(self.held, 3)
+        return torch.exp(random_tensor())
+
+    @autotest(n=3)
+    def test_tanh_method(test_case):
+        return torch.tanh(random_tensor(ndim=2))
+
+    def setUp(self):
+        self.held = 3
+
+    def test_of_the_users_own(self):
+        self.assertTrue(True)
+
+
+if __name__ == "__main__":
+    unittest.main()
+"""
+SAID = "ci-autotest: tests run in this process, without isolation; `ci-autotest run` gives each a worker."
+
+
+def project_in(folder: Path) -> Project:
+    project = Project(folder)
+    project.substitute({"torch.exp": "mykernels.exp", "torch.tanh": "mykernels.tanh"})
+    project.write("mykernels.py", KERNELS)
+    project.write("test_kernels.py", TESTS)
+    return project
+
+
+def python(project: Project, *words: str) -> Done:
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=project.folder, env=environment(None), capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def by_pytest(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    project = project_in(tmp_path_factory.mktemp("pytest"))
+    return python(project, "-m", "pytest", "-p", "no:cacheprovider", "-rA", "-s", "--color=no", "test_kernels.py")
+
+
+@pytest.fixture(scope="module")
+def by_unittest(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    project = project_in(tmp_path_factory.mktemp("unittest"))
+    return python(project, "-m", "unittest", "-v", "test_kernels")
+
+
+def reported(done: Done, word: str) -> set[str]:
+    lines = [line.split(" - ")[0].rpartition("::")[2] for line in done.out.splitlines() if line.startswith(f"{word} ")]
+    return set(lines)
+
+
+def test_pytest__aligned_passes_and_misaligned_fails(by_pytest: Done):
+    assert by_pytest.status == 1, by_pytest.said
+    assert reported(by_pytest, "PASSED") == {
+        "test_exp_function", "test_exp_of_a_case", "test_exp_method", "test_of_the_users_own[1]",
+        "test_of_the_users_own",
+    }  # fmt: skip
+    assert reported(by_pytest, "FAILED") == {
+        "test_tanh_function", "test_tanh_method", "test_rejected", "test_wrong",
+    }  # fmt: skip
+
+
+def test_pytest__misaligned__says_what_and_where(by_pytest: Done):
+    message = "misaligned: torch.tanh on kernels, case 0 of test_tanh_function"
+    assert f"AssertionError: {message}" in by_pytest.out
+    assert "value of tanh: candidate float32" in by_pytest.out
+    assert "blame: candidate" in by_pytest.out
+
+
+def test_pytest__every_draw_is_rejected__fails_with_the_references_error(by_pytest: Done):
+    assert "test_rejected compared nothing: torch.matmul: RuntimeError: mat1 and mat2 shapes" in by_pytest.out
+
+
+def test_pytest__body_is_wrong__says_where(by_pytest: Done):
+    line = TESTS.splitlines().index("    return torch.exp(random_tensor()) + undefined") + 1
+    said = f"the body raised NameError: name 'undefined' is not defined (test_kernels.py, line {line})"
+    assert said in by_pytest.out
+
+
+def test_pytest__without_isolation__says_so_once(by_pytest: Done):
+    assert by_pytest.said.count(SAID) == 1
+
+
+def test_unittest__methods__pass_and_fail(by_unittest: Done):
+    assert by_unittest.status == 1, by_unittest.said
+    assert "Ran 3 tests" in by_unittest.err
+    assert "FAILED (failures=1)" in by_unittest.err
+    assert "FAIL: test_tanh_method (test_kernels.TestKernels" in by_unittest.err
+    assert (
+        "AssertionError: misaligned: torch.tanh on kernels, case 0 of TestKernels.test_tanh_method" in by_unittest.err
+    )
+    assert by_unittest.said.count(SAID) == 1
+
+
+def test_run__the_same_file__finds_the_same(tmp_path: Path):
+    project = project_in(tmp_path)
+    done = project.run("--fail-on", "never")
+    found = {item["test"].rpartition("::")[2]: item["outcome"] for item in project.report()["results"]}
+    assert found == {
+        "test_exp_function": "aligned", "test_exp_of_a_case": "aligned", "test_exp_method": "aligned",
+        "test_tanh_function": "misaligned", "test_tanh_method": "misaligned", "test_rejected": "not_run",
+        "test_wrong": "not_run",
+    }, done.said  # fmt: skip
+
+
+def test_call__from_another_folder__finds_the_configuration_of_the_test_file(tmp_path: Path):
+    project = project_in(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    words = ("-m", "pytest", "-p", "no:cacheprovider", f"{project.folder}/test_kernels.py::test_tanh_function")
+    done = python(Project(elsewhere), *words)
+    assert (done.status, "misaligned: torch.tanh on kernels" in done.out) == (1, True), done.said
