@@ -60,7 +60,7 @@ _MODULE_FUNCTIONS: Final[dict[str, str]] = {
     "RReLU": "rrelu", "LeakyReLU": "leaky_relu", "LogSigmoid": "logsigmoid", "RMSNorm": "rms_norm",
     "Upsample": "interpolate", "Embedding": "embedding", "MultiheadAttention": "multi_head_attention_forward",
     "Flatten": "torch.flatten", "Unflatten": "torch.unflatten", "LSTM": "torch.lstm", "GRU": "torch.gru",
-    "ReLU6": "relu6", "RNN": "torch.rnn_tanh", "MultiLabelSoftMarginLoss": "multilabel_soft_margin_loss",
+    "ReLU6": "hardtanh", "RNN": "torch.rnn_tanh", "MultiLabelSoftMarginLoss": "multilabel_soft_margin_loss",
     "MultiLabelMarginLoss": "multilabel_margin_loss", "Softmax2d": "softmax",
     "CosineSimilarity": "cosine_similarity", "PairwiseDistance": "pairwise_distance",
 }  # fmt: skip

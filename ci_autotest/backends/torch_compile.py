@@ -82,7 +82,7 @@ class CompileBackend:
             if step.in_setup or step.op == PLACEHOLDER:
                 try:
                     trace.values[index] = execute_step(step, trace.values, binding)
-                except Exception as error:  # noqa: BLE001 - foreign code: its error is the outcome
+                except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
                     trace.failure = Failure(index, type(error).__name__, said(error))
                     return None
         return [index for _, index in inputs(program)]
@@ -96,7 +96,7 @@ class CompileBackend:
             torch._dynamo.reset()
             function = torch.compile(_python_function(program, self.device), backend=counter, **self._options)
             found = function(*arguments)
-        except Exception as error:  # noqa: BLE001 - foreign code: its error is the outcome
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
             trace.failure = Failure(first, type(error).__name__, said(error))
             return ()
         if not counter.graphs:

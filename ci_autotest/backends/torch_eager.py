@@ -18,10 +18,10 @@ from ci_autotest.program.ir import (
     Constant,
     Device,
     DType,
-    Ref,
     TensorSpec,
     contiguous_strides,
     output_refs,
+    ref_to,
 )
 from ci_autotest.program.targets import is_function
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument, Program, Step
 
 _Tensor: Final = torch.Tensor
+_Module: Final = torch.nn.Module
 _CPU: Final = torch.device("cpu")
 #: What ``on_step`` is told when the backward pass begins.
 IN_BACKWARD: Final = -2
@@ -72,7 +73,7 @@ class TorchBackend:
         if snapshots:
             trace.observations, trace.edges = [], []
         binding = self.binding(sources)
-        values, facts = trace.values, trace.facts
+        values, facts, device = trace.values, trace.facts, self.device
         for index, step in enumerate(program.steps):
             if step.op == OUTPUT:
                 values.append(None)
@@ -80,13 +81,16 @@ class TorchBackend:
                 continue
             if self.on_step is not None:
                 self.on_step(index)
+            value: Any
             try:
-                if around is None or step.op == PLACEHOLDER:
+                if step.op == PLACEHOLDER:
+                    value = place(sources[step.target], step.args[0], device)  # type: ignore[arg-type]
+                elif around is None:
                     value = execute_step(step, values, binding)
                 else:
                     with around:
                         value = execute_step(step, values, binding)
-            except Exception as error:  # noqa: BLE001 - foreign code: its error is the outcome
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
                 trace.failure = Failure(index, type(error).__name__, said(error))
                 return trace
             values.append(value)
@@ -171,7 +175,7 @@ def place(source: torch.Tensor, spec: TensorSpec, device: torch.device) -> torch
     (rule 16).
     """
     tensor = source.clone()
-    if spec.device == OWN_DEVICE and device is not _CPU and device.type != "cpu":
+    if device is not _CPU and spec.device == OWN_DEVICE and device.type != "cpu":
         tensor = tensor.to(device)
     if not spec.is_contiguous:
         tensor = tensor.as_strided(spec.shape, spec.strides, spec.offset)
@@ -238,7 +242,7 @@ def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> N
     keys, inputs = _inputs(program, trace, roots)
     try:
         found = gradients(roots, weights, inputs)
-    except Exception as error:  # noqa: BLE001 - foreign code: its error is the outcome
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
         trace.backward_failure = f"{type(error).__name__}: {said(error)}"
         return
     trace.gradients = dict(zip(keys, found, strict=True))
@@ -255,7 +259,7 @@ def _roots(
         if position not in cotangents or not isinstance(value, _Tensor) or not value.requires_grad:
             continue
         source = cotangents[position]
-        if value.shape != source.shape or any(value is root for root in roots):
+        if value.shape != source.shape or (roots and any(value is root for root in roots)):
             continue
         weight = source.clone() if value.device.type == "cpu" else source.to(value.device)
         given[position] = weight
@@ -268,23 +272,29 @@ def _inputs(program: Program, trace: Trace, roots: list[torch.Tensor]) -> tuple[
     """Return what gradients are taken for: every tensor that requires grad, once, and every module's parameters."""
     keys: list[Any] = []
     inputs: list[Any] = []
-    steps = program.steps
+    last = len(trace.values) - 1
     # The gradient of an output that nothing else uses is the cotangent itself.
-    seen = {id(roots[0])} if len(roots) == 1 and steps[-1].args == (Ref(len(steps) - 2),) else set()
-    edges = trace.edges
+    seen = {id(roots[0])} if len(roots) == 1 and program.body[-1].args == (ref_to(last - 1),) else set()
+    edges, values = trace.edges, trace.values
     for index, facts in enumerate(trace.facts):
-        value = trace.values[index]
-        if facts is not None:
-            edge = edges[index] if edges else None
-            wanted = facts[0] if edges else value.requires_grad
-            if wanted and (id(value) not in seen or edge is not None):
-                seen.add(id(value))
+        value = values[index]
+        if facts is None:
+            if isinstance(value, _Module):
+                _add_parameters(index, value, seen, (keys, inputs))
+        elif edges:
+            if edges[index] is not None and not (id(value) in seen and index == last - 1):
                 keys.append(index)
-                inputs.append(edge if edge is not None else value)
-        elif isinstance(value, torch.nn.Module) and steps[index].op not in {PLACEHOLDER, OUTPUT}:
-            for name, parameter in value.named_parameters():
-                if parameter.requires_grad and id(parameter) not in seen:
-                    seen.add(id(parameter))
-                    keys.append((index, name))
-                    inputs.append(parameter)
+                inputs.append(edges[index])
+        elif value.requires_grad and id(value) not in seen:
+            seen.add(id(value))
+            keys.append(index)
+            inputs.append(value)
     return keys, inputs
+
+
+def _add_parameters(index: int, module: torch.nn.Module, seen: set[int], found: tuple[list[Any], list[Any]]) -> None:
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad and id(parameter) not in seen:
+            seen.add(id(parameter))
+            found[0].append((index, name))
+            found[1].append(parameter)

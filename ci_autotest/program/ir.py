@@ -127,14 +127,12 @@ class TensorSpec:
     requires_grad: bool = False
     device: str = OWN_DEVICE
 
-    @property
-    def is_contiguous(self) -> bool:
-        """Whether the storage holds the elements in order and nothing else."""
-        return (
-            self.offset == 0
-            and self.storage_size == math.prod(self.shape)
-            and self.strides == contiguous_strides(self.shape)
-        )
+    is_contiguous: bool = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Say once whether the storage holds the elements in order and nothing else: it is asked for each copy."""
+        is_plain = self.offset == 0 and self.storage_size == math.prod(self.shape)
+        object.__setattr__(self, "is_contiguous", is_plain and self.strides == contiguous_strides(self.shape))
 
 
 Scalar: TypeAlias = bool | int | float | complex | str | EllipsisType | None
@@ -326,6 +324,7 @@ def arranged(steps: list[Step], cotangents: tuple[TensorSpec | None, ...] = ()) 
 def output_refs(program: Program) -> tuple[Ref, ...]:
     """Return the references of the output, flattened in order."""
     args = program.body[-1].args
-    if all(type(arg) is Ref for arg in args):
-        return args  # type: ignore[return-value]
-    return step_refs(program.body[-1])
+    for arg in args:
+        if type(arg) is not Ref:
+            return step_refs(program.body[-1])
+    return args  # type: ignore[return-value]

@@ -97,7 +97,8 @@ def test_run__in_place_module__writes_to_the_receiver():
         value = x() * 1
         return torch.nn.ReLU(inplace=True)(value), value
 
-    assert tried(body, substitute(relu=lambda v, *a, **k: v.clamp_min(0))).outcome == "aligned"
+    # A replacement that saves its input for the backward pass could not answer in place: relu saves its result.
+    assert tried(body, substitute(relu=lambda value: value.relu())).outcome == "aligned"
 
 
 @pytest.mark.parametrize(

