@@ -171,7 +171,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     project.write("mykernels.py", KERNELS)
     project.tests(TESTS)
     (project.folder / "temporary").mkdir()
-    environ = {MARK: "1", "TMPDIR": str(project.folder / "temporary")}
+    environ = {MARK: project.folder.name, "TMPDIR": str(project.folder / "temporary")}
     done = project.run("--workers", "2", environ=environ)
     assert done.status == 1, done.said
     return Run(project, done)
@@ -257,7 +257,7 @@ def test_run__candidate_crashes__the_detail_says_where(name: str, line: str, run
 
 def test_run__after_crashes_and_a_hang__leaves_no_process_and_no_temporary_file(run: Run):
     left = [path.name for path in (run.project.folder / "temporary").iterdir() if path.name.startswith("ci-autotest")]
-    assert (processes(MARK), left) == ([], [])
+    assert (processes(f"{MARK}={run.project.folder.name}"), left) == ([], [])
 
 
 def test_run__repros__hold_no_path_of_this_machine(run: Run):
