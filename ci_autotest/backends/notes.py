@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ci_autotest.backends.operators import operator_of, spellings
+import torch
+
+from ci_autotest.backends.operators import operator_of, spellings, step_operator
 from ci_autotest.backends.torch_eager import resolve
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.ir import CALL_FUNCTION
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +24,10 @@ def repro_note(candidate: Candidate, steps: Sequence[Step]) -> dict[str, Any]:
     ``renames`` gives the replacement of each function target of the program, ``spellings`` the
     torch functions that a replacement answers wherever they are called, inside modules too.
     """
+    used = {step_operator(step, steps) for step in steps if step.op in {CALL_FUNCTION, CALL_METHOD, CALL_MODULE}}
     replaced = {operator_of(operator): path for operator, path in candidate.replace.items()}
+    # A module may call more than the operator that it is named after: then every replacement is kept.
+    replaced = {operator: path for operator, path in replaced.items() if operator in used} or replaced
     targets = {step.target for step in steps if step.op == CALL_FUNCTION}
     return {
         "backend": candidate.backend,
@@ -32,6 +37,7 @@ def repro_note(candidate: Candidate, steps: Sequence[Step]) -> dict[str, Any]:
         "renames": {
             target: replaced[operator_of(target)] for target in sorted(targets) if operator_of(target) in replaced
         },
+        "torch": str(torch.__version__),
         "spellings": {path: _existing(operator) for operator, path in replaced.items()},
     }
 

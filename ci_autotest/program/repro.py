@@ -155,7 +155,11 @@ def _candidate_function(
         f"REPLACED = {{\n{table}}}\n\n\n"
         "class Replace(torch.overrides.TorchFunctionMode):\n"
         "    def __torch_function__(self, func, types, args=(), kwargs=None):\n"
-        "        return REPLACED.get(func, func)(*args, **(kwargs or {}))\n\n\n"
+        "        function, kwargs = REPLACED.get(func, func), kwargs or {}\n"
+        "        if function is not func:  # torch's wrappers add keywords of their own\n"
+        "            takes = inspect.signature(function).parameters\n"
+        "            kwargs = {k: v for k, v in kwargs.items() if k in takes or not (k[0] == '_' or v is None)}\n"
+        "        return function(*args, **kwargs)\n\n\n"
         + head
         + _block(["with Replace():", *(f"    {line}" for line in lines)])
         + "\n"

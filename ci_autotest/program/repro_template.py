@@ -10,6 +10,7 @@ Run it: python repro.py
 Exit status: 1 while misaligned, 0 when fixed, 2 when it cannot run.
 """
 
+import inspect
 import json
 import sys
 from pathlib import Path

@@ -135,13 +135,25 @@ def _takes_more(body: Callable[..., object]) -> bool:
 def _bound(declaration: Declaration, owner: type | None) -> Callable[[], object]:
     body = declaration.body
     if owner is not None:
-        held = owner("__init__") if issubclass(owner, unittest.TestCase) else owner()
+        if issubclass(owner, unittest.TestCase):
+            return lambda: _in_test_case(owner("__init__"), body)
+        held = owner()
         return lambda: body(held)
     needed = [p for p in inspect.signature(body).parameters.values() if p.default is p.empty]
     if not needed:
         return body
     case = unittest.TestCase("__init__")
     return lambda: body(case)
+
+
+def _in_test_case(held: unittest.TestCase, body: Callable[..., object]) -> object:
+    """Call a method as unittest does: set up before, torn down after."""
+    held.setUp()
+    try:
+        return body(held)
+    finally:
+        held.tearDown()
+        held.doCleanups()
 
 
 def _line(body: Callable[..., object]) -> int:

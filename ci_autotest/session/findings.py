@@ -110,13 +110,11 @@ def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
     whole = decode(again.whole_program, again.whole_tensors)
     finding = msgspec.structs.replace(_finding(suspect, again.verdict, workshop), confirmed=True)
     _write(finding, whole, workshop)
-    best, trials = _shrink(suspect, shown, fresh)
-    shrunk = _shrunk(suspect, best, workshop)
-    return msgspec.structs.replace(shrunk, shrunk=trials > 0)
+    return _shrunk(suspect, _shrink(suspect, shown, fresh), workshop)
 
 
 def _shrunk(suspect: Suspect, best: Shown, workshop: Workshop) -> Finding:
-    finding = msgspec.structs.replace(_finding(suspect, best.verdict, workshop), confirmed=True)
+    finding = msgspec.structs.replace(_finding(suspect, best.verdict, workshop), confirmed=True, shrunk=True)
     finding = _with_program(finding, best.recording, workshop)
     _write(finding, best.recording, workshop, repro=True)
     verified = _verified(workshop, finding.id)
@@ -125,11 +123,11 @@ def _shrunk(suspect: Suspect, best: Shown, workshop: Workshop) -> Finding:
     return finding
 
 
-def _shrink(suspect: Suspect, shown: Shown, fresh: Fresh) -> tuple[Shown, int]:
+def _shrink(suspect: Suspect, shown: Shown, fresh: Fresh) -> Shown:
     shrinker = Shrinker(shown)
     while (proposal := shrinker.propose()) is not None:
         shrinker.tell(_try(suspect, proposal, fresh))
-    return shrinker.best, shrinker.trials
+    return shrinker.best
 
 
 def _try(suspect: Suspect, proposal: Proposal, fresh: Fresh) -> Shown | None:

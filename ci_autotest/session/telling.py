@@ -93,6 +93,7 @@ def display_program(recording: Recording, finding: Finding) -> str:
     lines = ["import torch", ""]
     if any(spec.storage_size > INLINE_ELEMENTS for spec in _input_specs(recording)):
         lines = ["import torch  # stored(): read from tensors.safetensors beside the repro", ""]
+    lines += _answers(recording, finding)
     for index, step in enumerate(program.steps):
         spec = step.args[0] if step.op == PLACEHOLDER else None
         if isinstance(spec, TensorSpec):
@@ -108,6 +109,15 @@ def display_program(recording: Recording, finding: Finding) -> str:
                 lines.append(f"{named[ref.index]}.backward({weight})")
         lines.append(f"{_gradient_name(finding)}  # {finding.headline}")
     return "\n".join(lines)
+
+
+def _answers(recording: Recording, finding: Finding) -> list[str]:
+    """Return the line that says which function of the user's answers the operator."""
+    spellings = recording.note.get("spellings")
+    for path, spelled in spellings.items() if isinstance(spellings, dict) else ():
+        if finding.operator in spelled:
+            return [f"# on {finding.candidate}, {finding.operator} is answered by {path}"]
+    return []
 
 
 def _input_specs(recording: Recording) -> list[TensorSpec]:
@@ -159,7 +169,7 @@ def repro_script(
         "kind": finding.kind,
         "timeout_s": round(case_timeout_s + _START_S),
         "folders": [os.path.relpath(path, folder) for path in modules],
-        "versions": f"Python {sys.version.split()[0]}",
+        "versions": f"Python {sys.version.split()[0]}, torch {recording.note.get('torch', 'unknown')}",
     }
     return repro_text(recording, told)
 
