@@ -94,7 +94,9 @@ def run_test(body: Callable[[], object], backend: Backend, cases: int = 20, rule
     contenders = {"candidate": Contender(backend, rules)}
     for case in range(cases):
         draw = partial(record, body, case, test=body.__name__)
-        accepted = accept(lambda number, draw=draw: draw(number=number), contenders, lambda _: None)
+        accepted = accept(
+            0, lambda _case, number, draw=draw: draw(number=number), contenders, lambda _case, _name: None
+        )
         found += [item.verdict for item in accepted.lenient.values()]
         if accepted.attempt is not None:
             found.append(judged(accepted.attempt, backend, rules).verdict)

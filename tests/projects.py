@@ -11,7 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 import yaml
@@ -19,7 +19,7 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-ROOT = Path(__file__).resolve().parents[1]
+T = TypeVar("T")
 #: What a test file begins with.
 HEAD = "from ci_autotest import autotest, constant, nothing, oneof, random, random_bool, random_tensor, torch\n\n"
 #: Seconds after which a command that should have ended is a failure of the test.
@@ -122,8 +122,8 @@ def ended(process: subprocess.Popen[str], timeout_s: float = GREATEST_S) -> Done
     return Done(process.returncode, out, err)
 
 
-def together(*commands: Callable[[], Done]) -> list[Done]:
-    """Return what commands did that were given two at a time: most of a run is waiting for one worker."""
+def together(*commands: Callable[[], T]) -> list[T]:
+    """Return what commands give that are begun two at a time: most of a run is waiting for one worker."""
     with ThreadPoolExecutor(2) as pool:
         return [future.result() for future in [pool.submit(command) for command in commands]]
 

@@ -54,23 +54,25 @@ _ALIGNED = Verdict(outcome="aligned")
 
 
 def accept(
-    draw: Callable[[int], Attempt],
+    case: int,
+    draw: Callable[[int, int], Attempt],
     contenders: Mapping[str, Contender],
-    enter: Callable[[str], None],
+    enter: Callable[[int, str], None],
 ) -> Accepted:
     """Draw attempts until the reference accepts one; try on the candidates what it rejects.
 
     Args:
-        draw: Makes the attempt of a number.
+        case: Its number.
+        draw: Makes the attempt ``(case, number)``.
         contenders: Candidates by name.
-        enter: Is told the candidate whose code is entered next; "" for the reference.
+        enter: Is told the case and the candidate whose code is entered next; "" for the reference.
     """
     rejected = ordinary = 0
     refusal = ""
     lenient: dict[str, Judged] = {}
     for number in range(ATTEMPTS_PER_CASE):
-        enter("")
-        attempt = draw(number)
+        enter(case, "")
+        attempt = draw(case, number)
         if attempt.refused is None:
             return Accepted(attempt, number, rejected, ordinary, refusal, lenient)
         rejected += 1
@@ -78,7 +80,7 @@ def accept(
         refusal = refusal_of(attempt)
         for name, contender in contenders.items():
             if contender.backend.shows_steps and name not in lenient:
-                enter(name)
+                enter(case, name)
                 found = leniency(attempt, contender)
                 if found is not None:
                     lenient[name] = found

@@ -102,20 +102,17 @@ class Recorder:
         self.profile_applied = False
         self.arguments = Arguments(self)
 
-    def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str) -> Value:
+    def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> Value:
         """Record a placeholder over ``source``: the storage's elements, or the tensor where it is contiguous."""
-        key = _KEYS[len(self.sources)] if len(self.sources) < len(_KEYS) else f"t{len(self.sources)}"
+        count, index = len(self.sources), len(self.steps)
+        key = _KEYS[count] if count < len(_KEYS) else f"t{count}"
         self.sources[key] = source
         value = place(source, spec, self.device)
-        index = len(self.steps)
-        self.steps.append(Step(PLACEHOLDER, key, (spec,), (), name))
+        shown = name or (_NAMES[count] if count < len(_NAMES) else _NAMES[-1])
+        self.steps.append(Step(PLACEHOLDER, key, (spec,), (), shown))
         self.trace.values.append(value)
         self.trace.facts.append((spec.requires_grad, True, value._version))
         return Value(value, ref_to(index), self)
-
-    def next_name(self) -> str:
-        """Return what to call the next drawn tensor in print."""
-        return _NAMES[min(len(self.sources), len(_NAMES) - 1)]
 
     def call_function(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Record a call of a function, or the construction of a module."""

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ci_autotest.record.draws import Drawer
-    from ci_autotest.record.recorder import Recorder
     from ci_autotest.record.values import Value
 
 #: Bounds of free sizes, exclusive above; source: OneFlow's AutoTest 0.9.0 (``ndim`` 1..5, free
@@ -36,7 +35,9 @@ _DIM_FIELDS: Final = tuple(f".dim{i}" for i in range(_DIMS))
 _NONE: Final = (None,) * _DIMS
 _PYTHON_DTYPES: Final = {float: "float32", int: "int64", bool: "bool", complex: "complex64"}
 _GRAD_DTYPES: Final = FLOATING | COMPLEX
+#: The bounds of ordinary float32 data; the very object says that nothing else was asked for.
 _DEFAULT_BOUNDS: Final = {dtype: default_range(dtype) for dtype in ITEM_SIZE}
+_SIGNED_UNIT: Final = _DEFAULT_BOUNDS["float32"]
 
 
 def draw_tensor(
@@ -74,46 +75,30 @@ def draw_tensor(
     with_grad = kind in _GRAD_DTYPES and (
         requires_grad if type(requires_grad) is bool else bool(settle(drawer, requires_grad, bool))
     )
-    return _placed(
-        recorder, site, (kind, shape, bounds, with_grad), fitted=fitted, free_values=low is None and high is None
-    )
-
-
-def _placed(
-    recorder: Recorder,
-    site: str,
-    wanted: tuple[str, tuple[int, ...], tuple[float, float], bool],
-    *,
-    fitted: bool,
-    free_values: bool,
-) -> Value:
-    kind, shape, bounds, with_grad = wanted
-    drawer = recorder.drawer
-    spec, source_shape = _contiguous(kind, shape, with_grad), shape
-    if drawer.profile != ORDINARY:
+    spec = _contiguous(kind, shape, with_grad)
+    is_ordinary = drawer.profile == ORDINARY
+    if not is_ordinary:
         layout = strided(drawer, site, shape)
         if layout is not None:
-            spec = TensorSpec(kind, shape, *layout, with_grad)
-            source_shape, fitted = (spec.storage_size,), True
-    array = _small(drawer, site, spec) if bounds is _DEFAULT_BOUNDS["float32"] else None
+            spec, fitted = TensorSpec(kind, shape, *layout, with_grad), True
+    array = _small(drawer, site, spec) if bounds is _SIGNED_UNIT else None
     if array is None:
+        source_shape = shape if spec.is_contiguous else (spec.storage_size,)
         array = elements(drawer.streams, site, kind, source_shape, bounds)
-    if free_values and drawer.profile != ORDINARY:
+    if not is_ordinary and low is None and high is None:
         fitted = valued(drawer, site, kind, array) or fitted
     if fitted:
         recorder.profile_applied = True
     source = torch.from_numpy(array)
     if kind in WIDE_DTYPE:
         source = source.to(getattr(torch, kind))
-    return recorder.tensor(source, spec, recorder.next_name())
+    return recorder.tensor(source, spec)
 
 
 def _small(drawer: Drawer, site: str, spec: TensorSpec) -> NDArray[np.float32] | None:
-    """Return ordinary data of a small contiguous float32 tensor, or ``None`` for any other."""
+    """Return ordinary data of a small float32 storage, in shape where contiguous, or ``None`` for a large one."""
     slot = int(site)
-    if slot >= COTANGENT_SLOT or spec.dtype != "float32" or (spec.offset or spec.storage_size != math.prod(spec.shape)):
-        return None
-    found = drawer.streams.small(slot, spec.storage_size)
+    found = drawer.streams.small(slot, spec.storage_size) if slot < COTANGENT_SLOT else None
     if found is None:
         return None
     if drawer.profile in VALUE_PROFILES:

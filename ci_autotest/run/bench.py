@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -173,8 +172,13 @@ class Bench:
     def _batch(self, batch: _Batch, draw: Callable[[int, int], Attempt], tally: Tally) -> None:
         """Run a few cases phase by phase: each phase's code stays warm, and the outcomes are those of one by one."""
         accepted = []
+        positions = {"": _REFERENCE, **batch.order}
+
+        def enter(case: int, name: str) -> None:
+            self._place.enter(case, positions[name])
+
         for case in batch.cases:
-            found = accept(partial(draw, case), batch.contenders, partial(self._enter, case, batch.order))
+            found = accept(case, draw, batch.contenders, enter)
             tally.accepted(case, found)
             for name, judged in found.lenient.items():
                 tally.failures.append(_failure(case, found.number, name, judged.verdict, "ordinary"))
@@ -205,9 +209,6 @@ class Bench:
             if verdict.kind is not None:
                 tally.failures.append(_failure(case, number, name, verdict, attempt.profile))
         tally.saw(name, contender.backend)
-
-    def _enter(self, case: int, order: Mapping[str, int], name: str) -> None:
-        self._place.enter(case, order.get(name, _REFERENCE))
 
     def _confirm(self, message: Confirm) -> Tried:
         declaration, call = self._test(message.test)
@@ -251,8 +252,9 @@ class Bench:
         key = test_key(self._hello.seed, message.test.id)
         self._place.enter(message.case, _REFERENCE)
         found = accept(
-            lambda number: self._attempts.attempt(declaration, call, (key, message.test.id, message.case, number)),
-            {}, lambda _: None,
+            message.case,
+            lambda case, number: self._attempts.attempt(declaration, call, (key, message.test.id, case, number)),
+            {}, lambda _case, _name: None,
         )  # fmt: skip
         attempt = found.attempt
         if attempt is None:

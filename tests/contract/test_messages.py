@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.metadata import version
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from tests.projects import HEAD, Project
+from tests.projects import HEAD, Done, Project, together
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -264,18 +265,35 @@ def files(folder: Path) -> dict[str, Any]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None for path in found}
 
 
-def parameter(name: str, row: Row) -> Any:
-    on_cpu = pytest.mark.skipif("+cpu" not in version("torch"), reason="says what a torch without CUDA says")
-    return pytest.param(row, id=name, marks=[on_cpu] if name in DEVICES else [])
+class Answer(NamedTuple):
+    """What a command did, and the project's files before and after it."""
+
+    done: Done
+    message: str
+    before: dict[str, Any]
+    after: dict[str, Any]
 
 
-@pytest.mark.parametrize("row", [parameter(name, row) for name, row in ROWS.items()])
-def test_command__bad_input__says_one_thing_and_touches_nothing(row: Row, tmp_path: Path):
-    project = project_of(row, tmp_path)
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
+    """Return what came of each of ``ROWS``."""
+    return dict(zip(ROWS, together(*(partial(answer, row, tmp_path_factory) for row in ROWS.values())), strict=True))
+
+
+def answer(row: Row, folders: pytest.TempPathFactory) -> Answer:
+    project = project_of(row, folders.mktemp("row"))
     project.write("autotest-report/report.json", "of an earlier run")
     project.write("autotest-report/findings/softmax-abc123/program.json", "of an earlier run")
-    before = files(tmp_path)
+    before = files(project.folder)
     done = project.command(*row.words.split())
-    message = row.message.replace("{folder}", str(tmp_path)).replace("{torch}", version("torch"))
-    assert (done.status, done.err, files(tmp_path)) == (row.status, f"{message}\n", before)
+    message = row.message.replace("{folder}", str(project.folder)).replace("{torch}", version("torch"))
+    return Answer(done, message, before, files(project.folder))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_command__bad_input__says_one_thing_and_touches_nothing(name: str, answers: dict[str, Answer]):
+    if name in DEVICES and "+cpu" not in version("torch"):
+        pytest.skip("says what a torch without CUDA says")
+    done, message, before, after = answers[name]
+    assert (done.status, done.err, after) == (ROWS[name].status, f"{message}\n", before)
     assert done.out in {"", "seed 0\n"}

@@ -15,8 +15,6 @@ from tests.projects import Project
 
 SCHEMA = json.loads((Path(ci_autotest.report.__file__).parent / "report.schema.json").read_text("utf-8"))
 KERNELS = """
-import os
-
 import torch
 
 
@@ -29,7 +27,7 @@ def tanh(x):
 
 
 def sin(x):
-    os.abort()
+    return torch.Tensor.sin(x)
 """
 TESTS = """
 import unittest
@@ -118,10 +116,10 @@ def test_report_json__of_a_run__is_valid_by_its_schema(project: Project):
 def test_report_json__of_a_run__counts_what_it_lists(project: Project):
     report = project.report()
     outcomes = [item["outcome"] for item in report["results"]]
-    assert sorted(outcomes) == ["aligned", "crashed", "misaligned", "not_run", "unsupported"]
-    summary = {name: outcomes.count(name) for name in ("aligned", "misaligned", "crashed", "not_run", "unsupported")}
+    assert sorted(outcomes) == ["aligned", "aligned", "misaligned", "not_run", "unsupported"]
+    summary = {name: outcomes.count(name) for name in ("aligned", "misaligned", "not_run", "unsupported")}
     assert {name: report["summary"][name] for name in summary} == summary
-    assert report["summary"]["findings"] == len(report["findings"]) == 2
+    assert report["summary"]["findings"] == len(report["findings"]) == 1
     assert report["environment"].keys() >= {"ci_autotest", "python", "platform", "torch"}
 
 
@@ -135,7 +133,7 @@ def test_junit_xml__of_a_run__is_read_by_junitparser(project: Project):
         (first, "exp[kernels]"): [],
         (first, "kept/name[kernels]"): [Failure],
         (first, "rejected[kernels]"): [Skipped],
-        (first, "TestSin::test_sin[kernels]"): [Failure],
+        (first, "TestSin::test_sin[kernels]"): [],
         (second, "cos[kernels]"): [Skipped],
     }
     failure = next(case.result[0] for suite in suites for case in suite if case.name == "kept/name[kernels]")

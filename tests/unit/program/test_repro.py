@@ -193,7 +193,18 @@ def test_repro_text__any_kind__compiles_and_imports_torch_and_kernels_only(body,
     tree = ast.parse(script(body, kind=kind)[0])
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
     imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert imported <= {"inspect", "json", "sys", "pathlib", "torch", "fake_kernels", "os", "subprocess", "signal", "tempfile"}
+    assert imported <= {
+        "inspect",
+        "json",
+        "sys",
+        "pathlib",
+        "torch",
+        "fake_kernels",
+        "os",
+        "subprocess",
+        "signal",
+        "tempfile",
+    }
 
 
 def test_repro_text__small_tensors__need_no_file(kernels):
