@@ -35,9 +35,7 @@ _DIM_FIELDS: Final = tuple(f".dim{i}" for i in range(_DIMS))
 _NONE: Final = (None,) * _DIMS
 _PYTHON_DTYPES: Final = {float: "float32", int: "int64", bool: "bool", complex: "complex64"}
 _GRAD_DTYPES: Final = FLOATING | COMPLEX
-#: The bounds of ordinary float32 data; the very object says that nothing else was asked for.
 _DEFAULT_BOUNDS: Final = {dtype: default_range(dtype) for dtype in ITEM_SIZE}
-_SIGNED_UNIT: Final = _DEFAULT_BOUNDS["float32"]
 
 
 def draw_tensor(
@@ -81,11 +79,12 @@ def draw_tensor(
         layout = strided(drawer, site, shape)
         if layout is not None:
             spec, fitted = TensorSpec(kind, shape, *layout, with_grad), True
-    array = _small(drawer, site, spec) if bounds is _SIGNED_UNIT else None
+    is_free = low is None and high is None
+    array = _small(drawer, site, spec) if is_free and kind == "float32" else None
     if array is None:
         source_shape = shape if spec.is_contiguous else (spec.storage_size,)
         array = elements(drawer.streams, site, kind, source_shape, bounds)
-    if not is_ordinary and low is None and high is None:
+    if not is_ordinary and is_free:
         fitted = valued(drawer, site, kind, array) or fitted
     if fitted:
         recorder.profile_applied = True
