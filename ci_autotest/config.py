@@ -109,6 +109,8 @@ class Config(Section, frozen=True, kw_only=True):
     output: str = "autotest-report"
 
 
+#: Arguments of ``torch.compile`` (PyTorch 2.13) that `options:` may hold.
+COMPILE_OPTIONS: Final = frozenset({"backend", "mode", "dynamic", "fullgraph", "options"})
 #: Root seeds are below this.
 SEEDS: Final = 1 << 63
 #: Candidates that need no configuration.
@@ -298,6 +300,14 @@ def _check_candidate(candidate: Candidate, where: str) -> None:
     if candidate.backend == "substitute" and not candidate.replace:
         message = (
             f"{where}: candidate {candidate.name!r} replaces nothing. Give replace: {{operator: module.function}}."
+        )
+        raise ConfigError(message)
+    unknown = sorted(candidate.options.keys() - COMPILE_OPTIONS) if candidate.backend == "torch.compile" else []
+    if unknown:
+        nearest = difflib.get_close_matches(unknown[0], COMPILE_OPTIONS, 1, 0.5)
+        hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(sorted(COMPILE_OPTIONS))}."
+        message = (
+            f"{where}: candidate {candidate.name!r} has option {unknown[0]!r}, which torch.compile has not. {hint}"
         )
         raise ConfigError(message)
     for operator, path in candidate.replace.items():

@@ -76,3 +76,15 @@ def said(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 - an error whose own text raises
         text = "(its message cannot be made)"
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def where(error: BaseException) -> str:
+    """Return `` (file, line n in name)`` of the innermost frame of the user's in foreign code, or nothing."""
+    found = ""
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not is_own(code.co_filename) and "site-packages" not in code.co_filename:
+            found = f" ({Path(code.co_filename).name}, line {trace.tb_lineno} in {code.co_name})"
+        trace = trace.tb_next
+    return found

@@ -8,7 +8,7 @@ import sys
 import unittest
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ci_autotest.alignment.direct import SAID_ONCE, run_here
+from ci_autotest.alignment.direct import SAID_ONCE, run_here, setting_of
 from ci_autotest.case import test_key
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.attempt import Attempts
@@ -141,7 +141,8 @@ def autotest(
             if CURRENT.get() is not None:
                 return body(*args, **kwargs)  # one test calls another: the outer one records
             given = args if args or kwargs or not _takes_test_case(body) else (unittest.TestCase("__init__"),)
-            return _run_here(declaration, body.__qualname__, functools.partial(body, *given, **kwargs))
+            __tracebackhide__ = True
+            return _run_here(declaration, functools.partial(body, *given, **kwargs))
 
         del test.__wrapped__  # pytest would take the body's arguments for fixtures
         setattr(test, ATTRIBUTE, declaration)
@@ -156,15 +157,15 @@ def _takes_test_case(body: Callable[..., Any]) -> bool:
     return sum(p.default is p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD} for p in parameters) == 1
 
 
-def _run_here(declaration: Declaration, name: str, call: Callable[[], object]) -> None:
-    """Run a test in the process that called it, and say so once."""
-    attempts = _attempts()
-    key = test_key(0, name)
-    run_here(
-        declaration,
-        name,
-        lambda case, number: attempts.attempt(declaration, call, (key, name, case, number)),
-    )
+def _run_here(declaration: Declaration, call: Callable[[], object]) -> None:
+    """Run a test in the process that called it, with the inputs that ``ci-autotest run`` gives it, and say so once."""
+    __tracebackhide__ = True
+    body = declaration.body
+    setting = setting_of(body.__code__.co_filename, body.__qualname__, declaration.id)
+    seed = setting.config.seed if isinstance(setting.config.seed, int) else 0
+    attempts, test = _attempts(), setting.test
+    key = test_key(seed, test)
+    run_here(declaration, setting, lambda case, number: attempts.attempt(declaration, call, (key, test, case, number)))
 
 
 @functools.lru_cache(maxsize=1)

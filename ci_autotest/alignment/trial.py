@@ -16,7 +16,7 @@ from ci_autotest.alignment.compare import compare
 from ci_autotest.alignment.elements import close, same_bits
 from ci_autotest.backends.torch_eager import observed
 from ci_autotest.backends.trace import Observation
-from ci_autotest.program.ir import CALL_METHOD, OUTPUT, PLACEHOLDER
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, OUTPUT, PLACEHOLDER
 from ci_autotest.result import Misalignment
 from ci_autotest.tolerance import Tolerance
 
@@ -67,6 +67,10 @@ def quick_aligned(program: Program, candidate: Trace, reference: Trace, rules: R
             # What a module's method returns says nothing: the module itself is compared.
             is_said = left is right or (steps[index].in_setup and steps[index].op == CALL_METHOD)
             if not is_said and not _plain_aligned(left, right):
+                return False
+        elif shown is not None:
+            flags = (left.requires_grad, left.is_leaf) == (right.requires_grad, right.is_leaf)
+            if not flags or not _tensors_aligned(left, right, program, rules):
                 return False
         elif (
             candidate.facts[index] != facts
@@ -183,6 +187,9 @@ class Examination:
             if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup or (shown is not None and index not in shown):
                 continue
             left, right = candidate.observations[index], reference.observations[index]
+            if shown is not None:
+                # A compiler shows a value at the end of the run, after later steps may have written to it.
+                left, right = observed(candidate.values[index]), observed(reference.values[index])
             if left is not None and right is not None:
                 arity = _arity(candidate.values[index], reference.values[index])
                 misalignment = arity or self._compared(left, right)
@@ -211,7 +218,9 @@ class Examination:
     def _end_state(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
         found = []
         for index in range(len(self.steps)):
-            if candidate.shown is not None and index not in candidate.shown:
+            if candidate.shown is not None and (
+                index not in candidate.shown or self.steps[index].op not in {PLACEHOLDER, CALL_FUNCTION}
+            ):
                 continue
             left, right = candidate.values[index], reference.values[index]
             if isinstance(right, torch.nn.Module):

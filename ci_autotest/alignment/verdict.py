@@ -10,6 +10,7 @@ from ci_autotest.alignment.isolate import Live
 from ci_autotest.alignment.localize import Culprit, Sides, examined, localize
 from ci_autotest.alignment.oracle import Opinion, judge
 from ci_autotest.backends.operators import step_operator
+from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import step_refs
 from ci_autotest.result import Misalignment, Verdict
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 #: Misalignments of one program that are looked into before it is called ill-conditioned.
 _LOOKED_INTO: Final = 6
-_BY_DEFINITION: Final = "the reference defines this: the oracle is not asked"
+_BY_DEFINITION: Final = "the reference defines this: float64 is not asked"
+_RETURNS: Final = "the reference returns a result here"
 #: Errors by which a framework says that it does not have something.
 _UNSUPPORTED: Final = ("NotImplementedError",)
 
@@ -45,6 +47,10 @@ def judge_program(live: Live, sides: Sides) -> Judged:
         sides: The two backends and the rules.
     """
     differences, candidate, reference = examined(live, sides)
+    if reference.failure is not None:
+        step = live.program.steps[reference.failure.step]
+        message = f"the recording cannot be run again on the reference: {step.target}: {reference.failure.message}"
+        raise AuthorError(message)
     if candidate.failure is not None and candidate.failure.kind in _UNSUPPORTED:
         reason = f"{candidate.failure.kind}: {candidate.failure.message[:300]}"
         return Judged(Verdict(outcome="unsupported", oracle=reason), live)
@@ -87,6 +93,8 @@ def _user(culprit: Culprit) -> Step:
 
 def _opinion(culprit: Culprit, rules: Rules) -> Opinion:
     misalignment = culprit.misalignment
+    if misalignment.kind == "error":
+        return Opinion("candidate", _RETURNS)
     if misalignment.difference is None or misalignment.kind not in {"value", "gradient"}:
         return Opinion("candidate", _BY_DEFINITION)
     key, tensors = _tensors(culprit, misalignment)

@@ -13,7 +13,7 @@ import torch
 from ci_autotest.backends.engine import gradient_edge
 from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend, backward, observed
 from ci_autotest.backends.trace import Failure, Trace
-from ci_autotest.errors import said
+from ci_autotest.errors import ConfigError, said
 from ci_autotest.execute.steps import execute_step
 from ci_autotest.program.codegen import function_text, inputs
 from ci_autotest.program.ir import PLACEHOLDER, output_refs
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ci_autotest.program.ir import Program
-
-#: Options that are handed to ``torch.compile`` as they are.
-OPTIONS = frozenset({"backend", "mode", "dynamic", "fullgraph", "options"})
 
 
 class CompileBackend:
@@ -44,6 +41,12 @@ class CompileBackend:
         self.on_step: Callable[[int], None] | None = None
         self._options = dict(options)
         self._compiler = self._options.pop("backend", "inductor")
+        try:
+            torch._dynamo.lookup_backend(self._compiler)
+        except Exception as error:
+            known = ", ".join(torch._dynamo.list_backends(exclude_tags=()))
+            message = f"torch.compile has no backend {self._compiler!r}. It has {known}."
+            raise ConfigError(message) from error
 
     def run(self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False) -> Trace:
         """Run the setup, then the compiled body."""

@@ -8,7 +8,7 @@ import torch
 
 from ci_autotest.backends.engine import gradient_edge, gradients
 from ci_autotest.backends.trace import Failure, Metadata, Observation, Trace
-from ci_autotest.errors import ProgramError, said
+from ci_autotest.errors import ProgramError, said, where
 from ci_autotest.execute.steps import Binding, execute_step
 from ci_autotest.program.check import CONSTANTS
 from ci_autotest.program.ir import (
@@ -91,7 +91,7 @@ class TorchBackend:
                     with around:
                         value = execute_step(step, values, binding)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
-                trace.failure = Failure(index, type(error).__name__, said(error))
+                trace.failure = Failure(index, type(error).__name__, said(error) + where(error))
                 return trace
             values.append(value)
             facts.append((value.requires_grad, value.is_leaf, value._version) if isinstance(value, _Tensor) else None)

@@ -10,6 +10,7 @@ from torch.overrides import resolve_name
 
 from ci_autotest.backends.operators import is_random
 from ci_autotest.errors import AuthorError
+from ci_autotest.program.targets import is_function
 from ci_autotest.record.current import CURRENT
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class Function:
     """Record calls of one function or the construction of one module class."""
 
-    __slots__ = ("hints", "is_module_class", "is_random", "name", "real", "target")
+    __slots__ = ("hints", "is_module_class", "is_operator", "is_random", "name", "real", "target")
 
     def __init__(self, target: str, real: Callable[..., Any]) -> None:
         """Hold the dotted path as spelled and what it names."""
@@ -28,6 +29,7 @@ class Function:
         self.name = target.rpartition(".")[2].strip("_")
         self.is_random = is_random(target)
         self.is_module_class = isinstance(real, type) and issubclass(real, torch.nn.Module)
+        self.is_operator = is_function(target)
         self.hints: dict[str, object] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as torch's own
@@ -50,7 +52,10 @@ def plain_function(func: Callable[..., Any]) -> tuple[str, Function]:
     """
     name = resolve_name(func)
     if name is None:
-        message = f"{getattr(func, '__name__', func)} has no public name in torch: it cannot be recorded."
+        shown = f"{getattr(func, '__module__', '')}.{getattr(func, '__name__', 'this function')}"
+        message = (
+            f"{shown} is not recorded: it is no operator of torch. Gradients are compared without being asked for."
+        )
         raise AuthorError(message)
     name = name.replace("torch.functional.", "torch.")
     if name.endswith(".__get__"):

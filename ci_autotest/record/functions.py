@@ -39,7 +39,13 @@ class Namespace:
         return f"<recording {self._path}>"
 
 
+#: Modes that a step does not know: called inside a test they are refused.
+_MODES: Final = frozenset({"torch.autocast", "torch.amp.autocast", "torch.inference_mode"})
+
+
 def _is_recorded(path: str, found: object) -> bool:
+    if path in _MODES:
+        return True
     if path in _PLAIN_NAMES or not callable(found):
         return False
     return not isinstance(found, type) or issubclass(found, torch.nn.Module)

@@ -118,6 +118,8 @@ class Recorder:
         """Record a call of a function, or the construction of a module."""
         if function.is_module_class:
             return self._construct(function, args, kwargs)
+        if not function.is_operator:
+            raise AuthorError(_refusal(function.target))
         real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, function)
         step = Step(
             CALL_FUNCTION, function.target, step_args, step_kwargs, function.name,
@@ -275,6 +277,23 @@ class Recorder:
 
     def _seed(self) -> int:
         return (self.drawer.seed + 7919 * len(self.steps)) & 0xFFFF_FFFF
+
+
+#: What a body may want of torch that is no operator, and what to write.
+_INSTEAD: Final = {
+    "torch.autograd.grad": "return the loss: gradients of leaves, parameters and intermediates are compared anyway",
+    "torch.autograd.backward": "return the loss: gradients of leaves, parameters and intermediates are compared anyway",
+    "torch.autocast": "cast with .to(torch.bfloat16)",
+    "torch.amp.autocast": "cast with .to(torch.bfloat16)",
+    "torch.inference_mode": "use torch.no_grad()",
+}
+
+
+def _refusal(target: str) -> str:
+    hint = _INSTEAD.get(
+        target, "use the function of torch, torch.nn.functional, torch.linalg, torch.fft or torch.special"
+    )
+    return f"{target} is not recorded: {hint}."
 
 
 def _without_grad() -> tuple[str, ...]:

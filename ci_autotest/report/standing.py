@@ -111,6 +111,8 @@ def _exit_faults(result: RunResult) -> list[str]:
         return [f"not available: {_listed(names) or 'a required device or worker'}"]
     if silent == len(result.results):
         return ["nothing was compared"]
+    if uncalled := [note for note in result.notes if "was never called" in note]:
+        return [text(uncalled[0].partition(". ")[0])]
     if result.exit_code == _NOTHING_COMPARED:
         return [_silence(result)]
     if result.exit_code:
@@ -165,6 +167,7 @@ def _caveats(result: RunResult) -> list[str]:
     """Return what keeps an aligned run from being wholly so."""
     silence = [_silence(result)] if _silent(result) else []
     counted = {
+        "test{} differing, and not by the candidate's fault": _excused(result),
         "test{} flaky": sum(item.outcome == "flaky" for item in result.results),
         "candidate{} not available": sum(not item.available for item in result.candidates),
         "finding{} not confirmed": sum(not item.confirmed and item.outcome != "flaky" for item in result.findings),
@@ -173,6 +176,12 @@ def _caveats(result: RunResult) -> list[str]:
     return silence + [
         f"{count:,} {words.format('' if count == 1 else 's')}" for words, count in counted.items() if count
     ]
+
+
+def _excused(result: RunResult) -> int:
+    """Count the (test, candidate) pairs that went wrong where nothing counts against the candidate."""
+    accepted = {(item.candidate, test) for item in result.findings if item.known is not None for test in item.tests}
+    return sum(item.outcome in _BAD and (item.candidate, item.test) not in accepted for item in result.results)
 
 
 def _silent(result: RunResult) -> int:

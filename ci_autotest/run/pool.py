@@ -7,7 +7,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from ci_autotest.errors import UnavailableError
+from ci_autotest.errors import ConfigError, UnavailableError
 from ci_autotest.run.messages import Broken, CasesDone, Discover, Discovered, Ready, RunCases
 from ci_autotest.run.process import WorkerLostError, WorkerProcess
 
@@ -90,7 +90,8 @@ class Pool:
                 raise _unavailable(error) from error
             if not isinstance(answer, Ready):
                 told = answer.message if isinstance(answer, Broken) else "a worker answered out of turn"
-                raise UnavailableError(told)
+                is_refused = isinstance(answer, Broken) and answer.is_refusal
+                raise (ConfigError if is_refused else UnavailableError)(told)
             self._ready = answer
         return self._ready
 

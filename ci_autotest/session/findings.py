@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,6 +26,7 @@ from ci_autotest.run.messages import Broken, Confirm, Record, Tried, TryProgram
 from ci_autotest.run.pool import Fresh
 from ci_autotest.run.process import WorkerLostError
 from ci_autotest.session.telling import display_program, headline, message_lines, repro_script
+from ci_autotest.shrink.data import zeroed
 from ci_autotest.shrink.shrinker import Redraw, Shown, Shrinker
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from ci_autotest.run.messages import Hello
     from ci_autotest.run.process import WorkerProcess
     from ci_autotest.session.ledger import Suspect
-    from ci_autotest.shrink.shrinker import Proposal
+from ci_autotest.shrink.shrinker import Proposal
 
 #: Findings that are confirmed and shrunk; the rest are reported unconfirmed.
 CONFIRMED_AT_MOST: Final = 50
@@ -222,6 +223,8 @@ def _lost(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
             remove_finding(workshop.output / FINDINGS / first.id)
         cut = step is not None and isinstance(fresh.ask(program), WorkerLostError)
         kept = small if cut else shown
+        if cut:
+            kept = _with_zeros(kept, suspect, fresh)
         finding = _with_program(finding, kept.recording, workshop)
         finding = msgspec.structs.replace(finding, shrunk=cut)
         _write(finding, kept.recording, workshop, repro=True)
@@ -229,6 +232,15 @@ def _lost(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
         _write(finding, kept.recording, workshop, repro=True)
         return finding
     return msgspec.structs.replace(first, confirmed=True)
+
+
+def _with_zeros(shown: Shown, suspect: Suspect, fresh: Fresh) -> Shown:
+    """Return the program with zeros for data, where the candidate ends its process on those too: one more restart."""
+    plain = zeroed(shown.recording)
+    answer = fresh.ask(
+        TryProgram(program=encode_program(plain), tensors=encode_tensors(plain), candidate=suspect.candidate)
+    )
+    return replace(shown, recording=plain) if isinstance(answer, WorkerLostError) else shown
 
 
 def _crash(suspect: Suspect, verdict: Verdict, lost: WorkerLostError, workshop: Workshop) -> Finding:

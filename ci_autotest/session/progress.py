@@ -35,7 +35,7 @@ _COLOURS: Final = {
     "flaky": "yellow",
 }
 #: Rows of tests that the table shows besides those that need attention.
-_ROWS: Final = 60
+_ROWS: Final = 24
 
 
 class Progress:

@@ -36,6 +36,12 @@ def simpler_data(best: Callable[[], Recording], *, gradient: bool) -> Iterator[R
             yield from _simpler_tensor(best, key)
 
 
+def zeroed(recording: Recording) -> Recording:
+    """Return the recording with zeros for all data."""
+    tensors = {key: bytes(len(data)) for key, data in _inputs_only(recording).items()}
+    return Recording(recording.program, tensors, recording.note)
+
+
 def _without_gradients(recording: Recording) -> Iterator[Recording]:
     program = recording.program
     steps = tuple(
