@@ -6,12 +6,8 @@ the one place where that is decided.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 #: Attempts that one case may take before it counts as rejected.
 ATTEMPTS_PER_CASE: Final = 20
@@ -37,34 +33,6 @@ class Draw(NamedTuple):
     high: float
     value: DrawnValue
     simplest: DrawnValue = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CaseId:
-    """Name one attempt at one case of one test.
-
-    Args:
-        seed: The run's root seed.
-        test: The test's id.
-        case: Number of the accepted slot, from 0.
-        attempt: Number of the try, from 0.
-    """
-
-    seed: int
-    test: str
-    case: int
-    attempt: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Edits:
-    """Say what the shrinker changes in an attempt before the body is run again.
-
-    Args:
-        draws: Values by site that replace what the stream would give.
-    """
-
-    draws: Mapping[str, DrawnValue] = field(default_factory=dict)
 
 
 def test_key(seed: int, test: str) -> int:

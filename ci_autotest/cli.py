@@ -131,7 +131,7 @@ def report(folders: tuple[Path, ...], output: Path, fail_on: str) -> int:
     from ci_autotest.session.progress import show_result  # noqa: PLC0415 - after --help
     from ci_autotest.session.replaying import report as merge_reports  # noqa: PLC0415 - likewise
 
-    result = merge_reports(folders, output, fail_on)
+    result = merge_reports(folders, output, fail_on, os.environ)
     show_result(result, sys.stdout, str(output))
     return result.exit_code
 

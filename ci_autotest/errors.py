@@ -48,12 +48,6 @@ class UnavailableError(AutotestError):
     exit_code: ClassVar[int] = 4
 
 
-class InterruptedRunError(AutotestError):
-    """Stop because the user asked for it; the report of what ran is written."""
-
-    exit_code: ClassVar[int] = 130
-
-
 class AuthorError(AutotestError):
     """Tell a test's author what to write: a generator, a body or a declaration is wrong.
 

@@ -156,7 +156,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         first_pair: Candidate's and reference's value at ``first_index``, hexadecimal.
         oracle: The float64 oracle's word.
         program: The smallest program as Python text.
-        cases: Cases in which this identity was seen; ``of_cases`` were compared.
+        cases: Cases in which this identity was seen; ``of_cases`` were planned.
         tests: Ids of the tests that hit it.
         known: Reason, where the configuration accepts this difference.
         repro: Path of ``repro.py`` in the output folder, ``None`` where there is none.
@@ -210,7 +210,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class CandidateInfo(Struct, frozen=True, kw_only=True):
-    """Say what a candidate is, and why it is not there when it is not."""
+    """Say what a candidate is, why it is not there when it is not, and which operators it replaces."""
 
     name: str
     backend: str
@@ -218,6 +218,7 @@ class CandidateInfo(Struct, frozen=True, kw_only=True):
     device: str = "cpu"
     available: bool = True
     reason: str = ""
+    replaces: tuple[str, ...] = ()
 
 
 class TestResult(Struct, frozen=True, kw_only=True):
@@ -255,13 +256,14 @@ class BrokenTest(Struct, frozen=True, kw_only=True):
 
 
 class Environment(Struct, frozen=True, kw_only=True):
-    """Say what ran: versions, platform, and the commit where there is one."""
+    """Say what ran: versions, platform, the commit where there is one, the configuration's folder in the repository."""
 
     ci_autotest: str
     python: str
     platform: str
     torch: str = ""
     commit: str = ""
+    folder: str = ""
 
 
 class Summary(Struct, frozen=True, kw_only=True):
@@ -290,6 +292,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
         fixed: Identities of findings of the baseline that were not seen again, as ``candidate
             operator kind``.
         new: Ids of findings that the baseline does not have; ``None`` without a baseline.
+        calls: For candidates that replace operators, the calls that were replaced, by operator.
+        is_partial: Tests were selected by name, or cases were left out: what is missing here says nothing.
         exit_code: What the command ended with.
     """
 
@@ -307,6 +311,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
     fixed: tuple[str, ...] = ()
     new: tuple[str, ...] | None = None
     duration_s: float = 0.0
+    calls: dict[str, dict[str, int]] = {}
+    is_partial: bool = False
     exit_code: int = 0
 
 

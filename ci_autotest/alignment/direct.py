@@ -87,7 +87,8 @@ def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt
         )
         for candidate in candidates
     }
-    compared = 0
+    compared = dict.fromkeys(contenders, 0)
+    reasons: dict[str, str] = {}
     refusal = ""
     reference = TorchBackend()
     for case in range(declared.n or config.cases):
@@ -100,12 +101,13 @@ def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt
             verdict = try_case(found.attempt, contender, reference).verdict
             if verdict.outcome == "misaligned" and verdict.blame not in TOLERATED_BLAMES:
                 raise AssertionError(_message(verdict, name, setting.test, case))
-            compared += verdict.outcome == "aligned"
-    if not compared:
-        message = (
-            f"{setting.test} compared nothing: {refusal or 'no candidate supports it'}. Change the ranges of its draws."
-        )
-        raise AuthorError(message)
+            compared[name] += verdict.outcome == "aligned"
+            reasons[name] = verdict.oracle
+    for name, count in compared.items():
+        if not count:
+            reason = reasons.get(name) or refusal or "no case was accepted"
+            message = f"{setting.test} compared nothing on {name}: {reason}."
+            raise AuthorError(message)
 
 
 def _message(verdict: Verdict, candidate: str, test: str, case: int) -> str:

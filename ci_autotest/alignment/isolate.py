@@ -214,7 +214,7 @@ def pruned(live: Live) -> Live:
     """Return the program without the steps and data that no output needs.
 
     A write is kept where it may reach what is needed: what a value was computed from first (its receiver, what it
-    it views) is taken to share its memory. So is every use of a needed module: a forward moves running statistics.
+    views) is taken to share its memory. So is every use of a needed module: a forward moves running statistics.
     """
     steps = live.program.steps
     shared = _shared_memory(steps)

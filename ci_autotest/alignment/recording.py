@@ -60,7 +60,7 @@ def with_expected(recording: Recording, live: Live, reference: Backend) -> Recor
     for key, gradient in trace.gradients.items():
         index = key if isinstance(key, int) else key[0]
         if gradient is not None and (isinstance(key, tuple) or live.program.steps[index].op == PLACEHOLDER):
-            label = str(key) if isinstance(key, int) else f"{key[0]}_{key[1].replace('.', '_')}"
+            label = str(key) if isinstance(key, int) else f"{key[0]}.{key[1]}"
             found[f"gradient_{label}"] = gradient
     specs = {}
     tensors = dict(recording.tensors)

@@ -12,7 +12,7 @@ from ci_autotest.alignment.oracle import Opinion, judge
 from ci_autotest.backends.operators import step_operator
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import step_refs
-from ci_autotest.result import Misalignment, Verdict
+from ci_autotest.result import TOLERATED_BLAMES, Misalignment, Verdict
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.rules import Rules
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Step
 
 #: Misalignments of one program that are looked into before it is called ill-conditioned.
-_LOOKED_INTO: Final = 6
+_LOOKED_INTO: Final = 12
 _BY_DEFINITION: Final = "the reference defines this: float64 is not asked"
 _RETURNS: Final = "the reference returns a result here"
 #: Errors by which a framework says that it does not have something.
@@ -56,13 +56,16 @@ def judge_program(live: Live, sides: Sides) -> Judged:
         return Judged(Verdict(outcome="unsupported", oracle=reason), live)
     if candidate.untested is not None:
         return Judged(Verdict(outcome="unsupported", oracle=candidate.untested), live)
-    last = None
+    excused = None
     for found in differences[:_LOOKED_INTO]:
         culprit = localize(live, found, (candidate, reference), sides)
-        last = Judged(_verdict(culprit, sides.rules), culprit.live)
-        if last.verdict.outcome != "aligned":
-            return last
-    return last or Judged(Verdict(outcome="aligned"), live)
+        judged = Judged(_verdict(culprit, sides.rules), culprit.live)
+        if judged.verdict.blame not in TOLERATED_BLAMES:
+            return judged
+        # What is not the candidate's fault never hides what is: the first that counts is told.
+        if excused is None or excused.verdict.outcome == "aligned":
+            excused = judged
+    return excused or Judged(Verdict(outcome="aligned"), live)
 
 
 def _verdict(culprit: Culprit, rules: Rules) -> Verdict:

@@ -1,4 +1,4 @@
-"""The one table of backends by name, and the candidates that need no configuration."""
+"""The one table of backends by name."""
 
 from __future__ import annotations
 

@@ -7,8 +7,11 @@ misaligned, 0 when fixed, 2 when it cannot run.
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_lines, inputs, names, output_text, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, cotangent_key, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Program, Recording
 
+_PATH: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
 _READER: Final = '''
 def stored(name, dtype):
     """Read one flat tensor of tensors.safetensors: a JSON head, then the bytes."""
@@ -39,6 +43,7 @@ def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
             ``folders`` (where the candidate's modules are, relative to the script), ``versions``,
             ``timeout_s`` (seconds that it may take).
     """
+    recording = _without_clashes(recording)
     program = recording.program
     named = names(program)
     renames, mode = _candidate(recording)
@@ -60,8 +65,25 @@ def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
         names=repr([named[ref.index] for ref in output_refs(program)]),
         watch=WATCH.format(timeout_s=told["timeout_s"]) if told["kind"] in {"crash", "timeout"} else "",
         entry="watched" if told["kind"] in {"crash", "timeout"} else "main",
-        rtol=told["rtol"], atol=told["atol"], check_dtype=told["check_dtype"], versions=repr(told["versions"]),
+        rtol=told["rtol"], atol=told["atol"], check_dtype=told["check_dtype"], strictness=told["strictness"],
+        versions=repr(told["versions"]),
     )  # fmt: skip
+
+
+def _without_clashes(recording: Recording) -> Recording:
+    """Return the recording with no value named as a module that the script imports."""
+    spellings = recording.note.get("spellings")
+    paths = list(spellings) if isinstance(spellings, dict) else []
+    for path in paths:
+        if not _PATH.fullmatch(path):
+            message = f"the note names {path[:60]!r} as a function: it is no dotted name and is never printed as code."
+            raise ProgramError(message)
+    roots = {path.partition(".")[0] for path in paths} | {"inspect", "json", "sys", "inputs", "reference", "candidate"}
+    parts = [
+        tuple(step._replace(name=f"{step.name}_0") if step.name in roots else step for step in part)
+        for part in (recording.program.setup, recording.program.body)
+    ]
+    return replace(recording, program=replace(recording.program, setup=parts[0], body=parts[1]))
 
 
 def _block(lines: Sequence[str]) -> str:
@@ -118,9 +140,9 @@ def _gradients(recording: Recording, literals: Mapping[str, str], named: Sequenc
     found = {}
     for key in recording.expected:
         if key.startswith("gradient_"):
-            index, _, parameter = key.removeprefix("gradient_").partition("_")
+            index, _, parameter = key.removeprefix("gradient_").partition(".")
             name = named[int(index)]
-            found[f"{name}.{parameter.replace('_', '.')}" if parameter else name] = literals[key]
+            found[f"{name}.{parameter}" if parameter else name] = literals[key]
     return found
 
 

@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 {reader}
 device = torch.device({device})
 RTOL, ATOL = {rtol}, {atol}  # |candidate - reference| <= ATOL + RTOL * |reference|
-CHECK_DTYPE = {check_dtype}
+CHECK_DTYPE, STRICTNESS = {check_dtype}, {strictness!r}
 SEEN_WITH = {versions}
 
 
@@ -80,7 +80,7 @@ def differs(what, candidate, expected):
         return True
     wide = torch.complex128 if expected.is_complex() else torch.float64
     left, right = candidate.detach().cpu().to(wide), expected.detach().cpu().to(wide)
-    bad = ~torch.isclose(left, right, rtol=RTOL, atol=ATOL, equal_nan=True)
+    bad = apart_of(left, right)
     if not bad.any():
         print(f"aligned: {{what}}")
         return False
@@ -89,6 +89,13 @@ def differs(what, candidate, expected):
     print(f"misaligned: {{what}}: {{int(bad.sum())}} / {{bad.numel()}} elements, greatest difference {{float(apart.max()):.3g}}")
     print(f"  first at {{first}}: candidate {{left[first].item()!r}}, reference {{right[first].item()!r}}")
     return True
+
+
+def apart_of(left, right):
+    """Return which elements are apart; a strict comparison wants every bit but a NaN's."""
+    if STRICTNESS == "tolerance" or left.is_complex():
+        return ~torch.isclose(left, right, rtol=RTOL, atol=ATOL, equal_nan=True)
+    return ((left != right) | (torch.signbit(left) != torch.signbit(right))) & ~(left.isnan() & right.isnan())
 
 
 def flags_differ(what, candidate, expected):
@@ -163,8 +170,8 @@ def watched():
     # Its output goes to a file and it leads a group of its own: what it starts cannot hold a pipe, and is ended with it.
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         child = subprocess.Popen(
-            [sys.executable, *(("-I",) if sys.flags.isolated else ()), str(Path(__file__).resolve())],
-            env={{**os.environ, "REPRO_WATCHED": "1"}}, stdout=output, stderr=output, start_new_session=True,
+            [sys.executable, str(Path(__file__).resolve())],
+            env={{**os.environ, "REPRO_WATCHED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}}, stdout=output, stderr=output, start_new_session=True,
         )
         try:
             status = child.wait(TIMEOUT_S)

@@ -69,8 +69,21 @@ def merge(results: Sequence[RunResult]) -> RunResult:
             fixed=_merged_fixed(parts, findings),
             new=_merged_new(parts, findings),
             duration_s=max(part.duration_s for part in parts),
+            calls=_merged_calls(parts),
+            is_partial=any(part.is_partial for part in parts),
         )
     )
+
+
+def _merged_calls(parts: Sequence[RunResult]) -> dict[str, dict[str, int]]:
+    """Return the calls of all shards, by candidate and operator."""
+    merged: dict[str, Counter[str]] = {}
+    for part in parts:
+        for name, counts in part.calls.items():
+            counted = merged.setdefault(name, Counter())
+            for operator, count in counts.items():
+                counted[operator] += count
+    return {name: dict(sorted(counted.items())) for name, counted in merged.items()}
 
 
 def summarize(results: Iterable[TestResult], findings: Sequence[Finding], broken: Sequence[BrokenTest]) -> Summary:

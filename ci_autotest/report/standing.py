@@ -166,6 +166,8 @@ def _orphans(result: RunResult) -> int:
 def _caveats(result: RunResult) -> list[str]:
     """Return what keeps an aligned run from being wholly so."""
     silence = [_silence(result)] if _silent(result) else []
+    if left := sum(item.cases.not_run for item in result.results if item.cases.compared):
+        silence.append(f"{plural(left, 'case')} not run")
     counted = {
         "test{} differing, and not by the candidate's fault": _excused(result),
         "test{} flaky": sum(item.outcome == "flaky" for item in result.results),
@@ -180,8 +182,9 @@ def _caveats(result: RunResult) -> list[str]:
 
 def _excused(result: RunResult) -> int:
     """Count the (test, candidate) pairs that went wrong where nothing counts against the candidate."""
-    accepted = {(item.candidate, test) for item in result.findings if item.known is not None for test in item.tests}
-    return sum(item.outcome in _BAD and (item.candidate, item.test) not in accepted for item in result.results)
+    said = [item for item in result.findings if item.known is not None or counts_against(item)]
+    told = {(item.candidate, test) for item in said for test in item.tests or (item.test,)}
+    return sum(item.outcome in _BAD and (item.candidate, item.test) not in told for item in result.results)
 
 
 def _silent(result: RunResult) -> int:

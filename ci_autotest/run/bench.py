@@ -13,7 +13,7 @@ from ci_autotest.alignment.isolate import isolate, pruned
 from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.recording import to_live, to_recording, with_expected
 from ci_autotest.alignment.rules import Rules, ToleranceRow
-from ci_autotest.alignment.verdict import judge_program, live_of
+from ci_autotest.alignment.verdict import Judged, judge_program, live_of
 from ci_autotest.backends.build import available_device, build, prove
 from ci_autotest.backends.notes import repro_note
 from ci_autotest.backends.operators import step_operator
@@ -23,6 +23,7 @@ from ci_autotest.errors import AuthorError, UnavailableError
 from ci_autotest.program.ir import CALL_FUNCTION
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.record.attempt import Attempts
+from ci_autotest.record.declare import Declaration
 from ci_autotest.result import CandidateInfo, Verdict
 from ci_autotest.run.messages import (
     CaseFailure,
@@ -43,18 +44,16 @@ from ci_autotest.run.tests import Library
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ci_autotest.alignment.isolate import Live
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.config import Candidate
-    from ci_autotest.record.declare import Declaration
+    from ci_autotest.program.ir import Recording
     from ci_autotest.run.messages import FromWorker, TestInfo, ToWorker
     from ci_autotest.run.place import Place
 
 #: Seconds between two parts of an answer to ``RunCases``.
 _PART_S: Final = 0.5
-#: Failures of one test on one candidate that are looked into in full; of the rest the first
-#: difference is taken.
+#: Position of the reference among the candidates of a job.
 _REFERENCE: Final = -1
 
 
@@ -128,6 +127,7 @@ class Bench:
             "name": candidate.name,
             "backend": candidate.backend,
             "device": device,
+            "replaces": tuple(candidate.replace),
         }
         try:
             self._backends[candidate.name] = build(candidate, device)
@@ -229,7 +229,7 @@ class Bench:
         judged = judge_program(live, self._watched(contender))
         whole = to_recording(live, note)
         return self._tried(
-            message.candidate, judged.verdict, judged.live,
+            message.candidate, judged, contender.rules,
             whole_program=encode_program(whole), whole_tensors=encode_tensors(whole),
             draws=attempt.draws, profile=attempt.profile, attempt=message.attempt,
         )  # fmt: skip
@@ -272,32 +272,47 @@ class Bench:
         )  # fmt: skip
         return self._tried(
             message.candidate,
-            verdict,
-            live,
+            Judged(verdict, live),
+            self._contender(message.candidate, declaration).rules,
             draws=attempt.draws,
             profile=attempt.profile,
             attempt=found.number,
         )
 
     def _try(self, message: TryProgram) -> Tried:
-        live = to_live(decode(message.program, message.tensors))
+        recording = decode(message.program, message.tensors)
+        live = to_live(recording)
         for step in live.program.steps:
             if step.op == CALL_FUNCTION and step.target.startswith("torch."):
                 resolve(step.target)  # refused before anything is run
         self._place.enter(0, 0)
-        declaration = self._test(message.test)[0] if message.test is not None else None
-        judged = judge_program(live, self._watched(self._contender(message.candidate, declaration)))
-        return self._tried(message.candidate, judged.verdict, judged.live)
+        declaration = self._test(message.test)[0] if message.test is not None else _declared(recording)
+        contender = self._contender(message.candidate, declaration)
+        judged = judge_program(live, self._watched(contender))
+        return self._tried(message.candidate, judged, contender.rules)
 
-    def _tried(self, candidate: str, verdict: Verdict, live: Live, **more: Any) -> Tried:  # noqa: ANN401 - as `Tried`
-        note = repro_note(self._candidates[candidate], live.program.steps)
-        recording = with_expected(to_recording(live, note), live, self._reference)
+    def _tried(self, candidate: str, judged: Judged, rules: Rules, **more: Any) -> Tried:  # noqa: ANN401 - as `Tried`
+        note = repro_note(self._candidates[candidate], judged.live.program.steps)
+        note["rules"] = {"rtol": rules.rtol, "atol": rules.atol, "check_dtype": rules.check_dtype}
+        note["strictness"] = rules.strictness
+        recording = with_expected(to_recording(judged.live, note), judged.live, self._reference)
         return Tried(
-            verdict=verdict,
+            verdict=judged.verdict,
             program=encode_program(recording),
             tensors=encode_tensors(recording),
             **more,
         )
+
+
+def _declared(recording: Recording) -> Declaration | None:
+    """Return how the test that a saved program came from is compared, as its note says; checked like a declaration."""
+    told = recording.note.get("rules")
+    if not isinstance(told, dict):
+        return None
+    rtol, atol = told.get("rtol"), told.get("atol")
+    if not (isinstance(rtol, float) and isinstance(atol, float) and rtol >= 0 and atol >= 0):
+        rtol = atol = None
+    return Declaration(lambda: None, rtol=rtol, atol=atol, check_dtype=told.get("check_dtype") is not False)
 
 
 def _failure(case: int, attempt: int, candidate: str, verdict: Verdict, profile: str) -> CaseFailure:

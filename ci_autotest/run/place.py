@@ -7,14 +7,15 @@ has died or is silent.
 from __future__ import annotations
 
 import mmap
+import os
+import struct
 import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
 _SLOTS: Final = 4
+_LAYOUT: Final = struct.Struct(f"={_SLOTS}q")
 NOWHERE: Final = -1
-#: Step of a backward pass.
-BACKWARD: Final = -2
 
 
 class Spot(NamedTuple):
@@ -43,8 +44,8 @@ class Place:
     def __init__(self, path: Path) -> None:
         """Open and map the file."""
         self.path = path
-        with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), _SLOTS * 8)
+        self._fd = os.open(path, os.O_RDWR)
+        self._map = mmap.mmap(self._fd, _SLOTS * 8)
         self._view = memoryview(self._map).cast("q")
 
     @classmethod
@@ -68,11 +69,17 @@ class Place:
         self._view[3] += 1
 
     def read(self) -> Spot:
-        """Return where the worker is."""
-        return Spot(*self._view.tolist())
+        """Return where the worker is; read, not mapped: a worker that cuts the file must not end the parent."""
+        data = os.pread(self._fd, _SLOTS * 8, 0)
+        return Spot(*_LAYOUT.unpack(data)) if len(data) == _SLOTS * 8 else Spot(NOWHERE, NOWHERE, NOWHERE, 0)
+
+    def reset(self) -> None:
+        """Forget where the worker was, before it is given another task."""
+        os.pwrite(self._fd, b"\xff" * 24, 0)
 
     def remove(self) -> None:
         """Unmap and delete the file."""
         self._view.release()
         self._map.close()
+        os.close(self._fd)
         self.path.unlink(missing_ok=True)

@@ -74,7 +74,10 @@ class Pool:
 
     def _new(self) -> WorkerProcess:
         worker = self._start()
-        worker.send(self._hello)
+        try:
+            worker.send(self._hello)
+        except WorkerLostError as error:
+            raise _unavailable(error) from error
         return worker
 
     def ready(self) -> Ready:
@@ -155,6 +158,7 @@ class Pool:
             worker = self._idle.pop(0)
             self._busy[worker] = (task, set(task.cases))
             selector.register(worker.fd, selectors.EVENT_READ, worker)
+            worker.place.reset()
             try:
                 worker.send(RunCases(test=task.test, cases=list(task.cases), candidates=list(task.candidates)))
             except WorkerLostError as error:

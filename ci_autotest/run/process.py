@@ -87,7 +87,7 @@ class WorkerProcess:
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START, _package_folder(), str(to_read), str(to_write), str(self.place.path)],
             stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output, pass_fds=(to_read, to_write),
-            start_new_session=True, env=_worker_environ(environ),
+            start_new_session=True, env=worker_environ(environ),
         )  # fmt: skip
         os.close(to_read)
         os.close(to_write)
@@ -226,6 +226,7 @@ def _package_folder() -> str:
     return str(Path(__file__).resolve().parents[2])
 
 
-def _worker_environ(environ: Mapping[str, str]) -> dict[str, str]:
+def worker_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of foreign code: without secrets, one thread, the fault handler on."""
     kept = {name: value for name, value in environ.items() if not any(word in name.upper() for word in _SECRET)}
     return {**kept, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}

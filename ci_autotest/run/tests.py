@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 import unittest
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.record.declare import declaration_of
@@ -15,13 +17,13 @@ from ci_autotest.run.messages import TestInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
     from types import ModuleType
 
     from ci_autotest.record.declare import Declaration
 
 #: Prefix of the file name that stands for a family of the shipped suite.
 SUITE: Final = "builtin:suite/"
+_GENERATORS: Final = re.compile(r"^\s*(?:import\s+[^#\n]*\b(?:random|numpy)\b|from\s+(?:random|numpy)\b)", re.MULTILINE)
 _SUITE_PACKAGE: Final = "ci_autotest.suite"
 
 
@@ -71,7 +73,7 @@ class Library:
             and "site-packages" not in str(module.__file__)
         ]
         own.append(self._module(test.file))
-        return any(_is_random(value) for module in own for value in list(vars(module).values()))
+        return any(_names_generators(str(module.__file__)) for module in own)
 
     def _module(self, file: str) -> ModuleType:
         module = self._modules.get(file)
@@ -88,10 +90,12 @@ class Library:
         )  # fmt: skip
 
 
-def _is_random(value: object) -> bool:
-    if inspect.ismodule(value):
-        return value.__name__ in {"random", "numpy", "numpy.random"}
-    return getattr(value, "__module__", None) in {"random", "numpy.random.mtrand"}
+def _names_generators(file: str) -> bool:
+    """Whether a source file imports Python's or numpy's generators anywhere, in a function too."""
+    try:
+        return _GENERATORS.search(Path(file).read_text(encoding="utf-8", errors="replace")) is not None
+    except OSError:
+        return True
 
 
 def _imported(file: str, root: Path) -> ModuleType:

@@ -63,7 +63,7 @@ def _end_with_parent() -> None:
 
 def _answer(bench: Bench, message: ToWorker) -> FromWorker:
     """Return the answer; an error of the test's author is an answer too."""
-    from ci_autotest.errors import AutotestError, ConfigError, ProgramError  # noqa: PLC0415 - after the fault handler is on
+    from ci_autotest.errors import AutotestError, UnavailableError  # noqa: PLC0415 - after the fault handler is on
     from ci_autotest.run.messages import Broken  # noqa: PLC0415 - likewise
 
     try:
@@ -72,7 +72,7 @@ def _answer(bench: Bench, message: ToWorker) -> FromWorker:
         cause = error.__cause__
         shown = cause is not None and not isinstance(cause, AutotestError)
         text = _traceback(cause) if shown and cause is not None else ""
-        return Broken(message=str(error), traceback=text, is_refusal=isinstance(error, ProgramError | ConfigError))
+        return Broken(message=str(error), traceback=text, is_refusal=not isinstance(error, UnavailableError))
     except BaseException as error:  # noqa: BLE001 - user code at import may raise anything, SystemExit too
         return Broken(message=f"{type(error).__name__}: {said(error)}", traceback=_traceback(error))
 

@@ -24,7 +24,7 @@ from ci_autotest.report.markdown import render_finding
 from ci_autotest.result import Finding, Misalignment, Verdict
 from ci_autotest.run.messages import Broken, Confirm, Record, Tried, TryProgram
 from ci_autotest.run.pool import Fresh
-from ci_autotest.run.process import WorkerLostError
+from ci_autotest.run.process import WorkerLostError, worker_environ
 from ci_autotest.session.telling import display_program, headline, message_lines, repro_script
 from ci_autotest.shrink.data import zeroed
 from ci_autotest.shrink.shrinker import Redraw, Shown, Shrinker
@@ -42,7 +42,7 @@ CONFIRMED_AT_MOST: Final = 50
 _REPRO_TIMEOUT_S: Final = 120
 #: The script is run as a user without this package would: isolated, and with the package hidden.
 _HIDDEN: Final = (
-    "import runpy, sys; sys.modules['ci_autotest'] = None; sys.path[:0] = sys.argv[2:]; script = sys.argv[1]; "
+    "import runpy, sys; sys.modules['ci_autotest'] = None; sys.path += sys.argv[2:]; script = sys.argv[1]; "
     "sys.argv[1:] = []; runpy.run_path(script, run_name='__main__')"
 )
 
@@ -80,15 +80,23 @@ def make_finding(suspect: Suspect, workshop: Workshop) -> Finding:
     try:
         if suspect.lost is not None:
             return _lost(suspect, workshop, fresh)
-        return _misaligned(suspect, workshop, fresh)
+        finding = _misaligned(suspect, workshop, fresh)
+        # One case that does not repeat says little of the others: flaky is what none of a few repeats.
+        for case, attempt, test in suspect.others:
+            if finding.outcome != "flaky":
+                break
+            fresh.close()
+            finding = _misaligned(suspect._replace(case=case, attempt=attempt, test=test), workshop, fresh)
+        return finding
     finally:
         fresh.close()
 
 
 def unconfirmed(suspect: Suspect, workshop: Workshop) -> Finding:
     """Return a finding that nobody looked at again."""
-    verdict = suspect.verdict or Verdict(outcome="crashed", kind="crash")
-    return _finding(suspect, verdict, workshop)
+    if suspect.lost is not None:
+        return _crash(suspect, Verdict(outcome="crashed", target="its test"), suspect.lost, workshop)
+    return _finding(suspect, suspect.verdict or Verdict(outcome="misaligned"), workshop)
 
 
 def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
@@ -105,7 +113,11 @@ def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
     if verdict.kind == "leniency":
         same = isinstance(again, Tried) and again.verdict.kind == "leniency"
         return msgspec.structs.replace(_finding(suspect, verdict, workshop), confirmed=same)
-    if not isinstance(again, Tried) or _key(again.verdict) != _key(verdict):
+    if isinstance(again, WorkerLostError):
+        return _lost(suspect._replace(lost=again), workshop, fresh)
+    if isinstance(again, Broken):
+        return msgspec.structs.replace(_finding(suspect, verdict, workshop), detail=f"not confirmed: {again.message}")
+    if _key(again.verdict) != _key(verdict):
         return _flaky(suspect, again, workshop)
     shown = _shown(again)
     whole = decode(again.whole_program, again.whole_tensors)
@@ -295,7 +307,10 @@ def _finding(suspect: Suspect, verdict: Verdict, workshop: Workshop) -> Finding:
 
 
 def _identity_id(candidate: str, operator: str, kind: str) -> str:
-    name = "".join(c if c.isalnum() else "_" for c in operator.rpartition(".")[2].lower()).strip("_") or "case"
+    name = (
+        "".join(c if c.isascii() and c.isalnum() else "_" for c in operator.rpartition(".")[2].lower()).strip("_")
+        or "case"
+    )
     digest = blake2b(f"{candidate}\0{operator}\0{kind}".encode(), digest_size=3).hexdigest()
     return f"{name[:60]}-{digest}"
 
@@ -338,6 +353,11 @@ def _verified(workshop: Workshop, finding: str) -> bool:
     return run_repro(workshop, workshop.output / FINDINGS / finding / "repro.py") == 1
 
 
+def _python_path(environ: Mapping[str, str]) -> list[str]:
+    """Return the folders of PYTHONPATH, which an isolated interpreter does not read."""
+    return [folder for folder in environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+
+
 def run_repro(workshop: Workshop, script: Path) -> int | None:
     """Return the exit status of a repro in an interpreter without this package; ``None`` when it does not end.
 
@@ -345,8 +365,8 @@ def run_repro(workshop: Workshop, script: Path) -> int | None:
     """
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(
-            [workshop.python, "-I", "-c", _HIDDEN, str(script)],
-            env={key: value for key, value in workshop.environ.items() if "TOKEN" not in key},
+            [workshop.python, "-I", "-c", _HIDDEN, str(script), *_python_path(workshop.environ)],
+            env=worker_environ(workshop.environ),
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
         try:

@@ -26,6 +26,7 @@ class TestEntry:
     rejected: int = 0
     ordinary_accepted: int = 0
     ordinary_rejected: int = 0
+    empty: int = 0
     refusal: str = ""
     duration_s: float = 0.0
     profiles: Counter[str] = field(default_factory=Counter)
@@ -76,6 +77,7 @@ class Suspect(NamedTuple):
         of_cases: Cases of the tests that hit it.
         tests: Their ids.
         lost: How the worker was lost, for crashes and timeouts.
+        others: ``(case, attempt, test)`` of a few more that hit it.
     """
 
     test: TestInfo
@@ -88,6 +90,7 @@ class Suspect(NamedTuple):
     of_cases: int
     tests: tuple[str, ...]
     lost: WorkerLostError | None = None
+    others: tuple[tuple[int, int, TestInfo], ...] = ()
 
 
 def _is_tolerated(failure: CaseFailure) -> bool:
@@ -110,24 +113,24 @@ class Ledger:
         self.seen: dict[str, Counter[str]] = {name: Counter() for name in candidates}
 
     def part(self, test: str, done: CasesDone) -> None:
-        """Count a part of a task. A case that is run again for the other candidates is one case still."""
+        """Count a part of a task."""
         entry = self.tests[test]
         entry.accepted += done.accepted
         entry.rejected += done.rejected
         entry.ordinary_accepted += done.ordinary_accepted
         entry.ordinary_rejected += done.ordinary_rejected
+        entry.empty += done.empty
         entry.refusal = done.refusal or entry.refusal
         entry.duration_s += done.duration_s
         entry.profiles.update(done.profiles)
-        for name, count in done.aligned.items():
-            self.pairs[test, name].aligned += count
-        for name, count in done.unsupported.items():
-            self.pairs[test, name].unsupported += count
-            self.pairs[test, name].note = done.notes.get(name, "")
-        for failure in done.failures:
-            self.pairs[test, failure.candidate].failures.append(failure)
-        for name, counts in done.seen.items():
-            self.seen[name].update(counts)
+        for name in self.candidates:  # names that a worker made up are not counted
+            pair = self.pairs[test, name]
+            pair.aligned += done.aligned.get(name, 0)
+            if name in done.unsupported:
+                pair.unsupported += done.unsupported[name]
+                pair.note = done.notes.get(name, "")
+            pair.failures += [failure for failure in done.failures if failure.candidate == name]
+            self.seen[name].update(done.seen.get(name, {}))
 
     def lost(self, lost: Lost) -> None:
         """Count a case that ended its worker; the reference's own end breaks the test."""
@@ -152,10 +155,9 @@ class Ledger:
     def is_complete(self) -> bool:
         """Whether every case that was planned was run, or left out for what its test did."""
         return all(
-            self.pairs[test, name].done + len(self.pairs[test, name].lost) > 0 or entry.rejected or entry.broken
+            self.pairs[test, name].done + entry.empty >= len(entry.cases) or self.pairs[test, name].lost or entry.broken
             for test, entry in self.tests.items()
             for name in self.candidates
-            if entry.cases
         )
 
     @property
@@ -175,6 +177,7 @@ class Ledger:
                 Suspect(
                     self.tests[test].info, identity.candidate, first.case, first.attempt, first.verdict, first.profile,
                     len(failures), sum(len(self.tests[name].cases) for name in ids), ids,
+                    others=tuple((item.case, item.attempt, self.tests[name].info) for name, item in failures[1:3]),
                 )
             )  # fmt: skip
         return found + self._lost()

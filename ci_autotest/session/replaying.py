@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ci_autotest.config import duration_s
 from ci_autotest.errors import ProgramError, UnavailableError, UsageError
 from ci_autotest.program.serialize import decode
@@ -14,11 +12,10 @@ from ci_autotest.report.artifacts import check_writable
 from ci_autotest.report.markdown import render_comment
 from ci_autotest.report.markdown_text import plural
 from ci_autotest.report.merge import merge
-from ci_autotest.result import counts_against
 from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.run.pool import Fresh, Pool
 from ci_autotest.run.process import WorkerLostError, WorkerProcess
-from ci_autotest.session.results import FAILED, FINE, INTERRUPTED, NOTHING
+from ci_autotest.session.results import FAILED, FINE, NOTHING, settled
 from ci_autotest.session.running import Request, discovered, hello_for
 from ci_autotest.session.surfaces import links_from, read_report, write_surfaces
 
@@ -117,21 +114,14 @@ def _say(answer: Tried | Broken | WorkerLostError, candidate: str, stream: TextI
     return FAILED
 
 
-def report(folders: tuple[Path, ...], output: Path, fail_on: str) -> RunResult:
+def report(folders: tuple[Path, ...], output: Path, fail_on: str, environ: Mapping[str, str]) -> RunResult:
     """Merge the shards of one run, and write the whole."""
     merged = merge([read_report(folder) for folder in folders])
     check_writable(output)
-    code = FINE
-    if merged.interrupted:
-        code = INTERRUPTED
-    elif fail_on != "never" and (any(counts_against(item) for item in merged.findings) or merged.broken):
-        code = FAILED
-    elif any(not item.cases.compared and not item.reason.startswith("no call was replaced") for item in merged.results):
-        code = NOTHING
-    result = msgspec.structs.replace(merged, exit_code=code)
+    result = settled(merged, fail_on)
     for folder in folders:
         _copy_findings(folder, output)
-    write_surfaces(result, output)
+    write_surfaces(result, output, environ)
     return result
 
 
@@ -161,7 +151,7 @@ def comment(folder: Path, environ: Mapping[str, str], name: str, stream: TextIO)
 
     result = read_report(folder)
     event = read_event(environ)
-    body = render_comment(result, limit=MAX_CHARS - HEADER_CHARS, links=links_from(environ))
+    body = render_comment(result, limit=MAX_CHARS - HEADER_CHARS, links=links_from(environ, result))
     with requests.Session() as session:
         published = publish(event, body, session=session, clock=time.monotonic, sleep=time.sleep, name=name)
     stream.write(f"comment: {published.url or 'not posted'} ({published.action})\n")

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from ci_autotest.report.merge import summarize
 from ci_autotest.report.report_json import ordered
 from ci_autotest.result import (
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 #: Share of ordinary attempts that must be accepted; below it a test is weak.
 WEAK_BELOW: Final = 0.1
-INTERRUPTED, USAGE, UNAVAILABLE, NOTHING, FAILED, FINE = 130, 2, 4, 3, 1, 0
+INTERRUPTED, NOTHING, FAILED, FINE = 130, 3, 1, 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Circumstances:
         broken: Files that do not import.
         baseline: Findings of an earlier report; ``None`` without one.
         fail_on: Which findings fail the run.
-        never_replaced: Candidates with a replacement that was never called, with the sentence.
+        is_partial: Tests were selected by name, or cases were left out.
         duration_s: Seconds of the run.
     """
 
@@ -60,7 +62,7 @@ class Circumstances:
     broken: tuple[BrokenTest, ...]
     baseline: tuple[Finding, ...] | None
     fail_on: str
-    never_replaced: dict[str, str]
+    is_partial: bool
     duration_s: float
 
 
@@ -83,11 +85,12 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], told: Circumstanc
     made = RunResult(
         seed=told.seed, environment=told.environment, candidates=told.candidates, results=results, findings=findings,
         summary=summarize(results, findings, broken), broken=broken, shard=told.shard, interrupted=told.interrupted,
-        notes=told.notes + tuple(told.never_replaced.values()), fixed=fixed, new=new,
+        notes=told.notes, fixed=fixed, new=new,
         duration_s=round(told.duration_s, 3),
-        exit_code=exit_code(results, findings, broken, told, new),
+        calls={name: dict(sorted(counts.items())) for name, counts in ledger.seen.items() if counts},
+        is_partial=told.is_partial,
     )  # fmt: skip
-    return ordered(made)
+    return ordered(settled(made, told.fail_on))
 
 
 def _names(told: Circumstances) -> tuple[str, ...]:
@@ -126,9 +129,10 @@ def _counts(ledger: Ledger, entry: TestEntry, name: str, findings: list[Finding]
     lost = {False: 0, True: 0}
     for item in pair.lost:
         lost[item.error.timed_out] += 1
-    if any(item.outcome == "flaky" and item.kind in {"crash", "timeout"} for item in findings):
-        flakies += lost[False] + lost[True]
-        lost = {False: 0, True: 0}
+    for kind, timed_out in (("crash", False), ("timeout", True)):
+        if any(item.outcome == "flaky" and item.kind == kind for item in findings):
+            flakies += lost[timed_out]
+            lost[timed_out] = 0
     run = pair.aligned + misaligned + flakies + pair.unsupported + lost[False] + lost[True]
     return CaseCounts(
         aligned=pair.aligned, misaligned=misaligned, unsupported=pair.unsupported, crashed=lost[False],
@@ -171,19 +175,40 @@ def _against(
     return new, tuple(sorted(" ".join(identity) for identity in before - now))
 
 
-def exit_code(
-    results: tuple[TestResult, ...],
-    findings: tuple[Finding, ...],
-    broken: tuple[BrokenTest, ...],
-    told: Circumstances,
-    new: tuple[str, ...] | None,
-) -> int:
+def settled(result: RunResult, fail_on: str) -> RunResult:
+    """Return a result with its exit status, and with what a whole run says of replacements that were never called."""
+    uncalled = () if result.interrupted or result.is_partial or result.shard != (1, 1) else _uncalled(result)
+    noted = msgspec.structs.replace(result, notes=(*result.notes, *uncalled))
+    return msgspec.structs.replace(noted, exit_code=exit_code(result, fail_on, is_uncalled=bool(uncalled)))
+
+
+def _uncalled(result: RunResult) -> tuple[str, ...]:
+    """Return, for candidates of which a replacement was never called, the sentence that says so."""
+    sentences = []
+    for candidate in result.candidates:
+        if not candidate.replaces or not candidate.available:
+            continue
+        seen = result.calls.get(candidate.name, {})
+        called = {operator.rpartition(".")[2] for operator, count in seen.items() if count}
+        # A call that ended its worker was counted by no one; its finding says that it was made.
+        called |= {item.operator.rpartition(".")[2] for item in result.findings if item.candidate == candidate.name}
+        missing = [name for name in candidate.replaces if name.rpartition(".")[2].rstrip("_") not in called]
+        if missing:
+            sentences.append(
+                f"candidate '{candidate.name}': the replacement of {', '.join(missing)} was never called. "
+                f"Operators that were called: {', '.join(sorted(seen)) or 'none'}. "
+                "Correct the spelling, or add a test that uses it."
+            )
+    return tuple(sentences)
+
+
+def exit_code(result: RunResult, fail_on: str, *, is_uncalled: bool) -> int:
     """Return the exit status: the first row of the table that holds, from the top."""
-    if told.interrupted:
+    if result.interrupted:
         return INTERRUPTED
-    if _fails(findings, told.fail_on, new) or broken or _unexplained(results, findings):
+    if _fails(result.findings, fail_on, result.new) or result.broken or _unexplained(result.results, result.findings):
         return FAILED
-    if not results or told.never_replaced or any(_is_untested(item, results) for item in results):
+    if not result.results or is_uncalled or any(_is_untested(item, result.results) for item in result.results):
         return NOTHING
     return FINE
 
@@ -212,7 +237,7 @@ def _is_untested(item: TestResult, results: tuple[TestResult, ...]) -> bool:
     A test of operators that a substitute does not replace is no test of that substitute, as long as
     some other test is: that every replacement was called is checked by itself.
     """
-    if item.cases.compared:
-        return False
+    if item.cases.compared or item.cases == CaseCounts():
+        return False  # compared, or no case of it belongs to this shard
     elsewhere = any(other.candidate == item.candidate and other.cases.compared for other in results)
     return not (item.reason.startswith("no call was replaced") and elsewhere)

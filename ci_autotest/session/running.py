@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -32,7 +33,6 @@ from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
     from typing import TextIO
 
     from ci_autotest.config import Candidate, Config
@@ -107,7 +107,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         raise NothingFoundError(nothing_found(selection))
     check_writable(output)
     deadline = None if config.budget is None else begun + configuration.duration_s(config.budget, "budget")
-    hello = hello_for(request, seed)
+    hello = hello_for(request, seed, selection)
     silence_s = configuration.duration_s(config.case_timeout, "case_timeout")
     workshop = Workshop(
         lambda: WorkerProcess(environ, silence_s),
@@ -134,7 +134,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         prepare(output)
         _execute(pool, ledger, deadline, stream)
         pool.close()
-        findings = _findings(ledger, workshop, deadline, stream)
+        _make_findings(ledger, workshop, (deadline, stream), findings)
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -143,18 +143,18 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         ledger = Ledger([], ())
         prepare(output)
     known = apply_known(tuple(findings), config.known, datetime.now(timezone.utc).date())
-    missing = _never_replaced(ledger, request, known)
     # Part of a run calls part of the replacements: only a whole one can say that one was never called.
-    is_whole = not interrupted and request.shard == (1, 1) and not selection.wanted and ledger.is_complete
+    is_partial = interrupted or bool(selection.wanted) or not ledger.is_complete
+    is_whole = not is_partial and request.shard == (1, 1)
     told = Circumstances(
-        seed=seed, environment=_environment(pool, environ), candidates=tuple(infos), shard=request.shard,
+        seed=seed, environment=_environment(pool, environ, request.root), candidates=tuple(infos), shard=request.shard,
         interrupted=interrupted, notes=_notes(infos, config, known, is_whole=is_whole), broken=tuple(broken),
         baseline=baseline, fail_on=config.fail_on,
-        never_replaced=missing if is_whole else {},
+        is_partial=is_partial,
         duration_s=time.monotonic() - begun,
     )  # fmt: skip
     result = make_result(ledger, known, told)
-    write_surfaces(result, output)
+    write_surfaces(result, output, environ)
     return result
 
 
@@ -164,10 +164,11 @@ class NothingFoundError(UsageError):
     exit_code = 3
 
 
-def hello_for(request: Request, seed: int) -> Hello:
-    """Return what each worker is told first."""
+def hello_for(request: Request, seed: int, selection: Selection | None = None) -> Hello:
+    """Return what each worker is told first; candidates' modules may lie beside the tests."""
     config = request.config
-    folders = [str(request.root.resolve()), str(request.start.resolve())]
+    own = _folders(request, selection) if selection is not None else (request.root.resolve(), request.start.resolve())
+    folders = [str(folder) for folder in own]
     return Hello(
         root=str(request.root.resolve()), folders=folders, seed=seed, strictness=config.strictness,
         reference_device=config.reference.device, candidates=list(request.candidates),
@@ -294,20 +295,36 @@ def _still_wanted(ledger: Ledger, task: Task) -> Task | None:
     return task._replace(candidates=names) if names else None
 
 
-def _findings(ledger: Ledger, workshop: Workshop, deadline: float | None, stream: TextIO) -> list[Finding]:
-    """Make findings of the suspects; findings of one identity, as crashes located later may be, are one."""
+def _make_findings(
+    ledger: Ledger, workshop: Workshop, limits: tuple[float | None, TextIO], found: list[Finding]
+) -> None:
+    """Make findings of the suspects, into ``found``: what was made before an interruption is kept, the rest as seen.
+
+    Findings of one identity, as crashes that are located later may be, are one.
+    """
+    deadline, stream = limits
     progress = Progress(stream, 0, is_terminal=stream.isatty())
-    found: dict[tuple[str, str, str], Finding] = {}
     suspects = ledger.suspects()
     for i, suspect in enumerate(suspects):
         # A share of what the run took is left for confirming, even when the budget is spent.
         late = deadline is not None and time.monotonic() > deadline and i >= 1
         is_left = late or i >= CONFIRMED_AT_MOST
-        finding = unconfirmed(suspect, workshop) if is_left else _made(suspect, workshop, progress)
+        try:
+            finding = unconfirmed(suspect, workshop) if is_left else _made(suspect, workshop, progress)
+        except KeyboardInterrupt:
+            for other in suspects[i:]:
+                _add(found, unconfirmed(other, workshop))
+            raise
         progress.say(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
-        other = found.get(finding.identity)
-        found[finding.identity] = finding if other is None else _united(other, finding)
-    return list(found.values())
+        _add(found, finding)
+
+
+def _add(found: list[Finding], finding: Finding) -> None:
+    at = next((i for i, other in enumerate(found) if other.identity == finding.identity), None)
+    if at is None:
+        found.append(finding)
+    else:
+        found[at] = _united(found[at], finding)
 
 
 def _made(suspect: Suspect, workshop: Workshop, progress: Progress) -> Finding:
@@ -334,26 +351,6 @@ def _united(first: Finding, second: Finding) -> Finding:
     )
 
 
-def _never_replaced(ledger: Ledger, request: Request, findings: tuple[Finding, ...]) -> dict[str, str]:
-    """Return, for substitutes of which a replacement was never called, the sentence that says so."""
-    found = {}
-    for candidate in request.candidates:
-        if candidate.backend != "substitute" or candidate.name not in ledger.candidates:
-            continue
-        seen = ledger.seen[candidate.name]
-        called = {operator.rpartition(".")[2] for operator, count in seen.items() if count}
-        # A call that ended its worker was counted by no one; its finding says that it was made.
-        called |= {item.operator.rpartition(".")[2] for item in findings if item.candidate == candidate.name}
-        missing = [name for name in candidate.replace if name.rpartition(".")[2].rstrip("_") not in called]
-        if missing:
-            others = ", ".join(sorted(operator for operator in seen)) or "none"
-            found[candidate.name] = (
-                f"candidate {candidate.name!r}: the replacement of {', '.join(missing)} was never called. "
-                f"Operators that were called: {others}. Correct the spelling, or add a test that uses it."
-            )
-    return found
-
-
 def _notes(
     infos: list[CandidateInfo], config: Config, findings: tuple[Finding, ...], *, is_whole: bool
 ) -> tuple[str, ...]:
@@ -363,11 +360,19 @@ def _notes(
     return tuple(notes)
 
 
-def _environment(pool: Pool, environ: Mapping[str, str]) -> Environment:
+def _environment(pool: Pool, environ: Mapping[str, str], root: Path) -> Environment:
     torch = ""
     with suppress(UnavailableError):
         torch = pool.torch
     return Environment(
         ci_autotest=VERSION, python=platform.python_version(), platform=f"{platform.system()} {platform.machine()}",
-        torch=torch, commit=environ.get("GITHUB_SHA", ""),
+        torch=torch, commit=environ.get("GITHUB_SHA", ""), folder=_in_repository(root, environ),
     )  # fmt: skip
+
+
+def _in_repository(root: Path, environ: Mapping[str, str]) -> str:
+    """Return the configuration's folder relative to the checkout, empty at its top or outside a workflow."""
+    workspace = environ.get("GITHUB_WORKSPACE", "")
+    inside = bool(workspace) and root.resolve().is_relative_to(Path(workspace).resolve())
+    found = root.resolve().relative_to(Path(workspace).resolve()).as_posix() if inside else ""
+    return "" if found == "." else found

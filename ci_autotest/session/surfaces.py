@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from ci_autotest.errors import UsageError
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 REPORT = "report.json"
 
 
-def links_from(environ: Mapping[str, str]) -> Links | None:
+def links_from(environ: Mapping[str, str], result: RunResult) -> Links | None:
     """Return the repository's addresses inside a workflow, ``None`` elsewhere."""
     server, repository = environ.get("GITHUB_SERVER_URL"), environ.get("GITHUB_REPOSITORY")
     sha = environ.get("GITHUB_SHA")
@@ -29,17 +28,14 @@ def links_from(environ: Mapping[str, str]) -> Links | None:
     run = environ.get("GITHUB_RUN_ID")
     address = f"{server}/{repository}/actions/runs/{run}" if run else ""
     return Links(
-        server=server,
-        repository=repository,
-        sha=sha,
-        run=address,
+        server=server, repository=repository, sha=sha, prefix=result.environment.folder, run=address,
         artifact=environ.get("ARTIFACT_URL", ""),
-    )
+    )  # fmt: skip
 
 
-def write_surfaces(result: RunResult, output: Path, links: Links | None = None) -> None:
+def write_surfaces(result: RunResult, output: Path, environ: Mapping[str, str]) -> None:
     """Write report.json, junit.xml, summary.md and comment.md; report.json last: it says that the rest is whole."""
-    known = links if links is not None else links_from(os.environ)
+    known = links_from(environ, result)
     output.mkdir(parents=True, exist_ok=True)  # a test may have removed it
     junit.write(result, output / "junit.xml")
     write_text(output / "summary.md", render_summary(result, links=known))

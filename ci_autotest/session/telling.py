@@ -165,13 +165,19 @@ def repro_script(
         "lines": [_in_docstring(line) for line in message_lines(finding)[1:]],
         "rtol": difference.rtol if difference else default.rtol,
         "atol": difference.atol if difference else default.atol,
-        "check_dtype": True,
+        "check_dtype": _declared(recording, "check_dtype") is not False,
+        "strictness": str(recording.note.get("strictness", "tolerance")),
         "kind": finding.kind,
         "timeout_s": round(case_timeout_s + _START_S),
         "folders": [os.path.relpath(path, folder) for path in modules],
         "versions": f"Python {sys.version.split()[0]}, torch {recording.note.get('torch', 'unknown')}",
     }
     return repro_text(recording, told)
+
+
+def _declared(recording: Recording, name: str) -> object:
+    rules = recording.note.get("rules")
+    return rules.get(name) if isinstance(rules, dict) else None
 
 
 def _in_docstring(text: str) -> str:

@@ -27,6 +27,7 @@ TOLD = {
     "rtol": 1.3e-6,
     "atol": 1e-5,
     "check_dtype": True,
+    "strictness": "tolerance",
     "folders": ["../.."],
     "versions": "Python 3",
     "timeout_s": 60,

@@ -124,7 +124,7 @@ def test_encode_program__json__is_strict():
 
 def test_with_expected__differentiable_program__holds_outputs_and_gradients():
     recording = recorded(lambda: torch.nn.Linear(3, 2)(x()))
-    assert {"output_0", "gradient_0_weight", "gradient_0_bias"} <= set(recording.expected)
+    assert {"output_0", "gradient_0.weight", "gradient_0.bias"} <= set(recording.expected)
     assert len([key for key in recording.expected if key.startswith("gradient_")]) == 3
     assert set(recording.expected) <= set(recording.tensors)
 

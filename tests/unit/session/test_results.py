@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from ci_autotest.result import CaseCounts, Environment, worst
-from ci_autotest.session.results import Circumstances, exit_code
+from ci_autotest.result import CandidateInfo, CaseCounts, Environment, RunResult, Summary, worst
+from ci_autotest.session.results import settled
 from tests import report_samples as samples
 
 ALIGNED = samples.outcome()
@@ -25,12 +25,14 @@ MISALIGNED = samples.failed()
 
 
 def code(results=(ALIGNED,), findings=(), *, broken=(), new=None, **told) -> int:
-    values = {
-        "seed": 0, "environment": Environment(ci_autotest="0", python="3", platform="x"), "candidates": (),
-        "shard": (1, 1), "interrupted": False, "notes": (), "broken": tuple(broken), "baseline": None,
-        "fail_on": "misaligned", "never_replaced": {}, "duration_s": 1.0,
-    }  # fmt: skip
-    return exit_code(tuple(results), tuple(findings), tuple(broken), Circumstances(**{**values, **told}), new)
+    replaces = told.get("replaces", ())
+    result = RunResult(
+        seed=0, environment=Environment(ci_autotest="0", python="3", platform="x"),
+        candidates=(CandidateInfo(name="kernels", backend="substitute", replaces=replaces),),
+        results=tuple(results), findings=tuple(findings), summary=Summary(), broken=tuple(broken), new=new,
+        interrupted=told.get("interrupted", False),
+    )  # fmt: skip
+    return settled(result, told.get("fail_on", "misaligned")).exit_code
 
 
 ROWS = [
@@ -59,7 +61,7 @@ ROWS = [
     ("all rejected", {"results": [samples.rejected()]}, 3),
     ("unsupported", {"results": [ALIGNED, UNSUPPORTED]}, 3),
     ("nothing replaced anywhere", {"results": [NOT_REPLACED]}, 3),
-    ("a replacement never called", {"never_replaced": {"kernels": "torch.exp was never called"}}, 3),
+    ("a replacement never called", {"replaces": ("torch.exp",)}, 3),
     ("unsupported, never failing", {"results": [UNSUPPORTED], "fail_on": "never"}, 3),
     ("reference to blame, nothing else compared", {"results": [MISALIGNED, IDLE], "findings": [samples.finding(blame="reference")]}, 3),
     # 0
