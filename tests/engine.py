@@ -95,7 +95,7 @@ def run_test(body: Callable[[], object], backend: Backend, cases: int = 20, rule
     for case in range(cases):
         draw = partial(record, body, case, test=body.__name__)
         accepted = accept(
-            0, lambda _case, number, draw=draw: draw(number=number), contenders, lambda _case, _name: None
+            0, lambda _case, number, draw=draw: draw(number=number), contenders, lambda _case, _name, _number: None
         )
         found += [item.verdict for item in accepted.lenient.values()]
         if accepted.attempt is not None:

@@ -57,7 +57,7 @@ def accept(
     case: int,
     draw: Callable[[int, int], Attempt],
     contenders: Mapping[str, Contender],
-    enter: Callable[[int, str], None],
+    enter: Callable[[int, str, int], None],
 ) -> Accepted:
     """Draw attempts until the reference accepts one; try on the candidates what it rejects.
 
@@ -65,13 +65,13 @@ def accept(
         case: Its number.
         draw: Makes the attempt ``(case, number)``.
         contenders: Candidates by name.
-        enter: Is told the case and the candidate whose code is entered next; "" for the reference.
+        enter: Is told the case, the candidate whose code is entered next ("" for the reference) and the attempt.
     """
     rejected = ordinary = 0
     refusal = ""
     lenient: dict[str, Judged] = {}
     for number in range(ATTEMPTS_PER_CASE):
-        enter(case, "")
+        enter(case, "", number)
         attempt = draw(case, number)
         if attempt.refused is None:
             return Accepted(attempt, number, rejected, ordinary, refusal, lenient)
@@ -80,7 +80,7 @@ def accept(
         refusal = refusal_of(attempt)
         for name, contender in contenders.items():
             if contender.backend.shows_steps and name not in lenient:
-                enter(case, name)
+                enter(case, name, number)
                 found = leniency(attempt, contender)
                 if found is not None:
                     lenient[name] = found

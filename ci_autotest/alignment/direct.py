@@ -92,7 +92,7 @@ def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt
     refusal = ""
     reference = TorchBackend()
     for case in range(declared.n or config.cases):
-        found = accept(case, draw, contenders, lambda _case, _name: None)
+        found = accept(case, draw, contenders, lambda _case, _name, _number: None)
         refusal = found.refusal or refusal
         if found.attempt is None:
             continue

@@ -20,7 +20,7 @@ from ci_autotest.backends.operators import step_operator
 from ci_autotest.backends.torch_eager import TorchBackend, resolve
 from ci_autotest.case import test_key
 from ci_autotest.errors import AuthorError, UnavailableError
-from ci_autotest.program.ir import CALL_FUNCTION
+from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, Program, Step
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.declare import Declaration
@@ -174,8 +174,8 @@ class Bench:
         accepted = []
         positions = {"": _REFERENCE, **batch.order}
 
-        def enter(case: int, name: str) -> None:
-            self._place.enter(case, positions[name])
+        def enter(case: int, name: str, number: int) -> None:
+            self._place.enter(case, positions[name], number)
 
         for case in batch.cases:
             found = accept(case, draw, batch.contenders, enter)
@@ -184,8 +184,8 @@ class Bench:
                 tally.failures.append(_failure(case, found.number, name, judged.verdict, "ordinary"))
             if found.attempt is not None:
                 accepted.append((case, found.number, found.attempt))
-        for case, _, attempt in accepted:
-            self._place.enter(case, _REFERENCE)
+        for case, number, attempt in accepted:
+            self._place.enter(case, _REFERENCE, number)
             differentiate(attempt, self._reference)
         for name, contender in batch.contenders.items():
             self._contend(accepted, name, contender, batch.order[name], tally)
@@ -196,14 +196,14 @@ class Bench:
         """Run every phase of one candidate over the accepted attempts of a batch."""
         place = self._place
         traces = []
-        for case, _, attempt in accepted:
-            place.enter(case, position)
+        for case, number, attempt in accepted:
+            place.enter(case, position, number)
             traces.append(contender.backend.run(attempt.program, attempt.sources))
-        for (case, _, attempt), trace in zip(accepted, traces, strict=True):
-            place.enter(case, position)
+        for (case, number, attempt), trace in zip(accepted, traces, strict=True):
+            place.enter(case, position, number)
             go_back(attempt, contender, trace)
         for (case, number, attempt), trace in zip(accepted, traces, strict=True):
-            place.enter(case, position)
+            place.enter(case, position, number)
             verdict = judge_case(attempt, contender, self._reference, trace).verdict
             tally.judged(name, verdict)
             if verdict.kind is not None:
@@ -238,6 +238,8 @@ class Bench:
         """Try again what the reference rejects."""
         from ci_autotest.alignment.cases import leniency  # noqa: PLC0415 - rare path
 
+        self._place.enter(message.case, 0, message.attempt)
+        contender.backend.on_step = self._place.step
         found = leniency(attempt, contender)
         verdict = found.verdict if found is not None else Verdict(outcome="not_run")
         return Tried(verdict=verdict, draws=attempt.draws, profile=attempt.profile, attempt=message.attempt)
@@ -251,15 +253,20 @@ class Bench:
         declaration, call = self._test(message.test)
         key = test_key(self._hello.seed, message.test.id)
         self._place.enter(message.case, _REFERENCE)
-        found = accept(
-            message.case,
-            lambda case, number: self._attempts.attempt(declaration, call, (key, message.test.id, case, number)),
-            {}, lambda _case, _name: None,
-        )  # fmt: skip
-        attempt = found.attempt
+
+        def draw(case: int, number: int) -> Attempt:
+            return self._attempts.attempt(declaration, call, (key, message.test.id, case, number))
+
+        number = message.attempt if message.attempt is not None else 0
+        attempt: Attempt | None = draw(message.case, number)
+        if message.attempt is None:
+            found = accept(message.case, draw, {}, lambda _case, _name, _number: None)
+            attempt, number = found.attempt, found.number
         if attempt is None:
-            text = f"case {message.case} of {message.test.id} has no accepted attempt: {found.refusal}"
+            text = f"case {message.case} of {message.test.id} has no accepted attempt."
             raise AuthorError(text)
+        if attempt.refused is not None:
+            return self._record_refused(attempt, message, number)
         live = live_of(attempt)
         step = message.step if message.step is not None else live.program.calls[-1][0]
         if message.step is not None:
@@ -276,7 +283,27 @@ class Bench:
             self._contender(message.candidate, declaration).rules,
             draws=attempt.draws,
             profile=attempt.profile,
-            attempt=found.number,
+            attempt=number,
+        )
+
+    def _record_refused(self, attempt: Attempt, message: Record, number: int) -> Tried:
+        """Record an attempt that the reference rejects: its program ends with the refused step and puts nothing out."""
+        program = attempt.program
+        step = program.steps[-1]
+        ended = Program(program.setup, (*program.body, Step(OUTPUT, "output", ())))
+        live = live_of(attempt)._replace(program=ended)
+        verdict = Verdict(
+            outcome="not_run", operator=step_operator(step, program.steps), kind="leniency",
+            target=step.target if "." in step.target else f"torch.Tensor.{step.target}", step=len(program.steps) - 1,
+        )  # fmt: skip
+        rules = self._contender(message.candidate, None).rules
+        return self._tried(
+            message.candidate,
+            Judged(verdict, live),
+            rules,
+            draws=attempt.draws,
+            profile=attempt.profile,
+            attempt=number,
         )
 
     def _try(self, message: TryProgram) -> Tried:

@@ -1,6 +1,6 @@
 """The place in flight: which case, candidate and step a worker is in, known to the parent without a message.
 
-A small file mapped by both. The worker writes four numbers; the parent reads them when the worker
+A small file mapped by both. The worker writes a few numbers; the parent reads them when the worker
 has died or is silent.
 """
 
@@ -13,9 +13,11 @@ import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
-_SLOTS: Final = 4
+_SLOTS: Final = 5
 _LAYOUT: Final = struct.Struct(f"={_SLOTS}q")
 NOWHERE: Final = -1
+#: The place of a worker that has entered nothing yet, without its count of moves.
+_FORGOTTEN: Final = b"\xff" * (8 * (_SLOTS - 1))
 
 
 class Spot(NamedTuple):
@@ -25,12 +27,14 @@ class Spot(NamedTuple):
         case: Number of the case, or -1.
         candidate: Position among the candidates of the job; -1 for the reference.
         step: Index of the step where steps are told, -1 where not, -2 in a backward pass.
+        attempt: Number of the attempt.
         moves: Grows with every move.
     """
 
     case: int
     candidate: int
     step: int
+    attempt: int
     moves: int
 
 
@@ -52,30 +56,31 @@ class Place:
     def create(cls) -> Place:
         """Make the file of a new worker."""
         with tempfile.NamedTemporaryFile(prefix="ci-autotest-place-", delete=False) as file:
-            file.write(b"\xff" * 24 + b"\x00" * 8)
+            file.write(_FORGOTTEN + b"\x00" * 8)
         return cls(Path(file.name))
 
-    def enter(self, case: int, candidate: int) -> None:
-        """Say which case and candidate are entered."""
+    def enter(self, case: int, candidate: int, attempt: int = NOWHERE) -> None:
+        """Say which case, candidate and attempt are entered."""
         view = self._view
         view[0] = case
         view[1] = candidate
         view[2] = NOWHERE
-        view[3] += 1
+        view[3] = attempt
+        view[4] += 1
 
     def step(self, index: int) -> None:
         """Say which step is entered."""
         self._view[2] = index
-        self._view[3] += 1
+        self._view[4] += 1
 
     def read(self) -> Spot:
         """Return where the worker is; read, not mapped: a worker that cuts the file must not end the parent."""
         data = os.pread(self._fd, _SLOTS * 8, 0)
-        return Spot(*_LAYOUT.unpack(data)) if len(data) == _SLOTS * 8 else Spot(NOWHERE, NOWHERE, NOWHERE, 0)
+        return Spot(*_LAYOUT.unpack(data)) if len(data) == _SLOTS * 8 else Spot(NOWHERE, NOWHERE, NOWHERE, NOWHERE, 0)
 
     def reset(self) -> None:
         """Forget where the worker was, before it is given another task."""
-        os.pwrite(self._fd, b"\xff" * 24, 0)
+        os.pwrite(self._fd, _FORGOTTEN, 0)
 
     def remove(self) -> None:
         """Unmap and delete the file."""

@@ -199,7 +199,14 @@ def _lost(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
     """Make a finding of a worker that was lost: the program from the reference alone, then the step, then that step."""
     lost = suspect.lost
     assert lost is not None  # noqa: S101 - the caller looked
-    recorded = fresh.ask(Record(test=suspect.test, case=suspect.case, attempt=None, candidate=suspect.candidate))
+    recorded = fresh.ask(
+        Record(
+            test=suspect.test,
+            case=suspect.case,
+            attempt=suspect.attempt if suspect.attempt >= 0 else None,
+            candidate=suspect.candidate,
+        )
+    )
     if not isinstance(recorded, Tried):
         return _flaky(suspect, recorded, workshop)
     suspect = suspect._replace(attempt=recorded.attempt, profile=recorded.profile)
@@ -217,6 +224,11 @@ def _lost(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
     if not isinstance(again, WorkerLostError):
         return _flaky(suspect._replace(verdict=Verdict(outcome=first.outcome, operator=first.operator,
                                                        kind=first.kind)), again, workshop)  # fmt: skip
+    if recorded.verdict.kind == "leniency":
+        # The reference rejects it: there is nothing to isolate, and no repro could recompute what it gives.
+        told = msgspec.structs.replace(first, confirmed=True, program=display_program(shown.recording, first))
+        _write(told, shown.recording, workshop)
+        return msgspec.structs.replace(told, detail=f"the reference rejects this input; {told.detail}".rstrip("; "))
     step = again.spot.step if again.spot.step >= 0 else None
     alone = fresh.ask(
         Record(

@@ -203,8 +203,8 @@ class Ledger:
                     entry = self.tests[test]
                     found.append(
                         Suspect(
-                            entry.info, name, lost[0].case, -1, None, "ordinary", len(lost), len(entry.cases), (test,),
-                            lost[0].error,
+                            entry.info, name, lost[0].case, lost[0].error.spot.attempt, None, "ordinary",
+                            len(lost), len(entry.cases), (test,), lost[0].error,
                         )
                     )  # fmt: skip
         return found

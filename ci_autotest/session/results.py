@@ -237,7 +237,7 @@ def _is_untested(item: TestResult, results: tuple[TestResult, ...]) -> bool:
     A test of operators that a substitute does not replace is no test of that substitute, as long as
     some other test is: that every replacement was called is checked by itself.
     """
-    if item.cases.compared or item.cases == CaseCounts():
+    if item.cases.compared or (item.cases == CaseCounts() and not item.attempts.rejected):
         return False  # compared, or no case of it belongs to this shard
     elsewhere = any(other.candidate == item.candidate and other.cases.compared for other in results)
     return not (item.reason.startswith("no call was replaced") and elsewhere)
