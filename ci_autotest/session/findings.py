@@ -276,7 +276,9 @@ def _crash(suspect: Suspect, verdict: Verdict, lost: WorkerLostError, workshop: 
     )  # fmt: skip
     told = msgspec.structs.replace(
         verdict, outcome=outcome, kind=kind, blame="candidate", misalignment=misalignment,
-        oracle="the reference runs the same program to its end",
+        oracle="the reference rejects this input; it does not end its process"
+        if verdict.kind == "leniency"
+        else "the reference runs the same program to its end",
     )  # fmt: skip
     return _finding(suspect, told, workshop)
 

@@ -128,14 +128,18 @@ def test_pytest__aligned_passes_and_misaligned_fails(by_pytest: Done):
 
 
 def test_pytest__misaligned__says_what_and_where(by_pytest: Done):
-    message = "misaligned: torch.tanh on kernels, case 0 of test_tanh_function"
+    message = "misaligned: torch.tanh on kernels, case 0 of test_kernels.py::test_tanh_function"
     assert f"AssertionError: {message}" in by_pytest.out
     assert "value of tanh: candidate float32" in by_pytest.out
     assert "blame: candidate" in by_pytest.out
+    assert "ci-autotest run test_kernels.py::test_tanh_function" in by_pytest.out
 
 
 def test_pytest__every_draw_is_rejected__fails_with_the_references_error(by_pytest: Done):
-    assert "test_rejected compared nothing: torch.matmul: RuntimeError: mat1 and mat2 shapes" in by_pytest.out
+    said = (
+        "test_kernels.py::test_rejected compared nothing on kernels: torch.matmul: RuntimeError: mat1 and mat2 shapes"
+    )
+    assert said in by_pytest.out
 
 
 def test_pytest__body_is_wrong__says_where(by_pytest: Done):
@@ -154,7 +158,8 @@ def test_unittest__methods__pass_and_fail(by_unittest: Done):
     assert "FAILED (failures=1)" in by_unittest.err
     assert "FAIL: test_tanh_method (test_kernels.TestKernels" in by_unittest.err
     assert (
-        "AssertionError: misaligned: torch.tanh on kernels, case 0 of TestKernels.test_tanh_method" in by_unittest.err
+        "AssertionError: misaligned: torch.tanh on kernels, case 0 of test_kernels.py::TestKernels::test_tanh_method"
+        in by_unittest.err
     )
     assert by_unittest.said.count(SAID) == 1
 
