@@ -20,7 +20,7 @@ from ci_autotest.version import VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ci_autotest.session.running import Request
+    from ci_autotest.session.requested import Request
 
 _INTERRUPTED = 130
 #: A fault of this package: EX_SOFTWARE of sysexits.h, so that no caller takes it for a finding.

@@ -10,7 +10,7 @@ from ci_autotest import config as configuration
 from ci_autotest.config import Config
 from ci_autotest.errors import ConfigError
 from ci_autotest.plan import shard_of
-from ci_autotest.session.running import Request
+from ci_autotest.session.requested import Request
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,8 @@ from ci_autotest.report.merge import merge
 from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.run.pool import Fresh, Pool
 from ci_autotest.run.process import WorkerLostError, WorkerProcess
+from ci_autotest.session.requested import Request, discovered, hello_for
 from ci_autotest.session.results import FAILED, FINE, NOTHING, settled
-from ci_autotest.session.running import Request, discovered, hello_for
 from ci_autotest.session.surfaces import links_from, read_report, write_surfaces
 
 if TYPE_CHECKING:

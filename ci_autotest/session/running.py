@@ -6,7 +6,6 @@ import os
 import platform
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from hashlib import blake2b
 from pathlib import Path
@@ -16,17 +15,18 @@ import msgspec
 
 from ci_autotest import config as configuration
 from ci_autotest.discovery import nothing_found, select
-from ci_autotest.errors import ConfigError, OutputError, UnavailableError, UsageError
+from ci_autotest.errors import ConfigError, OutputError, UnavailableError
 from ci_autotest.plan import blocks, shares
 from ci_autotest.report.artifacts import check_writable, prepare
-from ci_autotest.result import BrokenTest, CandidateInfo, Environment, Finding, Location, RunResult
-from ci_autotest.run.messages import Hello, TestInfo
+from ci_autotest.result import BrokenTest, CandidateInfo, Environment, Finding, RunResult
 from ci_autotest.run.pool import Lost, Part, Pool, Task, Wrong
 from ci_autotest.run.process import WorkerProcess
-from ci_autotest.session.findings import CONFIRMED_AT_MOST, Workshop, make_finding, unconfirmed
+from ci_autotest.session.findings import CONFIRMED_AT_MOST, make_finding, unconfirmed
 from ci_autotest.session.known import apply_known, unmatched
 from ci_autotest.session.ledger import Ledger
+from ci_autotest.session.made import Workshop
 from ci_autotest.session.progress import Progress
+from ci_autotest.session.requested import NothingFoundError, Request, discover_tests, hello_for, module_folders
 from ci_autotest.session.results import Circumstances, make_result
 from ci_autotest.session.surfaces import read_baseline, write_surfaces
 from ci_autotest.version import VERSION
@@ -35,34 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TextIO
 
-    from ci_autotest.config import Candidate, Config
-    from ci_autotest.discovery import Selection
+    from ci_autotest.config import Config
+    from ci_autotest.run.messages import TestInfo
     from ci_autotest.session.ledger import Suspect
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Say what a run was asked to do, command line and file merged.
-
-    Args:
-        config: As merged.
-        root: The configuration's folder; ids are relative to it.
-        start: The folder the command was given in.
-        paths: As given; none: the configuration's, else the default ones.
-        candidates: Those that run; named ones are required.
-        shard: ``(K, N)``.
-        baseline: A report to hold this one against.
-        cases: From the command line: overrides ``@autotest(n=...)`` too.
-    """
-
-    config: Config
-    root: Path
-    start: Path
-    paths: tuple[str, ...]
-    candidates: tuple[Candidate, ...]
-    shard: tuple[int, int] = (1, 1)
-    baseline: Path | None = None
-    cases: int | None = None
 
 
 #: Cases that may end their worker, per test and candidate, before the rest is left alone.
@@ -113,7 +88,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         lambda: WorkerProcess(environ, silence_s),
         hello,
         output,
-        _folders(request, selection),
+        module_folders(request, selection),
         seed,
         environ,
         silence_s,
@@ -129,7 +104,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
     try:
         infos = pool.ready().candidates
         _refuse_missing(infos, request)
-        tests, broken = _discover(pool, selection)
+        tests, broken = discover_tests(pool, selection)
         ledger = _plan(tests, request, infos)
         prepare(output)
         _execute(pool, ledger, deadline, stream)
@@ -158,30 +133,6 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
     return result
 
 
-class NothingFoundError(UsageError):
-    """No test was found: nothing can be compared."""
-
-    exit_code = 3
-
-
-def hello_for(request: Request, seed: int, selection: Selection | None = None) -> Hello:
-    """Return what each worker is told first; candidates' modules may lie beside the tests."""
-    config = request.config
-    own = _folders(request, selection) if selection is not None else (request.root.resolve(), request.start.resolve())
-    folders = [str(folder) for folder in own]
-    return Hello(
-        root=str(request.root.resolve()), folders=folders, seed=seed, strictness=config.strictness,
-        reference_device=config.reference.device, candidates=list(request.candidates),
-        tolerances=list(config.tolerances),
-    )  # fmt: skip
-
-
-def _folders(request: Request, selection: Selection) -> tuple[Path, ...]:
-    """Return where candidates' modules are: the tests' folders, the configuration's, the current one."""
-    tests = [(request.root / file).resolve().parent for file in selection.files if not file.startswith("builtin:")]
-    return tuple(dict.fromkeys([request.root.resolve(), *tests, request.start.resolve()]))
-
-
 def _workers(config: Config) -> int:
     if isinstance(config.workers, int):
         return config.workers
@@ -196,64 +147,6 @@ def _refuse_missing(infos: list[CandidateInfo], request: Request) -> None:
             if f"'{info.name}' asks for" in info.reason:
                 message = info.reason
             raise UnavailableError(message)
-
-
-def discovered(pool: Pool, request: Request) -> tuple[list[TestInfo], list[BrokenTest]]:
-    """Return the tests of a request and the files that do not import, without running any."""
-    paths = request.paths or request.config.paths
-    selection = select(paths, request.root, request.start if request.paths else request.root)
-    if not selection.files:
-        raise NothingFoundError(nothing_found(selection))
-    return _discover(pool, selection)
-
-
-def _discover(pool: Pool, selection: Selection) -> tuple[list[TestInfo], list[BrokenTest]]:
-    """Return the tests asked for, in order, and the files that do not import.
-
-    Raises:
-        UsageError: Two tests have one id, or a test asked for by name is not there.
-    """
-    tests: list[TestInfo] = []
-    broken: list[BrokenTest] = []
-    for file in selection.files:
-        found = pool.discover(file)
-        if isinstance(found, list):
-            tests += _wanted(file, found, selection)
-        else:
-            where = Location(file=file, line=1)
-            broken.append(
-                BrokenTest(
-                    test=file,
-                    message=f"does not import: {found.message}",
-                    traceback=found.traceback,
-                    location=where,
-                )
-            )
-    seen: dict[str, TestInfo] = {}
-    for test in tests:
-        if test.id in seen:
-            first, second = seen[test.id].location, test.location
-            message = (
-                f"two tests have the id '{test.id}': {first.file}:{first.line} and {second.file}:{second.line}. "
-                "Give one of them another @autotest(id=...)."
-            )
-            raise UsageError(message)
-        seen[test.id] = test
-    if not tests and not broken:
-        raise NothingFoundError(nothing_found(selection))
-    return tests, broken
-
-
-def _wanted(file: str, found: list[TestInfo], selection: Selection) -> list[TestInfo]:
-    names = selection.wanted.get(file)
-    if names is None:
-        return found
-    known = {test.name for test in found}
-    for name in names:
-        if name not in known and not any(test.name.startswith(f"{name}.") for test in found):
-            message = f"{file} has no test '{name}'. It has {', '.join(sorted(known)) or 'none'}."
-            raise UsageError(message)
-    return [test for test in found if any(test.name == name or test.name.startswith(f"{name}.") for name in names)]
 
 
 def _plan(tests: list[TestInfo], request: Request, infos: list[CandidateInfo]) -> Ledger:

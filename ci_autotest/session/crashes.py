@@ -1,0 +1,133 @@
+"""Findings of workers that were lost: the program from the reference alone, then the step, then that step alone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ci_autotest.errors import is_own
+from ci_autotest.program.serialize import encode_program, encode_tensors
+from ci_autotest.report.artifacts import FINDINGS, remove_finding
+from ci_autotest.result import Finding, Misalignment, Verdict
+from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
+from ci_autotest.run.process import WorkerLostError
+from ci_autotest.session.made import (
+    Workshop,
+    finding_of,
+    flaky,
+    is_verified,
+    shown_of,
+    with_program,
+    write,
+)
+from ci_autotest.session.telling import display_program
+from ci_autotest.shrink.data import zeroed
+
+if TYPE_CHECKING:
+    from ci_autotest.run.pool import Fresh
+    from ci_autotest.session.ledger import Suspect
+    from ci_autotest.shrink.shrinker import Shown
+
+
+def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
+    """Make a finding of a worker that was lost: the program from the reference alone, then the step, then that step."""
+    lost = suspect.lost
+    assert lost is not None  # noqa: S101 - the caller looked
+    recorded = fresh.ask(
+        Record(
+            test=suspect.test,
+            case=suspect.case,
+            attempt=suspect.attempt if suspect.attempt >= 0 else None,
+            candidate=suspect.candidate,
+        )
+    )
+    if not isinstance(recorded, Tried):
+        return flaky(suspect, recorded, workshop)
+    suspect = suspect._replace(attempt=recorded.attempt, profile=recorded.profile)
+    shown = shown_of(recorded)
+    first = crash(suspect, recorded.verdict, lost, workshop)
+    write(first, shown.recording, workshop)
+    again = fresh.ask(
+        Confirm(
+            test=suspect.test,
+            case=suspect.case,
+            attempt=suspect.attempt,
+            candidate=suspect.candidate,
+        )
+    )
+    if not isinstance(again, WorkerLostError):
+        return flaky(suspect._replace(verdict=Verdict(outcome=first.outcome, operator=first.operator,
+                                                       kind=first.kind)), again, workshop)  # fmt: skip
+    if recorded.verdict.kind == "leniency":
+        # The reference rejects it: there is nothing to isolate, and no repro could recompute what it gives.
+        told = msgspec.structs.replace(first, confirmed=True, program=display_program(shown.recording, first))
+        write(told, shown.recording, workshop)
+        return msgspec.structs.replace(told, detail=f"the reference rejects this input; {told.detail}".rstrip("; "))
+    step = again.spot.step if again.spot.step >= 0 else None
+    alone = fresh.ask(
+        Record(
+            test=suspect.test,
+            case=suspect.case,
+            attempt=suspect.attempt,
+            candidate=suspect.candidate,
+            step=step,
+        )
+    )
+    if isinstance(alone, Tried):
+        finding = msgspec.structs.replace(crash(suspect, alone.verdict, again, workshop), confirmed=True)
+        small = shown_of(alone)
+        program = TryProgram(program=alone.program, tensors=alone.tensors, candidate=suspect.candidate)
+        if finding.id != first.id:
+            remove_finding(workshop.output / FINDINGS / first.id)
+        cut = step is not None and isinstance(fresh.ask(program), WorkerLostError)
+        kept = small if cut else shown
+        if cut:
+            kept = _with_zeros(kept, suspect, fresh)
+        finding = with_program(finding, kept.recording, workshop)
+        finding = msgspec.structs.replace(finding, shrunk=cut)
+        write(finding, kept.recording, workshop, repro=True)
+        finding = msgspec.structs.replace(finding, repro_verified=is_verified(workshop, finding.id))
+        write(finding, kept.recording, workshop, repro=True)
+        return finding
+    return msgspec.structs.replace(first, confirmed=True)
+
+
+def _with_zeros(shown: Shown, suspect: Suspect, fresh: Fresh) -> Shown:
+    """Return the program with zeros for data, where the candidate ends its process on those too: one more restart."""
+    plain = zeroed(shown.recording)
+    answer = fresh.ask(
+        TryProgram(program=encode_program(plain), tensors=encode_tensors(plain), candidate=suspect.candidate)
+    )
+    return replace(shown, recording=plain) if isinstance(answer, WorkerLostError) else shown
+
+
+def crash(suspect: Suspect, verdict: Verdict, lost: WorkerLostError, workshop: Workshop) -> Finding:
+    """Return the finding of a worker that was lost in a step, without its program."""
+    kind, outcome = ("timeout", "timed_out") if lost.timed_out else ("crash", "crashed")
+    where = "in its backward pass" if lost.spot.step == -2 else f"in {verdict.target}"  # noqa: PLR2004 - IN_BACKWARD
+    misalignment = Misalignment(
+        kind=kind, step=verdict.step, what=where, candidate=f"the worker {lost.reason}", reference="returns",  # type: ignore[arg-type]
+        detail=_where_it_died(lost.output),
+    )  # fmt: skip
+    told = msgspec.structs.replace(
+        verdict, outcome=outcome, kind=kind, blame="candidate", misalignment=misalignment,
+        oracle="the reference rejects this input; it does not end its process"
+        if verdict.kind == "leniency"
+        else "the reference runs the same program to its end",
+    )  # fmt: skip
+    return finding_of(suspect, told, workshop)
+
+
+def _where_it_died(output: str) -> str:
+    """Return the innermost frame of the user's that the fault handler printed, else the last line that was printed."""
+    frames = re.findall(r'File "([^"]+)", line (\d+) in (\S+)', output)
+    own = [f for f in frames if "site-packages" not in f[0] and "/lib/python" not in f[0] and not is_own(f[0])]
+    if own:
+        file, line, name = own[0]
+        return f"{Path(file).name}, line {line} in {name}"
+    printed = [text for text in output.strip().splitlines() if not text.startswith(("  File", "Current thread"))]
+    return f"it printed: {printed[-1][:300]}" if printed and not frames else ""

@@ -1,0 +1,129 @@
+"""A request and the tests that it names: what is asked of workers before any case is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ci_autotest.discovery import nothing_found, select
+from ci_autotest.errors import UsageError
+from ci_autotest.result import BrokenTest, Location
+from ci_autotest.run.messages import Hello, TestInfo
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ci_autotest.config import Candidate, Config
+    from ci_autotest.discovery import Selection
+    from ci_autotest.run.pool import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Say what a run was asked to do, command line and file merged.
+
+    Args:
+        config: As merged.
+        root: The configuration's folder; ids are relative to it.
+        start: The folder the command was given in.
+        paths: As given; none: the configuration's, else the default ones.
+        candidates: Those that run; named ones are required.
+        shard: ``(K, N)``.
+        baseline: A report to hold this one against.
+        cases: From the command line: overrides ``@autotest(n=...)`` too.
+    """
+
+    config: Config
+    root: Path
+    start: Path
+    paths: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
+    shard: tuple[int, int] = (1, 1)
+    baseline: Path | None = None
+    cases: int | None = None
+
+
+class NothingFoundError(UsageError):
+    """No test was found: nothing can be compared."""
+
+    exit_code = 3
+
+
+def hello_for(request: Request, seed: int, selection: Selection | None = None) -> Hello:
+    """Return what each worker is told first; candidates' modules may lie beside the tests."""
+    config = request.config
+    own = (
+        module_folders(request, selection)
+        if selection is not None
+        else (request.root.resolve(), request.start.resolve())
+    )
+    folders = [str(folder) for folder in own]
+    return Hello(
+        root=str(request.root.resolve()), folders=folders, seed=seed, strictness=config.strictness,
+        reference_device=config.reference.device, candidates=list(request.candidates),
+        tolerances=list(config.tolerances),
+    )  # fmt: skip
+
+
+def module_folders(request: Request, selection: Selection) -> tuple[Path, ...]:
+    """Return where candidates' modules are: the tests' folders, the configuration's, the current one."""
+    tests = [(request.root / file).resolve().parent for file in selection.files if not file.startswith("builtin:")]
+    return tuple(dict.fromkeys([request.root.resolve(), *tests, request.start.resolve()]))
+
+
+def discovered(pool: Pool, request: Request) -> tuple[list[TestInfo], list[BrokenTest]]:
+    """Return the tests of a request and the files that do not import, without running any."""
+    paths = request.paths or request.config.paths
+    selection = select(paths, request.root, request.start if request.paths else request.root)
+    if not selection.files:
+        raise NothingFoundError(nothing_found(selection))
+    return discover_tests(pool, selection)
+
+
+def discover_tests(pool: Pool, selection: Selection) -> tuple[list[TestInfo], list[BrokenTest]]:
+    """Return the tests asked for, in order, and the files that do not import.
+
+    Raises:
+        UsageError: Two tests have one id, or a test asked for by name is not there.
+    """
+    tests: list[TestInfo] = []
+    broken: list[BrokenTest] = []
+    for file in selection.files:
+        found = pool.discover(file)
+        if isinstance(found, list):
+            tests += _wanted(file, found, selection)
+        else:
+            where = Location(file=file, line=1)
+            broken.append(
+                BrokenTest(
+                    test=file,
+                    message=f"does not import: {found.message}",
+                    traceback=found.traceback,
+                    location=where,
+                )
+            )
+    seen: dict[str, TestInfo] = {}
+    for test in tests:
+        if test.id in seen:
+            first, second = seen[test.id].location, test.location
+            message = (
+                f"two tests have the id '{test.id}': {first.file}:{first.line} and {second.file}:{second.line}. "
+                "Give one of them another @autotest(id=...)."
+            )
+            raise UsageError(message)
+        seen[test.id] = test
+    if not tests and not broken:
+        raise NothingFoundError(nothing_found(selection))
+    return tests, broken
+
+
+def _wanted(file: str, found: list[TestInfo], selection: Selection) -> list[TestInfo]:
+    names = selection.wanted.get(file)
+    if names is None:
+        return found
+    known = {test.name for test in found}
+    for name in names:
+        if name not in known and not any(test.name.startswith(f"{name}.") for test in found):
+            message = f"{file} has no test '{name}'. It has {', '.join(sorted(known)) or 'none'}."
+            raise UsageError(message)
+    return [test for test in found if any(test.name == name or test.name.startswith(f"{name}.") for name in names)]
