@@ -231,6 +231,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
         findings: Ids of its findings.
         reason: Why it is not aligned, where no finding says so.
         weak: Fewer than one ordinary attempt in ten was accepted.
+        undefined_gradients: Cases whose backward pass the reference refused: their values alone were compared.
     """
 
     test: str
@@ -243,6 +244,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
     findings: tuple[str, ...] = ()
     reason: str = ""
     weak: bool = False
+    undefined_gradients: int = 0
     location: Location | None = None
 
 

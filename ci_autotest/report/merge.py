@@ -173,6 +173,7 @@ def _merged_result(parts: Sequence[TestResult]) -> TestResult:
         findings=tuple(sorted({name for part in parts for name in part.findings})),
         reason="" if outcome == "aligned" else " ".join(dict.fromkeys(part.reason for part in parts if part.reason)),
         weak=any(part.weak for part in parts),
+        undefined_gradients=sum(part.undefined_gradients for part in parts),
     )
 
 

@@ -187,6 +187,7 @@ class Bench:
         for case, number, attempt in accepted:
             self._place.enter(case, _REFERENCE, number)
             differentiate(attempt, self._reference)
+            tally.undefined += attempt.trace.backward_failure is not None
         for name, contender in batch.contenders.items():
             self._contend(accepted, name, contender, batch.order[name], tally)
 

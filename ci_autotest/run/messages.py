@@ -152,6 +152,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
         ordinary_accepted: Ordinary attempts.
         ordinary_rejected: Ordinary attempts.
         empty: Cases of which every attempt was rejected.
+        undefined: Cases whose backward pass the reference refused: their values alone were compared.
         refusal: What the reference said last.
         profiles: Accepted cases by profile.
         seen: Calls by operator, for candidates that count them.
@@ -168,6 +169,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
     ordinary_accepted: int
     ordinary_rejected: int
     empty: int
+    undefined: int
     refusal: str
     profiles: dict[str, int]
     seen: dict[str, dict[str, int]]

@@ -19,6 +19,7 @@ class Tally:
     def __init__(self) -> None:
         """Begin at zero, now."""
         self.failures: list[CaseFailure] = []
+        self.undefined = 0
         self._begun = time.perf_counter()
         self._done: list[int] = []
         self._aligned: dict[str, int] = {}
@@ -67,6 +68,7 @@ class Tally:
         return CasesDone(
             done=self._done, aligned=self._aligned, unsupported=self._unsupported, failures=self.failures,
             notes=self._notes, accepted=self._accepted, rejected=self._rejected,
-            ordinary_accepted=self._ordinary_accepted, ordinary_rejected=self._ordinary_rejected, empty=self._empty,
+            ordinary_accepted=self._ordinary_accepted, ordinary_rejected=self._ordinary_rejected,
+            empty=self._empty, undefined=self.undefined,
             refusal=self._refusal, profiles=self._profiles, seen=self._seen, duration_s=self.duration_s, last=last,
         )  # fmt: skip

@@ -27,6 +27,7 @@ class TestEntry:
     ordinary_accepted: int = 0
     ordinary_rejected: int = 0
     empty: int = 0
+    undefined: int = 0
     refusal: str = ""
     duration_s: float = 0.0
     profiles: Counter[str] = field(default_factory=Counter)
@@ -120,6 +121,7 @@ class Ledger:
         entry.ordinary_accepted += done.ordinary_accepted
         entry.ordinary_rejected += done.ordinary_rejected
         entry.empty += done.empty
+        entry.undefined += done.undefined
         entry.refusal = done.refusal or entry.refusal
         entry.duration_s += done.duration_s
         entry.profiles.update(done.profiles)

@@ -107,6 +107,9 @@ def show_result(result: RunResult, stream: TextIO, output: str) -> None:
         if item.reason and not item.cases.compared and item.reason not in said:
             said.add(item.reason)
             console.print(Text(f"not compared: {item.test} on {item.candidate}: {item.reason}", style="yellow"))
+        if item.undefined_gradients and item.candidate == result.candidates[0].name:
+            said_so = f"{item.undefined_gradients} cases of {item.test}: the reference has no backward pass there"
+            console.print(Text(f"gradients not compared: {said_so}", style="yellow"))
         if item.weak and item.cases.compared:
             console.print(
                 Text(

@@ -110,7 +110,7 @@ def _result(
         attempts=AttemptCounts(accepted=entry.accepted, rejected=entry.rejected),
         profiles=dict(sorted(entry.profiles.items())), duration_s=round(entry.duration_s, 3),
         findings=tuple(sorted(item.id for item in own)), reason=_reason(entry, pair.note if pair else "", counts, info),
-        weak=weak, location=entry.info.location,
+        weak=weak, undefined_gradients=entry.undefined, location=entry.info.location,
     )  # fmt: skip
 
 
