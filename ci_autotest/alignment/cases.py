@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.trial import quick_aligned
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
-from ci_autotest.backends.operators import step_operator
+from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.case import ATTEMPTS_PER_CASE
 from ci_autotest.result import Misalignment, Verdict
 
@@ -113,7 +113,7 @@ def leniency(attempt: Attempt, contender: Contender) -> Judged | None:
     verdict = Verdict(
         outcome="misaligned",
         operator=step_operator(step, attempt.program.steps),
-        target=step.target if "." in step.target else f"torch.Tensor.{step.target}",
+        target=spelled(step),
         kind="leniency",
         blame="candidate",
         step=index,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest import config as configuration
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
-from ci_autotest.alignment.rules import Rules, ToleranceRow
+from ci_autotest.alignment.rules import rules_for
 from ci_autotest.backends.build import available_device, build
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import AuthorError, ConfigError
@@ -18,20 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ci_autotest.backends.trace import Attempt
-    from ci_autotest.config import Candidate, Config
+    from ci_autotest.config import Config
     from ci_autotest.result import Verdict
 
 SAID_ONCE: Final = "ci-autotest: tests run in this process, without isolation; `ci-autotest run` gives each a worker.\n"
-
-
-def rules_for(config: Config, candidate: Candidate, declared: Any) -> Rules:  # noqa: ANN401 - a Declaration
-    """Return how a test's values are compared on a candidate."""
-    rows = tuple(
-        ToleranceRow(row.operator, row.rtol, row.atol, row.dtype, row.candidate)
-        for row in config.tolerances
-        if row.candidate in {None, candidate.name}
-    )
-    return Rules(declared.rtol, declared.atol, declared.check_dtype, config.strictness, rows)
 
 
 class Setting(NamedTuple):
@@ -83,7 +73,7 @@ def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt
     contenders = {
         candidate.name: Contender(
             build(candidate, available_device(candidate.device)),
-            rules_for(config, candidate, declared),
+            rules_for(config.tolerances, config.strictness, candidate.name, declared),
         )
         for candidate in candidates
     }

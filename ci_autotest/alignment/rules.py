@@ -7,16 +7,33 @@ defaults per dtype.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ci_autotest.backends.operators import matches, step_operator
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
 from ci_autotest.tolerance import Strictness, Tolerance, tolerance_for
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from ci_autotest.config import ToleranceRule
     from ci_autotest.program.ir import Step
+
+
+class Declared(Protocol):
+    """What of a test's declaration bears on comparing; ``record`` has the whole."""
+
+    @property
+    def rtol(self) -> float | None:
+        """Ratio, with ``atol``; ``None`` for the default per dtype."""
+
+    @property
+    def atol(self) -> float | None:
+        """In the unit of the elements."""
+
+    @property
+    def check_dtype(self) -> bool:
+        """Whether another dtype is a misalignment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +112,24 @@ class Rules:
             if matches(row.operator, operator) and row.dtype in {None, dtype}:
                 return row
         return None
+
+
+def rules_for(
+    tolerances: Iterable[ToleranceRule], strictness: Strictness, candidate: str, declared: Declared | None
+) -> Rules:
+    """Return how a test's values are compared on a candidate.
+
+    Args:
+        tolerances: The configuration's rows, in order.
+        strictness: How bounds are read.
+        candidate: Name; rows of other candidates are left out.
+        declared: What the test declares; ``None`` for a program without a test.
+    """
+    rows = tuple(
+        ToleranceRow(row.operator, row.rtol, row.atol, row.dtype, row.candidate)
+        for row in tolerances
+        if row.candidate in {None, candidate}
+    )
+    if declared is None:
+        return Rules(strictness=strictness, rows=rows)
+    return Rules(declared.rtol, declared.atol, declared.check_dtype, strictness, rows)

@@ -9,7 +9,7 @@ import torch
 from ci_autotest.alignment.isolate import Live
 from ci_autotest.alignment.localize import Culprit, Sides, examined, localize
 from ci_autotest.alignment.oracle import Opinion, judge
-from ci_autotest.backends.operators import step_operator
+from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import step_refs
 from ci_autotest.result import TOLERATED_BLAMES, Misalignment, Verdict
@@ -76,7 +76,7 @@ def _verdict(culprit: Culprit, rules: Rules) -> Verdict:
     return Verdict(
         outcome="aligned" if opinion.blame == "ill_conditioned" else "misaligned",
         operator=step_operator(step, culprit.live.program.steps),
-        target=step.target if "." in step.target else f"torch.Tensor.{step.target}",
+        target=spelled(step),
         kind=culprit.misalignment.kind,
         blame=opinion.blame,
         step=culprit.step,

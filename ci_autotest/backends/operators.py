@@ -109,6 +109,11 @@ def step_operator(step: Step, steps: Sequence[Step] = ()) -> str:
     return operator_of(step.target, step.op)
 
 
+def spelled(step: Step) -> str:
+    """Return a step's target as a reader looks it up: a method's name under ``torch.Tensor``."""
+    return step.target if "." in step.target else f"torch.Tensor.{step.target}"
+
+
 def _is_module(step: Step) -> bool:
     return (
         step.op == CALL_FUNCTION

@@ -12,11 +12,11 @@ from ci_autotest.alignment.cases import Contender, accept, differentiate, go_bac
 from ci_autotest.alignment.isolate import isolate, pruned
 from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.recording import to_live, to_recording, with_expected
-from ci_autotest.alignment.rules import Rules, ToleranceRow
+from ci_autotest.alignment.rules import rules_for
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
 from ci_autotest.backends.build import available_device, build, prove
 from ci_autotest.backends.notes import repro_note
-from ci_autotest.backends.operators import step_operator
+from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.backends.torch_eager import TorchBackend, resolve
 from ci_autotest.case import test_key
 from ci_autotest.errors import AuthorError, UnavailableError
@@ -44,6 +44,7 @@ from ci_autotest.run.tests import Library
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.config import Candidate
@@ -142,16 +143,8 @@ class Bench:
         return found
 
     def _contender(self, name: str, declaration: Declaration | None) -> Contender:
-        rows = tuple(
-            ToleranceRow(row.operator, row.rtol, row.atol, row.dtype, row.candidate)
-            for row in self._hello.tolerances
-            if row.candidate in {None, name}
-        )
-        strictness = self._hello.strictness
-        if declaration is None:
-            return Contender(self._backends[name], Rules(strictness=strictness, rows=rows))
-        rules = Rules(declaration.rtol, declaration.atol, declaration.check_dtype, strictness, rows)
-        return Contender(self._backends[name], rules)
+        hello = self._hello
+        return Contender(self._backends[name], rules_for(hello.tolerances, hello.strictness, name, declaration))
 
     def _run(self, message: RunCases) -> CasesDone:
         self._place.enter(_REFERENCE, _REFERENCE)
@@ -276,7 +269,7 @@ class Bench:
         named = live.program.steps[step]
         verdict = Verdict(
             outcome="not_run", operator=step_operator(named, live.program.steps),
-            target=named.target if "." in named.target else f"torch.Tensor.{named.target}", step=step,
+            target=spelled(named), step=step,
         )  # fmt: skip
         return self._tried(
             message.candidate,
@@ -295,7 +288,7 @@ class Bench:
         live = live_of(attempt)._replace(program=ended)
         verdict = Verdict(
             outcome="not_run", operator=step_operator(step, program.steps), kind="leniency",
-            target=step.target if "." in step.target else f"torch.Tensor.{step.target}", step=len(program.steps) - 1,
+            target=spelled(step), step=len(program.steps) - 1,
         )  # fmt: skip
         rules = self._contender(message.candidate, None).rules
         return self._tried(
