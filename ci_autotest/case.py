@@ -7,10 +7,16 @@ the one place where that is decided.
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: Attempts that one case may take before it counts as rejected.
 ATTEMPTS_PER_CASE: Final = 20
+
+#: Bounds of a tensor's free sizes, exclusive above; source: OneFlow's AutoTest 0.9.0.
+FREE_SIZE: Final = (1, 8)
 
 DrawnValue: TypeAlias = bool | int | float | str | None
 
@@ -33,6 +39,15 @@ class Draw(NamedTuple):
     high: float
     value: DrawnValue
     simplest: DrawnValue = 0
+
+
+def draws_of(log: Sequence[tuple[Any, ...]]) -> list[Draw]:
+    """Return the draws of a log; a tensor's free size stands in it as ``(slot, dimension, size)``."""
+    return [Draw(*entry) if len(entry) == len(Draw._fields) else _size(*entry) for entry in log]
+
+
+def _size(slot: int, dimension: int, size: int) -> Draw:
+    return Draw(f"{slot}.dim{dimension}", "dim", *FREE_SIZE, size, FREE_SIZE[0])
 
 
 def test_key(seed: int, test: str) -> int:

@@ -130,19 +130,24 @@ def try_case(attempt: Attempt, contender: Contender, reference: Backend) -> Judg
     """
     trace = contender.backend.run(attempt.program, attempt.sources)
     go_back(attempt, contender, trace)
-    return judge_case(attempt, contender, reference, trace)
+    if is_aligned(attempt, contender, trace):
+        return Judged(_ALIGNED, live_of(attempt))
+    return judge_case(attempt, contender, reference)
 
 
 def go_back(attempt: Attempt, contender: Contender, trace: Trace) -> None:
     """Run the candidate's backward pass."""
-    if trace.failure is None and attempt.cotangents:
+    if attempt.cotangents and trace.failure is None:
         contender.backend.backward(attempt.program, trace, attempt.cotangents)
 
 
-def judge_case(attempt: Attempt, contender: Contender, reference: Backend, trace: Trace) -> Judged:
-    """Compare what both sides saw; what a quick look cannot vouch for is run again and examined."""
-    if trace.untested is None and quick_aligned(attempt.program, trace, attempt.trace, contender.rules):
-        return Judged(_ALIGNED, live_of(attempt))
+def is_aligned(attempt: Attempt, contender: Contender, trace: Trace) -> bool:
+    """Whether a quick look at what both sides saw vouches for the case; what it cannot vouch for must be judged."""
+    return trace.untested is None and quick_aligned(attempt.program, trace, attempt.trace, contender.rules)
+
+
+def judge_case(attempt: Attempt, contender: Contender, reference: Backend) -> Judged:
+    """Run both sides again, with a copy of every value at its step, and examine them."""
     return judge_program(live_of(attempt), Sides(contender.backend, reference, contender.rules))
 
 

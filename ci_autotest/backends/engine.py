@@ -14,7 +14,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_engine: Any = getattr(torch.autograd.Variable, "_execution_engine", None)
+_run_backward: Any = getattr(getattr(torch.autograd.Variable, "_execution_engine", None), "run_backward", None)
 
 
 def gradients(outputs: Sequence[Any], cotangents: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
@@ -25,17 +25,11 @@ def gradients(outputs: Sequence[Any], cotangents: Sequence[Any], inputs: Sequenc
         cotangents: One for each output, of its shape and dtype.
         inputs: Tensors or gradient edges.
     """
-    keep_graph = create_graph = accumulate = False
-    unreachable = True
-    if _engine is not None:
-        found: Sequence[Any] = _engine.run_backward(
-            tuple(outputs),
-            tuple(cotangents),
-            keep_graph,
-            create_graph,
-            tuple(inputs),
-            unreachable,
-            accumulate,
+    if _run_backward is not None:
+        keep_graph = create_graph = accumulate = False
+        unreachable = True
+        found: Sequence[Any] = _run_backward(
+            tuple(outputs), tuple(cotangents), keep_graph, create_graph, tuple(inputs), unreachable, accumulate
         )
         return found
     return torch.autograd.grad(tuple(outputs), tuple(inputs), tuple(cotangents), allow_unused=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _Tensor: Final = torch.Tensor
 _Module: Final = torch.nn.Module
-_CPU: Final = torch.device("cpu")
+CPU: Final = torch.device("cpu")
 #: What ``on_step`` is told when the backward pass begins.
 IN_BACKWARD: Final = -2
 
@@ -49,7 +49,7 @@ class TorchBackend:
 
     def __init__(self, device: str = "cpu") -> None:
         """Bind the device."""
-        self.device = torch.device(device) if device != "cpu" else _CPU
+        self.device = torch.device(device) if device != "cpu" else CPU
         self.on_step: Callable[[int], None] | None = None
         self._functions: dict[str, Callable[..., Any]] = {}
 
@@ -73,17 +73,18 @@ class TorchBackend:
         if snapshots:
             trace.observations, trace.edges = [], []
         binding = self.binding(sources)
-        values, facts, device = trace.values, trace.facts, self.device
-        for index, step in enumerate(program.steps):
-            if step.op == OUTPUT:
+        values, facts, device, on_step = trace.values, trace.facts, self.device, self.on_step
+        for step in program.steps:
+            op = step.op
+            if op == OUTPUT:
                 values.append(None)
                 facts.append(None)
                 continue
-            if self.on_step is not None:
-                self.on_step(index)
+            if on_step is not None:
+                on_step(len(values))
             value: Any
             try:
-                if step.op == PLACEHOLDER:
+                if op == PLACEHOLDER:
                     value = place(sources[step.target], step.args[0], device)  # type: ignore[arg-type]
                 elif around is None:
                     value = execute_step(step, values, binding)
@@ -91,7 +92,7 @@ class TorchBackend:
                     with around:
                         value = execute_step(step, values, binding)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
-                trace.failure = Failure(index, type(error).__name__, said(error) + where(error))
+                trace.failure = Failure(len(values), type(error).__name__, said(error) + where(error))
                 return trace
             values.append(value)
             facts.append((value.requires_grad, value.is_leaf, value._version) if isinstance(value, _Tensor) else None)
@@ -175,13 +176,11 @@ def place(source: torch.Tensor, spec: TensorSpec, device: torch.device) -> torch
     (rule 16).
     """
     tensor = source.clone()
-    if device is not _CPU and spec.device == OWN_DEVICE and device.type != "cpu":
+    if device is not CPU and spec.device == OWN_DEVICE and device.type != "cpu":
         tensor = tensor.to(device)
     if not spec.is_contiguous:
         tensor = tensor.as_strided(spec.shape, spec.strides, spec.offset)
-    if spec.requires_grad:
-        tensor.requires_grad_()
-    return tensor
+    return tensor.requires_grad_() if spec.requires_grad else tensor
 
 
 def resolve(target: str) -> Callable[..., Any]:
@@ -254,14 +253,14 @@ def _roots(
     roots: list[torch.Tensor] = []
     weights: list[torch.Tensor] = []
     given = trace.cotangents = {}
-    for position, ref in enumerate(output_refs(program)):
-        value = trace.values[ref.index]
-        if position not in cotangents or not isinstance(value, _Tensor) or not value.requires_grad:
+    values, refs = trace.values, output_refs(program)
+    for position, source in cotangents.items():
+        value = values[refs[position].index] if position < len(refs) else None
+        if not isinstance(value, _Tensor) or not value.requires_grad or value.shape != source.shape:
             continue
-        source = cotangents[position]
-        if value.shape != source.shape or (roots and any(value is root for root in roots)):
+        if roots and any(value is root for root in roots):
             continue
-        weight = source.clone() if value.device.type == "cpu" else source.to(value.device)
+        weight = source.clone() if value.is_cpu else source.to(value.device)
         given[position] = weight
         roots.append(value)
         weights.append(weight if weight.dtype is value.dtype else weight.to(value.dtype))
@@ -272,10 +271,10 @@ def _inputs(program: Program, trace: Trace, roots: list[torch.Tensor]) -> tuple[
     """Return what gradients are taken for: every tensor that requires grad, once, and every module's parameters."""
     keys: list[Any] = []
     inputs: list[Any] = []
-    last = len(trace.values) - 1
+    edges, values = trace.edges, trace.values
+    last = len(values) - 1
     # The gradient of an output that nothing else uses is the cotangent itself.
     seen = {id(roots[0])} if len(roots) == 1 and program.body[-1].args == (ref_to(last - 1),) else set()
-    edges, values = trace.edges, trace.values
     for index, facts in enumerate(trace.facts):
         value = values[index]
         if facts is None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ci_autotest.case import Draw
+from ci_autotest.case import draws_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ci_autotest.case import Draw
     from ci_autotest.program.ir import Program, Step
 
 
@@ -130,4 +131,4 @@ class Attempt(NamedTuple):
     @property
     def draws(self) -> list[Draw]:
         """The draw log."""
-        return [Draw(*draw) for draw in self.log]
+        return draws_of(self.log)

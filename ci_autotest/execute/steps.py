@@ -25,7 +25,7 @@ from ci_autotest.program.ir import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ci_autotest.program.ir import Argument, Step
+    from ci_autotest.program.ir import Argument, Opcode, Step
 
 _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
 
@@ -73,31 +73,31 @@ class Binding(Protocol):
 
 def execute_step(step: Step, values: Sequence[Any], binding: Binding) -> Any:  # noqa: ANN401 - a framework's value
     """Return what a step gives, from the values of the steps before it."""
-    op = step.op
+    op, target, step_args, step_kwargs, _, modes, seed, _ = step
     if op == PLACEHOLDER:
         return binding.placeholder(step)
-    constant = binding.constant
-    args = [values[arg.index] if type(arg) is Ref else materialize(arg, values, constant) for arg in step.args]
-    kwargs = {key: materialize(value, values, constant) for key, value in step.kwargs} if step.kwargs else {}
-    call = _callee(step, args, binding)
-    if step.modes or step.seed is not None:
+    args = []
+    for arg in step_args:
+        args.append(values[arg.index] if type(arg) is Ref else materialize(arg, values, binding.constant))
+    kwargs = {key: materialize(value, values, binding.constant) for key, value in step_kwargs} if step_kwargs else {}
+    if op == CALL_FUNCTION:
+        call = PYTHON_TARGETS.get(target) or binding.function(target)
+    else:
+        call = _callee(op, target, args.pop(0))
+    if modes or seed is not None:
         return binding.in_mode(step, lambda: call(*args, **kwargs))
     return call(*args, **kwargs)
 
 
-def _callee(step: Step, args: list[Any], binding: Binding) -> Callable[..., Any]:
-    op = step.op
-    if op == CALL_FUNCTION:
-        return PYTHON_TARGETS.get(step.target) or binding.function(step.target)
-    receiver = args.pop(0)
+def _callee(op: Opcode, target: str, receiver: Any) -> Callable[..., Any]:  # noqa: ANN401 - a framework's value
     if op == CALL_METHOD:
-        method: Callable[..., Any] = getattr(receiver, step.target)
+        method: Callable[..., Any] = getattr(receiver, target)
         return method
     if op == CALL_MODULE:
         module: Callable[..., Any] = receiver
         return module
     if op == GET_ATTR:
-        return lambda: getattr(receiver, step.target)
+        return lambda: getattr(receiver, target)
     message = f"opcode {op!r} computes nothing"
     raise ValueError(message)
 

@@ -19,7 +19,7 @@ from ci_autotest.record.generators import NOTHING, Generator
 from ci_autotest.record.values import RecordedModule, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ci_autotest.record.function import Function
     from ci_autotest.record.recorder import Recorder
@@ -33,141 +33,138 @@ _LAYOUTS: Final = {
 }
 
 
-class Arguments:
-    """Split the arguments of the calls of one attempt."""
+def split(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    callee: Function | Callable[..., Any] | None,
+    name: str = "",
+) -> tuple[list[Any], tuple[Any, ...], dict[str, Any], tuple[tuple[str, Any], ...]]:
+    """Return ``(real args, step args, real kwargs, step kwargs)`` of a call.
 
-    __slots__ = ("_recorder",)
-
-    def __init__(self, recorder: Recorder) -> None:
-        """Remember whose arguments these are."""
-        self._recorder = recorder
-
-    def split(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        callee: Function | Callable[..., Any] | None,
-        name: str = "",
-    ) -> tuple[list[Any], tuple[Any, ...], dict[str, Any], tuple[tuple[str, Any], ...]]:
-        """Return ``(real args, step args, real kwargs, step kwargs)``.
-
-        Raises:
-            AuthorError: A generator's type cannot be told, or ``nothing()`` stands where no default
-                exists.
-        """
-        real_args: list[Any] = []
-        step_args: list[Any] = []
-        if any(isinstance(arg, Generator) for arg in args):
-            args, kwargs = self._positional_drawn(args, kwargs, callee, name)
-        for arg in args:
-            kind = type(arg)
-            if kind is Value:
-                real_args.append(arg._tensor)
-                step_args.append(arg._ref)
-            elif kind in _PLAIN:
-                real_args.append(arg)
-                step_args.append(arg)
-            else:
-                real, said = self.one(arg)
-                real_args.append(real)
-                step_args.append(said)
-        if not kwargs:
-            return real_args, tuple(step_args), {}, ()
-        real_kwargs = {}
-        step_kwargs = []
-        for key, value in kwargs.items():
-            drawn = self._drawn(value, callee, key, name) if isinstance(value, Generator) else value
-            if drawn is not NOTHING:
-                real_kwargs[key], said = self.one(drawn)
-                step_kwargs.append((key, said))
-        return real_args, tuple(step_args), real_kwargs, tuple(step_kwargs)
-
-    def one(self, value: Any) -> tuple[Any, Any]:  # noqa: ANN401 - one arm per kind of value
-        """Return what the reference gets and what the step says, for one argument."""
-        kind = type(value)
-        if kind in _PLAIN:
-            return value, value
+    Raises:
+        AuthorError: A generator's type cannot be told, or ``nothing()`` stands where no default
+            exists.
+    """
+    real_args: list[Any] = []
+    step_args: list[Any] = []
+    for arg in args:
+        kind = type(arg)
         if kind is Value:
-            return value._tensor, value._ref
-        if isinstance(value, RecordedModule):
-            return value.real, value.ref
-        if isinstance(value, Generator):
-            return self.one(value.value(self._recorder.drawer))
-        if isinstance(value, torch.Size):
-            return value, tuple(value)
-        if isinstance(value, tuple | list):
-            pairs = [self.one(item) for item in value]
-            real, said = [pair[0] for pair in pairs], tuple(pair[1] for pair in pairs)
-            return (real, List(said)) if isinstance(value, list) else (tuple(real), said)
-        if isinstance(value, slice):
-            pairs = [self.one(bound) for bound in (value.start, value.stop, value.step)]
-            return slice(*(pair[0] for pair in pairs)), Slice(*(pair[1] for pair in pairs))
-        if isinstance(value, np.generic):
-            return self.one(value.item())
-        return self._constant(value)
+            real_args.append(arg._tensor)
+            step_args.append(arg._ref)
+        elif kind in _PLAIN:
+            real_args.append(arg)
+            step_args.append(arg)
+        else:
+            args, kwargs = _positional_drawn(recorder, args, kwargs, callee, name)
+            real_args, step_args = _each(recorder, args)
+            break
+    if not kwargs:
+        return real_args, tuple(step_args), {}, ()
+    real_kwargs = {}
+    step_kwargs = []
+    for key, value in kwargs.items():
+        drawn = _drawn(recorder, value, callee, key, name) if isinstance(value, Generator) else value
+        if drawn is not NOTHING:
+            real_kwargs[key], said = one(recorder, drawn)
+            step_kwargs.append((key, said))
+    return real_args, tuple(step_args), real_kwargs, tuple(step_kwargs)
 
-    def _constant(self, value: Any) -> tuple[Any, Any]:  # noqa: ANN401
-        if isinstance(value, torch.dtype):
-            return value, DType(str(value).removeprefix("torch."))
-        if isinstance(value, Device):
-            return self._recorder.device if value.symbol == OWN_DEVICE else torch.device("cpu"), value
-        if isinstance(value, torch.device):
-            return value, Device("cpu" if value.type == "cpu" else OWN_DEVICE)
-        if isinstance(value, torch.memory_format | torch.layout) and value in _LAYOUTS:
-            return value, Constant(_LAYOUTS[value])
-        if isinstance(value, torch.Tensor):
-            # A tensor that the body made with plain torch: its data become an input of the program.
-            source = value.detach().clone(memory_format=torch.contiguous_format)
-            recorded = self._recorder.tensor(source, contiguous_spec(source), "captured")
-            return recorded._tensor, recorded._ref
-        message = (
-            f"a {type(value).__name__} cannot be an argument of a recorded call: {str(value)[:80]!r}. "
-            "Pass tensors, numbers, strings, dtypes, devices, slices, or lists and tuples of them."
-        )
+
+def _each(recorder: Recorder, values: Iterable[Any]) -> tuple[list[Any], list[Any]]:
+    pairs = [one(recorder, value) for value in values]
+    return [real for real, _ in pairs], [said for _, said in pairs]
+
+
+def one(recorder: Recorder, value: Any) -> tuple[Any, Any]:  # noqa: ANN401 - one arm per kind of value
+    """Return what the reference gets and what the step says, for one argument."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value, value
+    if kind is Value:
+        return value._tensor, value._ref
+    if isinstance(value, RecordedModule):
+        return value.real, value.ref
+    if isinstance(value, Generator):
+        return one(recorder, value.value(recorder.drawer))
+    if isinstance(value, torch.Size):
+        return value, tuple(value)
+    if isinstance(value, tuple | list):
+        real, said = _each(recorder, value)
+        return (real, List(tuple(said))) if isinstance(value, list) else (tuple(real), tuple(said))
+    if isinstance(value, slice):
+        real, said = _each(recorder, (value.start, value.stop, value.step))
+        return slice(*real), Slice(*said)
+    if isinstance(value, np.generic):
+        return one(recorder, value.item())
+    return _constant(recorder, value)
+
+
+def _constant(recorder: Recorder, value: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    if isinstance(value, torch.dtype):
+        return value, DType(str(value).removeprefix("torch."))
+    if isinstance(value, Device):
+        return recorder.device if value.symbol == OWN_DEVICE else torch.device("cpu"), value
+    if isinstance(value, torch.device):
+        return value, Device("cpu" if value.type == "cpu" else OWN_DEVICE)
+    if isinstance(value, torch.memory_format | torch.layout) and value in _LAYOUTS:
+        return value, Constant(_LAYOUTS[value])
+    if isinstance(value, torch.Tensor):
+        # A tensor that the body made with plain torch: its data become an input of the program.
+        source = value.detach().clone(memory_format=torch.contiguous_format)
+        recorded = recorder.tensor(source, contiguous_spec(source), "captured")
+        return recorded._tensor, recorded._ref
+    message = (
+        f"a {type(value).__name__} cannot be an argument of a recorded call: {str(value)[:80]!r}. "
+        "Pass tensors, numbers, strings, dtypes, devices, slices, or lists and tuples of them."
+    )
+    raise AuthorError(message)
+
+
+def _positional_drawn(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    callee: Function | Callable[..., Any] | None,
+    name: str,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Draw positional generators; after a ``nothing()`` the rest go by keyword, which needs the callee's names."""
+    drawn = [
+        _drawn(recorder, arg, callee, position, name) if isinstance(arg, Generator) else arg
+        for position, arg in enumerate(args)
+    ]
+    if NOTHING not in [item for item in drawn if isinstance(item, type(NOTHING))]:
+        return tuple(drawn), kwargs
+    first = next(i for i, item in enumerate(drawn) if item is NOTHING)
+    _refuse_without_default(callee, name, drawn)
+    rest = drawn[first:]
+    if all(item is NOTHING for item in rest):
+        return tuple(drawn[:first]), kwargs
+    names = _parameters(callee)
+    if len(names) < len(drawn):
+        message = f"nothing() stands before another positional argument of {_label(callee, name)}. Write keywords."
         raise AuthorError(message)
+    named = {names[first + i]: item for i, item in enumerate(rest) if item is not NOTHING}
+    return tuple(drawn[:first]), {**named, **kwargs}
 
-    def _positional_drawn(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        callee: Function | Callable[..., Any] | None,
-        name: str,
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Draw positional generators; after a ``nothing()`` the rest go by keyword, which needs the callee's names."""
-        drawn = [
-            self._drawn(arg, callee, position, name) if isinstance(arg, Generator) else arg
-            for position, arg in enumerate(args)
-        ]
-        if NOTHING not in [item for item in drawn if isinstance(item, type(NOTHING))]:
-            return tuple(drawn), kwargs
-        first = next(i for i, item in enumerate(drawn) if item is NOTHING)
-        _refuse_without_default(callee, name, drawn)
-        rest = drawn[first:]
-        if all(item is NOTHING for item in rest):
-            return tuple(drawn[:first]), kwargs
-        names = _parameters(callee)
-        if len(names) < len(drawn):
-            message = f"nothing() stands before another positional argument of {_label(callee, name)}. Write keywords."
-            raise AuthorError(message)
-        named = {names[first + i]: item for i, item in enumerate(rest) if item is not NOTHING}
-        return tuple(drawn[:first]), {**named, **kwargs}
 
-    def _drawn(
-        self,
-        generator: Generator,
-        callee: Function | Callable[..., Any] | None,
-        key: int | str,
-        name: str,
-    ) -> Any:  # noqa: ANN401
-        wanted = _annotation(callee, key)
-        try:
-            return generator.value(self._recorder.drawer, wanted)
-        except AuthorError as error:
-            if "cannot be told" not in str(error):
-                raise
-            place = f"argument {key!r} of {_label(callee, name)}"
-            message = f"{place}: {error}"
-            raise AuthorError(message) from None
+def _drawn(
+    recorder: Recorder,
+    generator: Generator,
+    callee: Function | Callable[..., Any] | None,
+    key: int | str,
+    name: str,
+) -> Any:  # noqa: ANN401
+    wanted = _annotation(callee, key)
+    try:
+        return generator.value(recorder.drawer, wanted)
+    except AuthorError as error:
+        if "cannot be told" not in str(error):
+            raise
+        place = f"argument {key!r} of {_label(callee, name)}"
+        message = f"{place}: {error}"
+        raise AuthorError(message) from None
 
 
 def _refuse_without_default(callee: Function | Callable[..., Any] | None, name: str, drawn: list[Any]) -> None:

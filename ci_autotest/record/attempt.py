@@ -14,24 +14,26 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
+from ci_autotest.backends.torch_eager import CPU
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.case import key_of
 from ci_autotest.errors import AuthorError, is_own, said
 from ci_autotest.program.ir import COMPLEX, FLOATING, Program, arranged
 from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import elements
-from ci_autotest.record.draws import COTANGENT_SLOT, Drawer, Streams
+from ci_autotest.record.draws import Drawer, Streams
 from ci_autotest.record.profiles import ORDINARY, PROFILES, profile_of
 from ci_autotest.record.recorder import Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.case import DrawnValue
     from ci_autotest.record.declare import Declaration
 
 _GRAD: Final = FLOATING | COMPLEX
-_FLOAT32: Final = torch.float32
+#: Dtypes whose elements hold more than a float32 does.
+_WIDE: Final = frozenset({torch.float64, torch.complex64, torch.complex128})
 _seed_torch: Final = torch.default_generator.manual_seed
 _DTYPE_NAMES: Final = {getattr(torch, name): name for name in _GRAD}
 
@@ -51,11 +53,20 @@ class Attempts:
         """Take over the global generators of this process: they are set before each attempt."""
         self.seeds_python = True
         self._streams = Streams()
-        self._device = torch.device(device)
+        self._device = CPU if device == "cpu" else torch.device(device)
         self._numpy_bits = np.random.Philox(0)
         # User code may draw from numpy's global generator.
         np.random.set_bit_generator(self._numpy_bits)  # type: ignore[attr-defined]
         self._numpy_state: Any = self._numpy_bits.state
+
+    def prefetch(self, key: int, cases: Sequence[int]) -> None:
+        """Draw the words of the first attempts at a batch of cases together: they are the same, for less.
+
+        Args:
+            key: The test's (``case.test_key``).
+            cases: Numbers, ascending.
+        """
+        self._streams.prefetch(key, cases)
 
     def attempt(
         self,
@@ -112,11 +123,11 @@ class Attempts:
             value = recorder.trace.values[ref.index]
             if not isinstance(value, torch.Tensor) or not value.requires_grad:
                 continue
-            shape = value.shape
-            array = self._streams.small(COTANGENT_SLOT + position, value.numel()) if value.dtype is _FLOAT32 else None
-            if array is None:
-                dtype = _DTYPE_NAMES[value.dtype]
-                array = elements(self._streams, f"cotangent{position}", dtype, tuple(shape), (-1.0, 1.0))
+            shape, count = value.shape, value.numel()
+            if value.dtype in _WIDE:
+                array = elements(self._streams, f"cotangent{position}", _DTYPE_NAMES[value.dtype], count, (-1.0, 1.0))
+            else:
+                array = self._streams.cotangent(position, count, recorder.drawer.seed)
             source = torch.from_numpy(array.reshape(shape))
             found[position] = source if source.dtype is value.dtype else source.to(value.dtype)
         return found

@@ -13,92 +13,157 @@ from zlib import crc32
 
 import numpy as np
 
+from ci_autotest.case import FREE_SIZE
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from ci_autotest.case import DrawnValue
 
-_WORDS: Final = 8
+#: Scalar words that an attempt opens with; the first is the seed of the frameworks' own generators.
+_WORDS: Final = 12
 _SITES: Final = tuple(map(str, range(64)))
-#: The last counter word tells scalar streams (0) from tensor data (the site's hash, never 0).
+#: The last counter word tells tensor data (the site's hash, never 0) from an attempt's own block (0).
 _DATA_BIT: Final = 1 << 40
-
+#: The last counter word of the noise, its length in words (two float32 each), and what moves a further output on.
+_NOISE_BIT: Final = 1 << 41
+_NOISE: Final = 1 << 16
+_PRIME: Final = 7919
+#: Third counter word of the scalars beyond the first ``_WORDS``.
+_MORE: Final = 1
 
 #: Small tensors of an attempt that are drawn together, and the float32 that each may have.
 _SLOTS: Final = 10
-_SLOT_FLOATS: Final = 48
+SMALL: Final = 48
 #: Slots from here on belong to cotangents.
 COTANGENT_SLOT: Final = 7
+#: Words of an attempt's own block: its scalars at the front, its small tensors at the end, a little room between.
+_BLOCK_WORDS: Final = 256
+_FIRST_FLOAT: Final = 2 * _BLOCK_WORDS - _SLOTS * SMALL
+#: Counter steps of such a block: Philox gives four words a step.
+_BLOCK: Final = _BLOCK_WORDS // 4
+#: Bits of a key's second word that hold the attempt (``case.key_of``).
+_ATTEMPT_BITS: Final = 8
 _UNIT: Final = np.float32(2.0**-23)
+_LOW: Final = FREE_SIZE[0]
+_SPAN: Final = FREE_SIZE[1] - FREE_SIZE[0]
 
 
 def signed_floats(words: NDArray[np.uint64]) -> NDArray[np.float32]:
-    """Return two float32 of ``[-1, 1)`` for each word: ``(2 * len(words),)``.
+    """Return two float32 of ``[-1, 1)`` for each word, ``(2 * len(words),)``; the words are used up.
 
     The upper 24 bits of each half word, signed, are all that a float32 of this range holds: the product is exact.
     """
-    signed = words.view(np.int32) >> 8
-    unit: NDArray[np.float32] = np.multiply(signed, _UNIT, dtype=np.float32, casting="unsafe")
-    return unit
+    signed = words.view(np.int32)
+    np.right_shift(signed, 8, out=signed)
+    unit = signed.astype(np.float32)
+    return np.multiply(unit, _UNIT, out=unit)
 
 
 class Streams:
-    """Give Philox words for a key: one bit generator, re-keyed, because a new one costs ten times as much."""
+    """Give Philox words for a key: one bit generator, re-keyed, because a new one costs ten times as much.
+
+    The key's first word is the test's, its second the case and the attempt. Philox is keyed by test and attempt and
+    counts on from the case: the blocks of a run of cases lie side by side, and are drawn together where that is asked
+    for (``prefetch``). What is drawn is the same either way.
+    """
 
     def __init__(self) -> None:
         """Make the one bit generator."""
         self._bits = np.random.Philox(0)
         self._state: dict[str, Any] = dict(self._bits.state)
-        self._counter: NDArray[np.uint64] = self._state["state"]["counter"]
-        self._key: NDArray[np.uint64] = self._state["state"]["key"]
+        # Written through views: setting an array's element takes three times as long.
+        self._counter = memoryview(self._state["state"]["counter"])
+        self._key = memoryview(self._state["state"]["key"])
         self._state["buffer_pos"] = 4
         self._state["has_uint32"] = 0
-        self._block = 0
-        self._pool: NDArray[np.uint64] = np.empty(0, np.uint64)
-        self._floats: NDArray[np.float32] | None = None
+        self._at = (0, 0, 0)  # test, case and attempt that are open
+        self._more = 0
+        self._floats: NDArray[np.float32] = np.empty(0, np.float32)
+        self._base = 0
+        self._ahead: dict[tuple[int, int], tuple[list[int], int]] = {}
+        self._ahead_floats = self._floats
+        self._noise: NDArray[np.float32] | None = None
+
+    def prefetch(self, test: int, cases: Sequence[int]) -> None:
+        """Draw the blocks of the first attempts at a run of cases together.
+
+        Args:
+            test: First word of their keys.
+            cases: Numbers, ascending; drawn together only where they follow one another.
+        """
+        self._ahead = {}
+        if not cases or cases[-1] - cases[0] != len(cases) - 1:
+            return
+        words = self._blocks(test, cases[0], 0, len(cases))
+        scalars = words.reshape(len(cases), _BLOCK_WORDS)[:, :_WORDS].tolist()
+        self._ahead_floats = signed_floats(words)
+        for i, case in enumerate(cases):
+            self._ahead[test, case << _ATTEMPT_BITS] = scalars[i], i * 2 * _BLOCK_WORDS + _FIRST_FLOAT
 
     def open(self, key: tuple[int, int]) -> list[int]:
-        """Begin the streams of an attempt and return its first words, 64 bits each."""
-        self._key[0], self._key[1] = key
-        self._seek(0, 0)
-        drawn = self._bits.random_raw(_WORDS + _SLOTS * _SLOT_FLOATS // 2)
-        self._block = (_WORDS + _SLOTS * _SLOT_FLOATS // 2) // 4
-        self._pool = drawn[_WORDS:]
-        self._floats = None
-        words: list[int] = drawn[:_WORDS].tolist()
-        return words
+        """Begin the streams of an attempt and return its first words, 64 bits each; the list is the caller's."""
+        test, second = key
+        self._at = test, second >> _ATTEMPT_BITS, second & 0xFF
+        self._more = 0
+        ahead = self._ahead.pop(key, None)
+        if ahead is not None:
+            self._floats = self._ahead_floats
+            scalars, self._base = ahead
+            return scalars
+        words = self._blocks(*self._at, 1)
+        first: list[int] = words[:_WORDS].tolist()
+        self._floats = signed_floats(words)
+        self._base = _FIRST_FLOAT
+        return first
 
-    def small(self, slot: int, count: int) -> NDArray[np.float32] | None:
-        """Return ``count`` float32 of ``[-1, 1)`` that belong to ``slot`` alone, or ``None`` where they do not fit.
+    def small(self, slot: int, count: int) -> NDArray[np.float32]:
+        """Return ``count`` float32 of ``[-1, 1)``, at most ``SMALL``, that belong to ``slot`` alone.
 
         Most tensors are small: the words of the first few come with the attempt's scalars, and are turned into numbers
         together. The array is shared: copy it before writing.
         """
-        if slot >= _SLOTS or count > _SLOT_FLOATS:
-            return None
-        if self._floats is None:
-            self._floats = signed_floats(self._pool)
-        return self._floats[slot * _SLOT_FLOATS : slot * _SLOT_FLOATS + count]
+        begin = self._base + slot * SMALL
+        return self._floats[begin : begin + count]
+
+    def cotangent(self, position: int, count: int, seed: int) -> NDArray[np.float32]:
+        """Return ``count`` float32 of ``[-1, 1)`` to put into output ``position``; shared, copy before writing.
+
+        Large ones are cut from one table of noise, at a place that the attempt's seed says: outputs may be a hundred
+        times as large as inputs, and a gradient is linear in what is put in.
+        """
+        if position < _SLOTS - COTANGENT_SLOT and count <= SMALL:
+            return self.small(COTANGENT_SLOT + position, count)
+        if self._noise is None:
+            self._seek((0, 0), (0, 0, 0, _NOISE_BIT))
+            self._noise = signed_floats(self._bits.random_raw(_NOISE))
+        begin = (seed + position * _PRIME) % _NOISE
+        return np.resize(self._noise[begin:], count) if count > _NOISE else self._noise[begin : begin + count]
 
     def more(self) -> list[int]:
         """Return the next scalar words of the attempt."""
-        self._seek(self._block, 0)
-        self._block += _WORDS // 4
+        test, case, attempt = self._at
+        self._seek((test, attempt), (self._more, case, _MORE, 0))
+        self._more += _WORDS // 4
         words: list[int] = self._bits.random_raw(_WORDS).tolist()
         return words
 
     def data(self, site: str, count: int) -> NDArray[np.uint64]:
         """Return ``count`` words that belong to ``site`` alone: uint64 ``(count,)``."""
-        self._seek(0, crc32(site.encode()) | _DATA_BIT)
+        test, case, attempt = self._at
+        self._seek((test, attempt), (0, case, 0, crc32(site.encode()) | _DATA_BIT))
         return self._bits.random_raw(count)
 
-    def _seek(self, block: int, last: int) -> None:
-        self._counter[0] = block
-        self._counter[1] = 0
-        self._counter[2] = 0
-        self._counter[3] = last
+    def _blocks(self, test: int, case: int, attempt: int, count: int) -> NDArray[np.uint64]:
+        self._seek((test, attempt), (case * _BLOCK, 0, 0, 0))
+        return self._bits.random_raw(count * _BLOCK_WORDS)
+
+    def _seek(self, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
+        to, at = self._key, self._counter
+        to[0], to[1] = key
+        at[0], at[1], at[2], at[3] = counter
         self._bits.state = self._state  # type: ignore[assignment]
 
 
@@ -112,7 +177,7 @@ class Drawer:
         profile: What the attempt is about.
     """
 
-    __slots__ = ("_edits", "_next_site", "_words", "cache", "log", "profile", "seed", "streams")
+    __slots__ = ("_edits", "cache", "log", "next_site", "profile", "seed", "streams", "words")
 
     def __init__(
         self,
@@ -123,31 +188,36 @@ class Drawer:
     ) -> None:
         """Open the streams; the first word is the seed for the frameworks' own generators."""
         self.streams = streams
-        # Plain tuples of `Draw`'s fields: one is made for each draw of each case, and few are ever looked at.
-        self.log: list[tuple[str, str, float, float, DrawnValue, DrawnValue]] = []
+        # Plain tuples of `Draw`'s fields, or short ones of a tensor's free sizes (`case.draws_of`): few are looked at.
+        self.log: list[tuple[Any, ...]] = []
         self.cache: dict[int, tuple[object, object]] = {}
         self.profile = profile
         self._edits = edits
-        self._next_site = 0
-        self._words = streams.open(key)
-        self.seed = self._words.pop() & 0xFFFF_FFFF
+        self.next_site = 0
+        self.words = streams.open(key)
+        self.seed = self.words.pop() & 0xFFFF_FFFF
 
     def site(self) -> str:
         """Return a new generator's site: its number in the order of first use."""
-        number = self._next_site
-        self._next_site = number + 1
+        number = self.next_site
+        self.next_site = number + 1
         return _SITES[number] if number < len(_SITES) else str(number)
 
     def integer(self, site: str, low: int, high: int, kind: str = "int") -> int:
         """Draw an integer of ``[low, high)``; an edited value is kept within the range."""
-        words = self._words
-        if not words:
-            words = self._words = self.streams.more()
-        value = low + (words.pop() * (high - low) >> 64)
+        value = low + ((self.words or self.refill()).pop() * (high - low) >> 64)
         if self._edits and site in self._edits:
             value = min(max(int(self._edits[site] or 0), low), high - 1)
         simplest = low if low > 0 or kind == "choice" else 0 if high > 0 else high - 1
         self.log.append((site, kind, low, high, value, simplest))
+        return value
+
+    def size(self, slot: int, dimension: int) -> int:
+        """Draw a tensor's free size, in elements: an integer of ``FREE_SIZE`` at ``<slot>.dim<dimension>``."""
+        value = _LOW + ((self.words or self.refill()).pop() * _SPAN >> 64)
+        if self._edits and (edited := self._edits.get(f"{slot}.dim{dimension}")) is not None:
+            value = min(max(int(edited), _LOW), _LOW + _SPAN - 1)
+        self.log.append((slot, dimension, value))
         return value
 
     def floating(self, site: str, low: float, high: float) -> float:
@@ -172,7 +242,10 @@ class Drawer:
         self.log[-1] = (*self.log[-1][:-1], simplest)
         return value
 
+    def refill(self) -> list[int]:
+        """Return the next words, in ``words``, when those are used up."""
+        self.words = self.streams.more()
+        return self.words
+
     def _word(self) -> int:
-        if not self._words:
-            self._words = self.streams.more()
-        return self._words.pop()
+        return (self.words or self.refill()).pop()

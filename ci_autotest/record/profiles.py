@@ -9,7 +9,8 @@ is ordinary and counts as such.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 import numpy as np
@@ -43,7 +44,12 @@ def profile_of(test: str, case: int, attempt: int, allowed: tuple[str, ...] = PR
     """Return the profile that an attempt begins with."""
     if case % 2 == 0 or attempt >= PROFILE_ATTEMPTS or not allowed:
         return ORDINARY
-    return allowed[(crc32(test.encode()) + case // 2) % len(allowed)]
+    return allowed[(_offset(test) + case // 2) % len(allowed)]
+
+
+@lru_cache(maxsize=256)
+def _offset(test: str) -> int:
+    return crc32(test.encode())
 
 
 def shaped(drawer: Drawer, site: str, shape: list[int], free: list[int]) -> bool:
@@ -81,15 +87,17 @@ def valued(drawer: Drawer, site: str, dtype: str, array: NDArray) -> bool:  # ty
 
 
 def _sprinkle(drawer: Drawer, site: str, array: NDArray) -> None:  # type: ignore[type-arg]
-    """Replace about one element in four by a special value, at least one."""
-    words = drawer.streams.data(f"{site}.special", array.size)
-    kind = array.real.dtype
-    tiny = np.finfo(kind).smallest_subnormal * 3
-    specials = np.array([np.nan, np.inf, -np.inf, -0.0, tiny], kind)
-    flat = array.reshape(-1)
-    chosen = (words & np.uint64(3)) == 0
-    chosen[int(words[0] % np.uint64(array.size))] = True
-    flat[chosen] = specials[((words[chosen] >> np.uint64(8)) % np.uint64(len(specials))).astype(np.int64)]
+    """Replace up to one element in four by a special value, at least one."""
+    specials = _specials(array.real.dtype)
+    words = drawer.streams.data(f"{site}.special", max(1, array.size // 4))
+    # Each kind in turn; NaN is written last, so that nothing written to the same place can take it away.
+    kinds = np.arange(len(words))[::-1] % len(specials)
+    array.reshape(-1)[words % np.uint64(array.size)] = specials[kinds]
+
+
+@lru_cache(maxsize=4)
+def _specials(dtype: np.dtype[Any]) -> NDArray[Any]:
+    return np.array([np.nan, np.inf, -np.inf, -0.0, np.finfo(dtype).smallest_subnormal * 3], dtype)
 
 
 def strided(drawer: Drawer, site: str, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int, int] | None:

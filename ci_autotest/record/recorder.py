@@ -33,7 +33,7 @@ from ci_autotest.program.ir import (
     ref_to,
     step_refs,
 )
-from ci_autotest.record.arguments import Arguments
+from ci_autotest.record.arguments import split
 from ci_autotest.record.function import plain_function
 from ci_autotest.record.values import RecordedModule, Value
 
@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from ci_autotest.record.draws import Drawer
     from ci_autotest.record.function import Function
 
-_KEYS: Final = tuple(f"t{i}" for i in range(16))
-_NAMES: Final = ("x", "y", "z", "w", "tensor")
+_new_step: Final = tuple.__new__
+#: Key and name of the first inputs.
+_PLACEHOLDERS: Final = tuple((f"t{i}", name) for i, name in enumerate(("x", "y", "z", "w", *["tensor"] * 12)))
 _Tensor: Final = torch.Tensor
 _with_grad: Final = torch.is_grad_enabled
 #: Frames that are looked at for a user's autograd function.
@@ -77,7 +78,6 @@ class Recorder:
     """
 
     __slots__ = (
-        "arguments",
         "device",
         "drawer",
         "has_setup",
@@ -100,18 +100,16 @@ class Recorder:
         self.has_setup = False
         self.outputs: tuple[Ref, ...] = ()
         self.profile_applied = False
-        self.arguments = Arguments(self)
 
     def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> Value:
         """Record a placeholder over ``source``: the storage's elements, or the tensor where it is contiguous."""
         count, index = len(self.sources), len(self.steps)
-        key = _KEYS[count] if count < len(_KEYS) else f"t{count}"
+        key, usual_name = _PLACEHOLDERS[count] if count < len(_PLACEHOLDERS) else (f"t{count}", "tensor")
         self.sources[key] = source
         value = place(source, spec, self.device)
-        shown = name or (_NAMES[count] if count < len(_NAMES) else _NAMES[-1])
-        self.steps.append(Step(PLACEHOLDER, key, (spec,), (), shown))
+        self.steps.append(_new_step(Step, (PLACEHOLDER, key, (spec,), (), name or usual_name, (), None, False)))
         self.trace.values.append(value)
-        self.trace.facts.append((spec.requires_grad, True, value._version))
+        self.trace.facts.append((spec.requires_grad, True, 0))
         return Value(value, ref_to(index), self)
 
     def call_function(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -120,12 +118,11 @@ class Recorder:
             return self._construct(function, args, kwargs)
         if not function.is_operator:
             raise AuthorError(_refusal(function.target))
-        real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, function)
-        step = Step(
-            CALL_FUNCTION, function.target, step_args, step_kwargs, function.name,
-            () if _with_grad() else _without_grad(), self._seed() if function.is_random else None,
-        )  # fmt: skip
-        return self._run(step, function.real, real_args, real_kwargs)
+        real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, function)
+        modes = () if _with_grad() else _without_grad()
+        seed = self._seed() if function.is_random else None
+        step = (CALL_FUNCTION, function.target, step_args, step_kwargs, function.name, modes, seed, False)
+        return self._run(_new_step(Step, step), function.real, real_args, real_kwargs)
 
     def call_plain(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Record what plain torch was asked to do with a recorded value."""
@@ -138,14 +135,14 @@ class Recorder:
 
     def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:  # noqa: ANN401
         """Record one of Python's operators or functions."""
-        real_args, step_args, _, _ = self.arguments.split(args, {}, None)
+        real_args, step_args, _, _ = split(self, args, {}, None)
         modes = () if _with_grad() else _without_grad()
         return self._run(Step(CALL_FUNCTION, target, step_args, (), name, modes), call, real_args, {})
 
     def call_method(self, receiver: Value, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Record a method of a tensor."""
         call = getattr(receiver._tensor, target)
-        real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, None, target)
+        real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, None, target)
         step = Step(
             CALL_METHOD, target, (receiver._ref, *step_args), step_kwargs, target.strip("_"),
             () if _with_grad() else _without_grad(), self._seed() if is_random(target) else None,
@@ -154,7 +151,7 @@ class Recorder:
 
     def call_module(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Record a module's forward; its seed makes dropout inside repeat."""
-        real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, None, module.target)
+        real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, None, module.target)
         modes = () if _with_grad() else _without_grad()
         step = Step(
             CALL_MODULE,
@@ -171,7 +168,7 @@ class Recorder:
     def module_method(self, module: RecordedModule, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Record a method that changes a module; part of the setup until the module is first called."""
         call = getattr(module.real, target)
-        real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, call, target)
+        real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, call, target)
         step = Step(
             CALL_METHOD,
             target,
@@ -248,7 +245,7 @@ class Recorder:
         return self._keep(taken, item)
 
     def _construct(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RecordedModule:
-        real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, function)
+        real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, function)
         step = Step(CALL_FUNCTION, function.target, step_args, step_kwargs, "module", in_setup=True)
         self._run(step, function.real, real_args, real_kwargs)
         index = len(self.steps) - 1

@@ -12,27 +12,22 @@ from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import COMPLEX, FLOATING, ITEM_SIZE, TensorSpec, contiguous_strides
 from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import WIDE_DTYPE, default_range, elements
-from ci_autotest.record.draws import COTANGENT_SLOT
+from ci_autotest.record.draws import COTANGENT_SLOT, SMALL
 from ci_autotest.record.generators import Generator, settle
 from ci_autotest.record.profiles import ORDINARY, VALUE_PROFILES, shaped, strided, valued
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from ci_autotest.record.draws import Drawer
+    from ci_autotest.record.recorder import Recorder
     from ci_autotest.record.values import Value
 
-#: Bounds of free sizes, exclusive above; source: OneFlow's AutoTest 0.9.0 (``ndim`` 1..5, free
-#: dimensions 1..7).
+#: Bounds of ``ndim``, exclusive above; source: OneFlow's AutoTest 0.9.0.
 NDIM: Final = (1, 6)
-FREE_SIZE: Final = (1, 8)
-_FREE_LOW, _FREE_HIGH = FREE_SIZE
 _DIMS: Final = 5
-_DIM_FIELDS: Final = tuple(f".dim{i}" for i in range(_DIMS))
 _NONE: Final = (None,) * _DIMS
+_from_numpy: Final = torch.from_numpy
 _PYTHON_DTYPES: Final = {float: "float32", int: "int64", bool: "bool", complex: "complex64"}
 _GRAD_DTYPES: Final = FLOATING | COMPLEX
 _DEFAULT_BOUNDS: Final = {dtype: default_range(dtype) for dtype in ITEM_SIZE}
@@ -66,98 +61,98 @@ def draw_tensor(
         )
         raise AuthorError(message)
     drawer = recorder.drawer
-    site = drawer.site()
+    slot = drawer.next_site
+    drawer.next_site = slot + 1
     kind = "float32" if dtype is float else _dtype_name(settle(drawer, dtype))
-    shape, fitted = _shape(drawer, site, ndim, dims)
-    bounds = _DEFAULT_BOUNDS[kind] if low is None and high is None else _bounds(low, high, kind)
-    with_grad = kind in _GRAD_DTYPES and (
-        requires_grad if type(requires_grad) is bool else bool(settle(drawer, requires_grad, bool))
-    )
-    spec = _contiguous(kind, shape, with_grad)
-    is_ordinary = drawer.profile == ORDINARY
-    if not is_ordinary:
-        layout = strided(drawer, site, shape)
+    sizes, free = _sizes(drawer, slot, ndim, dims)
+    with_grad = requires_grad if type(requires_grad) is bool else bool(settle(drawer, requires_grad, bool))
+    spec, count = _spec(kind, tuple(sizes), with_grad)
+    if drawer.profile != ORDINARY or low is not None or high is not None or slot >= COTANGENT_SLOT or kind != "float32":
+        source, spec = _unusual(recorder, str(slot), spec, (sizes, free), (low, high))
+        return recorder.tensor(source, spec)
+    if count <= SMALL:
+        array = drawer.streams.small(slot, count)
+    else:
+        array = elements(drawer.streams, str(slot), "float32", count, _DEFAULT_BOUNDS["float32"])
+    return recorder.tensor(_from_numpy(array.reshape(spec.shape)), spec)
+
+
+def _unusual(
+    recorder: Recorder,
+    site: str,
+    spec: TensorSpec,
+    drawn: tuple[list[int], list[int]],
+    given: tuple[float | None, float | None],
+) -> tuple[torch.Tensor, TensorSpec]:
+    """Return source and spec of any other tensor; where it is as usual, words and values are the same."""
+    drawer, kind = recorder.drawer, spec.dtype
+    count = spec.storage_size
+    fitted = drawer.profile == "zero_dim" and not spec.shape
+    if drawer.profile != ORDINARY:
+        sizes, free = drawn
+        if shaped(drawer, site, sizes, free):
+            (spec, count), fitted = _spec(kind, tuple(sizes), spec.requires_grad), True
+        layout = strided(drawer, site, spec.shape)
         if layout is not None:
-            spec, fitted = TensorSpec(kind, shape, *layout, with_grad), True
-    is_free = low is None and high is None
-    array = _small(drawer, site, spec) if is_free and kind == "float32" else None
-    if array is None:
-        source_shape = shape if spec.is_contiguous else (spec.storage_size,)
-        array = elements(drawer.streams, site, kind, source_shape, bounds)
-    if not is_ordinary and is_free:
-        fitted = valued(drawer, site, kind, array) or fitted
-    if fitted:
-        recorder.profile_applied = True
-    source = torch.from_numpy(array)
-    if kind in WIDE_DTYPE:
-        source = source.to(getattr(torch, kind))
-    return recorder.tensor(source, spec)
-
-
-def _small(drawer: Drawer, site: str, spec: TensorSpec) -> NDArray[np.float32] | None:
-    """Return ordinary data of a small float32 storage, in shape where contiguous, or ``None`` for a large one."""
+            spec, fitted = TensorSpec(kind, spec.shape, *layout, spec.requires_grad), True
+            count = spec.storage_size
+    is_free = given == (None, None)
     slot = int(site)
-    found = drawer.streams.small(slot, spec.storage_size) if slot < COTANGENT_SLOT else None
-    if found is None:
-        return None
-    if drawer.profile in VALUE_PROFILES:
-        found = found.copy()  # its elements will be written to, and the words are shared
-    return found.reshape(spec.shape) if spec.is_contiguous else found
+    if is_free and kind == "float32" and count <= SMALL and slot < COTANGENT_SLOT:
+        array = drawer.streams.small(slot, count)
+    else:
+        array = elements(drawer.streams, site, kind, count, _DEFAULT_BOUNDS[kind] if is_free else _bounds(*given, kind))
+    if is_free and drawer.profile in VALUE_PROFILES:
+        array = array.copy()  # small ones share their words
+        fitted = valued(drawer, site, kind, array) or fitted
+    recorder.profile_applied = recorder.profile_applied or fitted
+    source = _from_numpy(array.reshape(spec.shape) if spec.is_contiguous else array)
+    return source.to(getattr(torch, kind)) if kind in WIDE_DTYPE else source, spec
 
 
 @lru_cache(maxsize=4096)
-def _contiguous(kind: str, shape: tuple[int, ...], with_grad: bool) -> TensorSpec:  # noqa: FBT001 - part of the key
-    return TensorSpec(kind, shape, contiguous_strides(shape), 0, math.prod(shape), with_grad)
+def _spec(kind: str, shape: tuple[int, ...], with_grad: bool) -> tuple[TensorSpec, int]:  # noqa: FBT001 - part of the key
+    """Return the spec of a contiguous tensor, and its number of elements.
+
+    Raises:
+        AuthorError: A size is negative.
+    """
+    if shape and min(shape) < 0:
+        message = f"random_tensor() is given a negative size: {shape}. Sizes are 0 or more."
+        raise AuthorError(message)
+    count = math.prod(shape)
+    return TensorSpec(kind, shape, contiguous_strides(shape), 0, count, with_grad and kind in _GRAD_DTYPES), count
 
 
-def _shape(
-    drawer: Drawer, site: str, ndim: int | Generator | None, dims: Sequence[int | Generator | None]
-) -> tuple[tuple[int, ...], bool]:
-    """Return the sizes, and whether the profile changed them."""
-    if type(ndim) is int and ndim <= _DIMS and drawer.profile == ORDINARY and dims[ndim:] == _NONE[ndim:]:
-        return _plain_shape(drawer, site, dims[:ndim]), False
-    given = max((i + 1 for i, dim in enumerate(dims) if dim is not None), default=0)
-    if ndim is None:
-        if drawer.profile == "zero_dim" and not given:
-            return (), True
-        count = drawer.integer(f"{site}.ndim", max(NDIM[0], given), max(NDIM[1], given + 1), "ndim")
-    else:
-        count = int(settle(drawer, ndim, int))
-        if isinstance(ndim, int) and given > count:
-            message = f"random_tensor(ndim={count}) is given dim{given - 1}. Drop it, or raise ndim to {given}."
-            raise AuthorError(message)
-    shape = []
-    free = []
-    for i in range(count):
-        dim = dims[i] if i < len(dims) else None
+def _sizes(
+    drawer: Drawer, slot: int, ndim: int | Generator | None, dims: Sequence[int | Generator | None]
+) -> tuple[list[int], list[int]]:
+    """Return the sizes, and which dimensions are free."""
+    if type(ndim) is not int or dims[ndim:] != _NONE[ndim:]:
+        if ndim is None and drawer.profile == "zero_dim" and dims == _NONE:
+            return [], []
+        ndim = _ndim(drawer, slot, ndim, dims)
+    sizes, free = [], []
+    for i in range(ndim):
+        dim = dims[i] if i < _DIMS else None
         if dim is None:
             free.append(i)
-            shape.append(drawer.integer(f"{site}.dim{i}", FREE_SIZE[0], FREE_SIZE[1], "dim"))
+            sizes.append(drawer.size(slot, i))
         else:
-            shape.append(dim if type(dim) is int else int(settle(drawer, dim, int)))
-    changed = drawer.profile != ORDINARY and shaped(drawer, site, shape, free)
-    if any(size < 0 for size in shape):
-        raise AuthorError(_negative(tuple(shape)))
-    return tuple(shape), changed
+            sizes.append(dim if type(dim) is int else int(settle(drawer, dim, int)))
+    return sizes, free
 
 
-def _plain_shape(drawer: Drawer, site: str, dims: Sequence[int | Generator | None]) -> tuple[int, ...]:
-    """Return the sizes of an ordinary tensor whose number of dimensions the test wrote."""
-    shape = []
-    for i, dim in enumerate(dims):
-        if dim is None:
-            shape.append(drawer.integer(f"{site}{_DIM_FIELDS[i]}", _FREE_LOW, _FREE_HIGH, "dim"))
-        elif type(dim) is int:
-            shape.append(dim)
-        else:
-            shape.append(int(settle(drawer, dim, int)))
-    if shape and min(shape) < 0:
-        raise AuthorError(_negative(tuple(shape)))
-    return tuple(shape)
-
-
-def _negative(shape: tuple[int, ...]) -> str:
-    return f"random_tensor() is given a negative size: {shape}. Sizes are 0 or more."
+def _ndim(drawer: Drawer, slot: int, ndim: int | Generator | None, dims: Sequence[int | Generator | None]) -> int:
+    """Return the number of dimensions, drawn where it is free."""
+    given = max((i + 1 for i, dim in enumerate(dims) if dim is not None), default=0)
+    if ndim is None:
+        return drawer.integer(f"{slot}.ndim", max(NDIM[0], given), max(NDIM[1], given + 1), "ndim")
+    count = int(settle(drawer, ndim, int))
+    if isinstance(ndim, int) and given > count:
+        message = f"random_tensor(ndim={count}) is given dim{given - 1}. Drop it, or raise ndim to {given}."
+        raise AuthorError(message)
+    return count
 
 
 def _bounds(low: float | None, high: float | None, dtype: str) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from ci_autotest.alignment.cases import Contender, accept, differentiate, go_back, judge_case
+from ci_autotest.alignment.cases import Contender, accept, differentiate, go_back, is_aligned, judge_case
 from ci_autotest.alignment.isolate import isolate, pruned
 from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.recording import to_live, to_recording, with_expected
@@ -158,51 +158,69 @@ class Bench:
                 self._send(tally.message(last=False))
                 tally = Tally()
             batch = _Batch(message.cases[start : start + BATCH], order, contenders)
+            self._attempts.prefetch(key, batch.cases)
             self._batch(batch, lambda case, number: self._attempts.attempt(
                 declaration, call, (key, message.test.id, case, number)), tally)  # fmt: skip
         return tally.message(last=True)
 
     def _batch(self, batch: _Batch, draw: Callable[[int, int], Attempt], tally: Tally) -> None:
         """Run a few cases phase by phase: each phase's code stays warm, and the outcomes are those of one by one."""
+        place = self._place
         accepted = []
-        positions = {"": _REFERENCE, **batch.order}
-
-        def enter(case: int, name: str, number: int) -> None:
-            self._place.enter(case, positions[name], number)
-
         for case in batch.cases:
-            found = accept(case, draw, batch.contenders, enter)
-            tally.accepted(case, found)
-            for name, judged in found.lenient.items():
-                tally.failures.append(_failure(case, found.number, name, judged.verdict, "ordinary"))
-            if found.attempt is not None:
-                accepted.append((case, found.number, found.attempt))
+            place.enter(case, _REFERENCE, 0)
+            attempt, number = draw(case, 0), 0
+            if attempt.refused is not None:
+                attempt, number = self._again(case, attempt, batch, draw, tally)
+            if attempt.refused is None:
+                accepted.append((case, number, attempt))
+        tally.accepted(batch.cases, accepted)
         for case, number, attempt in accepted:
-            self._place.enter(case, _REFERENCE, number)
+            place.enter(case, _REFERENCE, number)
             differentiate(attempt, self._reference)
             tally.undefined += attempt.trace.backward_failure is not None
         for name, contender in batch.contenders.items():
             self._contend(accepted, name, contender, batch.order[name], tally)
 
+    def _again(
+        self, case: int, refused: Attempt, batch: _Batch, draw: Callable[[int, int], Attempt], tally: Tally
+    ) -> tuple[Attempt, int]:
+        """Draw a case again whose first attempt the reference refused; try on the candidates what it refuses."""
+        positions = {"": _REFERENCE, **batch.order}
+
+        def enter(case: int, name: str, number: int) -> None:
+            self._place.enter(case, positions[name], number)
+
+        found = accept(case, lambda case, number: draw(case, number) if number else refused, batch.contenders, enter)
+        tally.rejected(found)
+        for name, judged in found.lenient.items():
+            tally.failures.append(_failure(case, found.number, name, judged.verdict, "ordinary"))
+        return found.attempt or refused, found.number
+
     def _contend(
         self, accepted: list[tuple[int, int, Attempt]], name: str, contender: Contender, position: int, tally: Tally
     ) -> None:
         """Run every phase of one candidate over the accepted attempts of a batch."""
-        place = self._place
+        place, backend = self._place, contender.backend
         traces = []
         for case, number, attempt in accepted:
             place.enter(case, position, number)
-            traces.append(contender.backend.run(attempt.program, attempt.sources))
+            traces.append(backend.run(attempt.program, attempt.sources))
         for (case, number, attempt), trace in zip(accepted, traces, strict=True):
             place.enter(case, position, number)
             go_back(attempt, contender, trace)
+        aligned = 0
         for (case, number, attempt), trace in zip(accepted, traces, strict=True):
             place.enter(case, position, number)
-            verdict = judge_case(attempt, contender, self._reference, trace).verdict
+            if is_aligned(attempt, contender, trace):
+                aligned += 1
+                continue
+            verdict = judge_case(attempt, contender, self._reference).verdict
             tally.judged(name, verdict)
             if verdict.kind is not None:
                 tally.failures.append(_failure(case, number, name, verdict, attempt.profile))
-        tally.saw(name, contender.backend)
+        tally.aligned(name, aligned)
+        tally.saw(name, backend)
 
     def _confirm(self, message: Confirm) -> Tried:
         declaration, call = self._test(message.test)

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 from ci_autotest.run.messages import CaseFailure, CasesDone
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ci_autotest.alignment.cases import Accepted
     from ci_autotest.backends.protocol import Backend
+    from ci_autotest.backends.trace import Attempt
     from ci_autotest.result import Verdict
 
 
@@ -27,7 +30,7 @@ class Tally:
         self._notes: dict[str, str] = {}
         self._profiles: dict[str, int] = {}
         self._seen: dict[str, dict[str, int]] = {}
-        self._accepted = self._rejected = self._ordinary_accepted = self._ordinary_rejected = self._empty = 0
+        self._accepted = self._rejected = self._ordinary_rejected = self._empty = 0
         self._refusal = ""
 
     @property
@@ -35,24 +38,30 @@ class Tally:
         """Seconds since the tally began."""
         return time.perf_counter() - self._begun
 
-    def accepted(self, case: int, found: Accepted) -> None:
-        """Count a case's attempts."""
-        self._done.append(case)
+    def accepted(self, cases: Sequence[int], accepted: Sequence[tuple[int, int, Attempt]]) -> None:
+        """Count a batch's cases, and those of them that have an accepted attempt."""
+        self._done += cases
+        self._empty += len(cases) - len(accepted)
+        self._accepted += len(accepted)
+        profiles = self._profiles
+        for _, _, attempt in accepted:
+            profiles[attempt.profile] = profiles.get(attempt.profile, 0) + 1
+
+    def rejected(self, found: Accepted) -> None:
+        """Count the attempts at one case that the reference rejected."""
         self._rejected += found.rejected
         self._ordinary_rejected += found.ordinary_rejected
         self._refusal = found.refusal or self._refusal
-        if found.attempt is None:
-            self._empty += 1
-            return
-        self._accepted += 1
-        profile = found.attempt.profile
-        self._ordinary_accepted += profile == "ordinary"
-        self._profiles[profile] = self._profiles.get(profile, 0) + 1
+
+    def aligned(self, candidate: str, count: int) -> None:
+        """Count aligned cases."""
+        if count:
+            self._aligned[candidate] = self._aligned.get(candidate, 0) + count
 
     def judged(self, candidate: str, verdict: Verdict) -> None:
         """Count a verdict; misaligned ones are counted by their failures."""
         if verdict.outcome == "aligned":
-            self._aligned[candidate] = self._aligned.get(candidate, 0) + 1
+            self.aligned(candidate, 1)
         elif verdict.outcome == "unsupported":
             self._unsupported[candidate] = self._unsupported.get(candidate, 0) + 1
             self._notes[candidate] = verdict.oracle
@@ -68,7 +77,7 @@ class Tally:
         return CasesDone(
             done=self._done, aligned=self._aligned, unsupported=self._unsupported, failures=self.failures,
             notes=self._notes, accepted=self._accepted, rejected=self._rejected,
-            ordinary_accepted=self._ordinary_accepted, ordinary_rejected=self._ordinary_rejected,
+            ordinary_accepted=self._profiles.get("ordinary", 0), ordinary_rejected=self._ordinary_rejected,
             empty=self._empty, undefined=self.undefined,
             refusal=self._refusal, profiles=self._profiles, seen=self._seen, duration_s=self.duration_s, last=last,
         )  # fmt: skip

@@ -19,7 +19,7 @@ def graph():
 @pytest.mark.parametrize("is_private", [True, False], ids=["engine", "public"])
 def test_gradients__of_leaves_and_intermediates__are_right(is_private, monkeypatch):
     if not is_private:
-        monkeypatch.setattr(engine, "_engine", None)
+        monkeypatch.setattr(engine, "_run_backward", None)
     x, y, hidden, out = graph()
     unused = torch.ones(2, requires_grad=True)
     weight = torch.tensor([0.5, -2.0])
@@ -34,7 +34,7 @@ def test_gradients__of_leaves_and_intermediates__are_right(is_private, monkeypat
 @pytest.mark.parametrize("is_private", [True, False], ids=["engine", "public"])
 def test_gradient_edge__of_an_overwritten_value__is_of_the_old_version(is_private, monkeypatch):
     if not is_private:
-        monkeypatch.setattr(engine, "_engine", None)
+        monkeypatch.setattr(engine, "_run_backward", None)
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     value = x * 1
     edge = gradient_edge(value)

@@ -7,7 +7,7 @@ import pytest
 import torch as real
 
 from ci_autotest import oneof, random, random_tensor, torch
-from ci_autotest.case import Draw
+from ci_autotest.case import Draw, key_of
 from ci_autotest.record.draws import Drawer, Streams
 from tests.engine import record
 
@@ -210,3 +210,35 @@ def test_record__cotangents__are_signed_and_of_the_case():
 def test_record__two_outputs__have_cotangents_of_their_own():
     attempt = record(lambda: [(x := random_tensor(ndim=1, dim0=20)) * 2, x * 3])
     assert attempt.cotangents[0].tolist() != attempt.cotangents[1].tolist()
+
+
+@pytest.mark.parametrize("cases", [[0], [5, 6, 7], list(range(16)), [3, 9]], ids=str)
+def test_prefetch__any_run_of_cases__gives_what_is_drawn_one_by_one(cases):
+    streams, ahead = Streams(), Streams()
+    ahead.prefetch(7, cases)
+    for case in cases:
+        for attempt in (0, 1):
+            key = key_of(7, case, attempt)
+            assert ahead.open(key) == streams.open(key)
+            assert ahead.more() == streams.more()
+            assert ahead.small(3, 40).tolist() == streams.small(3, 40).tolist()
+            assert ahead.data("1", 9).tolist() == streams.data("1", 9).tolist()
+
+
+def test_streams__blocks_of_neighbours__share_no_word():
+    streams = Streams()
+    words = [word for case in range(40) for word in streams.open(key_of(7, case, 0))]
+    floats = [
+        bits for case in range(40) for bits in (streams.open(key_of(7, case, 0)), streams.small(0, 48).tolist())[1]
+    ]
+    assert len(set(words)) == len(words)
+    assert len(set(floats)) > 0.99 * len(floats)
+
+
+def test_cotangent__larger_than_the_noise__is_long_enough_and_the_seed_says_where_it_begins():
+    streams = Streams()
+    streams.open((1, 2))
+    large = streams.cotangent(0, 300_000, 5)
+    assert large.shape == (300_000,)
+    assert large[:100].tolist() != streams.cotangent(0, 300_000, 6)[:100].tolist()
+    assert abs(float(large.mean())) < 0.01

@@ -67,7 +67,7 @@ def users_helper(value):
     return real.relu(value) + real.exp(value)
 
 
-SEED = "torch.manual_seed(2624477829)"
+SEED = "torch.manual_seed(1123842534)"
 TABLE = [
     # functions
     ("function", lambda: torch.relu(x()), ["relu = torch.relu(x)"]),
