@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 import numpy as np
 import torch
 
+from ci_autotest.backends.operators import operator_of
 from ci_autotest.backends.torch_eager import contiguous_spec
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Slice
 from ci_autotest.record.generators import NOTHING, Generator
+from ci_autotest.record.schemas import RECEIVER, Deferred
 from ci_autotest.record.values import RecordedModule, Value
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ class Arguments:
         real_kwargs = {}
         step_kwargs = []
         for key, value in kwargs.items():
-            drawn = self._drawn(value, callee, key, name) if isinstance(value, Generator) else value
+            drawn = self._drawn(value, callee, key, name, (args, kwargs)) if isinstance(value, Generator) else value
             if drawn is not NOTHING:
                 real_kwargs[key], said = self.one(drawn)
                 step_kwargs.append((key, said))
@@ -135,7 +137,7 @@ class Arguments:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Draw positional generators; after a ``nothing()`` the rest go by keyword, which needs the callee's names."""
         drawn = [
-            self._drawn(arg, callee, position, name) if isinstance(arg, Generator) else arg
+            self._drawn(arg, callee, position, name, (args, kwargs)) if isinstance(arg, Generator) else arg
             for position, arg in enumerate(args)
         ]
         if NOTHING not in [item for item in drawn if isinstance(item, type(NOTHING))]:
@@ -158,8 +160,11 @@ class Arguments:
         callee: Function | Callable[..., Any] | None,
         key: int | str,
         name: str,
+        given: tuple[tuple[Any, ...], dict[str, Any]],
     ) -> Any:  # noqa: ANN401
         wanted = _annotation(callee, key)
+        if wanted is None or wanted is type(None):  # torch annotates its broadcast lists with None
+            wanted = _deferred(callee, key, name, given)
         try:
             return generator.value(self._recorder.drawer, wanted)
         except AuthorError as error:
@@ -168,6 +173,21 @@ class Arguments:
             place = f"argument {key!r} of {_label(callee, name)}"
             message = f"{place}: {error}"
             raise AuthorError(message) from None
+
+
+def _deferred(
+    callee: Function | Callable[..., Any] | None, key: int | str, name: str, given: tuple[Any, Any]
+) -> Deferred | None:
+    """Return the look-up of the type that a built-in function asks for; a method's receiver is its first argument."""
+    args, kwargs = given
+    if callee is not None:
+        target = getattr(callee, "target", None)
+        return Deferred(target, args, kwargs, key) if target else None
+    if name.startswith(("operator.", "builtins.")):
+        return Deferred(operator_of(name), args, kwargs, key)
+    if not name:
+        return None
+    return Deferred(name, (RECEIVER, *args), kwargs, key + 1 if isinstance(key, int) else key)
 
 
 def _refuse_without_default(callee: Function | Callable[..., Any] | None, name: str, drawn: list[Any]) -> None:

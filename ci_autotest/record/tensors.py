@@ -13,6 +13,7 @@ from ci_autotest.program.ir import COMPLEX, FLOATING, ITEM_SIZE, TensorSpec, con
 from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import WIDE_DTYPE, default_range, elements
 from ci_autotest.record.draws import COTANGENT_SLOT
+from ci_autotest.record.dtypes import drawn_range, dtype_name
 from ci_autotest.record.generators import Generator, settle
 from ci_autotest.record.profiles import ORDINARY, VALUE_PROFILES, shaped, strided, valued
 
@@ -33,7 +34,6 @@ _FREE_LOW, _FREE_HIGH = FREE_SIZE
 _DIMS: Final = 5
 _DIM_FIELDS: Final = tuple(f".dim{i}" for i in range(_DIMS))
 _NONE: Final = (None,) * _DIMS
-_PYTHON_DTYPES: Final = {float: "float32", int: "int64", bool: "bool", complex: "complex64"}
 _GRAD_DTYPES: Final = FLOATING | COMPLEX
 _DEFAULT_BOUNDS: Final = {dtype: default_range(dtype) for dtype in ITEM_SIZE}
 
@@ -41,8 +41,8 @@ _DEFAULT_BOUNDS: Final = {dtype: default_range(dtype) for dtype in ITEM_SIZE}
 def draw_tensor(
     ndim: int | Generator | None,
     dims: Sequence[int | Generator | None],
-    low: float | None,
-    high: float | None,
+    low: float | Generator | None,
+    high: float | Generator | None,
     dtype: Any,  # noqa: ANN401 - a type, a torch dtype or a generator
     requires_grad: bool | Generator,  # noqa: FBT001 - OneFlow's
 ) -> Value:
@@ -67,9 +67,9 @@ def draw_tensor(
         raise AuthorError(message)
     drawer = recorder.drawer
     site = drawer.site()
-    kind = "float32" if dtype is float else _dtype_name(settle(drawer, dtype))
+    kind = "float32" if dtype is float else dtype_name(settle(drawer, dtype))
     shape, fitted = _shape(drawer, site, ndim, dims)
-    bounds = _DEFAULT_BOUNDS[kind] if low is None and high is None else _bounds(low, high, kind)
+    bounds = _DEFAULT_BOUNDS[kind] if low is None and high is None else drawn_range(drawer, low, high, kind)
     with_grad = kind in _GRAD_DTYPES and (
         requires_grad if type(requires_grad) is bool else bool(settle(drawer, requires_grad, bool))
     )
@@ -158,22 +158,3 @@ def _plain_shape(drawer: Drawer, site: str, dims: Sequence[int | Generator | Non
 
 def _negative(shape: tuple[int, ...]) -> str:
     return f"random_tensor() is given a negative size: {shape}. Sizes are 0 or more."
-
-
-def _bounds(low: float | None, high: float | None, dtype: str) -> tuple[float, float]:
-    default_low, default_high = default_range(dtype)
-    bounds = (default_low if low is None else low, default_high if high is None else high)
-    if not bounds[0] < bounds[1]:
-        message = f"random_tensor(low={bounds[0]}, high={bounds[1]}) has an empty range. Give low below high."
-        raise AuthorError(message)
-    return bounds
-
-
-def _dtype_name(dtype: Any) -> str:  # noqa: ANN401 - a type or a torch dtype
-    name = _PYTHON_DTYPES.get(dtype) if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
-    if name is None or (name not in _GRAD_DTYPES and name not in {"bool", "uint8", "int8", "int16", "int32", "int64"}):
-        message = (
-            f"random_tensor(dtype={dtype!r}) is no dtype that data are drawn for. Use float, int, torch.float64, …"
-        )
-        raise AuthorError(message)
-    return name
