@@ -30,7 +30,7 @@ NOTHING: Final = Nothing()
 
 
 class Generator:
-    """Something that may vary. Combine with ``|`` (either) and ``+ - * // % **`` (arithmetic)."""
+    """Something that may vary. Combine with ``|`` (either) and ``+ - * / // % **`` (arithmetic)."""
 
     __slots__ = ()
 
@@ -76,6 +76,12 @@ class Generator:
 
     def __floordiv__(self, other: object) -> Generator:
         return _combined("//", operator.floordiv, self, other)
+
+    def __truediv__(self, other: object) -> Generator:
+        return _combined("/", operator.truediv, self, other)
+
+    def __rtruediv__(self, other: object) -> Generator:
+        return _combined("/", operator.truediv, other, self)
 
     def __mod__(self, other: object) -> Generator:
         return _combined("%", operator.mod, self, other)
