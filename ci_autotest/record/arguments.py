@@ -177,14 +177,18 @@ class Arguments:
 
 def _deferred(
     callee: Function | Callable[..., Any] | None, key: int | str, name: str, given: tuple[Any, Any]
-) -> Deferred | None:
+) -> Deferred | type[int] | None:
     """Return the look-up of the type that a built-in function asks for; a method's receiver is its first argument."""
     args, kwargs = given
     if callee is not None:
         target = getattr(callee, "target", None)
         return Deferred(target, args, kwargs, key) if target else None
+    if name == "operator.getitem":
+        return int
     if name.startswith(("operator.", "builtins.")):
-        return Deferred(operator_of(name), args, kwargs, key)
+        # A number before a tensor, `random(1, 3) * x`, has the type of one behind it.
+        is_reflected = key == 0 and len(args) == 2  # noqa: PLR2004 - operators of two
+        return Deferred(operator_of(name), args[::-1] if is_reflected else args, kwargs, 1 if is_reflected else key)
     if not name:
         return None
     return Deferred(name, (RECEIVER, *args), kwargs, key + 1 if isinstance(key, int) else key)
