@@ -13,10 +13,15 @@ from ci_autotest.case import test_key
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.current import CURRENT
+from ci_autotest.record.custom import Draws, generator
 from ci_autotest.record.declare import ATTRIBUTE, Declaration
+from ci_autotest.record.dtypes import random_dtype
 from ci_autotest.record.functions import Namespace
-from ci_autotest.record.generators import (
-    Generator,
+from ci_autotest.record.matrices import invertible_tensor, positive_definite_tensor, symmetric_tensor
+from ci_autotest.record.profiles import PROFILES
+from ci_autotest.record.special import choice_tensor, index_tensor, permutation_tensor
+from ci_autotest.record.tensors import draw_tensor
+from ci_autotest.record.variables import (
     constant,
     cpu_device,
     gpu_device,
@@ -27,13 +32,13 @@ from ci_autotest.record.generators import (
     random_device,
     random_or_nothing,
 )
-from ci_autotest.record.profiles import PROFILES
-from ci_autotest.record.tensors import draw_tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import torch
+
+    from ci_autotest.record.generators import Generator
 
     F = TypeVar("F", bound=Callable[..., Any])
 else:
@@ -42,17 +47,28 @@ else:
     torch = Namespace("torch", _torch)
 
 __all__ = [
+    "Draws",
     "autotest",
+    "choice_tensor",
     "constant",
     "cpu_device",
+    "generator",
     "gpu_device",
+    "index_tensor",
+    "invertible_tensor",
     "nothing",
     "oneof",
+    "permutation_tensor",
+    "positive_definite_tensor",
     "random",
     "random_bool",
     "random_device",
+    "random_dtype",
     "random_or_nothing",
+    "random_pytorch_dtype",
+    "random_pytorch_tensor",
     "random_tensor",
+    "symmetric_tensor",
     "torch",
 ]
 
@@ -64,10 +80,11 @@ def random_tensor(
     dim2: int | Generator | None = None,
     dim3: int | Generator | None = None,
     dim4: int | Generator | None = None,
-    low: float | None = None,
-    high: float | None = None,
+    low: float | Generator | None = None,
+    high: float | Generator | None = None,
     dtype: Any = float,  # noqa: ANN401 - a type, a torch dtype or a generator of one
     requires_grad: bool | Generator = True,
+    dims: Sequence[int | Generator | None] | None = None,
 ) -> torch.Tensor:
     """Return a recorded tensor with drawn shape and data.
 
@@ -83,12 +100,27 @@ def random_tensor(
         high: Upper bound, exclusive (default: 1 for floats, 11 for integers).
         dtype: ``float``, ``int``, ``bool``, ``complex``, a torch dtype, or a generator of one.
         requires_grad: Whether the leaf asks for its gradient; integers and booleans never do.
+        dims: Every size in order, for any number of dimensions, instead of ``ndim`` and ``dim0`` to ``dim4``;
+            ``None`` in it is free.
 
     Raises:
         AuthorError: Called outside a test, or with arguments that contradict one another.
     """
-    value: Any = draw_tensor(ndim, (dim0, dim1, dim2, dim3, dim4), low, high, dtype, requires_grad)
+    named = (dim0, dim1, dim2, dim3, dim4)
+    value: Any
+    if dims is None:
+        value = draw_tensor(ndim, named, low, high, dtype, requires_grad)
+    else:
+        if ndim is not None or any(dim is not None for dim in named):
+            message = "random_tensor() is given dims and ndim or dim0 to dim4. Give either dims or those."
+            raise AuthorError(message)
+        value = draw_tensor(len(dims), dims, low, high, dtype, requires_grad)
     return value  # type: ignore[no-any-return]
+
+
+#: The names of OneFlow's AutoTest for the same two.
+random_pytorch_tensor = random_tensor
+random_pytorch_dtype = random_dtype
 
 
 def autotest(

@@ -239,6 +239,8 @@ def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> N
     if not roots:
         return
     keys, inputs = _inputs(program, trace, roots)
+    if not keys:
+        return  # an input was returned as it is: its gradient is what was put in
     try:
         found = gradients(roots, weights, inputs)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 import numpy as np
 import torch
 
+from ci_autotest.backends.operators import operator_of
 from ci_autotest.backends.torch_eager import contiguous_spec
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Slice
 from ci_autotest.record.generators import NOTHING, Generator
+from ci_autotest.record.schemas import RECEIVER, Deferred
 from ci_autotest.record.values import RecordedModule, Value
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ def split(
     real_kwargs = {}
     step_kwargs = []
     for key, value in kwargs.items():
-        drawn = _drawn(recorder, value, callee, key, name) if isinstance(value, Generator) else value
+        drawn = _drawn(recorder, value, callee, key, name, (args, kwargs)) if isinstance(value, Generator) else value
         if drawn is not NOTHING:
             real_kwargs[key], said = one(recorder, drawn)
             step_kwargs.append((key, said))
@@ -131,7 +133,7 @@ def _positional_drawn(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Draw positional generators; after a ``nothing()`` the rest go by keyword, which needs the callee's names."""
     drawn = [
-        _drawn(recorder, arg, callee, position, name) if isinstance(arg, Generator) else arg
+        _drawn(recorder, arg, callee, position, name, (args, kwargs)) if isinstance(arg, Generator) else arg
         for position, arg in enumerate(args)
     ]
     if NOTHING not in [item for item in drawn if isinstance(item, type(NOTHING))]:
@@ -155,8 +157,11 @@ def _drawn(
     callee: Function | Callable[..., Any] | None,
     key: int | str,
     name: str,
+    given: tuple[tuple[Any, ...], dict[str, Any]],
 ) -> Any:  # noqa: ANN401
     wanted = _annotation(callee, key)
+    if wanted is None or wanted is type(None):  # torch annotates its broadcast lists with None
+        wanted = _deferred(callee, key, name, given)
     try:
         return generator.value(recorder.drawer, wanted)
     except AuthorError as error:
@@ -165,6 +170,25 @@ def _drawn(
         place = f"argument {key!r} of {_label(callee, name)}"
         message = f"{place}: {error}"
         raise AuthorError(message) from None
+
+
+def _deferred(
+    callee: Function | Callable[..., Any] | None, key: int | str, name: str, given: tuple[Any, Any]
+) -> Deferred | type[int] | None:
+    """Return the look-up of the type that a built-in function asks for; a method's receiver is its first argument."""
+    args, kwargs = given
+    if callee is not None:
+        target = getattr(callee, "target", None)
+        return Deferred(target, args, kwargs, key) if target else None
+    if name == "operator.getitem":
+        return int
+    if name.startswith(("operator.", "builtins.")):
+        # A number before a tensor, `random(1, 3) * x`, has the type of one behind it.
+        is_reflected = key == 0 and len(args) == 2  # noqa: PLR2004 - operators of two
+        return Deferred(operator_of(name), args[::-1] if is_reflected else args, kwargs, 1 if is_reflected else key)
+    if not name:
+        return None
+    return Deferred(name, (RECEIVER, *args), kwargs, key + 1 if isinstance(key, int) else key)
 
 
 def _refuse_without_default(callee: Function | Callable[..., Any] | None, name: str, drawn: list[Any]) -> None:

@@ -125,7 +125,9 @@ class Attempts:
                 continue
             shape, count = value.shape, value.numel()
             if value.dtype in _WIDE:
-                array = elements(self._streams, f"cotangent{position}", _DTYPE_NAMES[value.dtype], count, (-1.0, 1.0))
+                array = elements(
+                    self._streams, f"cotangent{position}", _DTYPE_NAMES[value.dtype], (count,), (-1.0, 1.0)
+                )
             else:
                 array = self._streams.cotangent(position, count, recorder.drawer.seed)
             source = torch.from_numpy(array.reshape(shape))

@@ -7,6 +7,7 @@ OneFlow's AutoTest 0.9.0.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -32,28 +33,30 @@ def default_range(dtype: str) -> tuple[float, float]:
     return (-10.0, 10.0) if dtype.startswith("complex") else (-1.0, 1.0)
 
 
-def elements(streams: Streams, site: str, dtype: str, count: int, bounds: tuple[float, float]) -> NDArray:  # type: ignore[type-arg]
-    """Return drawn elements: ``(count,)``, in ``dtype`` (float32 for the half precisions).
+def elements(streams: Streams, site: str, dtype: str, shape: tuple[int, ...], bounds: tuple[float, float]) -> NDArray:  # type: ignore[type-arg]
+    """Return drawn elements: ``shape``, in ``dtype`` (float32 for the half precisions).
 
     Args:
         streams: Where words come from.
         site: Whose data these are.
         dtype: Name without framework.
-        count: How many.
+        shape: Sizes in elements.
         bounds: ``[low, high)`` in the unit of the elements.
     """
+    count = math.prod(shape)
     low, high = bounds
     if dtype in _SINGLE:
-        return _float32(streams, site, count, low, high)
+        return _float32(streams, site, count, low, high).reshape(shape)
     if dtype == "float64":
-        return _float64(streams, site, count, low, high)
+        return _float64(streams, site, count, low, high).reshape(shape)
     if dtype == "bool":
-        return (streams.data(site, count) >> np.uint64(63)).astype(np.bool_)
+        return (streams.data(site, count) >> np.uint64(63)).astype(np.bool_).reshape(shape)
     if dtype in INTEGERS:
         drawn = np.floor(_float64(streams, site, count, 0.0, 1.0) * (high - low)) + low
-        return drawn.astype(dtype)
+        return drawn.astype(dtype).reshape(shape)
     part = _COMPLEX_PART[dtype]
-    return _float64(streams, site, 2 * count, low, high).astype(part).view(dtype)
+    pairs = _float64(streams, site, 2 * count, low, high).astype(part)
+    return pairs.view(dtype).reshape(shape)
 
 
 def _float32(streams: Streams, site: str, count: int, low: float, high: float) -> NDArray[np.float32]:

@@ -1,19 +1,15 @@
-"""Generators: what may vary in a test, drawn when it is used.
+"""Generators: what may vary in a test, drawn when it is used, and how generators combine.
 
-Names and meaning are those of OneFlow's AutoTest. A generator has one value in one attempt, however
-often it is used: two tensors that share ``k = random(1, 6)`` share the size. ``random`` has no type
-of its own; it takes the one it was given by ``.to(T)`` or the one that its callee's annotation asks
-for. What cannot be told is an error that says what to write.
+A generator has one value in one attempt, however often it is used: two tensors that share
+``k = random(1, 6)`` share the size.
 """
 
 from __future__ import annotations
 
 import operator
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.ir import HOST_DEVICE, OWN_DEVICE, Device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +30,7 @@ NOTHING: Final = Nothing()
 
 
 class Generator:
-    """Something that may vary. Combine with ``|`` (either) and ``+ - * // % **`` (arithmetic)."""
+    """Something that may vary. Combine with ``|`` (either) and ``+ - * / // % **`` (arithmetic)."""
 
     __slots__ = ()
 
@@ -61,103 +57,55 @@ class Generator:
         return Either(_alternatives(other) + _alternatives(self))
 
     def __add__(self, other: object) -> Generator:
-        return _Arithmetic("+", operator.add, self, other)
+        return _combined("+", operator.add, self, other)
 
     def __radd__(self, other: object) -> Generator:
-        return _Arithmetic("+", operator.add, other, self)
+        return _combined("+", operator.add, other, self)
 
     def __sub__(self, other: object) -> Generator:
-        return _Arithmetic("-", operator.sub, self, other)
+        return _combined("-", operator.sub, self, other)
 
     def __rsub__(self, other: object) -> Generator:
-        return _Arithmetic("-", operator.sub, other, self)
+        return _combined("-", operator.sub, other, self)
 
     def __mul__(self, other: object) -> Generator:
-        return _Arithmetic("*", operator.mul, self, other)
+        return _combined("*", operator.mul, self, other)
 
     def __rmul__(self, other: object) -> Generator:
-        return _Arithmetic("*", operator.mul, other, self)
+        return _combined("*", operator.mul, other, self)
 
     def __floordiv__(self, other: object) -> Generator:
-        return _Arithmetic("//", operator.floordiv, self, other)
+        return _combined("//", operator.floordiv, self, other)
+
+    def __truediv__(self, other: object) -> Generator:
+        return _combined("/", operator.truediv, self, other)
+
+    def __rtruediv__(self, other: object) -> Generator:
+        return _combined("/", operator.truediv, other, self)
 
     def __mod__(self, other: object) -> Generator:
-        return _Arithmetic("%", operator.mod, self, other)
+        return _combined("%", operator.mod, self, other)
 
     def __pow__(self, other: object) -> Generator:
-        return _Arithmetic("**", operator.pow, self, other)
+        return _combined("**", operator.pow, self, other)
+
+    def __rfloordiv__(self, other: object) -> Generator:
+        return _combined("//", operator.floordiv, other, self)
+
+    def __rmod__(self, other: object) -> Generator:
+        return _combined("%", operator.mod, other, self)
+
+    def __rpow__(self, other: object) -> Generator:
+        return _combined("**", operator.pow, other, self)
 
     def __neg__(self) -> Generator:
-        return _Arithmetic("-", operator.sub, 0, self)
+        return _combined("-", operator.sub, 0, self)
 
     def __bool__(self) -> bool:
         message = (
             f"{self!r} has no value until it is used in a call. Write random_bool() as an argument, or oneof(...)."
         )
         raise AuthorError(message)
-
-
-class RandomNumber(Generator):
-    """A number of ``[low, high)``: integer, float or boolean by the type asked for."""
-
-    __slots__ = ("high", "low")
-
-    def __init__(self, low: float | Generator, high: float | Generator) -> None:
-        """Refuse an empty range where both bounds are known."""
-        self.low, self.high = low, high
-        if not isinstance(low, Generator) and not isinstance(high, Generator):
-            _refuse_empty(low, high)
-
-    def __repr__(self) -> str:
-        return f"random({self.low!r}, {self.high!r})"
-
-    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:
-        """Draw by type; a union picks a member, a tuple draws each of its members."""
-        low, high = settle(drawer, self.low, int), settle(drawer, self.high, int)
-        _refuse_empty(low, high)
-        return _number(self, drawer, wanted, site, (low, high))
-
-
-def _refuse_empty(low: float, high: float) -> None:
-    if high <= low:
-        shown = f"random({low})" if high == DEFAULT_HIGH else f"random({low}, {high})"
-        hint = f"random(0, {low}) or random({low}, {low + 1})" if low > 0 else f"random({low}, {low + 6})"
-        message = f"{shown} has an empty range: low is {low}, high is {high}. Write {hint}."
-        raise AuthorError(message)
-
-
-def _number(source: RandomNumber, drawer: Drawer, wanted: object, site: str, bounds: tuple[float, float]) -> object:
-    if wanted is int:
-        return drawer.integer(site, int(bounds[0]), int(bounds[1]))
-    if wanted is float:
-        return drawer.floating(site, float(bounds[0]), float(bounds[1]))
-    if wanted is bool:
-        return drawer.boolean(site)
-    members = get_args(wanted)
-    origin = get_origin(wanted)
-    if origin in {tuple, list} and members:
-        kinds = [kind for kind in members if kind is not Ellipsis]
-        return tuple(_number(source, drawer, kind, f"{site}.{i}", bounds) for i, kind in enumerate(kinds))
-    if origin in {UnionType, Union}:
-        usable = [kind for kind in members if kind in {int, float, bool} or get_origin(kind) in {tuple, list}]
-        if usable:
-            picked = drawer.choice(f"{site}.kind", len(usable)) if len(usable) > 1 else 0
-            return _number(source, drawer, usable[picked], site, bounds)
-    message = f"the type of {source!r} cannot be told. Write {source!r}.to(int), .to(float) or .to(bool)."
-    raise AuthorError(message)
-
-
-class RandomBool(Generator):
-    """True or false."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "random_bool()"
-
-    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:  # noqa: ARG002 - its type is its own
-        """Draw a boolean."""
-        return drawer.boolean(site)
 
 
 class Constant(Generator):
@@ -235,6 +183,13 @@ class _Arithmetic(Generator):
         return self.function(settle(drawer, self.left, wanted), settle(drawer, self.right, wanted))
 
 
+def _combined(symbol: str, function: Callable[[Any, Any], Any], left: object, right: object) -> Generator:
+    """Return the arithmetic of two, or leave it to a recorded tensor: ``random(1, 3) * x`` is a step of ``x``."""
+    if hasattr(left, "__torch_function__") or hasattr(right, "__torch_function__"):
+        return NotImplemented  # type: ignore[no-any-return]
+    return _Arithmetic(symbol, function, left, right)
+
+
 def _alternatives(value: object) -> tuple[object, ...]:
     return value.alternatives if isinstance(value, Either) and value.possibility is None else (value,)
 
@@ -242,59 +197,3 @@ def _alternatives(value: object) -> tuple[object, ...]:
 def settle(drawer: Drawer, value: object, wanted: object = None) -> Any:  # noqa: ANN401 - whatever was drawn
     """Return ``value`` itself, or this attempt's value of the generator that it is."""
     return value.value(drawer, wanted) if isinstance(value, Generator) else value
-
-
-DEFAULT_LOW: Final = 1
-DEFAULT_HIGH: Final = 6
-
-
-def random(low: float | Generator = DEFAULT_LOW, high: float | Generator = DEFAULT_HIGH) -> Generator:
-    """Vary a number in ``[low, high)``; its type is given by ``.to(int | float | bool)`` or by the callee's annotation.
-
-    Raises:
-        AuthorError: The range is empty, as in ``random(120)``.
-    """
-    return RandomNumber(low, high)
-
-
-def random_bool() -> Generator:
-    """Vary a boolean."""
-    return RandomBool()
-
-
-def oneof(*alternatives: object, possibility: float | None = None) -> Generator:
-    """Vary over alternatives; with ``possibility`` the first of two has that probability."""
-    if possibility is not None and len(alternatives) != 2:  # noqa: PLR2004 - one probability tells two things apart
-        message = f"oneof(possibility={possibility}) has {len(alternatives)} alternatives. Give exactly two."
-        raise AuthorError(message)
-    return Either(alternatives, possibility)
-
-
-def constant(value: object) -> Generator:
-    """Hold a value that takes part in ``|`` and arithmetic."""
-    return Constant(value)
-
-
-def nothing() -> Generator:
-    """Stand for an argument that is left out, beside another alternative."""
-    return Constant(NOTHING)
-
-
-def random_or_nothing(low: float, high: float) -> Generator:
-    """Vary a number in ``[low, high)``, and leave it out one time in three."""
-    return Either((nothing(), random(low, high)), 1 / 3)
-
-
-def random_device() -> Generator:
-    """Vary between the host and the device that the candidate was asked to use."""
-    return Either((Device(HOST_DEVICE), Device(OWN_DEVICE)))
-
-
-def cpu_device() -> Generator:
-    """Name the host."""
-    return Constant(Device(HOST_DEVICE))
-
-
-def gpu_device() -> Generator:
-    """Name the device that the candidate was asked to use."""
-    return Constant(Device(OWN_DEVICE))

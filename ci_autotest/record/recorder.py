@@ -135,7 +135,7 @@ class Recorder:
 
     def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:  # noqa: ANN401
         """Record one of Python's operators or functions."""
-        real_args, step_args, _, _ = split(self, args, {}, None)
+        real_args, step_args, _, _ = split(self, args, {}, None, target)
         modes = () if _with_grad() else _without_grad()
         return self._run(Step(CALL_FUNCTION, target, step_args, (), name, modes), call, real_args, {})
 

@@ -13,6 +13,7 @@ from ci_autotest.program.ir import COMPLEX, FLOATING, ITEM_SIZE, TensorSpec, con
 from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import WIDE_DTYPE, default_range, elements
 from ci_autotest.record.draws import COTANGENT_SLOT, SMALL
+from ci_autotest.record.dtypes import drawn_range, dtype_name
 from ci_autotest.record.generators import Generator, settle
 from ci_autotest.record.profiles import ORDINARY, VALUE_PROFILES, shaped, strided, valued
 
@@ -28,7 +29,6 @@ NDIM: Final = (1, 6)
 _DIMS: Final = 5
 _NONE: Final = (None,) * _DIMS
 _from_numpy: Final = torch.from_numpy
-_PYTHON_DTYPES: Final = {float: "float32", int: "int64", bool: "bool", complex: "complex64"}
 _GRAD_DTYPES: Final = FLOATING | COMPLEX
 _DEFAULT_BOUNDS: Final = {dtype: default_range(dtype) for dtype in ITEM_SIZE}
 
@@ -36,8 +36,8 @@ _DEFAULT_BOUNDS: Final = {dtype: default_range(dtype) for dtype in ITEM_SIZE}
 def draw_tensor(
     ndim: int | Generator | None,
     dims: Sequence[int | Generator | None],
-    low: float | None,
-    high: float | None,
+    low: float | Generator | None,
+    high: float | Generator | None,
     dtype: Any,  # noqa: ANN401 - a type, a torch dtype or a generator
     requires_grad: bool | Generator,  # noqa: FBT001 - OneFlow's
 ) -> Value:
@@ -63,7 +63,7 @@ def draw_tensor(
     drawer = recorder.drawer
     slot = drawer.next_site
     drawer.next_site = slot + 1
-    kind = "float32" if dtype is float else _dtype_name(settle(drawer, dtype))
+    kind = "float32" if dtype is float else dtype_name(settle(drawer, dtype))
     sizes, free = _sizes(drawer, slot, ndim, dims)
     with_grad = requires_grad if type(requires_grad) is bool else bool(settle(drawer, requires_grad, bool))
     spec, count = _spec(kind, tuple(sizes), with_grad)
@@ -73,7 +73,7 @@ def draw_tensor(
     if count <= SMALL:
         array = drawer.streams.small(slot, count)
     else:
-        array = elements(drawer.streams, str(slot), "float32", count, _DEFAULT_BOUNDS["float32"])
+        array = elements(drawer.streams, str(slot), "float32", spec.shape, _DEFAULT_BOUNDS["float32"])
     return recorder.tensor(_from_numpy(array.reshape(spec.shape)), spec)
 
 
@@ -82,7 +82,7 @@ def _unusual(
     site: str,
     spec: TensorSpec,
     drawn: tuple[list[int], list[int]],
-    given: tuple[float | None, float | None],
+    given: tuple[float | Generator | None, float | Generator | None],
 ) -> tuple[torch.Tensor, TensorSpec]:
     """Return source and spec of any other tensor; where it is as usual, words and values are the same."""
     drawer, kind = recorder.drawer, spec.dtype
@@ -101,7 +101,8 @@ def _unusual(
     if is_free and kind == "float32" and count <= SMALL and slot < COTANGENT_SLOT:
         array = drawer.streams.small(slot, count)
     else:
-        array = elements(drawer.streams, site, kind, count, _DEFAULT_BOUNDS[kind] if is_free else _bounds(*given, kind))
+        bounds = _DEFAULT_BOUNDS[kind] if is_free else drawn_range(drawer, *given, kind)
+        array = elements(drawer.streams, site, kind, (count,), bounds)
     if is_free and drawer.profile in VALUE_PROFILES:
         array = array.copy()  # small ones share their words
         fitted = valued(drawer, site, kind, array) or fitted
@@ -134,7 +135,7 @@ def _sizes(
         ndim = _ndim(drawer, slot, ndim, dims)
     sizes, free = [], []
     for i in range(ndim):
-        dim = dims[i] if i < _DIMS else None
+        dim = dims[i] if i < len(dims) else None
         if dim is None:
             free.append(i)
             sizes.append(drawer.size(slot, i))
@@ -153,22 +154,3 @@ def _ndim(drawer: Drawer, slot: int, ndim: int | Generator | None, dims: Sequenc
         message = f"random_tensor(ndim={count}) is given dim{given - 1}. Drop it, or raise ndim to {given}."
         raise AuthorError(message)
     return count
-
-
-def _bounds(low: float | None, high: float | None, dtype: str) -> tuple[float, float]:
-    default_low, default_high = default_range(dtype)
-    bounds = (default_low if low is None else low, default_high if high is None else high)
-    if not bounds[0] < bounds[1]:
-        message = f"random_tensor(low={bounds[0]}, high={bounds[1]}) has an empty range. Give low below high."
-        raise AuthorError(message)
-    return bounds
-
-
-def _dtype_name(dtype: Any) -> str:  # noqa: ANN401 - a type or a torch dtype
-    name = _PYTHON_DTYPES.get(dtype) if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
-    if name is None or (name not in _GRAD_DTYPES and name not in {"bool", "uint8", "int8", "int16", "int32", "int64"}):
-        message = (
-            f"random_tensor(dtype={dtype!r}) is no dtype that data are drawn for. Use float, int, torch.float64, …"
-        )
-        raise AuthorError(message)
-    return name

@@ -1,6 +1,6 @@
-"""Arithmetic of two operands: broadcasting, promotion of types, Python numbers."""
+"""Arithmetic of tensors and numbers: broadcasting, promotion of types, Python numbers."""
 
-from ci_autotest import autotest, nothing, oneof, random, random_tensor, torch
+from ci_autotest import autotest, nothing, oneof, random, random_dtype, random_tensor, torch
 
 
 @autotest()
@@ -22,7 +22,7 @@ def sub():
 @autotest()
 def mul():
     # One element broadcasts against any shape, so that `x` is free to be 0-dim.
-    x = random_tensor()
+    x = random_tensor(dtype=random_dtype(["half", "float", "int", "complex"]))
     y = random_tensor(ndim=1, dim0=1, dtype=oneof(torch.float32, torch.int32))
     return x * y
 
@@ -40,3 +40,128 @@ def pow():  # noqa: A001 - the operator's name
     x = random_tensor()
     y = random_tensor(ndim=1, dim0=1, low=-2, high=3)
     return torch.pow(x, oneof(y, random(-2, 5).to(int), 0.5, -1.5))
+
+
+@autotest()
+def floor_divide():
+    # Divisors keep away from zero: integers by zero raise.
+    x = random_tensor(low=-20, high=21, dtype=random_dtype(["float", "int"]), requires_grad=False)
+    return torch.floor_divide(x, oneof(random(1, 6).to(int), random(-5, 0).to(int)))
+
+
+@autotest()
+def remainder():
+    x = random_tensor(low=-20, high=21, dtype=random_dtype(["float", "int"]))
+    return torch.remainder(x, oneof(random(1, 6).to(int), random(-5, 0).to(int)))
+
+
+@autotest()
+def fmod():
+    x = random_tensor(low=-20, high=21, dtype=random_dtype(["float", "int"]))
+    return torch.fmod(x, oneof(random(1, 6).to(int), random(-5, 0).to(int)))
+
+
+@autotest()
+def neg():
+    x = random_tensor(dtype=random_dtype(["half", "float", "int", "uint", "complex"]))
+    return -x
+
+
+@autotest()
+def abs():  # noqa: A001 - the operator's name
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    return torch.abs(x)
+
+
+@autotest()
+def sign():
+    x = random_tensor(dtype=random_dtype(["float", "int", "uint"]))
+    return torch.sign(x)
+
+
+@autotest()
+def reciprocal():
+    x = random_tensor(low=0.25, high=4, dtype=random_dtype(["float", "complex"]))
+    return torch.reciprocal(x)
+
+
+@autotest()
+def square():
+    x = random_tensor(dtype=random_dtype(["half", "float", "int", "complex"]))
+    return torch.square(x)
+
+
+@autotest()
+def maximum():
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    y = random_tensor(ndim=1, dim0=1)
+    return torch.maximum(x, y)
+
+
+@autotest()
+def minimum():
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    y = random_tensor(ndim=1, dim0=1)
+    return torch.minimum(x, y)
+
+
+@autotest()
+def clamp():
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    return torch.clamp(x, min=random(-2, 1).to(int), max=random(0, 3).to(int) | nothing())
+
+
+@autotest()
+def addcmul():
+    columns = random(1, 8).to(int)
+    x = random_tensor(ndim=2, dim1=columns)
+    y = random_tensor(ndim=2, dim0=1, dim1=oneof(1, columns))
+    z = random_tensor(ndim=1, dim0=columns)
+    return torch.addcmul(x, y, z, value=random(-2, 3) | nothing())
+
+
+@autotest()
+def addcdiv():
+    columns = random(1, 8).to(int)
+    x = random_tensor(ndim=2, dim1=columns)
+    y = random_tensor(ndim=1, dim0=oneof(1, columns))
+    z = random_tensor(ndim=1, dim0=columns, low=0.5, high=2)
+    return torch.addcdiv(x, y, z, value=random(-2, 3) | nothing())
+
+
+@autotest()
+def lerp():
+    x = random_tensor()
+    y, weight = random_tensor(ndim=1, dim0=1), random_tensor(ndim=1, dim0=1, low=0)
+    return torch.lerp(x, y, oneof(weight, random(-1, 2).to(float)))
+
+
+@autotest()
+def hypot():
+    x = random_tensor(low=0.1, high=2)
+    y = random_tensor(ndim=1, dim0=1, low=0.1, high=2)
+    return torch.hypot(x, y)
+
+
+@autotest()
+def atan2():
+    x = random_tensor()
+    y = random_tensor(ndim=1, dim0=1, low=0.5, high=2)
+    return torch.atan2(x, oneof(y, -y))
+
+
+@autotest()
+def copysign():
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    y = random_tensor(ndim=1, dim0=1)
+    return torch.copysign(x, oneof(y, random(-2, 3).to(float)))
+
+
+@autotest()
+def add_in_place():
+    # On a copy: a leaf that requires grad may not be written to, an expanded one neither.
+    columns = random(1, 8).to(int)
+    x = random_tensor(ndim=2, dim1=columns).clone()
+    y = random_tensor(ndim=1, dim0=columns)
+    x += y
+    return x.mul_(random(-2, 3).to(float))

@@ -1,4 +1,4 @@
-"""Convolutions: channels are multiples of the groups, and kernels may reach over the edge."""
+"""Convolutions in one, two and three dimensions, as functions and as modules: groups, strides, padding, dilation."""
 
 from ci_autotest import autotest, nothing, oneof, random, random_bool, random_tensor, torch
 
@@ -40,6 +40,40 @@ def conv2d():
 
 
 @autotest()
+def conv3d():
+    groups = random(1, 3).to(int)
+    inner, outer = random(1, 3).to(int), random(1, 3).to(int)
+    size = random(3, 6).to(int)
+    x = random_tensor(ndim=5, dim0=random(1, 3).to(int), dim1=groups * inner, dim2=size, dim3=size)
+    kernel = random(1, 3).to(int)
+    weight = random_tensor(ndim=5, dim0=groups * outer, dim1=inner, dim2=random(1, 3).to(int), dim3=kernel, dim4=kernel)
+    return torch.nn.functional.conv3d(
+        x,
+        weight,
+        stride=random(1, 3).to(int) | nothing(),
+        padding=random(1, 3).to(int),
+        groups=groups,
+    )
+
+
+@autotest()
+def conv_transpose1d():
+    groups, stride = random(1, 3).to(int), random(1, 4).to(int)
+    inner, outer = random(1, 4).to(int), random(1, 4).to(int)
+    x = random_tensor(ndim=3, dim1=groups * inner)
+    weight = random_tensor(ndim=3, dim0=groups * inner, dim1=outer, dim2=random(2, 5).to(int))
+    return torch.nn.functional.conv_transpose1d(
+        x,
+        weight,
+        stride=stride,
+        padding=random(0, 2).to(int) | nothing(),
+        output_padding=random(0, stride).to(int),
+        groups=groups,
+        dilation=random(1, 3).to(int) | nothing(),
+    )
+
+
+@autotest()
 def conv_transpose2d():
     groups, stride = random(1, 3).to(int), random(1, 4).to(int)
     channels = groups * random(1, 4).to(int)
@@ -56,3 +90,33 @@ def conv_transpose2d():
     )
     x = random_tensor(ndim=4, dim1=channels)
     return module(x)
+
+
+@autotest()
+def conv_transpose3d():
+    channels = random(1, 3).to(int)
+    x = random_tensor(ndim=5, dim0=random(1, 3).to(int), dim1=channels, dim2=random(1, 4).to(int))
+    kernel = random(1, 4).to(int)
+    weight = random_tensor(dims=(channels, random(1, 3).to(int), kernel, random(1, 3).to(int), kernel))
+    return torch.nn.functional.conv_transpose3d(x, weight, stride=random(1, 3).to(int) | nothing())
+
+
+@autotest()
+def unfold():
+    x = random_tensor(ndim=4)
+    return torch.nn.functional.unfold(
+        x,
+        kernel_size=random(1, 3).to(int),
+        dilation=random(1, 3).to(int) | nothing(),
+        padding=random(1, 3).to(int),
+        stride=random(1, 3).to(int) | nothing(),
+    )
+
+
+@autotest()
+def fold():
+    # Blocks of `kernel` by `kernel` in steps of 1: the number of blocks follows from the size that is folded to.
+    kernel, height, width = random(1, 4).to(int), random(3, 7).to(int), random(3, 7).to(int)
+    blocks = (height - kernel + 1) * (width - kernel + 1)
+    x = random_tensor(ndim=3, dim1=kernel * kernel * random(1, 4).to(int), dim2=blocks)
+    return torch.nn.functional.fold(x, output_size=(height, width), kernel_size=(kernel, kernel))

@@ -1,34 +1,56 @@
-"""Indexing: by integer tensors, masks, slices. Drawn indices stay below the least size that is indexed."""
+"""Indexing: by integer tensors, masks, slices. Drawn indices lie below the size that they index."""
 
-from ci_autotest import autotest, oneof, random, random_tensor, torch
+from ci_autotest import autotest, index_tensor, oneof, random, random_dtype, random_tensor, torch
 
-#: Size that every indexed dimension has at least.
+#: Size that a dimension has at least where numbers of the test index it.
 LEAST = 5
 
 
 @autotest()
-def gather():
-    rows = random(1, 8).to(int)
-    x = random_tensor(ndim=2, dim0=rows, dim1=random(LEAST, 10).to(int))
-    index = random_tensor(ndim=2, dim0=rows, low=0, high=LEAST, dtype=int)
-    return torch.gather(x, oneof(1, -1), index)
-
-
-@autotest()
 def index_select():
-    x = random_tensor(ndim=3, dim1=random(LEAST, 10).to(int))
-    index = random_tensor(ndim=1, low=0, high=LEAST, dtype=oneof(torch.int32, torch.int64))
+    x = random_tensor(ndim=3)
+    index = index_tensor(x, dim=1, ndim=1, dtype=random_dtype(["index"]))
     return torch.index_select(x, oneof(1, -2), index)
 
 
 @autotest()
-def scatter_add():
-    # Indices repeat: what falls on one element is summed.
-    rows, columns = oneof(random(0, 12).to(int), 33), random(1, 8).to(int)
-    x = random_tensor(ndim=2, dim0=random(LEAST, 10).to(int), dim1=columns)
-    index = random_tensor(ndim=2, dim0=rows, dim1=columns, low=0, high=LEAST, dtype=int)
-    source = random_tensor(ndim=2, dim0=rows, dim1=columns)
-    return torch.scatter_add(x, oneof(0, -2), index, source)
+def index_add():
+    # Indices repeat: what falls on one row is summed.
+    rows, columns = random(1, 8).to(int), random(1, 8).to(int)
+    x = random_tensor(ndim=2, dim1=columns)
+    index = index_tensor(x, dims=(rows,))
+    source = random_tensor(dims=(rows, columns))
+    return torch.index_add(x, 0, index, source, alpha=random(-2, 3))
+
+
+@autotest()
+def index_copy():
+    # One row: of two that go to one place, which stays is anyone's guess.
+    x = random_tensor(ndim=2, dim0=random(1, 8).to(int), dim1=random(1, 8).to(int))
+    index = index_tensor(x, dims=(1,))
+    return torch.index_copy(x, 0, index, x[:1] * 3)
+
+
+@autotest()
+def index_fill():
+    x = random_tensor(ndim=3, dtype=random_dtype(["float", "int"]))
+    index = index_tensor(x, dim=1, ndim=1)
+    return torch.index_fill(x, oneof(1, -2), index, random(-3, 4).to(int))
+
+
+@autotest()
+def take():
+    x = random_tensor(ndim=1)
+    index = index_tensor(x, negative=True)
+    return torch.take(x, index)
+
+
+@autotest()
+def take_along_dim():
+    rows = random(1, 8).to(int)
+    x = random_tensor(ndim=2, dim0=rows)
+    index = index_tensor(x, dim=1, dims=(oneof(1, rows), random(1, 5).to(int)))
+    return torch.take_along_dim(x, index, dim=oneof(1, -1))
 
 
 @autotest()
@@ -40,8 +62,53 @@ def where():
 
 
 @autotest()
+def masked_fill():
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    return torch.masked_fill(x, x > 0, random(-3, 4).to(int))
+
+
+@autotest()
+def masked_select():
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    return torch.masked_select(x, x > 0)
+
+
+@autotest()
+def nonzero():
+    x = random_tensor(low=-2, high=3, dtype=random_dtype(["int", "bool"]))
+    return torch.nonzero(x)
+
+
+@autotest()
 def getitem():
     x = random_tensor(ndim=3, dim1=random(LEAST, 10).to(int), dim2=random(LEAST, 10).to(int))
     index = random_tensor(ndim=1, low=-LEAST, high=LEAST, dtype=int)
     taken = x[:, index, random(0, 3).to(int) : random(3, LEAST + 1).to(int) : random(1, 3).to(int)]
     return taken, x[..., random(-LEAST, LEAST).to(int)], x[x > 0], x[:, None]
+
+
+@autotest()
+def setitem():
+    # On a copy: a leaf that requires grad may not be written to, an expanded one neither.
+    x = random_tensor(ndim=3, dim1=random(LEAST, 10).to(int), dim2=random(LEAST, 10).to(int)).clone()
+    x[:, random(-LEAST, LEAST).to(int)] = random(-3, 4).to(float)
+    x[..., random(0, 3).to(int) : random(3, LEAST + 1).to(int)] = x[:, :1, :1] * 2
+    return x
+
+
+@autotest()
+def select():
+    x = random_tensor(ndim=random(2, 5).to(int), dim1=random(LEAST, 10).to(int))
+    return torch.select(x, 1, random(-LEAST, LEAST))
+
+
+@autotest()
+def narrow():
+    x = random_tensor(ndim=random(2, 5).to(int), dim1=random(LEAST, 10).to(int))
+    return torch.narrow(x, 1, random(0, 3), random(0, 3))
+
+
+@autotest()
+def diagonal():
+    x = random_tensor(ndim=random(2, 5).to(int))
+    return torch.diagonal(x, offset=random(-3, 4).to(int), dim1=0, dim2=oneof(1, -1))

@@ -1,6 +1,6 @@
-"""Linear algebra: products of matrices, vectors and batches of them."""
+"""Linear algebra: products of matrices, vectors and batches of them; sums of products."""
 
-from ci_autotest import autotest, nothing, oneof, random, random_bool, random_tensor, torch
+from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
 
 
 @autotest()
@@ -10,6 +10,37 @@ def matmul():
     x = random_tensor(ndim=random(2, 4).to(int), dim1=inner, dim2=inner)
     y = random_tensor(ndim=random(1, 3).to(int), dim0=inner)
     return x @ y
+
+
+@autotest()
+def mm():
+    inner, dtype = random(1, 17).to(int), random_dtype(["float", "int", "complex"])
+    x = random_tensor(ndim=2, dim1=inner, dtype=dtype)
+    y = random_tensor(ndim=2, dim0=inner, dtype=dtype)
+    return torch.mm(x, y)
+
+
+@autotest()
+def mv():
+    inner = random(1, 17).to(int)
+    x = random_tensor(ndim=2, dim1=inner)
+    y = random_tensor(ndim=1, dim0=inner)
+    return torch.mv(x, y)
+
+
+@autotest()
+def dot():
+    size, dtype = oneof(random(0, 17).to(int), 129), random_dtype(["float", "int"])
+    x = random_tensor(ndim=1, dim0=size, dtype=dtype)
+    y = random_tensor(ndim=1, dim0=size, dtype=dtype)
+    return torch.dot(x, y)
+
+
+@autotest()
+def outer():
+    x = random_tensor(ndim=1, dtype=random_dtype(["float", "int"]))
+    y = random_tensor(ndim=1)
+    return torch.outer(x, y)
 
 
 @autotest()
@@ -23,9 +54,20 @@ def bmm():
 @autotest()
 def linear():
     features = random(1, 17).to(int)
-    module = torch.nn.Linear(features, random(1, 17).to(int), bias=random_bool())
+    module = torch.nn.Linear(features, random(1, 17), bias=random_bool())
     x = random_tensor(ndim=random(2, 4).to(int), dim1=features, dim2=features)
     return module(x)
+
+
+@autotest()
+def bilinear():
+    batch, left, right = random(1, 5).to(int), random(1, 6).to(int), random(1, 6).to(int)
+    outer_size = random(1, 6).to(int)
+    x = random_tensor(ndim=2, dim0=batch, dim1=left)
+    y = random_tensor(ndim=2, dim0=batch, dim1=right)
+    weight = random_tensor(dims=(outer_size, left, right))
+    bias = random_tensor(dims=(outer_size,))
+    return torch.nn.functional.bilinear(x, y, weight, bias=oneof(bias, nothing()))
 
 
 @autotest()
@@ -39,4 +81,79 @@ def addmm():
     y = random_tensor(ndim=2, dim0=rows, dim1=inner)
     z = random_tensor(ndim=2, dim0=inner, dim1=columns)
     beta = oneof(0, random(-2, 3).to(float), nothing())
-    return torch.addmm(x, y, z, beta=beta, alpha=random(-2, 3).to(float) | nothing())
+    return torch.addmm(x, y, z, beta=beta, alpha=random(-2, 3) | nothing())
+
+
+@autotest()
+def addmv():
+    rows, inner = random(1, 9).to(int), random(1, 17).to(int)
+    x = random_tensor(ndim=1, dim0=oneof(1, rows))
+    y = random_tensor(ndim=2, dim0=rows, dim1=inner)
+    z = random_tensor(ndim=1, dim0=inner)
+    return torch.addmv(x, y, z, beta=random(-2, 3) | nothing(), alpha=random(-2, 3) | nothing())
+
+
+@autotest()
+def addr():
+    rows, columns = random(1, 9).to(int), random(1, 9).to(int)
+    x = random_tensor(ndim=2, dim0=rows, dim1=oneof(1, columns))
+    y = random_tensor(ndim=1, dim0=rows)
+    z = random_tensor(ndim=1, dim0=columns)
+    return torch.addr(x, y, z, beta=random(-2, 3) | nothing(), alpha=random(-2, 3) | nothing())
+
+
+@autotest()
+def baddbmm():
+    batch, rows, inner, columns = (random(1, 5).to(int) for _ in range(4))
+    x = random_tensor(dims=(batch, oneof(1, rows), columns))
+    y = random_tensor(dims=(batch, rows, inner))
+    z = random_tensor(dims=(batch, inner, columns))
+    return torch.baddbmm(x, y, z, beta=random(-2, 3) | nothing(), alpha=random(-2, 3) | nothing())
+
+
+@autotest()
+def einsum():
+    # Contracted, kept, repeated and reordered letters.
+    inner, shared = random(1, 6).to(int), random(1, 6).to(int)
+    x = random_tensor(ndim=3, dim1=inner, dim2=shared)
+    y = random_tensor(ndim=3, dim0=shared, dim1=inner)
+    return torch.einsum(oneof("aij,jib->ab", "aij,jib->bja", "aij,jib->", "aij,jib"), x, y)
+
+
+@autotest()
+def tensordot():
+    inner, shared = random(1, 6).to(int), random(1, 6).to(int)
+    x = random_tensor(ndim=3, dim1=inner, dim2=shared)
+    y = random_tensor(ndim=3, dim0=inner, dim1=shared)
+    return torch.tensordot(x, y, dims=oneof(2, ([2, 1], [1, 0]), ([1], [0])))
+
+
+@autotest()
+def kron():
+    x = random_tensor(ndim=2)
+    y = random_tensor(ndim=random(1, 3).to(int))
+    return torch.kron(x, y)
+
+
+@autotest()
+def trace():
+    x = random_tensor(ndim=2, dtype=random_dtype(["float", "int"]))
+    return torch.trace(x)
+
+
+@autotest()
+def cdist():
+    # Apart from one another: the root's gradient at a distance of zero is a convention.
+    size = random(1, 6).to(int)
+    x = random_tensor(ndim=3, dim0=1, dim2=size, low=1, high=2)
+    y = random_tensor(ndim=2, dim1=size, low=-2, high=-1)
+    return torch.cdist(x, y, p=oneof(1.0, 2.0, 3.0, nothing()))
+
+
+@autotest()
+def cosine_similarity():
+    # Wide of zero: at the origin an angle is not defined.
+    columns = random(1, 8).to(int)
+    x = random_tensor(ndim=2, dim1=columns, low=0.5, high=2)
+    y = random_tensor(ndim=1, dim0=columns, low=-2, high=-0.5)
+    return torch.nn.functional.cosine_similarity(x, y, dim=oneof(1, -1))

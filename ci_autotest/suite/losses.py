@@ -1,6 +1,6 @@
-"""Losses: targets are classes below the number of classes, or values of the input's shape."""
+"""Losses: targets are classes below the number of classes, probabilities, signs, or values of the input's shape."""
 
-from ci_autotest import autotest, nothing, oneof, random, random_tensor, torch
+from ci_autotest import autotest, choice_tensor, nothing, oneof, random, random_bool, random_tensor, torch
 
 #: Number of classes that there are at least.
 LEAST = 5
@@ -25,15 +25,6 @@ def cross_entropy():
 
 
 @autotest()
-def mse_loss():
-    # At least one row: the mean over no element is not defined (NaN in torch, an error in torch.compile).
-    rows, columns = random(1, 8).to(int), oneof(random(1, 8).to(int), 129)
-    x = random_tensor(ndim=2, dim0=rows, dim1=columns)
-    y = random_tensor(ndim=2, dim0=rows, dim1=columns)
-    return torch.nn.functional.mse_loss(x, y, reduction=oneof("none", "mean", "sum", nothing()))
-
-
-@autotest()
 def nll_loss():
     ndim, batch, size = random(2, 4).to(int), oneof(random(0, 8).to(int), 33), random(1, 5).to(int)
     classes = random(LEAST, 10).to(int)
@@ -46,4 +37,163 @@ def nll_loss():
         weight=oneof(weight, nothing()),
         ignore_index=random(0, LEAST).to(int) | nothing(),
         reduction=oneof("none", "mean", "sum", nothing()),
+    )
+
+
+@autotest()
+def mse_loss():
+    # At least one row: the mean over no element is not defined (NaN in torch, an error in torch.compile).
+    rows, columns = random(1, 8).to(int), oneof(random(1, 8).to(int), 129)
+    x = random_tensor(ndim=2, dim0=rows, dim1=columns)
+    y = random_tensor(ndim=2, dim0=rows, dim1=columns)
+    return torch.nn.functional.mse_loss(x, y, reduction=oneof("none", "mean", "sum", nothing()))
+
+
+@autotest()
+def l1_loss():
+    rows, columns = random(1, 8).to(int), oneof(random(1, 8).to(int), 129)
+    x = random_tensor(dims=(rows, columns))
+    y = random_tensor(dims=(rows, columns))
+    return torch.nn.functional.l1_loss(x, y, reduction=oneof("none", "mean", "sum", nothing()))
+
+
+@autotest()
+def smooth_l1_loss():
+    rows, columns = random(1, 8).to(int), oneof(random(1, 8).to(int), 33)
+    x = random_tensor(dims=(rows, columns))
+    y = random_tensor(dims=(rows, columns))
+    return torch.nn.functional.smooth_l1_loss(
+        x, y, reduction=oneof("none", "mean", "sum", nothing()), beta=random(0.1, 2).to(float) | nothing()
+    )
+
+
+@autotest()
+def huber_loss():
+    rows, columns = random(1, 8).to(int), oneof(random(1, 8).to(int), 33)
+    x = random_tensor(dims=(rows, columns))
+    y = random_tensor(dims=(rows, columns))
+    return torch.nn.functional.huber_loss(
+        x, y, reduction=oneof("none", "mean", "sum", nothing()), delta=random(0.1, 2).to(float) | nothing()
+    )
+
+
+@autotest()
+def binary_cross_entropy():
+    rows, columns = random(1, 8).to(int), random(1, 8).to(int)
+    x = random_tensor(dims=(rows, columns), low=0.05, high=0.95)
+    y = random_tensor(dims=(rows, columns), low=0, high=1, requires_grad=False)
+    return torch.nn.functional.binary_cross_entropy(x, y, reduction=oneof("none", "mean", "sum", nothing()))
+
+
+@autotest()
+def binary_cross_entropy_with_logits():
+    rows, columns = random(1, 8).to(int), random(1, 8).to(int)
+    x = random_tensor(dims=(rows, columns), low=-5, high=5)
+    y = random_tensor(dims=(rows, columns), low=0, high=1)
+    weight = random_tensor(dims=(columns,), low=0, high=3, requires_grad=False)
+    return torch.nn.functional.binary_cross_entropy_with_logits(
+        x, y, pos_weight=oneof(weight, nothing()), reduction=oneof("none", "mean", "sum", nothing())
+    )
+
+
+@autotest()
+def kl_div():
+    rows, columns = random(1, 8).to(int), random(1, 8).to(int)
+    x = random_tensor(dims=(rows, columns), low=-4, high=0)
+    y = random_tensor(dims=(rows, columns), low=0.05, high=1)
+    return torch.nn.functional.kl_div(x, y, reduction=oneof("none", "batchmean", "sum"), log_target=random_bool())
+
+
+@autotest()
+def poisson_nll_loss():
+    rows, columns = random(1, 8).to(int), random(1, 8).to(int)
+    x = random_tensor(dims=(rows, columns), low=0.1, high=3)
+    y = random_tensor(dims=(rows, columns), low=0, high=9, requires_grad=False)
+    return torch.nn.functional.poisson_nll_loss(
+        x, y, log_input=random_bool(), full=random_bool(), reduction=oneof("none", "mean", "sum")
+    )
+
+
+@autotest()
+def gaussian_nll_loss():
+    rows, columns = random(1, 8).to(int), random(1, 8).to(int)
+    x = random_tensor(dims=(rows, columns))
+    y = random_tensor(dims=(rows, columns))
+    var = random_tensor(dims=(rows, oneof(1, columns)), low=0.1, high=2)
+    return torch.nn.functional.gaussian_nll_loss(x, y, var, full=random_bool(), reduction=oneof("none", "mean", "sum"))
+
+
+@autotest()
+def hinge_embedding_loss():
+    rows, columns = random(1, 8).to(int), random(1, 8).to(int)
+    x = random_tensor(dims=(rows, columns), low=-2, high=2)
+    sign = choice_tensor([-1.0, 1.0], (rows, columns))
+    return torch.nn.functional.hinge_embedding_loss(
+        x, sign, margin=random(0, 2).to(float) | nothing(), reduction=oneof("none", "mean", "sum")
+    )
+
+
+@autotest()
+def margin_ranking_loss():
+    size = random(1, 20).to(int)
+    x, y = random_tensor(dims=(size,)), random_tensor(dims=(size,))
+    sign = choice_tensor([-1.0, 1.0], size)
+    return torch.nn.functional.margin_ranking_loss(
+        x, y, sign, margin=random(0, 2).to(float) | nothing(), reduction=oneof("none", "mean", "sum")
+    )
+
+
+@autotest()
+def soft_margin_loss():
+    rows, columns = random(1, 8).to(int), random(1, 8).to(int)
+    x = random_tensor(dims=(rows, columns), low=-3, high=3)
+    sign = choice_tensor([-1.0, 1.0], (rows, columns))
+    return torch.nn.functional.soft_margin_loss(x, sign, reduction=oneof("none", "mean", "sum"))
+
+
+@autotest()
+def cosine_embedding_loss():
+    # Away from the origin: there an angle is not defined.
+    rows, columns = random(1, 8).to(int), random(1, 8).to(int)
+    x = random_tensor(dims=(rows, columns), low=0.5, high=2)
+    y = random_tensor(dims=(rows, columns), low=-2, high=-0.5)
+    sign = choice_tensor([-1.0, 1.0], rows)
+    return torch.nn.functional.cosine_embedding_loss(x, y, sign, reduction=oneof("none", "mean", "sum"))
+
+
+@autotest()
+def triplet_margin_loss():
+    rows, columns = random(1, 8).to(int), random(1, 8).to(int)
+    x, y, z = (random_tensor(dims=(rows, columns)) for _ in range(3))
+    return torch.nn.functional.triplet_margin_loss(
+        x, y, z, margin=random(1, 3).to(float) | nothing(), reduction=oneof("none", "mean", "sum")
+    )
+
+
+@autotest()
+def multilabel_soft_margin_loss():
+    rows, columns = random(1, 8).to(int), random(1, 8).to(int)
+    x = random_tensor(dims=(rows, columns), low=-3, high=3)
+    y = choice_tensor([0.0, 1.0], (rows, columns))
+    return torch.nn.functional.multilabel_soft_margin_loss(x, y, reduction=oneof("none", "mean", "sum"))
+
+
+@autotest()
+def multi_margin_loss():
+    rows, classes = random(1, 8).to(int), random(LEAST, 9).to(int)
+    x = random_tensor(dims=(rows, classes))
+    target = random_tensor(dims=(rows,), low=0, high=classes, dtype=int)
+    return torch.nn.functional.multi_margin_loss(x, target, p=oneof(1, 2), reduction=oneof("none", "mean", "sum"))
+
+
+@autotest()
+def ctc_loss():
+    # Longer inputs than targets, so that every target has an alignment; class 0 is the blank.
+    frames, batch, classes, length = random(6, 10).to(int), random(1, 4).to(int), random(3, 6).to(int), 2
+    x = random_tensor(dims=(frames, batch, classes))
+    targets = random_tensor(dims=(batch, length), low=1, high=classes, dtype=int)
+    inputs = random_tensor(dims=(batch,), low=5, high=7, dtype=int)
+    lengths = random_tensor(dims=(batch,), low=1, high=length + 1, dtype=int)
+    return torch.nn.functional.ctc_loss(
+        torch.nn.functional.log_softmax(x, -1), targets, inputs, lengths, reduction=oneof("none", "mean", "sum")
     )

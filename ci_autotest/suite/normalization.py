@@ -19,6 +19,16 @@ def layer_norm():
 
 
 @autotest()
+def rms_norm():
+    width = random(2, 17).to(int)
+    x = random_tensor(ndim=random(2, 4).to(int), dim1=width, dim2=width)
+    weight = random_tensor(ndim=1, dim0=width)
+    return torch.nn.functional.rms_norm(
+        x, (width,), weight=oneof(weight, nothing()), eps=random(1e-5, 1e-1).to(float) | nothing()
+    )
+
+
+@autotest()
 def batch_norm():
     # Training: normalizes with the batch's own statistics and moves the running ones in place. These are copies,
     # because a tensor that is written to may not be an expanded one.
@@ -57,6 +67,7 @@ def batch_norm_module():
 
 @autotest()
 def group_norm():
+    # A bias goes with a weight: with a bias alone the gradient of torch 2.13 raises.
     groups = random(1, 5).to(int)
     channels = groups * random(1, 4).to(int)
     x = random_tensor(ndim=random(2, 5).to(int), dim1=channels)
@@ -65,7 +76,36 @@ def group_norm():
     return torch.nn.functional.group_norm(
         x,
         groups,
-        weight=oneof(weight, nothing()),
+        weight=weight,
         bias=oneof(bias, nothing()),
         eps=random(1e-5, 1e-1).to(float) | nothing(),
+    )
+
+
+@autotest()
+def instance_norm():
+    # More than one element in each plane: the variance of one is no number.
+    channels = random(1, 8).to(int)
+    x = random_tensor(ndim=4, dim1=channels, dim2=random(2, 6).to(int))
+    weight = random_tensor(ndim=1, dim0=channels)
+    return torch.nn.functional.instance_norm(
+        x, weight=oneof(weight, nothing()), eps=random(1e-5, 1e-1).to(float) | nothing()
+    )
+
+
+@autotest()
+def normalize():
+    x = random_tensor(ndim=random(2, 5).to(int))
+    return torch.nn.functional.normalize(x, p=oneof(1.0, 2.0, 3.0, nothing()), dim=oneof(0, 1, -1))
+
+
+@autotest()
+def local_response_norm():
+    x = random_tensor(ndim=random(3, 5).to(int))
+    return torch.nn.functional.local_response_norm(
+        x,
+        size=random(1, 5).to(int),
+        alpha=random(1e-4, 1).to(float) | nothing(),
+        beta=random(0, 1).to(float) | nothing(),
+        k=random(1, 3).to(float) | nothing(),
     )

@@ -1,6 +1,19 @@
-"""Pooling: windows over planes, with and without padding and partial windows at the edge."""
+"""Pooling: windows over lines, planes and volumes, with and without padding and partial windows at the edge."""
 
-from ci_autotest import autotest, nothing, random, random_bool, random_tensor, torch
+from ci_autotest import autotest, nothing, oneof, random, random_bool, random_tensor, torch
+
+
+@autotest()
+def max_pool1d():
+    kernel = random(1, 4).to(int)
+    x = random_tensor(ndim=random(2, 4).to(int))
+    return torch.nn.functional.max_pool1d(
+        x,
+        kernel_size=kernel,
+        stride=random(1, 4).to(int) | nothing(),
+        padding=random(0, kernel // 2 + 1).to(int),
+        ceil_mode=random_bool(),
+    )
 
 
 @autotest()
@@ -21,6 +34,36 @@ def max_pool2d():
 
 
 @autotest()
+def max_pool3d():
+    kernel = random(1, 4).to(int)
+    x = random_tensor(ndim=random(4, 6).to(int))
+    return torch.nn.functional.max_pool3d(
+        x, kernel_size=kernel, stride=random(1, 4).to(int) | nothing(), padding=random(0, kernel // 2 + 1).to(int)
+    )
+
+
+@autotest()
+def max_pool2d_with_indices():
+    kernel = random(1, 3).to(int)
+    x = random_tensor(ndim=4)
+    return torch.nn.functional.max_pool2d_with_indices(x, kernel_size=kernel, stride=random(1, 3).to(int) | nothing())
+
+
+@autotest()
+def avg_pool1d():
+    kernel = random(1, 4).to(int)
+    x = random_tensor(ndim=random(2, 4).to(int))
+    return torch.nn.functional.avg_pool1d(
+        x,
+        kernel_size=kernel,
+        stride=random(1, 4).to(int) | nothing(),
+        padding=random(0, kernel // 2 + 1).to(int),
+        ceil_mode=random_bool(),
+        count_include_pad=random_bool() | nothing(),
+    )
+
+
+@autotest()
 def avg_pool2d():
     kernel = random(1, 4).to(int)
     x = random_tensor(ndim=random(3, 5).to(int))
@@ -32,4 +75,60 @@ def avg_pool2d():
         ceil_mode=random_bool(),
         count_include_pad=random_bool() | nothing(),
         divisor_override=random(1, 10).to(int) | nothing(),
+    )
+
+
+@autotest()
+def avg_pool3d():
+    kernel = random(1, 4).to(int)
+    x = random_tensor(ndim=random(4, 6).to(int))
+    return torch.nn.functional.avg_pool3d(
+        x,
+        kernel_size=kernel,
+        stride=random(1, 4).to(int) | nothing(),
+        padding=random(0, kernel // 2 + 1).to(int),
+        count_include_pad=random_bool() | nothing(),
+    )
+
+
+@autotest()
+def adaptive_avg_pool1d():
+    x = random_tensor(ndim=random(2, 4).to(int))
+    return torch.nn.functional.adaptive_avg_pool1d(x, random(1, 6).to(int))
+
+
+@autotest()
+def adaptive_avg_pool2d():
+    x = random_tensor(ndim=random(3, 5).to(int))
+    return torch.nn.functional.adaptive_avg_pool2d(x, (random(1, 6).to(int), oneof(random(1, 6).to(int), None)))
+
+
+@autotest()
+def adaptive_avg_pool3d():
+    x = random_tensor(ndim=random(4, 6).to(int))
+    return torch.nn.functional.adaptive_avg_pool3d(x, random(1, 4).to(int))
+
+
+@autotest()
+def adaptive_max_pool1d():
+    x = random_tensor(ndim=random(2, 4).to(int))
+    return torch.nn.functional.adaptive_max_pool1d(x, random(1, 6).to(int))
+
+
+@autotest()
+def adaptive_max_pool2d():
+    x = random_tensor(ndim=random(3, 5).to(int))
+    return torch.nn.functional.adaptive_max_pool2d(x, (random(1, 6).to(int), random(1, 6).to(int)))
+
+
+@autotest()
+def lp_pool2d():
+    # Positive: the root of a sum of odd powers is not real everywhere.
+    x = random_tensor(ndim=4, low=0.1, high=2)
+    return torch.nn.functional.lp_pool2d(
+        x,
+        norm_type=random(1, 4).to(float),
+        kernel_size=random(1, 3).to(int),
+        stride=random(1, 3).to(int) | nothing(),
+        ceil_mode=random_bool(),
     )

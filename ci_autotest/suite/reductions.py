@@ -1,19 +1,31 @@
 """Reductions and scans: over everything, over one dimension, over several."""
 
-from ci_autotest import autotest, nothing, oneof, random, random_bool, random_tensor, torch
+from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
 
 
 @autotest()
 def sum():  # noqa: A001 - the operator's name
-    x = random_tensor(ndim=random(2, 6).to(int), dtype=oneof(torch.float32, torch.int64))
-    return torch.sum(x, dim=oneof(None, 0, -1, (0, -1)), keepdim=random_bool(), dtype=torch.float64 | nothing())
+    x = random_tensor(ndim=random(2, 6).to(int), dtype=random_dtype(["float", "int", "uint", "bool", "complex"]))
+    return torch.sum(x, dim=oneof(None, 0, -1, (0, -1)), keepdim=random_bool())
+
+
+@autotest()
+def nansum():
+    x = random_tensor(ndim=random(2, 6).to(int))
+    return torch.nansum(x, dim=oneof(None, 0, -1, (0, -1)), keepdim=random_bool(), dtype=torch.float64 | nothing())
 
 
 @autotest()
 def mean():
     # 0 and -1 are the dimensions that every rank has, a 0-dim tensor too.
-    x = random_tensor()
+    x = random_tensor(dtype=random_dtype(["half", "float", "complex"]))
     return torch.mean(x, dim=oneof(None, 0, -1), keepdim=random_bool())
+
+
+@autotest()
+def prod():
+    x = random_tensor(ndim=random(1, 5).to(int), low=0.5, high=1.5, dtype=random_dtype(["float"]))
+    return torch.prod(x, dim=oneof(0, -1), keepdim=random_bool())
 
 
 @autotest()
@@ -25,6 +37,32 @@ def max():  # noqa: A001 - the operator's name
 
 
 @autotest()
+def min():  # noqa: A001 - the operator's name
+    ndim = random(1, 5).to(int)
+    x = random_tensor(ndim=ndim, dtype=oneof(torch.float32, torch.int64))
+    return torch.min(x, dim=random(-ndim, ndim).to(int), keepdim=random_bool())
+
+
+@autotest()
+def amax():
+    # Ties share the gradient.
+    x = random_tensor(ndim=random(2, 5).to(int), dtype=random_dtype(["float", "int", "uint"]))
+    return torch.amax(x, dim=oneof((), 0, -1, (0, -1)), keepdim=random_bool())
+
+
+@autotest()
+def amin():
+    x = random_tensor(ndim=random(2, 5).to(int), dtype=random_dtype(["float", "int", "uint"]))
+    return torch.amin(x, dim=oneof((), 0, -1, (0, -1)), keepdim=random_bool())
+
+
+@autotest()
+def aminmax():
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    return torch.aminmax(x, dim=oneof(0, -1), keepdim=random_bool())
+
+
+@autotest()
 def argmax():
     # The index of a tie is defined: the first.
     x = random_tensor(dtype=oneof(torch.float32, torch.int64))
@@ -32,21 +70,112 @@ def argmax():
 
 
 @autotest()
+def argmin():
+    x = random_tensor(dtype=oneof(torch.float32, torch.int64))
+    return torch.argmin(x, dim=oneof(None, 0, -1), keepdim=random_bool())
+
+
+@autotest()
+def median():
+    # Values only: the index of a tie is anyone's.
+    x = random_tensor(ndim=random(1, 5).to(int))
+    return torch.median(x, dim=oneof(0, -1), keepdim=random_bool())[0]
+
+
+@autotest()
+def quantile():
+    x = random_tensor(ndim=random(1, 5).to(int))
+    return torch.quantile(
+        x,
+        random(0, 1).to(float),
+        dim=oneof(None, 0, -1),
+        keepdim=random_bool(),
+        interpolation=oneof("linear", "lower", "higher", "midpoint"),
+    )
+
+
+@autotest()
 def var():
     ndim = random(1, 5).to(int)
-    x = random_tensor(ndim=ndim)
+    x = random_tensor(ndim=ndim, dtype=random_dtype(["float"]))
     dim = random(-ndim, ndim).to(int)
     return torch.var(x, dim=oneof(None, dim), correction=random(0, 3).to(int) | nothing(), keepdim=random_bool())
 
 
 @autotest()
-def cumsum():
-    ndim = random(1, 5).to(int)
-    x = random_tensor(ndim=ndim, dtype=oneof(torch.float32, torch.int32))
-    return torch.cumsum(x, dim=random(-ndim, ndim).to(int), dtype=torch.float64 | nothing())
+def std():
+    # Away from a spread of zero, where the root has no gradient: no correction, two elements or more.
+    x = random_tensor(ndim=2, dim1=random(2, 8).to(int))
+    return torch.std(x, dim=oneof(1, -1), correction=random(0, 2).to(int) | nothing(), keepdim=random_bool())
+
+
+@autotest()
+def var_mean():
+    x = random_tensor(ndim=random(2, 5).to(int))
+    return torch.var_mean(x, dim=oneof(0, -1, (0, -1)), correction=random(0, 2).to(int), keepdim=random_bool())
+
+
+@autotest()
+def norm():
+    x = random_tensor(ndim=random(2, 5).to(int))
+    return torch.norm(x, p=oneof(1, 2, float("inf"), nothing()), dim=oneof(0, -1, (0, -1)), keepdim=random_bool())
 
 
 @autotest()
 def logsumexp():
     x = random_tensor(ndim=random(2, 5).to(int))
     return torch.logsumexp(x, dim=oneof(0, -1, (0, -1)), keepdim=random_bool())
+
+
+@autotest()
+def all():  # noqa: A001 - the operator's name
+    x = random_tensor(low=0, high=3, dtype=random_dtype(["bool", "int", "uint"]))
+    return torch.all(x, dim=oneof(0, -1), keepdim=random_bool())
+
+
+@autotest()
+def any():  # noqa: A001 - the operator's name
+    x = random_tensor(low=0, high=2, dtype=random_dtype(["bool", "int", "uint"]))
+    return torch.any(x, dim=oneof(0, -1), keepdim=random_bool())
+
+
+@autotest()
+def count_nonzero():
+    x = random_tensor(low=0, high=3, dtype=random_dtype(["bool", "int"]))
+    return torch.count_nonzero(x, dim=oneof(None, 0, -1))
+
+
+@autotest()
+def cumsum():
+    ndim = random(1, 5).to(int)
+    x = random_tensor(ndim=ndim, dtype=oneof(torch.float32, torch.int32))
+    return torch.cumsum(x, dim=random(-ndim, ndim), dtype=torch.float64 | nothing())
+
+
+@autotest()
+def cumprod():
+    ndim = random(1, 5).to(int)
+    x = random_tensor(ndim=ndim, low=0.5, high=1.5)
+    return torch.cumprod(x, dim=random(-ndim, ndim).to(int))
+
+
+@autotest()
+def cummax():
+    # The index of a tie is defined: the last.
+    ndim = random(1, 5).to(int)
+    x = random_tensor(ndim=ndim)
+    return torch.cummax(x, dim=random(-ndim, ndim).to(int))
+
+
+@autotest()
+def logcumsumexp():
+    ndim = random(1, 5).to(int)
+    x = random_tensor(ndim=ndim)
+    return torch.logcumsumexp(x, dim=random(-ndim, ndim).to(int))
+
+
+@autotest()
+def diff():
+    ndim = random(1, 5).to(int)
+    x = random_tensor(ndim=ndim, dtype=random_dtype(["float", "int"]))
+    return torch.diff(x, n=random(1, 3).to(int), dim=random(-ndim, ndim).to(int))

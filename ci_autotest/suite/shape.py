@@ -1,6 +1,6 @@
-"""Shape: joining, exchanging, regrouping and padding dimensions."""
+"""Shape: joining, exchanging, regrouping, repeating, cutting and padding dimensions."""
 
-from ci_autotest import autotest, nothing, oneof, random, random_tensor, torch
+from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
 
 
 @autotest()
@@ -16,14 +16,43 @@ def stack():
     rows, columns = random(0, 6).to(int), oneof(random(1, 6).to(int), 33)
     x = random_tensor(ndim=2, dim0=rows, dim1=columns)
     y = random_tensor(ndim=2, dim0=rows, dim1=columns)
-    return torch.stack((x, y), dim=random(-3, 3).to(int) | nothing())
+    return torch.stack((x, y), dim=random(-3, 3) | nothing())
+
+
+@autotest()
+def hstack():
+    rows = random(1, 6).to(int)
+    x = random_tensor(ndim=2, dim0=rows)
+    y = random_tensor(ndim=2, dim0=rows, dtype=random_dtype(["float", "int"]))
+    return torch.hstack((x, y))
+
+
+@autotest()
+def vstack():
+    columns = random(1, 6).to(int)
+    x = random_tensor(ndim=2, dim1=columns)
+    y = random_tensor(ndim=random(1, 3).to(int), dim0=oneof(columns), dim1=columns)
+    return torch.vstack((x, y))
 
 
 @autotest()
 def transpose():
     ndim = random(1, 6).to(int)
     x = random_tensor(ndim=ndim)
-    return torch.transpose(x, random(-ndim, ndim).to(int), random(-ndim, ndim).to(int))
+    return torch.transpose(x, random(-ndim, ndim), random(-ndim, ndim))
+
+
+@autotest()
+def permute():
+    x = random_tensor(ndim=4, dtype=random_dtype(["float", "int", "bool"]))
+    return x.permute(oneof((0, 2, 3, 1), (3, 1, 0, 2), (-1, 0, 1, 2), (1, 0, 3, 2)))
+
+
+@autotest()
+def movedim():
+    ndim = random(1, 6).to(int)
+    x = random_tensor(ndim=ndim)
+    return torch.movedim(x, random(-ndim, ndim), random(-ndim, ndim))
 
 
 @autotest()
@@ -38,7 +67,125 @@ def flatten():
     ndim = random(1, 6).to(int)
     start = random(0, ndim).to(int)
     x = random_tensor(ndim=ndim)
-    return torch.flatten(x, start_dim=start, end_dim=random(start, ndim).to(int) | nothing())
+    return torch.flatten(x, start_dim=start, end_dim=random(start, ndim) | nothing())
+
+
+@autotest()
+def unflatten():
+    height, width = random(1, 6).to(int), random(1, 6).to(int)
+    x = random_tensor(ndim=3, dim1=height * width)
+    return torch.unflatten(x, 1, oneof((height, width), (width, -1)))
+
+
+@autotest()
+def squeeze():
+    ndim = random(1, 6).to(int)
+    x = random_tensor(ndim=ndim, dim0=oneof(1, random(1, 8).to(int)))
+    return torch.squeeze(x, random(-ndim, ndim).to(int) | nothing())
+
+
+@autotest()
+def unsqueeze():
+    ndim = random(1, 5).to(int)
+    x = random_tensor(ndim=ndim)
+    return torch.unsqueeze(x, random(-ndim - 1, ndim + 1))
+
+
+@autotest()
+def expand():
+    x = random_tensor(ndim=2, dim1=1)
+    return x.expand(random(1, 4), -1, random(1, 6))
+
+
+@autotest()
+def broadcast_to():
+    columns = random(1, 8).to(int)
+    x = random_tensor(ndim=random(1, 3).to(int), dim0=oneof(1), dim1=columns)
+    return torch.broadcast_to(x, (random(1, 4).to(int), 1, columns))
+
+
+@autotest()
+def repeat():
+    x = random_tensor(ndim=2)
+    return x.repeat(random(1, 4), random(0, 3), random(1, 4))
+
+
+@autotest()
+def tile():
+    x = random_tensor(ndim=random(1, 4).to(int))
+    return torch.tile(x, (random(1, 4).to(int), random(1, 4).to(int)))
+
+
+@autotest()
+def repeat_interleave():
+    x = random_tensor(ndim=random(1, 4).to(int))
+    return torch.repeat_interleave(x, random(0, 4).to(int), dim=oneof(0, -1))
+
+
+@autotest()
+def flip():
+    x = random_tensor(ndim=random(2, 5).to(int), dtype=random_dtype(["float", "int", "bool"]))
+    return torch.flip(x, dims=oneof((0,), (-1,), (0, 1), (1, 0)))
+
+
+@autotest()
+def roll():
+    x = random_tensor(ndim=random(2, 5).to(int))
+    return torch.roll(x, shifts=random(-9, 10), dims=oneof(0, 1, -1))
+
+
+@autotest()
+def rot90():
+    x = random_tensor(ndim=random(2, 5).to(int))
+    return torch.rot90(x, k=random(-4, 5), dims=oneof((0, 1), (1, 0)))
+
+
+@autotest()
+def split():
+    x = random_tensor(ndim=random(2, 5).to(int))
+    return torch.split(x, random(1, 5).to(int), dim=oneof(0, 1, -1))
+
+
+@autotest()
+def chunk():
+    x = random_tensor(ndim=random(2, 5).to(int))
+    return torch.chunk(x, random(1, 5), dim=oneof(0, 1, -1))
+
+
+@autotest()
+def unbind():
+    x = random_tensor(ndim=random(2, 5).to(int), dim0=random(1, 6).to(int))
+    return torch.unbind(x)
+
+
+@autotest()
+def tril():
+    x = random_tensor(ndim=random(2, 5).to(int), dtype=random_dtype(["float", "int", "bool"]))
+    return torch.tril(x, diagonal=random(-3, 4) | nothing())
+
+
+@autotest()
+def triu():
+    x = random_tensor(ndim=random(2, 5).to(int), dtype=random_dtype(["float", "int", "bool"]))
+    return torch.triu(x, diagonal=random(-3, 4) | nothing())
+
+
+@autotest()
+def diag():
+    x = random_tensor(ndim=random(1, 3).to(int))
+    return torch.diag(x, diagonal=random(-3, 4) | nothing())
+
+
+@autotest()
+def diag_embed():
+    x = random_tensor(ndim=random(1, 4).to(int))
+    return torch.diag_embed(x, offset=random(-2, 3))
+
+
+@autotest()
+def meshgrid():
+    x, y = random_tensor(ndim=1), random_tensor(ndim=1)
+    return torch.meshgrid(x, y, indexing=oneof("ij", "xy"))
 
 
 @autotest()
@@ -51,6 +198,21 @@ def pad():
 
 @autotest()
 def pad_mode():
-    x = random_tensor(ndim=random(3, 5).to(int))
-    amounts = [random(0, 3).to(int) for _ in range(4)]
+    # Amounts below the least size: more may not be reflected.
+    size = random(3, 8).to(int)
+    x = random_tensor(ndim=random(2, 4).to(int), dim1=size, dim2=size)
+    amounts = [random(0, 3).to(int) for _ in range(2)]
     return torch.nn.functional.pad(x, amounts, mode=oneof("reflect", "replicate", "circular"))
+
+
+@autotest()
+def pixel_shuffle():
+    factor = random(1, 4).to(int)
+    x = random_tensor(ndim=4, dim1=factor * factor * random(1, 4).to(int))
+    return torch.nn.functional.pixel_shuffle(x, factor)
+
+
+@autotest()
+def clone():
+    x = random_tensor(dtype=random_dtype(["all"]), requires_grad=random_bool())
+    return x.clone()

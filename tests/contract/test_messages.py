@@ -185,8 +185,10 @@ ARGUMENTS = {
     "test that does not exist": Row(f"run {FILE}::nope", f"{FILE} has no test 'nope'. It has add."),
     "family that does not exist": Row(
         "run builtin:suite::nope",
-        "'builtin:suite::nope' names no family of the shipped suite. Known: activations, arithmetic, convolutions, "
-        "embedding, indexing, linear_algebra, losses, normalization, pooling, reductions, shape.",
+        "'builtin:suite::nope' names no family of the shipped suite. Known: activations, arithmetic, attention, "
+        "comparison, complex_numbers, convolutions, creation, embedding, fourier, indexing, interpolation, "
+        "linear_algebra, losses, matrices, normalization, pointwise, pooling, randomness, recurrent, reductions, scatter, "
+        "shape, sorting, special_functions.",
     ),
     "baseline without a report": Row(
         "run --baseline nowhere",

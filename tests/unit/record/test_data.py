@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch as real
@@ -20,7 +18,7 @@ INTEGERS = ["uint8", "int8", "int16", "int32", "int64"]
 
 
 def drawn(dtype: str, bounds: tuple[float, float], shape: tuple[int, ...] = (50, 40)) -> np.ndarray:
-    return elements(STREAMS, "site", dtype, math.prod(shape), bounds).reshape(shape)
+    return elements(STREAMS, "site", dtype, shape, bounds)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])

@@ -221,17 +221,17 @@ def test_nothing__in_a_module__is_not_given():
     ("call", "said"),
     [
         pytest.param(
-            lambda x: torch.sum(x, dim=random(0, 2)),
-            "argument 'dim' of torch.sum: the type of random(0, 2) cannot be told. Write random(0, 2).to(int)",
-            id="a callee without annotation, keyword",
+            lambda x: torch.sum(x, dtype=random(0, 2)),
+            "argument 'dtype' of torch.sum: the type of random(0, 2) cannot be told. Write random(0, 2).to(int)",
+            id="a dtype, keyword",
         ),
         pytest.param(
-            lambda x: torch.sum(x, random(0, 2)),
-            "argument 1 of torch.sum: the type of random(0, 2) cannot be told",
-            id="a callee without annotation, positional",
+            lambda x: torch.einsum(random(0, 2), x),
+            "argument 0 of torch.einsum: the type of random(0, 2) cannot be told",
+            id="a text, positional",
         ),
         pytest.param(
-            lambda x: x.sum(random(0, 2)), "argument 0 of sum: the type of random(0, 2) cannot be told", id="a method"
+            lambda x: x.to(random(0, 2)), "argument 0 of to: the type of random(0, 2) cannot be told", id="a method"
         ),
         pytest.param(
             lambda x: torch.sum(x, nothing(), True),

@@ -1,0 +1,272 @@
+"""What the shipped suite finds: each operator made wrong in three ways, at 20 cases a test and at 5.
+
+A wrong candidate is torch with one operator of the test bent: (1) *value*: the last element of its first result is off
+by 1 % (0.01 where it is zero), integers by one, booleans flipped; (2) *gradient*: the result is right, and the last
+element of the gradient of its first differentiable argument is off by 1 % (0.01 where it is zero); (3) *one kind only*:
+the value, but only for one dtype of the result, or, where a test has one dtype, only under one profile. Of the third
+every kind that occurs, with an element that could be wrong, within 20 cases of any seed is a candidate of its own.
+
+A rate is the share of (operator, seed) in which a candidate is found: misaligned as `ci-autotest run` judges it.
+``python -m benchmarks.detection [SEEDS] [FAMILY ...]``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+import torch
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
+from ci_autotest.alignment.rules import rules_for
+from ci_autotest.backends.substitute import SubstituteBackend
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.case import test_key
+from ci_autotest.discovery import SUITE, families
+from ci_autotest.record.attempt import Attempts
+from ci_autotest.record.declare import Declaration, declaration_of
+from ci_autotest.result import TOLERATED_BLAMES
+
+CASES = 20
+FEW = 5
+OFF = 0.01
+#: Operators of tests whose name does not contain theirs.
+OPERATORS = {
+    "multi_head_attention": "linear", "transformer_encoder_layer": "layer_norm", "batch_norm_module": "batch_norm",
+    "embedding_module": "embedding", "causal_attention": "scaled_dot_product_attention", "feature_dropout": "dropout2d",
+    "pad_mode": "pad", "rnn": "rnn_tanh", "view_as_real": "view_as_real",
+}  # fmt: skip
+#: What is no operator of a test: reading an attribute, taking an item of a tuple.
+_READS = frozenset({"__get__", "__set__", "size", "dim", "detach", "stride"})
+
+
+class Bent(torch.autograd.Function):
+    """Hand a tensor through, and bend the last element of its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - autograd's
+        """Return the tensor itself, as a view."""
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - autograd's
+        """Return the gradient with its last element off."""
+        return bent(gradient)
+
+
+def bent(value: torch.Tensor) -> torch.Tensor:
+    """Return a copy whose last element is off."""
+    if value.numel() == 0:
+        return value
+    wrong = value.clone()
+    last = (-1,) * value.ndim
+    with torch.no_grad():
+        if value.dtype is torch.bool:
+            wrong[last] = ~wrong[last]
+        elif not value.dtype.is_floating_point and not value.dtype.is_complex:
+            wrong[last] += 1
+        else:
+            wrong[last] += OFF if wrong[last] == 0 else wrong[last] * OFF
+    return wrong
+
+
+class Fault(TorchFunctionMode):
+    """Let every call through but those of one operator."""
+
+    def __init__(self, operator: str, way: str) -> None:
+        """Name the operator and how it is bent: ``value`` or ``gradient``."""
+        super().__init__()
+        self.operator, self.way = operator, way
+        self.seen: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Bend the operator's calls."""
+        kwargs = kwargs or {}
+        name = called(func)
+        if name not in _READS:
+            self.seen.append(name)
+        if name != self.operator:
+            return func(*args, **kwargs)
+        if self.way == "gradient":
+            taken = [False]
+            return func(*handed(args, taken), **{key: handed(value, taken) for key, value in kwargs.items()})
+        return wrong_first(func(*args, **kwargs), args)
+
+
+def called(func: Any) -> str:
+    """Return the bare name of what is called."""
+    name = resolve_name(func) or getattr(func, "__name__", "")
+    bare = name.rpartition(".")[2]
+    return bare.strip("_") if bare not in _READS else bare
+
+
+def handed(value: Any, taken: list[bool]) -> Any:
+    """Return arguments with the first differentiable tensor handed through ``Bent``."""
+    if isinstance(value, tuple | list):
+        return type(value)(handed(item, taken) for item in value)
+    if isinstance(value, torch.Tensor) and value.requires_grad and not taken[0]:
+        taken[0] = True
+        return Bent.apply(value)
+    return value
+
+
+def wrong_first(result: Any, args: Any) -> Any:
+    """Return a result with its first tensor bent; what was written in place is bent in place."""
+    if result is None or (isinstance(result, torch.Tensor) and args and result is args[0]):
+        with torch.no_grad():
+            args[0].copy_(bent(args[0].detach()))
+        return result
+    if isinstance(result, torch.Tensor):
+        return bent(result)
+    if isinstance(result, tuple | list) and result:
+        items = [bent(result[0]) if isinstance(result[0], torch.Tensor) else wrong_first(result[0], ()), *result[1:]]
+        return type(result)(items) if type(result) in {tuple, list} or hasattr(result, "n_fields") else tuple(items)
+    return result
+
+
+class Wrong(SubstituteBackend):
+    """Torch with one operator bent."""
+
+    def __init__(self, operator: str, way: str) -> None:
+        """Replace nothing by name: the fault looks at every call."""
+        super().__init__({})
+        self.operator, self.way = operator, way
+
+    def run(self, program: Any, sources: Any, *, snapshots: bool = False) -> Any:
+        """Run the steps forward under the fault."""
+        return self._torch.run(program, sources, snapshots=snapshots, around=Fault(self.operator, self.way))
+
+
+class Case(NamedTuple):
+    """What one case of a test said."""
+
+    value: bool
+    gradient: bool
+    has_gradient: bool
+    dtype: str
+    profile: str
+    has_element: bool
+
+
+def operator_under(test: str, attempt: Any) -> str:
+    """Return the operator of a test: the longest that it calls and that is part of its name, else its last."""
+    mode = Fault("", "")
+    TorchBackend().run(attempt.program, attempt.sources, around=mode)
+    if OPERATORS.get(test) in mode.seen:
+        return OPERATORS[test]
+    inside = [name for name in mode.seen if name and name in test]
+    return max(inside, key=len) if inside else mode.seen[-1]
+
+
+def cases_of(declaration: Declaration, test: str, seed: int, attempts: Attempts) -> tuple[str, list[Case]]:
+    """Hold both wrong candidates against torch in every case of a test."""
+    key = test_key(seed, test)
+    rules = rules_for((), "tolerance", "wrong", declaration)
+    reference = TorchBackend()
+    operator, found = "", []
+
+    def draw(case: int, number: int) -> Any:
+        return attempts.attempt(declaration, declaration.body, (key, test, case, number))
+
+    for case in range(CASES):
+        attempt = accept(case, draw, {}, lambda _case, _name, _number: None).attempt
+        if attempt is None:
+            continue
+        operator = operator or operator_under(test.rpartition("::")[2], attempt)
+        differentiate(attempt, reference)
+        verdicts = [
+            is_found(try_case(attempt, Contender(Wrong(operator, way), rules), reference).verdict)
+            for way in ("value", "gradient")
+        ]
+        outputs = [attempt.trace.values[ref.index] for ref in attempt.program.body[-1].args]
+        dtype = str(outputs[0].dtype).removeprefix("torch.") if isinstance(outputs[0], torch.Tensor) else ""
+        has_element = any(not isinstance(value, torch.Tensor) or value.numel() > 0 for value in outputs)
+        has_gradient = any(gradient is not None for gradient in attempt.trace.gradients.values())
+        found.append(
+            Case(*verdicts, has_gradient or bool(attempt.trace.cotangents), dtype, attempt.profile, has_element)
+        )
+    return operator, found
+
+
+def is_found(verdict: Any) -> bool:
+    return verdict.outcome == "misaligned" and verdict.blame not in TOLERATED_BLAMES
+
+
+def kinds_of(cases: list[Case]) -> tuple[str, set[str]]:
+    """Return what the third candidate is narrowed by, dtype or profile, and the kinds that occur with any element."""
+    cases = [case for case in cases if case.has_element]
+    dtypes = {case.dtype for case in cases}
+    return ("dtype", dtypes) if len(dtypes) > 1 else ("profile", {case.profile for case in cases})
+
+
+def main(seeds: int, wanted: list[str]) -> int:
+    torch.set_num_threads(1)
+    attempts = Attempts()
+    begun = time.perf_counter()
+    shares: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
+    missed, without = [], []
+    for family in wanted or families():
+        module = importlib.import_module(f"ci_autotest.suite.{family}")
+        for name, value in vars(module).items():
+            declaration = declaration_of(value)
+            if declaration is None:
+                continue
+            test = f"{SUITE}/{family}::{name}"
+            runs = [cases_of(declaration, test, seed, attempts) for seed in range(seeds)]
+            count(runs, shares[family], test, missed, without)
+    report(shares, missed, without)
+    print(f"\n{seeds} seeds, {time.perf_counter() - begun:.0f} s")
+    return len(missed)
+
+
+def count(runs: Any, share: dict[str, list[bool]], test: str, missed: list[str], without: list[str]) -> None:
+    """Add the runs of a test, one for each seed, to its family's shares."""
+    field, kinds = kinds_of([case for _, cases in runs for case in cases])
+    has_gradient = any(case.has_gradient for _, cases in runs for case in cases)
+    if not has_gradient:
+        without.append(test.rpartition("/")[2])
+    for seed, (operator, cases) in enumerate(runs):
+        for n in (CASES, FEW):
+            some = cases[:n]
+            share[f"value {n}"].append(any(case.value for case in some))
+            if has_gradient:
+                share[f"gradient {n}"].append(any(case.gradient for case in some))
+            for kind in kinds:
+                share[f"kind {n}"].append(any(case.value and getattr(case, field) == kind for case in some))
+        for way in ("value", "gradient"):
+            if not any(getattr(case, way) for case in cases) and (way == "value" or has_gradient):
+                missed.append(f"{test} ({operator}), {way}, seed {seed}")
+
+
+def report(shares: Any, missed: list[str], without: list[str]) -> None:
+    columns = [f"{way} {n}" for way in ("value", "gradient", "kind") for n in (CASES, FEW)]
+    print(
+        "| family | operators | " + " | ".join(f"{name.split()[0]}, n = {name.split()[1]}" for name in columns) + " |"
+    )
+    print("|---" * (len(columns) + 2) + "|")
+    total: dict[str, list[bool]] = defaultdict(list)
+    operators = 0
+    for family, share in shares.items():
+        module = importlib.import_module(f"ci_autotest.suite.{family}")
+        number = sum(declaration_of(value) is not None for value in vars(module).values())
+        operators += number
+        print(f"| {family} | {number} | " + " | ".join(percent(share[name]) for name in columns) + " |")
+        for name in columns:
+            total[name] += share[name]
+    print(f"| all | {operators} | " + " | ".join(percent(total[name]) for name in columns) + " |")
+    print(f"\nNo gradient to bend (integer or boolean results): {', '.join(without) or 'none'}.")
+    print("Missed at n = 20: " + ("; ".join(missed) or "none") + ".")
+
+
+def percent(found: list[bool]) -> str:
+    return f"{100 * sum(found) / len(found):.0f} %" if found else "none"
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    number = int(arguments.pop(0)) if arguments and arguments[0].isdigit() else 3
+    sys.exit(min(main(number, arguments), 1))

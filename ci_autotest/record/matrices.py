@@ -1,0 +1,114 @@
+"""Square matrices with a property that operators of linear algebra ask for.
+
+The property comes before the profiles: these change the free sizes and the layout, not the values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ci_autotest.errors import AuthorError
+from ci_autotest.record.data import WIDE_DTYPE, elements
+from ci_autotest.record.dtypes import dtype_name, holds_gradients
+from ci_autotest.record.generators import Generator, settle
+from ci_autotest.record.special import free_size, record_array, recorder_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+    from numpy.typing import NDArray
+
+    from ci_autotest.record.values import Value
+
+    Size = int | Generator | None
+
+#: Bounds of the sizes of leading dimensions, exclusive above.
+_BATCH_SIZE: Final = (1, 4)
+_MATRIX: Final = 2
+
+
+def symmetric_tensor(
+    size: int | Generator | None = None,
+    ndim: int | Generator | None = None,
+    dtype: Any = float,  # noqa: ANN401 - a type, a torch dtype or a generator of one
+    requires_grad: bool | Generator = True,
+) -> torch.Tensor:
+    """Return recorded symmetric matrices, Hermitian where complex: ``(..., size, size)``, free sizes unless given."""
+    value: Any = _matrix("symmetric", size, ndim, dtype, requires_grad)
+    return value  # type: ignore[no-any-return]
+
+
+def positive_definite_tensor(
+    size: int | Generator | None = None,
+    ndim: int | Generator | None = None,
+    dtype: Any = float,  # noqa: ANN401 - a type, a torch dtype or a generator of one
+    requires_grad: bool | Generator = True,
+) -> torch.Tensor:
+    """Return recorded matrices with eigenvalues of 0.5 at least: ``(..., size, size)``, free sizes unless given."""
+    value: Any = _matrix("positive_definite", size, ndim, dtype, requires_grad)
+    return value  # type: ignore[no-any-return]
+
+
+def invertible_tensor(
+    size: int | Generator | None = None,
+    ndim: int | Generator | None = None,
+    dtype: Any = float,  # noqa: ANN401 - a type, a torch dtype or a generator of one
+    requires_grad: bool | Generator = True,
+) -> torch.Tensor:
+    """Return recorded matrices far from singular, not symmetric: ``(..., size, size)``, free sizes unless given."""
+    value: Any = _matrix("invertible", size, ndim, dtype, requires_grad)
+    return value  # type: ignore[no-any-return]
+
+
+def _matrix(kind: str, size: Size, ndim: Size, dtype: Any, requires_grad: bool | Generator) -> Value:  # noqa: ANN401
+    """Record square matrices with a property: ``(..., size, size)``, free leading sizes 1 to 3.
+
+    Args:
+        kind: ``symmetric`` (Hermitian where complex), ``positive_definite`` (smallest eigenvalue 0.5 at least) or
+            ``invertible`` (condition number 5 at most for small sizes; rows shifted, so that elimination must pivot).
+        size: Rows and columns; free (1 to 7) where ``None``.
+        ndim: Dimensions, 2 or more; 2 where ``None``.
+        dtype: A floating or complex one.
+        requires_grad: Whether the leaf asks for its gradient.
+    """
+    recorder = recorder_for(f"{kind}_tensor")
+    drawer, site = recorder.drawer, recorder.drawer.site()
+    name = dtype_name(settle(drawer, dtype))
+    if not holds_gradients(name):
+        message = f"{kind}_tensor(dtype=torch.{name}) is no floating dtype. Use float, complex, torch.float64, …"
+        raise AuthorError(message)
+    count = _MATRIX if ndim is None else int(settle(drawer, ndim, int))
+    if count < _MATRIX:
+        message = f"{kind}_tensor(ndim={count}) is no matrix. Give ndim=2 or more."
+        raise AuthorError(message)
+    rows = free_size(recorder, site, _MATRIX) if size is None else int(settle(drawer, size, int))
+    batch = [drawer.integer(f"{site}.dim{i}", *_BATCH_SIZE, "dim") for i in range(count - _MATRIX)]
+    raw = elements(drawer.streams, site, WIDE_DTYPE.get(name, name), (*batch, rows, rows), (-1.0, 1.0))
+    return record_array(recorder, _MATRICES[kind](raw), name, with_grad=bool(settle(drawer, requires_grad, bool)))
+
+
+def _symmetric(raw: NDArray[Any]) -> NDArray[Any]:
+    mean: NDArray[Any] = (raw + raw.conj().swapaxes(-1, -2)) / 2
+    return mean
+
+
+def _positive_definite(raw: NDArray[Any]) -> NDArray[Any]:
+    size = raw.shape[-1]
+    wide = raw.astype(np.result_type(raw.dtype, np.float64))
+    positive: NDArray[Any] = _symmetric(wide @ wide.conj().swapaxes(-1, -2) / max(size, 1) + np.eye(size) / 2)
+    return positive
+
+
+def _invertible(raw: NDArray[Any]) -> NDArray[Any]:
+    size = raw.shape[-1]
+    return np.roll(raw / max(size, 1) + 1.5 * np.eye(size), 1, axis=-2)
+
+
+_MATRICES: Final[dict[str, Callable[[NDArray[Any]], NDArray[Any]]]] = {
+    "symmetric": _symmetric,
+    "positive_definite": _positive_definite,
+    "invertible": _invertible,
+}

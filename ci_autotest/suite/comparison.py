@@ -1,0 +1,107 @@
+"""Comparison and logic: booleans of numbers and of booleans; their elements are flipped by a fault, not scaled."""
+
+from ci_autotest import autotest, oneof, random, random_bool, random_dtype, random_tensor, torch
+
+
+@autotest()
+def eq():
+    # Few integers, so that many are equal.
+    x = random_tensor(low=0, high=3, dtype=random_dtype(["int", "uint", "bool"]))
+    y = random_tensor(ndim=1, dim0=1, low=0, high=3, dtype=int)
+    return x == y
+
+
+@autotest()
+def ne():
+    x = random_tensor(low=0, high=3, dtype=random_dtype(["int", "uint", "bool"]))
+    return x != oneof(random(0, 3).to(int), 1.0)
+
+
+@autotest()
+def lt():
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    y = random_tensor(ndim=1, dim0=1)
+    return x < y
+
+
+@autotest()
+def le():
+    x = random_tensor(low=-3, high=4, dtype=random_dtype(["int"]))
+    return x <= random(-3, 4)
+
+
+@autotest()
+def gt():
+    x = random_tensor(dtype=random_dtype(["half", "float"]))
+    y = random_tensor(ndim=1, dim0=1)
+    return x > y
+
+
+@autotest()
+def ge():
+    x = random_tensor(low=-3, high=4, dtype=random_dtype(["int"]))
+    return x >= random(-3, 4)
+
+
+@autotest()
+def isclose():
+    x = random_tensor()
+    return torch.isclose(x, x * 1.001, rtol=random(1e-4, 1e-2).to(float), atol=random(0, 1e-3).to(float))
+
+
+@autotest()
+def isnan():
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    return torch.isnan(x), torch.isnan(x / torch.round(x) * 0)
+
+
+@autotest()
+def isinf():
+    x = random_tensor(dtype=random_dtype(["float"]))
+    return torch.isinf(x / torch.round(x))
+
+
+@autotest()
+def isfinite():
+    x = random_tensor(dtype=random_dtype(["float"]))
+    return torch.isfinite(x / torch.round(x))
+
+
+@autotest()
+def signbit():
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    return torch.signbit(x)
+
+
+@autotest()
+def logical_and():
+    x = random_tensor(low=0, high=2, dtype=random_dtype(["bool", "int", "uint"]))
+    y = random_tensor(ndim=1, dim0=1, dtype=bool)
+    return torch.logical_and(x, y)
+
+
+@autotest()
+def logical_or():
+    x = random_tensor(low=0, high=2, dtype=random_dtype(["bool", "int", "uint"]))
+    y = random_tensor(ndim=1, dim0=1, dtype=bool)
+    return torch.logical_or(x, y)
+
+
+@autotest()
+def logical_xor():
+    x = random_tensor(low=0, high=2, dtype=random_dtype(["bool", "int", "uint"]))
+    y = random_tensor(ndim=1, dim0=1, dtype=bool)
+    return torch.logical_xor(x, y)
+
+
+@autotest()
+def logical_not():
+    x = random_tensor(low=0, high=2, dtype=random_dtype(["bool", "int", "float"]))
+    return torch.logical_not(x)
+
+
+@autotest()
+def isin():
+    x = random_tensor(low=0, high=5, dtype=random_dtype(["int"]))
+    y = random_tensor(ndim=1, low=0, high=5, dtype=int)
+    return torch.isin(x, y, invert=random_bool())

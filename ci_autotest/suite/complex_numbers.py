@@ -1,0 +1,89 @@
+"""Complex numbers: parts, polar form, views as pairs of reals, arithmetic with reals."""
+
+from ci_autotest import autotest, oneof, random, random_dtype, random_tensor, torch
+
+
+@autotest()
+def complex():  # noqa: A001 - the operator's name
+    rows, columns, dtype = random(1, 8).to(int), random(1, 8).to(int), random_dtype(["float"])
+    return torch.complex(
+        random_tensor(dims=(rows, columns), dtype=dtype), random_tensor(dims=(rows, columns), dtype=dtype)
+    )
+
+
+@autotest()
+def polar():
+    rows, columns = random(1, 8).to(int), random(1, 8).to(int)
+    size = random_tensor(dims=(rows, columns), low=0.1, high=3)
+    return torch.polar(size, random_tensor(dims=(rows, columns), low=-3, high=3))
+
+
+@autotest()
+def real():
+    x = random_tensor(dtype=random_dtype(["complex"]))
+    return torch.real(x), x.imag
+
+
+@autotest()
+def angle():
+    x = random_tensor(dtype=random_dtype(["complex", "float"]))
+    return torch.angle(x)
+
+
+@autotest()
+def abs():  # noqa: A001 - the operator's name
+    x = random_tensor(dtype=random_dtype(["complex"]))
+    return torch.abs(x)
+
+
+@autotest()
+def sgn():
+    x = random_tensor(dtype=random_dtype(["complex"]))
+    return torch.sgn(x)
+
+
+@autotest()
+def conj():
+    # Lazy until it is read.
+    x = random_tensor(dtype=random_dtype(["complex"]))
+    return torch.conj(x) * x, torch.conj(x).resolve_conj()
+
+
+@autotest()
+def view_as_real():
+    x = random_tensor(dtype=random_dtype(["complex"]))
+    return torch.view_as_real(x)
+
+
+@autotest()
+def view_as_complex():
+    x = random_tensor(ndim=3, dim2=2, dtype=random_dtype(["float"]))
+    return torch.view_as_complex(x.contiguous())
+
+
+@autotest()
+def complex_add():
+    x = random_tensor(dtype=random_dtype(["complex"]))
+    y = random_tensor(ndim=1, dim0=1, dtype=oneof(torch.float32, torch.complex64))
+    return x + y
+
+
+@autotest()
+def complex_div():
+    x = random_tensor(dtype=random_dtype(["complex"]))
+    y = random_tensor(ndim=1, dim0=1, low=0.5, high=2, dtype=torch.complex64)
+    return x / y
+
+
+@autotest()
+def complex_matmul():
+    inner, dtype = random(1, 9).to(int), random_dtype(["complex"])
+    x = random_tensor(ndim=2, dim1=inner, dtype=dtype)
+    y = random_tensor(ndim=2, dim0=inner, dtype=dtype)
+    return x @ y.conj()
+
+
+@autotest()
+def complex_sum():
+    x = random_tensor(ndim=random(2, 5).to(int), dtype=random_dtype(["complex"]))
+    return torch.sum(x, dim=oneof(0, -1)), torch.mean(x)

@@ -1,0 +1,79 @@
+"""Interpolation: planes at other sizes, and at places of a drawn grid."""
+
+from ci_autotest import autotest, nothing, oneof, random, random_bool, random_tensor, torch
+
+
+@autotest()
+def interpolate_nearest():
+    x = random_tensor(ndim=random(3, 6).to(int))
+    return torch.nn.functional.interpolate(
+        x, scale_factor=oneof(2, 3, 0.5, 1.5), mode=oneof("nearest", "nearest-exact")
+    )
+
+
+@autotest()
+def interpolate_linear():
+    x = random_tensor(ndim=3)
+    return torch.nn.functional.interpolate(
+        x, size=random(1, 9).to(int), mode="linear", align_corners=random_bool() | nothing()
+    )
+
+
+@autotest()
+def interpolate_bilinear():
+    x = random_tensor(ndim=4)
+    return torch.nn.functional.interpolate(
+        x,
+        size=(random(1, 9).to(int), random(1, 9).to(int)),
+        mode="bilinear",
+        align_corners=random_bool() | nothing(),
+        antialias=random_bool() | nothing(),
+    )
+
+
+@autotest()
+def interpolate_bicubic():
+    x = random_tensor(ndim=4)
+    return torch.nn.functional.interpolate(
+        x,
+        size=(random(1, 9).to(int), random(1, 9).to(int)),
+        mode="bicubic",
+        align_corners=random_bool() | nothing(),
+    )
+
+
+@autotest()
+def interpolate_trilinear():
+    x = random_tensor(ndim=5)
+    return torch.nn.functional.interpolate(
+        x, size=(random(1, 5).to(int), random(1, 5).to(int), random(1, 5).to(int)), mode="trilinear"
+    )
+
+
+@autotest()
+def interpolate_area():
+    x = random_tensor(ndim=random(3, 5).to(int))
+    return torch.nn.functional.interpolate(x, size=random(1, 6).to(int), mode="area")
+
+
+@autotest()
+def grid_sample():
+    batch = random(1, 4).to(int)
+    x = random_tensor(ndim=4, dim0=batch)
+    grid = random_tensor(dims=(batch, random(1, 6).to(int), random(1, 6).to(int), 2), low=-1.2, high=1.2)
+    return torch.nn.functional.grid_sample(
+        x,
+        grid,
+        mode=oneof("bilinear", "nearest", "bicubic"),
+        padding_mode=oneof("zeros", "border", "reflection"),
+        align_corners=random_bool(),
+    )
+
+
+@autotest()
+def affine_grid():
+    batch = random(1, 4).to(int)
+    theta = random_tensor(dims=(batch, 2, 3))
+    return torch.nn.functional.affine_grid(
+        theta, (batch, 3, random(1, 6).to(int), random(1, 6).to(int)), align_corners=random_bool()
+    )

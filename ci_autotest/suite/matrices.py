@@ -1,0 +1,155 @@
+"""Matrices: factorizations, solutions, inverses, norms. Of what is not unique, that is taken which is."""
+
+from ci_autotest import (
+    autotest,
+    invertible_tensor,
+    nothing,
+    oneof,
+    positive_definite_tensor,
+    random,
+    random_bool,
+    random_dtype,
+    random_tensor,
+    symmetric_tensor,
+    torch,
+)
+
+
+@autotest()
+def inv():
+    x = invertible_tensor(ndim=random(2, 4).to(int), dtype=random_dtype(["float", "complex"]))
+    return torch.linalg.inv(x)
+
+
+@autotest()
+def det():
+    x = invertible_tensor(size=random(1, 6), ndim=random(2, 4).to(int), dtype=random_dtype(["float"]))
+    return torch.linalg.det(x)
+
+
+@autotest()
+def slogdet():
+    x = invertible_tensor(ndim=random(2, 4).to(int))
+    return torch.linalg.slogdet(x)
+
+
+@autotest()
+def solve():
+    size = random(1, 8).to(int)
+    x = invertible_tensor(size, dtype=torch.float64)
+    y = random_tensor(ndim=2, dim0=size, dtype=torch.float64)
+    return torch.linalg.solve(x, y)
+
+
+@autotest()
+def solve_triangular():
+    size = random(1, 8).to(int)
+    upper = random_bool()
+    x = positive_definite_tensor(size) + torch.eye(size)
+    y = random_tensor(ndim=2, dim0=size)
+    return torch.linalg.solve_triangular(x, y, upper=upper, unitriangular=random_bool())
+
+
+@autotest()
+def cholesky():
+    x = positive_definite_tensor(ndim=random(2, 4).to(int), dtype=random_dtype(["float", "complex"]))
+    return torch.linalg.cholesky(x, upper=random_bool())
+
+
+@autotest()
+def cholesky_solve():
+    size = random(1, 8).to(int)
+    x = positive_definite_tensor(size)
+    y = random_tensor(ndim=2, dim0=size)
+    return torch.cholesky_solve(y, torch.linalg.cholesky(x))
+
+
+@autotest()
+def eigvalsh():
+    # Values only: the sign of an eigenvector is anyone's.
+    x = symmetric_tensor(ndim=random(2, 4).to(int), dtype=random_dtype(["float"]))
+    return torch.linalg.eigvalsh(x, UPLO=oneof("L", "U"))
+
+
+@autotest()
+def svdvals():
+    x = random_tensor(ndim=random(2, 4).to(int), dtype=random_dtype(["float"]))
+    return torch.linalg.svdvals(x)
+
+
+@autotest()
+def qr():
+    # The sign of each row of R is anyone's: its magnitude is not.
+    size = random(1, 6).to(int)
+    x = invertible_tensor(size, dtype=torch.float64)
+    _, r = torch.linalg.qr(x, mode=oneof("reduced", "complete"))
+    return torch.abs(torch.diagonal(r))
+
+
+@autotest()
+def lu_factor():
+    x = invertible_tensor(ndim=random(2, 4).to(int))
+    return torch.linalg.lu_factor(x)
+
+
+@autotest()
+def lstsq():
+    # More rows than columns, of full rank.
+    size = random(1, 6).to(int)
+    x = invertible_tensor(size, dtype=torch.float64)
+    y = random_tensor(dims=(2 * size, random(1, 5).to(int)), low=-1, high=1, dtype=torch.float64)
+    return torch.linalg.lstsq(torch.cat([x, x]), y)[0]
+
+
+@autotest()
+def pinv():
+    x = invertible_tensor(ndim=random(2, 4).to(int))
+    return torch.linalg.pinv(x)
+
+
+@autotest()
+def matrix_exp():
+    x = symmetric_tensor(ndim=random(2, 4).to(int))
+    return torch.linalg.matrix_exp(x)
+
+
+@autotest()
+def matrix_power():
+    x = invertible_tensor(ndim=random(2, 4).to(int))
+    return torch.linalg.matrix_power(x, random(-2, 4))
+
+
+@autotest()
+def multi_dot():
+    a, b, c = random(1, 6).to(int), random(1, 6).to(int), random(1, 6).to(int)
+    x = random_tensor(ndim=2, dim1=a)
+    y = random_tensor(dims=(a, b))
+    z = random_tensor(dims=(b, c))
+    return torch.linalg.multi_dot([x, y, z])
+
+
+@autotest()
+def vector_norm():
+    x = random_tensor(ndim=random(1, 5).to(int), dtype=random_dtype(["float"]))
+    return torch.linalg.vector_norm(
+        x, ord=oneof(1, 2, 3.5, float("inf"), nothing()), dim=oneof(None, 0, -1), keepdim=random_bool()
+    )
+
+
+@autotest()
+def matrix_norm():
+    x = random_tensor(ndim=random(2, 4).to(int))
+    return torch.linalg.matrix_norm(x, ord=oneof("fro", "nuc", 1, float("inf"), nothing()), keepdim=random_bool())
+
+
+@autotest()
+def cross():
+    x = random_tensor(ndim=2, dim1=3)
+    y = random_tensor(ndim=2, dim0=1, dim1=3)
+    return torch.linalg.cross(x, y)
+
+
+@autotest()
+def vander():
+    x = random_tensor(ndim=random(1, 3).to(int))
+    return torch.linalg.vander(x, N=random(2, 6).to(int) | nothing())

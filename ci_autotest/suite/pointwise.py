@@ -1,0 +1,205 @@
+"""Functions of one number, element by element, drawn over where they are defined; rounding and bits."""
+
+from ci_autotest import autotest, nothing, random, random_dtype, random_tensor, torch
+
+
+@autotest()
+def exp():
+    x = random_tensor(low=-5, high=5, dtype=random_dtype(["half", "float", "complex"]))
+    return torch.exp(x)
+
+
+@autotest()
+def exp2():
+    x = random_tensor(low=-5, high=5, dtype=random_dtype(["float", "int"]))
+    return torch.exp2(x)
+
+
+@autotest()
+def expm1():
+    # Near zero, where exp(x) - 1 cancels.
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    return torch.expm1(x)
+
+
+@autotest()
+def log():
+    x = random_tensor(low=0.01, high=5, dtype=random_dtype(["half", "float"]))
+    return torch.log(x)
+
+
+@autotest()
+def log2():
+    x = random_tensor(low=0.01, high=5, dtype=random_dtype(["float"]))
+    return torch.log2(x)
+
+
+@autotest()
+def log10():
+    x = random_tensor(low=1, high=50, dtype=random_dtype(["float", "int"]))
+    return torch.log10(x)
+
+
+@autotest()
+def log1p():
+    x = random_tensor(low=-0.9, high=2, dtype=random_dtype(["float"]))
+    return torch.log1p(x)
+
+
+@autotest()
+def sqrt():
+    x = random_tensor(low=0.01, high=5, dtype=random_dtype(["half", "float"]))
+    return torch.sqrt(x)
+
+
+@autotest()
+def rsqrt():
+    x = random_tensor(low=0.05, high=5, dtype=random_dtype(["float"]))
+    return torch.rsqrt(x)
+
+
+@autotest()
+def sin():
+    x = random_tensor(low=-7, high=7, dtype=random_dtype(["float", "int"]))
+    return torch.sin(x)
+
+
+@autotest()
+def cos():
+    x = random_tensor(low=-7, high=7, dtype=random_dtype(["float", "int"]))
+    return torch.cos(x)
+
+
+@autotest()
+def tan():
+    x = random_tensor(dtype=random_dtype(["float"]))
+    return torch.tan(x)
+
+
+@autotest()
+def asin():
+    x = random_tensor(low=-0.95, high=0.95, dtype=random_dtype(["float"]))
+    return torch.asin(x)
+
+
+@autotest()
+def acos():
+    x = random_tensor(low=-0.95, high=0.95, dtype=random_dtype(["float"]))
+    return torch.acos(x)
+
+
+@autotest()
+def atan():
+    x = random_tensor(dtype=random_dtype(["float", "int"]))
+    return torch.atan(x)
+
+
+@autotest()
+def sinh():
+    x = random_tensor(low=-4, high=4, dtype=random_dtype(["float"]))
+    return torch.sinh(x)
+
+
+@autotest()
+def cosh():
+    x = random_tensor(low=-4, high=4, dtype=random_dtype(["float"]))
+    return torch.cosh(x)
+
+
+@autotest()
+def asinh():
+    x = random_tensor(low=-4, high=4, dtype=random_dtype(["float"]))
+    return torch.asinh(x)
+
+
+@autotest()
+def acosh():
+    x = random_tensor(low=1.05, high=6, dtype=random_dtype(["float"]))
+    return torch.acosh(x)
+
+
+@autotest()
+def atanh():
+    x = random_tensor(low=-0.95, high=0.95, dtype=random_dtype(["float"]))
+    return torch.atanh(x)
+
+
+@autotest()
+def floor():
+    x = random_tensor(low=-5, high=5, dtype=random_dtype(["half", "float", "int"]))
+    return torch.floor(x)
+
+
+@autotest()
+def ceil():
+    x = random_tensor(low=-5, high=5, dtype=random_dtype(["half", "float", "int"]))
+    return torch.ceil(x)
+
+
+@autotest()
+def round():  # noqa: A001 - the operator's name
+    # Halves go to the even neighbour.
+    x = random_tensor(low=-20, high=21, dtype=torch.int64).to(torch.float32) / 2
+    return torch.round(x), torch.round(random_tensor(), decimals=random(0, 4).to(int))
+
+
+@autotest()
+def trunc():
+    x = random_tensor(low=-5, high=5, dtype=random_dtype(["float", "int"]))
+    return torch.trunc(x)
+
+
+@autotest()
+def frac():
+    x = random_tensor(low=-5, high=5, dtype=random_dtype(["float"]))
+    return torch.frac(x)
+
+
+@autotest()
+def nan_to_num():
+    # Not numbers and infinities come from the profile of special values, and from what is divided by zero here.
+    x = random_tensor(dtype=torch.float32)
+    y = x / torch.round(x)
+    return torch.nan_to_num(
+        y, nan=random(-2, 3).to(float) | nothing(), posinf=random(5, 9).to(float) | nothing(), neginf=-7.0
+    )
+
+
+@autotest()
+def bitwise_and():
+    x = random_tensor(dtype=random_dtype(["int", "uint", "bool"]))
+    y = random_tensor(ndim=1, dim0=1, low=0, dtype=random_dtype(["int"]))
+    return x & y
+
+
+@autotest()
+def bitwise_or():
+    x = random_tensor(dtype=random_dtype(["int", "uint", "bool"]))
+    y = random_tensor(ndim=1, dim0=1, low=0, dtype=random_dtype(["int"]))
+    return x | y
+
+
+@autotest()
+def bitwise_xor():
+    x = random_tensor(dtype=random_dtype(["int", "uint", "bool"]))
+    y = random_tensor(ndim=1, dim0=1, low=0, dtype=random_dtype(["int"]))
+    return x ^ y
+
+
+@autotest()
+def bitwise_not():
+    x = random_tensor(dtype=random_dtype(["int", "uint", "bool"]))
+    return ~x
+
+
+@autotest()
+def bitwise_left_shift():
+    x = random_tensor(dtype=random_dtype(["int", "uint"]))
+    return torch.bitwise_left_shift(x, random(0, 5).to(int))
+
+
+@autotest()
+def heaviside():
+    x = random_tensor(requires_grad=False)
+    y = random_tensor(ndim=1, dim0=1, requires_grad=False)
+    return torch.heaviside(torch.round(x), y)

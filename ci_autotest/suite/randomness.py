@@ -1,0 +1,87 @@
+"""Random operators: what is defined about them whatever the generator gave. Shape, dtype, range, what is kept."""
+
+from ci_autotest import autotest, oneof, random, random_dtype, random_tensor, torch
+
+
+@autotest()
+def dropout():
+    # Each element is dropped, or scaled by what is left: nothing else may come out.
+    p = random(0.1, 0.9).to(float)
+    x = random_tensor(low=0.5, high=2)
+    y = torch.nn.functional.dropout(x.detach(), p=p, training=True)
+    return (y == 0) | torch.isclose(y, x.detach() * (1 / (1 - p)))
+
+
+@autotest()
+def dropout_evaluation():
+    # Outside training, and with nothing to drop, the input goes through; with all dropped, zeros.
+    x = random_tensor()
+    return (
+        torch.nn.functional.dropout(x, p=random(0, 1).to(float), training=False),
+        torch.nn.functional.dropout(x, p=oneof(0.0, 1.0), training=True),
+    )
+
+
+@autotest()
+def bernoulli():
+    # Certain at 0 and 1, one of the two elsewhere.
+    x = random_tensor(low=0, high=1, requires_grad=False)
+    certain = torch.bernoulli(torch.round(x.detach().clamp(0, 1)))
+    return certain, (torch.bernoulli(x * 0 + 0.5) - 0.5).abs()
+
+
+@autotest()
+def rand():
+    y = torch.rand(random(0, 9).to(int), random(1, 9).to(int), dtype=random_dtype(["float"]))
+    return (y >= 0) & (y < 1)
+
+
+@autotest()
+def randn_like():
+    x = random_tensor(dtype=random_dtype(["float"]))
+    return torch.isfinite(torch.randn_like(x))
+
+
+@autotest()
+def randint():
+    low = random(-5, 5).to(int)
+    high = low + random(1, 9).to(int)
+    y = torch.randint(low, high, (random(0, 9).to(int), random(1, 9).to(int)))
+    return (y >= low) & (y < high)
+
+
+@autotest()
+def randperm():
+    # In order, it is the range.
+    return torch.sort(torch.randperm(random(1, 30).to(int)))[0]
+
+
+@autotest()
+def multinomial():
+    # As many as there are, each once: in order, they are the range.
+    x = random_tensor(ndim=2, dim1=4, low=0.1, high=1, requires_grad=False)
+    return torch.sort(torch.multinomial(x, 4, replacement=False), -1)[0]
+
+
+@autotest()
+def normal():
+    # Without spread every draw is the mean.
+    x = random_tensor(requires_grad=False)
+    return torch.normal(x, 0.0)
+
+
+@autotest()
+def feature_dropout():
+    # Whole channels are dropped: the spread of zeros within one is none or all.
+    channels = random(1, 6).to(int)
+    x = random_tensor(dims=(random(1, 4).to(int), channels, random(1, 6).to(int), 2), low=0.5, high=2)
+    y = torch.nn.functional.dropout2d(x.detach(), p=random(0.2, 0.8).to(float), training=True)
+    return torch.all(y == 0, 2) == torch.any(y == 0, 2)
+
+
+@autotest()
+def uniform():
+    # In place, within its bounds.
+    x = random_tensor(dtype=random_dtype(["float"]))
+    y = x.detach().clone().uniform_(0, 1)
+    return (y >= 0) & (y <= 1)

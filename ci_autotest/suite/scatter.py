@@ -1,0 +1,76 @@
+"""Gather and scatter: elements taken from, and put to, the places that an index tensor names."""
+
+from ci_autotest import autotest, index_tensor, nothing, oneof, random, random_bool, random_tensor, torch
+
+
+@autotest()
+def gather():
+    rows = random(1, 8).to(int)
+    x = random_tensor(ndim=2, dim0=rows)
+    index = index_tensor(x, dim=1, dims=(rows, random(1, 8).to(int)))
+    return torch.gather(x, oneof(1, -1), index)
+
+
+@autotest()
+def scatter():
+    # A number goes to every place: which of two writes comes last does not show.
+    rows = random(1, 8).to(int)
+    x = random_tensor(ndim=2, dim0=rows, dim1=random(1, 10).to(int))
+    index = index_tensor(x, dim=1, dims=(rows, random(1, 8).to(int)))
+    return torch.scatter(x, oneof(1, -1), index, random(-3, 4).to(float))
+
+
+@autotest()
+def scatter_add():
+    # Indices repeat: what falls on one element is summed.
+    rows, columns = oneof(random(0, 12).to(int), 33), random(1, 8).to(int)
+    x = random_tensor(ndim=2, dim1=columns)
+    index = index_tensor(x, dims=(rows, columns))
+    source = random_tensor(ndim=2, dim0=rows, dim1=columns)
+    return torch.scatter_add(x, oneof(0, -2), index, source)
+
+
+@autotest()
+def scatter_reduce():
+    rows, columns = random(1, 12).to(int), random(1, 8).to(int)
+    x = random_tensor(ndim=2, dim0=random(1, 10).to(int), dim1=columns)
+    index = index_tensor(x, dims=(rows, columns))
+    source = random_tensor(ndim=2, dim0=rows, dim1=columns)
+    return torch.scatter_reduce(
+        x, 0, index, source, reduce=oneof("sum", "mean", "amax", "amin"), include_self=random_bool() | nothing()
+    )
+
+
+@autotest()
+def index_put():
+    # Accumulated: two writes to one place are summed.
+    count = random(1, 8).to(int)
+    x = random_tensor(ndim=2, dim0=random(1, 8).to(int), dim1=random(1, 8).to(int))
+    rows, columns = index_tensor(x, dims=(count,)), index_tensor(x, dim=1, dims=(count,))
+    source = random_tensor(dims=(oneof(1, count),))
+    return torch.index_put(x, (rows, columns), source, accumulate=True)
+
+
+@autotest()
+def masked_scatter():
+    # At least as many elements to take from as there are places.
+    rows, columns = random(1, 8).to(int), random(1, 8).to(int)
+    x = random_tensor(dims=(rows, columns))
+    source = random_tensor(dims=(rows, columns))
+    return torch.masked_scatter(x, x > 0, source)
+
+
+@autotest()
+def select_scatter():
+    rows, columns = random(1, 8).to(int), random(1, 8).to(int)
+    x = random_tensor(dims=(random(1, 5).to(int), rows, columns))
+    source = random_tensor(dims=(rows, columns))
+    return torch.select_scatter(x, source, 0, oneof(0, -1))
+
+
+@autotest()
+def diagonal_scatter():
+    size = random(1, 8).to(int)
+    x = random_tensor(dims=(size, size))
+    source = random_tensor(dims=(size,))
+    return torch.diagonal_scatter(x, source)

@@ -1,0 +1,88 @@
+"""Sorting, searching and counting: values, and indices where ties leave them defined."""
+
+from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
+
+
+@autotest()
+def sort():
+    # Stable: the order of ties is defined.
+    ndim = random(1, 5).to(int)
+    x = random_tensor(ndim=ndim, dtype=random_dtype(["float", "int", "uint"]))
+    return torch.sort(x, dim=random(-ndim, ndim), descending=random_bool(), stable=True)
+
+
+@autotest()
+def argsort():
+    ndim = random(1, 5).to(int)
+    x = random_tensor(ndim=ndim, dtype=random_dtype(["float", "int"]))
+    return torch.argsort(x, dim=random(-ndim, ndim).to(int), descending=random_bool(), stable=True)
+
+
+@autotest()
+def msort():
+    x = random_tensor(ndim=random(1, 5).to(int), dtype=random_dtype(["float", "int"]))
+    return torch.msort(x)
+
+
+@autotest()
+def topk():
+    # Values only: the index of a tie is anyone's.
+    x = random_tensor(ndim=random(1, 4).to(int), dim0=random(3, 9).to(int))
+    return torch.topk(x, k=random(0, 4), dim=0, largest=random_bool())[0]
+
+
+@autotest()
+def kthvalue():
+    x = random_tensor(ndim=random(1, 4).to(int), dim0=random(3, 9).to(int))
+    return torch.kthvalue(x, k=random(1, 4), dim=0, keepdim=random_bool())[0]
+
+
+@autotest()
+def unique():
+    x = random_tensor(low=-3, high=4, dtype=random_dtype(["int"]))
+    return torch.unique(x, return_inverse=True, return_counts=True)
+
+
+@autotest()
+def unique_consecutive():
+    x = random_tensor(ndim=1, low=0, high=3, dtype=random_dtype(["int"]))
+    return torch.unique_consecutive(x, return_counts=True)
+
+
+@autotest()
+def searchsorted():
+    x = random_tensor(ndim=1, requires_grad=False)
+    values = random_tensor(requires_grad=False)
+    return torch.searchsorted(torch.sort(x)[0], values, right=random_bool(), out_int32=random_bool())
+
+
+@autotest()
+def bucketize():
+    values = random_tensor(low=-3, high=4, dtype=random_dtype(["float", "int"]), requires_grad=False)
+    return torch.bucketize(values, torch.arange(-2, random(-1, 4).to(int)), right=random_bool())
+
+
+@autotest()
+def bincount():
+    count = random(1, 20).to(int)
+    x = random_tensor(dims=(count,), low=0, high=8, dtype=random_dtype(["int", "uint"]))
+    weights = random_tensor(dims=(count,), requires_grad=False)
+    return torch.bincount(x, weights=oneof(weights, nothing()), minlength=random(0, 12).to(int) | nothing())
+
+
+@autotest()
+def histc():
+    x = random_tensor(requires_grad=False)
+    return torch.histc(x, bins=random(1, 9), min=-1, max=1)
+
+
+@autotest()
+def cartesian_prod():
+    x, y = random_tensor(ndim=1), random_tensor(ndim=1)
+    return torch.cartesian_prod(x, y)
+
+
+@autotest()
+def combinations():
+    x = random_tensor(ndim=1)
+    return torch.combinations(x, r=random(1, 4).to(int), with_replacement=random_bool())

@@ -1,0 +1,75 @@
+"""The shipped suite: every test accepts its own draws, and torch is aligned with itself in every profile."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+import ci_autotest.suite
+from ci_autotest.backends.operators import step_operator
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.discovery import families
+from ci_autotest.record.declare import declaration_of
+from ci_autotest.record.profiles import ORDINARY, PROFILES
+from tests.engine import judged, record
+
+#: Ordinary attempts of each test, and the share that the reference must accept.
+ATTEMPTS = 16
+SHARE = 0.5
+#: Attempts in each profile.
+IN_PROFILE = 2
+
+
+def declared_in(family: str):
+    module = importlib.import_module(f"ci_autotest.suite.{family}")
+    return {name: found for name, value in vars(module).items() if (found := declaration_of(value)) is not None}
+
+
+@pytest.mark.parametrize("family", families())
+def test_suite__ordinary_attempts__are_accepted_and_aligned_with_torch_itself(family):
+    weak, misaligned, undefined = [], [], []
+    for name, declaration in declared_in(family).items():
+        attempts = [
+            record(declaration.body, case, test=f"{family}::{name}", profile=ORDINARY) for case in range(ATTEMPTS)
+        ]
+        accepted = [attempt for attempt in attempts if attempt.refused is None]
+        if len(accepted) < SHARE * ATTEMPTS:
+            weak.append((name, len(accepted)))
+        for attempt in accepted[:4]:
+            if judged(attempt, TorchBackend()).verdict.outcome != "aligned":
+                misaligned.append(name)
+            if attempt.trace.backward_failure is not None:
+                undefined.append((name, attempt.trace.backward_failure))
+    assert (weak, misaligned, undefined) == ([], [], [])
+
+
+@pytest.mark.parametrize("family", families())
+def test_suite__every_profile__is_aligned_with_torch_itself(family):
+    misaligned = []
+    for name, declaration in declared_in(family).items():
+        for profile in PROFILES:
+            for case in range(IN_PROFILE):
+                attempt = record(declaration.body, case, test=f"{family}::{name}", profile=profile)
+                if attempt.refused is None and judged(attempt, TorchBackend()).verdict.outcome != "aligned":
+                    misaligned.append((name, profile, case))
+    assert misaligned == []
+
+
+def test_suite__counted__has_twenty_families_and_two_hundred_operators():
+    operators = set()
+    for family in families():
+        for name, declaration in declared_in(family).items():
+            attempt = record(declaration.body, test=f"{family}::{name}", profile=ORDINARY)
+            operators |= {step_operator(step, attempt.program.steps) for _, step in attempt.program.calls}
+    assert len(families()) >= 20
+    assert len(operators) >= 200
+
+
+def test_suite__imports__are_the_public_names_alone():
+    for path in Path(ci_autotest.suite.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            assert not isinstance(node, ast.Import)
+            assert not isinstance(node, ast.ImportFrom) or node.module == "ci_autotest"
