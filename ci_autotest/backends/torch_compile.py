@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ci_autotest.backends.engine import gradient_edge
-from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend, backward, observed
-from ci_autotest.backends.trace import Failure, Trace
+from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend, backward
+from ci_autotest.backends.trace import Failure
+from ci_autotest.backends.whole import begun, prepared, see, see_outputs
 from ci_autotest.errors import ConfigError, said
-from ci_autotest.execute.steps import execute_step
 from ci_autotest.program.codegen import function_text, inputs
-from ci_autotest.program.ir import PLACEHOLDER, output_refs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
 
 
@@ -50,22 +49,14 @@ class CompileBackend:
 
     def run(self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False) -> Trace:
         """Run the setup, then the compiled body."""
-        trace = Trace()
-        count = len(program.steps)
-        trace.values, trace.facts = [None] * count, [None] * count
-        if snapshots:
-            trace.observations, trace.edges = [None] * count, [None] * count
-        bound = self._prepare(program, sources, trace)
-        if bound is None:
+        trace = begun(program, snapshots=snapshots)
+        if not prepared(self._torch, program, sources, trace):
             return trace
+        bound = [index for _, index in inputs(program)]
         for index in bound:
-            _see(trace, index, snapshots=snapshots)
+            see(trace, index, snapshots=snapshots)
         outputs = self._call(program, [trace.values[index] for index in bound], trace)
-        refs = output_refs(program)
-        trace.shown = frozenset({*bound, *(ref.index for ref in refs)})
-        for ref, value in zip(refs, outputs, strict=False):
-            trace.values[ref.index] = value
-            _see(trace, ref.index, snapshots=snapshots)
+        see_outputs(program, trace, outputs, frozenset(bound), snapshots=snapshots)
         return trace
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
@@ -77,18 +68,6 @@ class CompileBackend:
     def take_seen(self) -> dict[str, int]:
         """Return nothing: no calls are counted."""
         return {}
-
-    def _prepare(self, program: Program, sources: Mapping[str, Any], trace: Trace) -> list[int] | None:
-        """Run the setup and place the inputs; return the indices of what the body takes."""
-        binding = self._torch.binding(sources)
-        for index, step in enumerate(program.steps):
-            if step.in_setup or step.op == PLACEHOLDER:
-                try:
-                    trace.values[index] = execute_step(step, trace.values, binding)
-                except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
-                    trace.failure = Failure(index, type(error).__name__, said(error))
-                    return None
-        return [index for _, index in inputs(program)]
 
     def _call(self, program: Program, arguments: list[Any], trace: Trace) -> tuple[Any, ...]:
         counter = _Counter(self._compiler)
@@ -131,13 +110,3 @@ def _python_function(program: Program, device: torch.device) -> Callable[..., An
     exec(compile(function_text(program), "<program>", "exec"), scope)  # noqa: S102 - text of our own making
     function: Callable[..., Any] = scope["program"]
     return function
-
-
-def _see(trace: Trace, index: int, *, snapshots: bool) -> None:
-    value = trace.values[index]
-    if isinstance(value, torch.Tensor):
-        trace.facts[index] = (value.requires_grad, value.is_leaf, value._version)
-        if snapshots and value.requires_grad:
-            trace.edges[index] = gradient_edge(value)
-    if snapshots:
-        trace.observations[index] = observed(value)
