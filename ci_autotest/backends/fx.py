@@ -14,9 +14,9 @@ from torch import fx
 
 from ci_autotest.backends.fx_graph import modules_of, printed, to_graph_module
 from ci_autotest.backends.substitute import load_function
-from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend, backward
+from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend
 from ci_autotest.backends.trace import Failure, Trace
-from ci_autotest.backends.whole import begun, prepared, see, see_outputs
+from ci_autotest.backends.whole import backward_of_whole, begun, prepared, see, see_outputs
 from ci_autotest.errors import ProgramError, said, where
 from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import PLACEHOLDER
@@ -77,7 +77,7 @@ class FxBackend:
         """Run one backward pass over all outputs; leaves and unchanged parameters only."""
         if self.on_step is not None:
             self.on_step(IN_BACKWARD)
-        backward(program, trace, cotangents)
+        backward_of_whole(program, trace, cotangents)
 
     def take_seen(self) -> dict[str, int]:
         """Return nothing: no calls are counted."""

@@ -118,7 +118,7 @@ class _Converter:
 
     def _module(self, step: Step) -> str | None:
         """Return the submodule that a step is called on."""
-        receiver = step.args[0]
+        receiver = step.args[0] if step.args else None
         return self._named[receiver.index] if isinstance(receiver, Ref) and receiver.index < self._count else None
 
     def _argument(self, argument: Argument) -> Any:  # noqa: ANN401 - what torch.fx takes

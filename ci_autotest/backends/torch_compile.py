@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend, backward
+from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend
 from ci_autotest.backends.trace import Failure
-from ci_autotest.backends.whole import begun, prepared, see, see_outputs
+from ci_autotest.backends.whole import backward_of_whole, begun, prepared, see, see_outputs
 from ci_autotest.errors import ConfigError, said
 from ci_autotest.program.codegen import function_text, inputs
 
@@ -63,7 +63,7 @@ class CompileBackend:
         """Run one backward pass over all outputs; leaves and parameters only."""
         if self.on_step is not None:
             self.on_step(IN_BACKWARD)
-        backward(program, trace, cotangents)
+        backward_of_whole(program, trace, cotangents)
 
     def take_seen(self) -> dict[str, int]:
         """Return nothing: no calls are counted."""

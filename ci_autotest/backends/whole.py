@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ci_autotest.backends.engine import gradient_edge
-from ci_autotest.backends.torch_eager import observed
+from ci_autotest.backends.torch_eager import backward, observed
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import said
 from ci_autotest.execute.steps import execute_step
@@ -63,3 +63,15 @@ def see_outputs(
     for ref, value in zip(refs, outputs, strict=False):
         trace.values[ref.index] = value
         see(trace, ref.index, snapshots=snapshots)
+
+
+def backward_of_whole(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
+    """Run one backward pass over all outputs, where a leaf or a parameter is shown that could get a gradient."""
+    if any(_has_leaf(value) for value in trace.values):
+        backward(program, trace, cotangents)
+
+
+def _has_leaf(value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+    if isinstance(value, torch.Tensor):
+        return value.requires_grad and value.is_leaf
+    return isinstance(value, torch.nn.Module) and any(parameter.requires_grad for parameter in value.parameters())
