@@ -16,13 +16,13 @@ import msgspec
 from ci_autotest import config as configuration
 from ci_autotest.discovery import nothing_found, select
 from ci_autotest.errors import ConfigError, OutputError, UnavailableError
+from ci_autotest.known import apply_known, unmatched
 from ci_autotest.plan import blocks, shares
 from ci_autotest.report.artifacts import check_writable, prepare
 from ci_autotest.result import BrokenTest, CandidateInfo, Environment, Finding, RunResult
 from ci_autotest.run.pool import Lost, Part, Pool, Task, Wrong
 from ci_autotest.run.process import WorkerProcess
 from ci_autotest.session.findings import CONFIRMED_AT_MOST, make_finding, unconfirmed
-from ci_autotest.session.known import apply_known, unmatched
 from ci_autotest.session.ledger import Ledger
 from ci_autotest.session.made import Workshop
 from ci_autotest.session.progress import Progress
