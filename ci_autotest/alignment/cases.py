@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ci_autotest.alignment.graph import graph_verdict
 from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.trial import quick_aligned
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
@@ -141,9 +142,11 @@ def go_back(attempt: Attempt, contender: Contender, trace: Trace) -> None:
 
 def judge_case(attempt: Attempt, contender: Contender, reference: Backend, trace: Trace) -> Judged:
     """Compare what both sides saw; what a quick look cannot vouch for is run again and examined."""
+    live, sides = live_of(attempt), Sides(contender.backend, reference, contender.rules)
     if trace.untested is None and quick_aligned(attempt.program, trace, attempt.trace, contender.rules):
-        return Judged(_ALIGNED, live_of(attempt))
-    return judge_program(live_of(attempt), Sides(contender.backend, reference, contender.rules))
+        graph = graph_verdict(live, sides) if contender.rules.check_graph else None
+        return Judged(_ALIGNED, live) if graph is None else Judged(*graph)
+    return judge_program(live, sides)
 
 
 def differentiate(attempt: Attempt, reference: Backend) -> None:

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ci_autotest.backends.operators import operator_of, step_operator
 from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.whole import backward_of_whole, begun, prepared, see, see_outputs
 from ci_autotest.errors import ConfigError, said
 from ci_autotest.program.codegen import function_text, inputs
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ci_autotest.backends.trace import Trace
-    from ci_autotest.program.ir import Program
 
 
 class CompileBackend:
@@ -38,6 +39,8 @@ class CompileBackend:
         self._torch = TorchBackend(device)
         self.device = self._torch.device
         self.on_step: Callable[[int], None] | None = None
+        #: What answers an operator instead of torch, by operator: kernels that are compiled with the body.
+        self.functions: Mapping[str, Callable[..., Any]] = {}
         self._options = dict(options)
         self._compiler = self._options.pop("backend", "inductor")
         try:
@@ -76,7 +79,8 @@ class CompileBackend:
             self.on_step(first)
         try:
             torch._dynamo.reset()
-            function = torch.compile(_python_function(program, self.device), backend=counter, **self._options)
+            written = _python_function(program, self.device, self.functions)
+            function = torch.compile(written, backend=counter, **self._options)
             found = function(*arguments)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
             trace.failure = Failure(first, type(error).__name__, said(error))
@@ -105,8 +109,28 @@ class _Counter:
         return compiled
 
 
-def _python_function(program: Program, device: torch.device) -> Callable[..., Any]:
+def _python_function(
+    program: Program, device: torch.device, functions: Mapping[str, Callable[..., Any]]
+) -> Callable[..., Any]:
+    """Return the body as a function, calls of replaced operators spelled as calls of what replaces them."""
     scope: dict[str, Any] = {"torch": torch, "device": device}
-    exec(compile(function_text(program), "<program>", "exec"), scope)  # noqa: S102 - text of our own making
+    answers = {operator: f"replacement_{i}" for i, operator in enumerate(functions)}
+    scope |= {answers[operator]: function for operator, function in functions.items()}
+    text = function_text(
+        spelled_out(program, frozenset(functions)), rename=lambda target: answers.get(operator_of(target), target)
+    )
+    exec(compile(text, "<program>", "exec"), scope)  # noqa: S102 - text of our own making
     function: Callable[..., Any] = scope["program"]
     return function
+
+
+def spelled_out(program: Program, operators: frozenset[str]) -> Program:
+    """Return the program with methods that spell one of ``operators`` written as functions: a name can be replaced."""
+    steps = program.steps
+    body = tuple(
+        step._replace(op=CALL_FUNCTION, target=step_operator(step, steps))
+        if step.op == CALL_METHOD and not step.target.endswith("_") and step_operator(step, steps) in operators
+        else step
+        for step in program.body
+    )
+    return Program(program.setup, body, program.cotangents)
