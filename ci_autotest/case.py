@@ -6,11 +6,14 @@ the one place where that is decided.
 
 from __future__ import annotations
 
+import os
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from ci_autotest.errors import ConfigError
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 #: Attempts that one case may take before it counts as rejected.
 ATTEMPTS_PER_CASE: Final = 20
@@ -48,6 +51,23 @@ def draws_of(log: Sequence[tuple[Any, ...]]) -> list[Draw]:
 
 def _size(slot: int, dimension: int, size: int) -> Draw:
     return Draw(f"{slot}.dim{dimension}", "dim", *FREE_SIZE, size, FREE_SIZE[0])
+
+
+def root_seed(asked: int | str, environ: Mapping[str, str]) -> int:
+    """Return the root seed: a number as it is, ``random`` drawn, ``commit`` from the commit's hash.
+
+    Raises:
+        ConfigError: ``commit`` is asked for and no commit is known.
+    """
+    if isinstance(asked, int):
+        return asked
+    if asked == "random":
+        return int.from_bytes(os.urandom(4), "little")
+    sha = environ.get("GITHUB_SHA", "")
+    if not sha:
+        message = "seed is 'commit', but GITHUB_SHA is not set. Set it to the commit's hash, or give --seed a number."
+        raise ConfigError(message)
+    return int.from_bytes(blake2b(sha.encode(), digest_size=4).digest(), "little")
 
 
 def test_key(seed: int, test: str) -> int:

@@ -18,7 +18,7 @@ import yaml
 from ci_autotest.errors import ConfigError, ToleranceError
 from ci_autotest.tolerance import Strictness, Tolerance
 
-BackendName: TypeAlias = Literal["torch", "torch.compile", "substitute"]
+BackendName: TypeAlias = Literal["torch", "torch.compile", "fx", "substitute"]
 Device: TypeAlias = Literal["cpu", "cuda", "auto"]
 FILE_NAME: Final = "autotest.yml"
 
@@ -43,6 +43,7 @@ class Candidate(Section, frozen=True, kw_only=True):
         device: ``cpu``, ``cuda`` or ``auto``.
         options: Arguments of ``torch.compile``.
         replace: Dotted path of the replacement by operator, for ``substitute``.
+        transform: Dotted path of the pass that a program's graph is put through, for ``fx``.
         required: Whether the run ends with exit status 4 when it is not available.
     """
 
@@ -51,6 +52,7 @@ class Candidate(Section, frozen=True, kw_only=True):
     device: Device = "cpu"
     options: dict[str, Any] = {}
     replace: dict[str, str] = {}
+    transform: str = ""
     required: bool = False
 
 
@@ -119,6 +121,7 @@ BUILT_IN: Final[dict[str, Candidate]] = {
     "torch.compile": Candidate(name="torch.compile", backend="torch.compile"),
     "cuda": Candidate(name="cuda", backend="torch", device="cuda"),
 }
+_PATH: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
@@ -237,7 +240,7 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "strictness": ("tolerance", "ulp", "bitwise"),
     "workers": ("a number", "auto"),
     "fail_on": ("misaligned", "new", "never", "flaky"),
-    "candidates.backend": ("torch", "torch.compile", "substitute"),
+    "candidates.backend": ("torch", "torch.compile", "fx", "substitute"),
     "candidates.device": ("cpu", "cuda", "auto"),
     "reference.device": ("cpu", "cuda", "auto"),
     "reference.backend": ("torch",),
@@ -310,10 +313,25 @@ def _check_candidate(candidate: Candidate, where: str) -> None:
             f"{where}: candidate {candidate.name!r} has option {unknown[0]!r}, which torch.compile has not. {hint}"
         )
         raise ConfigError(message)
+    _check_transform(candidate, where)
     for operator, path in candidate.replace.items():
-        if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", path):
+        if not _PATH.fullmatch(path):
             message = f"{where}: candidate {candidate.name!r} replaces {operator} by {path!r}. Write module.function."
             raise ConfigError(message)
+
+
+def _check_transform(candidate: Candidate, where: str) -> None:
+    if not candidate.transform:
+        return
+    if candidate.backend != "fx":
+        message = (
+            f"{where}: candidate {candidate.name!r} has a transform, which backend {candidate.backend} does not run. "
+            "Write backend: fx."
+        )
+        raise ConfigError(message)
+    if not _PATH.fullmatch(candidate.transform):
+        message = f"{where}: candidate {candidate.name!r} has transform {candidate.transform!r}. Write module.function."
+        raise ConfigError(message)
 
 
 def chosen(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ...]:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
-import unittest
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ci_autotest.alignment.direct import SAID_ONCE, run_here, setting_of
 from ci_autotest.case import test_key
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.attempt import Attempts
+from ci_autotest.record.calling import callers_signature, case_name, with_case
 from ci_autotest.record.current import CURRENT
 from ci_autotest.record.custom import Draws, generator
 from ci_autotest.record.declare import ATTRIBUTE, Declaration
 from ci_autotest.record.dtypes import random_dtype
 from ci_autotest.record.functions import Namespace
 from ci_autotest.record.matrices import invertible_tensor, positive_definite_tensor, symmetric_tensor
-from ci_autotest.record.profiles import PROFILES
+from ci_autotest.record.options import declared
 from ci_autotest.record.special import choice_tensor, index_tensor, permutation_tensor
 from ci_autotest.record.tensors import draw_tensor
 from ci_autotest.record.variables import (
@@ -125,12 +124,18 @@ random_pytorch_dtype = random_dtype
 
 def autotest(
     n: int | None = None,
-    auto_backward: bool = True,
+    auto_backward: bool | Literal["auto"] = True,
     rtol: float | None = None,
     atol: float | None = None,
     check_dtype: bool = True,
-    profiles: tuple[str, ...] | None = None,
+    check_graph: bool | Literal["ValidatedFalse"] = False,
+    profiles: Sequence[str] | None = None,
+    dtypes: Sequence[Any] | None = None,
     id: str | None = None,  # noqa: A002 - the name is given from outside
+    check_allclose: bool = True,
+    check_grad_use_random_data: bool = True,
+    include_complex: bool = False,
+    **unknown: Any,  # noqa: ANN401 - told apart, with one message
 ) -> Callable[[F], F]:
     """Declare a function, or a method of a ``unittest.TestCase``, as a test of operators.
 
@@ -141,62 +146,56 @@ def autotest(
     Args:
         n: Cases; the configuration's ``cases`` unless given.
         auto_backward: Whether every output that requires grad is differentiated and gradients are
-            compared.
+            compared. ``"auto"`` is OneFlow's word for the same: an output without a gradient is let be.
         rtol: Allowed ratio to the reference, with ``atol``; defaults per dtype unless given.
         atol: Allowed difference in the unit of the elements.
         check_dtype: Whether another dtype is a misalignment.
+        check_graph: Whether each candidate also runs the body as one compiled graph, which must agree with what the
+            candidate gives eagerly. OneFlow's ``"ValidatedFalse"`` means no.
         profiles: Names of profiles to walk through besides ordinary cases; all unless given.
+        dtypes: What ``random_tensor()`` is swept over where it is given no dtype; float32 unless given.
         id: Name of the test that stays when it moves to another file.
+        check_allclose: Whether elements are compared; shapes, dtypes and flags always are.
+        check_grad_use_random_data: Whether the gradients put in are random and signed, else ones.
+        include_complex: Whether complex64 is one of the dtypes that the test is swept over.
+        unknown: Refused.
 
     Raises:
-        AuthorError: Written without parentheses, only one of ``rtol`` and ``atol`` is given, or a
-            profile is unknown.
+        AuthorError: Written without parentheses, or an option is unknown or has a value that it does not take.
     """
-    given: object = n
-    if callable(given):
-        message = "@autotest was given the function itself. Write @autotest() with parentheses."
-        raise AuthorError(message)
-    if (rtol is None) != (atol is None):
-        message = "autotest() is given only one of rtol and atol. Write both, or neither for the defaults per dtype."
-        raise AuthorError(message)
-    unknown = [name for name in profiles or () if name not in PROFILES]
-    if unknown:
-        message = f"autotest(profiles=...) has no profile {unknown[0]!r}. Use {', '.join(PROFILES)}."
-        raise AuthorError(message)
+    given = {
+        "n": n, "auto_backward": auto_backward, "rtol": rtol, "atol": atol, "check_dtype": check_dtype,
+        "check_graph": check_graph, "profiles": profiles, "dtypes": dtypes, "id": id, "check_allclose": check_allclose,
+        "check_grad_use_random_data": check_grad_use_random_data, "include_complex": include_complex, **unknown,
+    }  # fmt: skip
+    declared(lambda: None, given)  # what is wrong is told at the decorator's line, before the function's
 
     def decorate(body: F) -> F:
-        chosen = tuple(profiles) if profiles is not None else None
-        declaration = Declaration(body, n, auto_backward, rtol, atol, check_dtype, chosen, id)
+        declaration = declared(body, given)
 
         @functools.wraps(body)
         def test(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the body
             if CURRENT.get() is not None:
                 return body(*args, **kwargs)  # one test calls another: the outer one records
-            given = args if args or kwargs or not _takes_test_case(body) else (unittest.TestCase("__init__"),)
             __tracebackhide__ = True
-            return _run_here(declaration, functools.partial(body, *given, **kwargs))
+            return _run_here(declaration, *with_case(body, args, kwargs))
 
-        del test.__wrapped__  # pytest would take the body's arguments for fixtures
+        del test.__wrapped__
+        test.__signature__ = callers_signature(body)  # type: ignore[attr-defined]
         setattr(test, ATTRIBUTE, declaration)
         return test  # type: ignore[return-value]
 
     return decorate
 
 
-def _takes_test_case(body: Callable[..., Any]) -> bool:
-    """Whether a function wants one argument more than nothing: OneFlow's ``def test_x(test_case)``."""
-    parameters = inspect.signature(body).parameters.values()
-    return sum(p.default is p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD} for p in parameters) == 1
-
-
-def _run_here(declaration: Declaration, call: Callable[[], object]) -> None:
+def _run_here(declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Run a test in the process that called it, with the inputs that ``ci-autotest run`` gives it, and say so once."""
     __tracebackhide__ = True
     body = declaration.body
-    setting = setting_of(body.__code__.co_filename, body.__qualname__, declaration.id)
-    seed = setting.config.seed if isinstance(setting.config.seed, int) else 0
+    setting = setting_of(body.__code__.co_filename, body.__qualname__, declaration.id, case_name(args, kwargs))
     attempts, test = _attempts(), setting.test
-    key = test_key(seed, test)
+    key = test_key(setting.seed, test)
+    call = functools.partial(body, *args, **kwargs)
     run_here(declaration, setting, lambda case, number: attempts.attempt(declaration, call, (key, test, case, number)))
 
 

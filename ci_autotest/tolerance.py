@@ -6,6 +6,7 @@ symmetric: the reference is the side that is believed.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -39,6 +40,8 @@ class Tolerance:
                 raise ToleranceError(message)
 
 
+#: Lets every element pass, whatever it is: for tests that compare shapes, dtypes and flags only.
+ANY: Final = Tolerance(math.inf, math.inf)
 #: Defaults per dtype. Source: ``torch.testing._comparison._DTYPE_PRECISIONS`` (PyTorch 2.13).
 DEFAULTS: Final[dict[str, tuple[float, float]]] = {
     "float16": (1e-3, 1e-5),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ci_autotest.alignment.graph import graph_verdict
 from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.trial import quick_aligned
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
@@ -143,12 +144,21 @@ def go_back(attempt: Attempt, contender: Contender, trace: Trace) -> None:
 
 def is_aligned(attempt: Attempt, contender: Contender, trace: Trace) -> bool:
     """Whether a quick look at what both sides saw vouches for the case; what it cannot vouch for must be judged."""
-    return trace.untested is None and quick_aligned(attempt.program, trace, attempt.trace, contender.rules)
+    return (
+        trace.untested is None
+        and not contender.rules.check_graph
+        and quick_aligned(attempt.program, trace, attempt.trace, contender.rules)
+    )
 
 
 def judge_case(attempt: Attempt, contender: Contender, reference: Backend) -> Judged:
-    """Run both sides again, with a copy of every value at its step, and examine them."""
-    return judge_program(live_of(attempt), Sides(contender.backend, reference, contender.rules))
+    """Run both sides again, with a copy of every value at its step, and examine them, as one graph too where asked."""
+    live, sides = live_of(attempt), Sides(contender.backend, reference, contender.rules)
+    judged = judge_program(live, sides)
+    if judged.verdict.outcome != "aligned" or not contender.rules.check_graph:
+        return judged
+    graph = graph_verdict(live, sides)
+    return judged if graph is None else Judged(*graph)
 
 
 def differentiate(attempt: Attempt, reference: Backend) -> None:

@@ -2,61 +2,88 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest import config as configuration
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
+from ci_autotest.alignment.recording import to_recording
 from ci_autotest.alignment.rules import rules_for
+from ci_autotest.asked import ASKED
 from ci_autotest.backends.build import available_device, build
+from ci_autotest.backends.notes import repro_note
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.case import root_seed
 from ci_autotest.errors import AuthorError, ConfigError
+from ci_autotest.known import apply_known
 from ci_autotest.result import TOLERATED_BLAMES
+from ci_autotest.telling import About, display_program, finding_of, message_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ci_autotest.alignment.verdict import Judged
     from ci_autotest.backends.trace import Attempt
-    from ci_autotest.config import Config
-    from ci_autotest.result import Verdict
+    from ci_autotest.config import Candidate, Config
 
 SAID_ONCE: Final = "ci-autotest: tests run in this process, without isolation; `ci-autotest run` gives each a worker.\n"
 
 
 class Setting(NamedTuple):
-    """Where a test that is run in its caller's process belongs: the configuration, its folder and the test's id."""
+    """Where a test that is run in its caller's process belongs.
+
+    Attributes:
+        config: The configuration.
+        candidates: Those that are run.
+        test: The test's id.
+        seed: Root seed.
+        cases: Asked for on pytest's command line, whatever the test declares.
+    """
 
     config: Config
-    root: Path
+    candidates: tuple[Candidate, ...]
     test: str
+    seed: int
+    cases: int | None
 
 
-def setting_of(file: str, name: str, declared: str | None) -> Setting:
+def setting_of(file: str, name: str, declared: str | None, arguments: str = "") -> Setting:
     """Return the setting of a test: the nearest ``autotest.yml`` above its file, else above the current folder.
+
+    Args:
+        file: The test's.
+        name: Its qualified name.
+        declared: The id that it declares.
+        arguments: ``[3-same]`` where it is called with arguments.
 
     Raises:
         ConfigError: There is none, or it has no candidate: torch held against itself would be green without a test.
     """
-    source = Path(file).resolve()
+    source, asked = Path(file).resolve(), ASKED.get()
     path = configuration.find(source.parent) or configuration.find(Path.cwd())
     config = configuration.read(path) if path else configuration.Config()
-    if path is None or not config.candidates:
+    if not config.candidates and not asked.candidates:
         message = (
             f"no candidate to hold {name} against: no {configuration.FILE_NAME} with `candidates:` "
-            f"above {source.parent} or the current folder. Write one, or use `ci-autotest run --candidate NAME`."
+            f"above {source.parent} or the current folder. Write one, give pytest --autotest-candidate NAME, or use "
+            "`ci-autotest run --candidate NAME`."
         )
         raise ConfigError(message)
-    root = path.parent.resolve()
+    root = (path.parent if path else Path.cwd()).resolve()
     for folder in (str(source.parent), str(root)):
         if folder not in sys.path:
             sys.path.append(folder)
     shown = source.relative_to(root).as_posix() if source.is_relative_to(root) else source.as_posix()
-    return Setting(config, root, declared or f"{shown}::{name.replace('.', '::')}")
+    test = (declared or f"{shown}::{name.replace('.', '::')}") + arguments
+    seed = asked.seed if asked.seed is not None else root_seed(config.seed, os.environ)
+    return Setting(config, configuration.chosen(config, asked.candidates), test, seed, asked.cases)
 
 
 def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt]) -> None:  # noqa: ANN401
-    """Run a test's cases and raise on the first that is misaligned.
+    """Run a test's cases and raise on the first that is misaligned and not known.
 
     Args:
         declared: The test's declaration.
@@ -69,44 +96,47 @@ def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt
     """
     __tracebackhide__ = True
     config = setting.config
-    candidates = config.candidates
     contenders = {
         candidate.name: Contender(
             build(candidate, available_device(candidate.device)),
             rules_for(config.tolerances, config.strictness, candidate.name, declared),
         )
-        for candidate in candidates
+        for candidate in setting.candidates
     }
     compared = dict.fromkeys(contenders, 0)
     reasons: dict[str, str] = {}
     refusal = ""
     reference = TorchBackend()
-    for case in range(declared.n or config.cases):
+    for case in range(setting.cases or declared.n or config.cases):
         found = accept(case, draw, contenders, lambda _case, _name, _number: None)
         refusal = found.refusal or refusal
         if found.attempt is None:
             continue
         differentiate(found.attempt, reference)
-        for name, contender in contenders.items():
-            verdict = try_case(found.attempt, contender, reference).verdict
-            if verdict.outcome == "misaligned" and verdict.blame not in TOLERATED_BLAMES:
-                raise AssertionError(_message(verdict, name, setting.test, case))
-            compared[name] += verdict.outcome == "aligned"
-            reasons[name] = verdict.oracle
+        for candidate in setting.candidates:
+            judged = try_case(found.attempt, contenders[candidate.name], reference)
+            message = _failure(judged, candidate, setting, (case, found.attempt.profile))
+            if message:
+                raise AssertionError(message)
+            compared[candidate.name] += judged.verdict.outcome in {"aligned", "misaligned"}
+            reasons[candidate.name] = judged.verdict.oracle
     for name, count in compared.items():
         if not count:
             reason = reasons.get(name) or refusal or "no case was accepted"
-            message = f"{setting.test} compared nothing on {name}: {reason}."
-            raise AuthorError(message)
+            text = f"{setting.test} compared nothing on {name}: {reason}."
+            raise AuthorError(text)
 
 
-def _message(verdict: Verdict, candidate: str, test: str, case: int) -> str:
-    found = verdict.misalignment
-    lines = [f"misaligned: {verdict.operator} on {candidate}, case {case} of {test}"]
-    if found is not None:
-        lines.append(f"  {found.what}: candidate {found.candidate}; reference {found.reference}")
-        if found.difference is not None:
-            lines.append(f"  mismatched elements: {found.difference.mismatched} / {found.difference.total}")
-        lines += [f"  {found.detail}"] if found.detail else []
-    lines.append(f"  blame: {verdict.blame}; {verdict.oracle}")
-    return "\n".join([*lines, f"  the smallest program and its repro: ci-autotest run {test}"])
+def _failure(judged: Judged, candidate: Candidate, setting: Setting, place: tuple[int, str]) -> str:
+    """Return the message of a misalignment that counts: what, where, got and allowed, its program, what to do."""
+    verdict = judged.verdict
+    if verdict.outcome != "misaligned" or verdict.blame in TOLERATED_BLAMES:
+        return ""
+    name = setting.test.rpartition("::")[2]
+    finding = finding_of(verdict, About(candidate.name, setting.test, name, place[0], setting.seed, place[1]))
+    if apply_known((finding,), setting.config.known, datetime.now().astimezone().date())[0].known is not None:
+        return ""
+    recording = to_recording(judged.live, repro_note(candidate, judged.live.program.steps))
+    program = [f"    {line}".rstrip() for line in display_program(recording, finding).splitlines()]
+    again = f"  its smallest program and a repro: ci-autotest run {setting.test} --seed {setting.seed}"
+    return "\n".join([*message_lines(finding), *program, again])

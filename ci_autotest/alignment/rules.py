@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ci_autotest.backends.operators import matches, step_operator
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
-from ci_autotest.tolerance import Strictness, Tolerance, tolerance_for
+from ci_autotest.tolerance import ANY, Strictness, Tolerance, tolerance_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,6 +34,14 @@ class Declared(Protocol):
     @property
     def check_dtype(self) -> bool:
         """Whether another dtype is a misalignment."""
+
+    @property
+    def check_allclose(self) -> bool:
+        """Whether elements are compared."""
+
+    @property
+    def check_graph(self) -> bool:
+        """Whether the body is run as one compiled graph too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,8 @@ class Rules:
         check_dtype: Whether another dtype is a misalignment.
         strictness: How the bounds are read.
         rows: The configuration's rows for this candidate, first match first.
+        check_allclose: Whether elements are compared.
+        check_graph: Whether the body is run as one compiled graph too.
         is_tolerant: Whether the sign of zero is let pass.
     """
 
@@ -73,6 +83,8 @@ class Rules:
     check_dtype: bool = True
     strictness: Strictness = "tolerance"
     rows: tuple[ToleranceRow, ...] = ()
+    check_allclose: bool = True
+    check_graph: bool = False
     is_tolerant: bool = field(init=False, default=True)
     _cache: dict[tuple[tuple[str, ...], str], Tolerance] = field(default_factory=dict, compare=False, repr=False)
 
@@ -91,6 +103,8 @@ class Rules:
 
         The loosest, because an error that one operator may make is handed on by all that follow it.
         """
+        if not self.check_allclose:
+            return ANY
         key = (operators, dtype)
         found = self._cache.get(key)
         if found is None:
@@ -132,4 +146,7 @@ def rules_for(
     )
     if declared is None:
         return Rules(strictness=strictness, rows=rows)
-    return Rules(declared.rtol, declared.atol, declared.check_dtype, strictness, rows)
+    return Rules(
+        declared.rtol, declared.atol, declared.check_dtype, strictness, rows, declared.check_allclose,
+        declared.check_graph,
+    )  # fmt: skip

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
+from ci_autotest.alignment.graph import graph_verdict
 from ci_autotest.alignment.isolate import Live
 from ci_autotest.alignment.localize import Culprit, Sides, examined, localize
 from ci_autotest.alignment.oracle import Opinion, judge
@@ -65,6 +66,9 @@ def judge_program(live: Live, sides: Sides) -> Judged:
         # What is not the candidate's fault never hides what is: the first that counts is told.
         if excused is None or excused.verdict.outcome == "aligned":
             excused = judged
+    graph = graph_verdict(live, sides) if sides.rules.check_graph else None
+    if graph is not None:
+        return Judged(*graph)
     return excused or Judged(Verdict(outcome="aligned"), live)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from ci_autotest.backends.fx import FxBackend
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
     "torch": lambda _, device: TorchBackend(device),
     "torch.compile": lambda candidate, device: CompileBackend(candidate.options, device),
+    "fx": lambda candidate, device: FxBackend(candidate.transform, device),
     "substitute": lambda candidate, device: SubstituteBackend(candidate.replace, device),
 }
 

@@ -34,6 +34,7 @@ def repro_note(candidate: Candidate, steps: Sequence[Step]) -> dict[str, Any]:
         "candidate": candidate.name,
         "device": candidate.device,
         "options": candidate.options,
+        "transform": candidate.transform,
         "renames": {
             target: replaced[operator_of(target)] for target in sorted(targets) if operator_of(target) in replaced
         },

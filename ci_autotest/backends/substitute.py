@@ -190,7 +190,7 @@ _SPACES = (torch, torch.nn.functional, torch.Tensor, torch.linalg, torch.fft, to
 _LABELS = ("torch", "torch.nn.functional", "torch.Tensor", "torch.linalg", "torch.fft", "torch.special")
 
 
-def load_function(path: str) -> Callable[..., Any]:
+def load_function(path: str, role: str = "replacement") -> Callable[..., Any]:
     """Return the function that a dotted path names.
 
     Raises:
@@ -201,7 +201,7 @@ def load_function(path: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except Exception as error:
         message = (
-            f"replacement {path!r} cannot be imported: {type(error).__name__}: {error}. "
+            f"{role} {path!r} cannot be imported: {type(error).__name__}: {error}. "
             "It is looked for in the test file's folder, the configuration's folder, the current folder and PYTHONPATH."
         )
         raise UnavailableError(message) from error

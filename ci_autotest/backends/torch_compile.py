@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ci_autotest.backends.engine import gradient_edge
-from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend, backward, observed
-from ci_autotest.backends.trace import Failure, Trace
+from ci_autotest.backends.operators import operator_of, step_operator
+from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend
+from ci_autotest.backends.trace import Failure
+from ci_autotest.backends.whole import backward_of_whole, begun, prepared, see, see_outputs
 from ci_autotest.errors import ConfigError, said
-from ci_autotest.execute.steps import execute_step
 from ci_autotest.program.codegen import function_text, inputs
-from ci_autotest.program.ir import PLACEHOLDER, output_refs
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ci_autotest.program.ir import Program
+    from ci_autotest.backends.trace import Trace
 
 
 class CompileBackend:
@@ -39,6 +39,8 @@ class CompileBackend:
         self._torch = TorchBackend(device)
         self.device = self._torch.device
         self.on_step: Callable[[int], None] | None = None
+        #: What answers an operator instead of torch, by operator: kernels that are compiled with the body.
+        self.functions: Mapping[str, Callable[..., Any]] = {}
         self._options = dict(options)
         self._compiler = self._options.pop("backend", "inductor")
         try:
@@ -50,45 +52,25 @@ class CompileBackend:
 
     def run(self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False) -> Trace:
         """Run the setup, then the compiled body."""
-        trace = Trace()
-        count = len(program.steps)
-        trace.values, trace.facts = [None] * count, [None] * count
-        if snapshots:
-            trace.observations, trace.edges = [None] * count, [None] * count
-        bound = self._prepare(program, sources, trace)
-        if bound is None:
+        trace = begun(program, snapshots=snapshots)
+        if not prepared(self._torch, program, sources, trace):
             return trace
+        bound = [index for _, index in inputs(program)]
         for index in bound:
-            _see(trace, index, snapshots=snapshots)
+            see(trace, index, snapshots=snapshots)
         outputs = self._call(program, [trace.values[index] for index in bound], trace)
-        refs = output_refs(program)
-        trace.shown = frozenset({*bound, *(ref.index for ref in refs)})
-        for ref, value in zip(refs, outputs, strict=False):
-            trace.values[ref.index] = value
-            _see(trace, ref.index, snapshots=snapshots)
+        see_outputs(program, trace, outputs, frozenset(bound), snapshots=snapshots)
         return trace
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Run one backward pass over all outputs; leaves and parameters only."""
         if self.on_step is not None:
             self.on_step(IN_BACKWARD)
-        backward(program, trace, cotangents)
+        backward_of_whole(program, trace, cotangents)
 
     def take_seen(self) -> dict[str, int]:
         """Return nothing: no calls are counted."""
         return {}
-
-    def _prepare(self, program: Program, sources: Mapping[str, Any], trace: Trace) -> list[int] | None:
-        """Run the setup and place the inputs; return the indices of what the body takes."""
-        binding = self._torch.binding(sources)
-        for index, step in enumerate(program.steps):
-            if step.in_setup or step.op == PLACEHOLDER:
-                try:
-                    trace.values[index] = execute_step(step, trace.values, binding)
-                except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
-                    trace.failure = Failure(index, type(error).__name__, said(error))
-                    return None
-        return [index for _, index in inputs(program)]
 
     def _call(self, program: Program, arguments: list[Any], trace: Trace) -> tuple[Any, ...]:
         counter = _Counter(self._compiler)
@@ -97,7 +79,8 @@ class CompileBackend:
             self.on_step(first)
         try:
             torch._dynamo.reset()
-            function = torch.compile(_python_function(program, self.device), backend=counter, **self._options)
+            written = _python_function(program, self.device, self.functions)
+            function = torch.compile(written, backend=counter, **self._options)
             found = function(*arguments)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
             trace.failure = Failure(first, type(error).__name__, said(error))
@@ -126,18 +109,28 @@ class _Counter:
         return compiled
 
 
-def _python_function(program: Program, device: torch.device) -> Callable[..., Any]:
+def _python_function(
+    program: Program, device: torch.device, functions: Mapping[str, Callable[..., Any]]
+) -> Callable[..., Any]:
+    """Return the body as a function, calls of replaced operators spelled as calls of what replaces them."""
     scope: dict[str, Any] = {"torch": torch, "device": device}
-    exec(compile(function_text(program), "<program>", "exec"), scope)  # noqa: S102 - text of our own making
+    answers = {operator: f"replacement_{i}" for i, operator in enumerate(functions)}
+    scope |= {answers[operator]: function for operator, function in functions.items()}
+    text = function_text(
+        spelled_out(program, frozenset(functions)), rename=lambda target: answers.get(operator_of(target), target)
+    )
+    exec(compile(text, "<program>", "exec"), scope)  # noqa: S102 - text of our own making
     function: Callable[..., Any] = scope["program"]
     return function
 
 
-def _see(trace: Trace, index: int, *, snapshots: bool) -> None:
-    value = trace.values[index]
-    if isinstance(value, torch.Tensor):
-        trace.facts[index] = (value.requires_grad, value.is_leaf, value._version)
-        if snapshots and value.requires_grad:
-            trace.edges[index] = gradient_edge(value)
-    if snapshots:
-        trace.observations[index] = observed(value)
+def spelled_out(program: Program, operators: frozenset[str]) -> Program:
+    """Return the program with methods that spell one of ``operators`` written as functions: a name can be replaced."""
+    steps = program.steps
+    body = tuple(
+        step._replace(op=CALL_FUNCTION, target=step_operator(step, steps))
+        if step.op == CALL_METHOD and not step.target.endswith("_") and step_operator(step, steps) in operators
+        else step
+        for step in program.body
+    )
+    return Program(program.setup, body, program.cotangents)

@@ -78,7 +78,14 @@ def _without_clashes(recording: Recording) -> Recording:
         if not _PATH.fullmatch(path):
             message = f"the note names {path[:60]!r} as a function: it is no dotted name and is never printed as code."
             raise ProgramError(message)
-    roots = {path.partition(".")[0] for path in paths} | {"inspect", "json", "sys", "inputs", "reference", "candidate"}
+    roots = {path.partition(".")[0] for path in [*paths, _transform(recording.note)]} | {
+        "inspect",
+        "json",
+        "sys",
+        "inputs",
+        "reference",
+        "candidate",
+    }
     parts = [
         tuple(step._replace(name=f"{step.name}_0") if step.name in roots else step for step in part)
         for part in (recording.program.setup, recording.program.body)
@@ -169,6 +176,8 @@ def _candidate_function(
     if note.get("backend") == "torch.compile":
         options = "".join(f", {key}={value!r}" for key, value in note.get("options", {}).items())
         return f"candidate = torch.compile(reference{options})\n"
+    if note.get("backend") == "fx":
+        return _fx_candidate(program, note)
     lines = [*body_lines(program, rename=rename), f"return {output_text(program)}"]
     if not mode:
         return head + _block(lines) + "\n"
@@ -189,6 +198,37 @@ def _candidate_function(
     )
 
 
+def _fx_candidate(program: Program, note: Mapping[str, Any]) -> str:
+    """Return the body traced by torch.fx and put through the candidate's pass."""
+    count = len(program.setup)
+    modules = ", ".join(name for name, index in inputs(program) if index < count)
+    values = ", ".join(name for name, index in inputs(program) if index >= count)
+    held = ", ".join(f"self.{name}" if index < count else name for name, index in inputs(program))
+    return (
+        "class Body(torch.nn.Module):\n"
+        f"    def __init__({', '.join(filter(None, ['self', modules]))}):\n"
+        "        super().__init__()\n"
+        + "".join(f"        self.{name} = {name}\n" for name in filter(None, modules.split(", ")))
+        + f"\n    def forward({', '.join(filter(None, ['self', values]))}):\n"
+        f"        return reference({held})\n\n\n"
+        f"def candidate({', '.join(name for name, _ in inputs(program))}):\n"
+        f"    return {_transform(note)}(torch.fx.symbolic_trace(Body({modules})))({values})\n"
+    )
+
+
+def _transform(note: Mapping[str, Any]) -> str:
+    """Return the dotted name of the candidate's pass, empty where it has none.
+
+    Raises:
+        ProgramError: It is no dotted name.
+    """
+    path = note.get("transform") or ""
+    if path and not (isinstance(path, str) and _PATH.fullmatch(path)):
+        message = f"the note names {str(path)[:60]!r} as a pass: it is no dotted name and is never printed as code."
+        raise ProgramError(message)
+    return path
+
+
 def _device(note: Mapping[str, Any]) -> str:
     return repr(str(note.get("device", "cpu")).replace("auto", "cpu"))
 
@@ -196,6 +236,7 @@ def _device(note: Mapping[str, Any]) -> str:
 def _imports(recording: Recording, told: Mapping[str, Any]) -> str:
     spellings = recording.note.get("spellings")
     paths = sorted(spellings) if isinstance(spellings, dict) else []
+    paths += [path for path in [_transform(recording.note)] if path]
     modules = sorted({path.rpartition(".")[0] for path in paths})
     lines = []
     if modules:

@@ -25,6 +25,10 @@ class Declaration:
         check_dtype: Whether another dtype is a misalignment.
         profiles: Profiles besides ordinary; ``None`` takes all.
         id: Name that stays when the test moves.
+        check_allclose: Whether elements are compared; shapes, dtypes and flags always are.
+        check_grad_use_random_data: Whether the gradients put in are random and signed, else ones.
+        check_graph: Whether the body is run as one compiled graph too.
+        dtypes: What ``random_tensor()`` is swept over where a test leaves its dtype open; ``None``: float32.
     """
 
     body: Callable[..., Any]
@@ -35,6 +39,10 @@ class Declaration:
     check_dtype: bool = True
     profiles: tuple[str, ...] | None = None
     id: str | None = None
+    check_allclose: bool = True
+    check_grad_use_random_data: bool = True
+    check_graph: bool = False
+    dtypes: tuple[str, ...] | None = None
 
 
 def declaration_of(value: object) -> Declaration | None:

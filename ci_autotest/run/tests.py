@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -9,14 +10,16 @@ import re
 import sys
 import unittest
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ci_autotest.errors import AuthorError
+from ci_autotest.record.calling import case_name, parametrized, required, takes_test_case, with_case
 from ci_autotest.record.declare import declaration_of
 from ci_autotest.result import Location
 from ci_autotest.run.messages import TestInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from types import ModuleType
 
     from ci_autotest.record.declare import Declaration
@@ -42,7 +45,7 @@ class Library:
 
     def tests(self, file: str) -> list[TestInfo]:
         """Return the tests that a file defines, in the order of their lines."""
-        found = [self._info(file, name, declaration) for name, declaration, _ in _declared(self._module(file))]
+        found = [_info(file, declared) for declared in _declared(self._module(file))]
         return sorted(found, key=lambda info: info.location.line)
 
     def find(self, test: TestInfo) -> tuple[Declaration, Callable[[], object]]:
@@ -51,9 +54,9 @@ class Library:
         Raises:
             LookupError: The file no longer defines it.
         """
-        for name, declaration, owner in _declared(self._module(test.file)):
-            if name == test.name:
-                return declaration, _bound(declaration, owner)
+        for declared in _declared(self._module(test.file)):
+            if declared.name + declared.arguments == test.name:
+                return declared.declaration, _bound(declared)
         message = f"{test.file} defines no test {test.name!r}."
         raise LookupError(message)
 
@@ -81,13 +84,24 @@ class Library:
             module = self._modules[file] = _imported(file, self._root)
         return module
 
-    def _info(self, file: str, name: str, declaration: Declaration) -> TestInfo:
-        where = Location(file=file, line=_line(declaration.body))
-        separator = "::"
-        return TestInfo(
-            id=declaration.id or f"{file}{separator}{name.replace('.', separator)}",
-            file=file, name=name, n=declaration.n, location=where,
-        )  # fmt: skip
+
+class _Declared(NamedTuple):
+    """A test of a module: its qualified name, ``[3-same]`` for its arguments, and what binds its body."""
+
+    name: str
+    arguments: str
+    declaration: Declaration
+    owner: type | None
+    given: Mapping[str, Any]
+
+
+def _info(file: str, declared: _Declared) -> TestInfo:
+    declaration, separator = declared.declaration, "::"
+    base = declaration.id or f"{file}{separator}{declared.name.replace('.', separator)}"
+    return TestInfo(
+        id=base + declared.arguments, file=file, name=declared.name + declared.arguments, n=declaration.n,
+        location=Location(file=file, line=_line(declaration.body)),
+    )  # fmt: skip
 
 
 def _names_generators(file: str) -> bool:
@@ -116,38 +130,51 @@ def _imported(file: str, root: Path) -> ModuleType:
     return module
 
 
-def _declared(module: ModuleType) -> Iterator[tuple[str, Declaration, type | None]]:
+def _declared(module: ModuleType) -> Iterator[_Declared]:
     """Yield the tests of a module: its own functions, and the methods of its own classes."""
     for name, value in list(vars(module).items()):
         declaration = declaration_of(value)
         if declaration is not None and declaration.body.__module__ == module.__name__:
-            if not _takes_more(declaration.body):
-                yield name, declaration, None
+            yield from _calls(name, value, declaration, None)
         elif inspect.isclass(value) and value.__module__ == module.__name__:
             for method, member in list(vars(value).items()):
                 declaration = declaration_of(member)
                 if declaration is not None:
-                    yield f"{name}.{method}", declaration, value
+                    yield from _calls(f"{name}.{method}", member, declaration, value)
 
 
-def _takes_more(body: Callable[..., object]) -> bool:
-    """Whether a decorated function needs more arguments than a test case: it is a helper, not a test."""
-    parameters = inspect.signature(body).parameters.values()
-    return sum(p.default is p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD} for p in parameters) > 1
+def _calls(
+    name: str, function: Callable[..., object], declaration: Declaration, owner: type | None
+) -> Iterator[_Declared]:
+    """Yield a test for each row of its ``parametrize``; none for a helper, which needs more and is not named a test."""
+    for given in parametrized(function, declaration.body):
+        if name.rpartition(".")[2].startswith("test") or not _missing(declaration.body, owner, given):
+            yield _Declared(name, case_name((), given), declaration, owner, given)
 
 
-def _bound(declaration: Declaration, owner: type | None) -> Callable[[], object]:
-    body = declaration.body
+def _missing(body: Callable[..., object], owner: type | None, given: Mapping[str, Any]) -> list[str]:
+    """Return the names of the arguments that only a caller of the user's, or a fixture of pytest's, could give."""
+    wanted = required(body)
+    is_given = owner is not None or takes_test_case(body)
+    return [parameter.name for parameter in wanted[is_given:] if parameter.name not in given]
+
+
+def _bound(declared: _Declared) -> Callable[[], object]:
+    body, owner, given = declared.declaration.body, declared.owner, declared.given
+    missing = _missing(body, owner, given)
+    if missing:
+        message = (
+            f"{declared.name}() takes {missing[0]!r}: `ci-autotest run` gives a test_case and what parametrize gives. "
+            "Run it with pytest, or give the argument a default."
+        )
+        raise AuthorError(message)
     if owner is not None:
         if issubclass(owner, unittest.TestCase):
-            return lambda: _in_test_case(owner("__init__"), body)
+            return lambda: _in_test_case(owner("__init__"), lambda held: body(held, **given))
         held = owner()
-        return lambda: body(held)
-    needed = [p for p in inspect.signature(body).parameters.values() if p.default is p.empty]
-    if not needed:
-        return body
-    case = unittest.TestCase("__init__")
-    return lambda: body(case)
+        return lambda: body(held, **given)
+    args, kwargs = with_case(body, (), given)
+    return functools.partial(body, *args, **kwargs) if args or kwargs else body
 
 
 def _in_test_case(held: unittest.TestCase, body: Callable[..., object]) -> object:

@@ -24,8 +24,8 @@ from ci_autotest.session.made import (
     with_program,
     write,
 )
-from ci_autotest.session.telling import display_program
 from ci_autotest.shrink.data import zeroed
+from ci_autotest.telling import display_program
 
 if TYPE_CHECKING:
     from ci_autotest.run.pool import Fresh

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ci_autotest import telling
 from ci_autotest.program.ir import PLACEHOLDER, Recording, TensorSpec
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.report.artifacts import FINDINGS, write_finding
@@ -21,8 +21,9 @@ from ci_autotest.report.markdown import render_finding
 from ci_autotest.result import Finding, Verdict
 from ci_autotest.run.messages import Broken, Tried
 from ci_autotest.run.process import WorkerLostError, worker_environ
-from ci_autotest.session.telling import display_program, headline, message_lines, repro_script
+from ci_autotest.session.repros import repro_script
 from ci_autotest.shrink.shrinker import Shown
+from ci_autotest.telling import About, display_program, message_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -69,37 +70,12 @@ class Workshop:
 
 def finding_of(suspect: Suspect, verdict: Verdict, workshop: Workshop) -> Finding:
     """Return a finding without its program."""
-    found = verdict.misalignment
-    difference = found.difference if found is not None else None
-    operator = verdict.operator or suspect.test.name
-    kind = verdict.kind or "value"
-    identity = _identity_id(suspect.candidate, operator, kind)
-    finding = Finding(
-        id=identity, candidate=suspect.candidate, operator=operator, target=verdict.target or operator, kind=kind,
-        blame=verdict.blame, outcome=verdict.outcome if verdict.outcome != "not_run" else "misaligned",
-        test=suspect.test.id, case=suspect.case, seed=workshop.seed, profile=suspect.profile,
-        greatest_absolute_difference=difference.greatest_absolute if difference else None,
-        greatest_relative_difference=difference.greatest_relative if difference else None,
-        greatest_ulp_difference=difference.greatest_ulp if difference else None,
-        first_index=difference.first_index if difference else None,
-        first_pair=difference.first_pair if difference else None,
-        where=found.what if found else "", candidate_seen=found.candidate if found else "",
-        reference_seen=found.reference if found else "", detail=found.detail if found else "", difference=difference,
-        oracle=verdict.oracle, oracle_value=verdict.oracle_value, accumulated=verdict.accumulated,
-        cases=suspect.cases, of_cases=max(suspect.cases, suspect.of_cases), tests=suspect.tests,
-        location=suspect.test.location,
+    about = About(
+        candidate=suspect.candidate, test=suspect.test.id, name=suspect.test.name, case=suspect.case,
+        seed=workshop.seed, profile=suspect.profile, cases=suspect.cases, of_cases=suspect.of_cases,
+        tests=suspect.tests, location=suspect.test.location,
     )  # fmt: skip
-    lines = message_lines(finding)
-    return msgspec.structs.replace(finding, headline=headline(finding), message="\n".join(lines))
-
-
-def _identity_id(candidate: str, operator: str, kind: str) -> str:
-    name = (
-        "".join(c if c.isascii() and c.isalnum() else "_" for c in operator.rpartition(".")[2].lower()).strip("_")
-        or "case"
-    )
-    digest = blake2b(f"{candidate}\0{operator}\0{kind}".encode(), digest_size=3).hexdigest()
-    return f"{name[:60]}-{digest}"
+    return telling.finding_of(verdict, about)
 
 
 def flaky(suspect: Suspect, again: Tried | Broken | WorkerLostError, workshop: Workshop) -> Finding:

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -136,7 +137,7 @@ def _table(result: RunResult) -> Table:
     for item in [*quiet[:_ROWS], *loud]:
         counts = [str(getattr(item.cases, name) or "") for name in _COLUMNS]
         outcome = Text(item.outcome.replace("_", " "), style=_COLOURS.get(item.outcome, ""))
-        table.add_row(item.test, item.candidate, outcome, *counts, f"{item.duration_s:.1f}")
+        table.add_row(escape(item.test), escape(item.candidate), outcome, *counts, f"{item.duration_s:.1f}")
     if len(quiet) > _ROWS:
         table.add_row(f"… and {len(quiet) - _ROWS} more that are aligned", "", "")
     return table

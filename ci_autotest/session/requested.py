@@ -123,7 +123,12 @@ def _wanted(file: str, found: list[TestInfo], selection: Selection) -> list[Test
         return found
     known = {test.name for test in found}
     for name in names:
-        if name not in known and not any(test.name.startswith(f"{name}.") for test in found):
+        if not any(_is_in(test.name, name) for test in found):
             message = f"{file} has no test '{name}'. It has {', '.join(sorted(known)) or 'none'}."
             raise UsageError(message)
-    return [test for test in found if any(test.name == name or test.name.startswith(f"{name}.") for name in names)]
+    return [test for test in found if any(_is_in(test.name, name) for name in names)]
+
+
+def _is_in(test: str, name: str) -> bool:
+    """Whether a test is the one asked for, a method of that class, or one row of its ``parametrize``."""
+    return test == name or test.startswith((f"{name}.", f"{name}["))

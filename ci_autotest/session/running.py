@@ -7,22 +7,22 @@ import platform
 import time
 from contextlib import suppress
 from datetime import datetime, timezone
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from ci_autotest import config as configuration
+from ci_autotest.case import root_seed
 from ci_autotest.discovery import nothing_found, select
-from ci_autotest.errors import ConfigError, OutputError, UnavailableError
+from ci_autotest.errors import OutputError, UnavailableError
+from ci_autotest.known import apply_known, unmatched
 from ci_autotest.plan import blocks, shares
 from ci_autotest.report.artifacts import check_writable, prepare
 from ci_autotest.result import BrokenTest, CandidateInfo, Environment, Finding, RunResult
 from ci_autotest.run.pool import Lost, Part, Pool, Task, Wrong
 from ci_autotest.run.process import WorkerProcess
 from ci_autotest.session.findings import CONFIRMED_AT_MOST, make_finding, unconfirmed
-from ci_autotest.session.known import apply_known, unmatched
 from ci_autotest.session.ledger import Ledger
 from ci_autotest.session.made import Workshop
 from ci_autotest.session.progress import Progress
@@ -44,23 +44,6 @@ if TYPE_CHECKING:
 LOST_AT_MOST: Final = 5
 
 
-def seed_of(config: Config, environ: Mapping[str, str]) -> int:
-    """Return the root seed.
-
-    Raises:
-        ConfigError: ``commit`` is asked for and no commit is known.
-    """
-    if isinstance(config.seed, int):
-        return config.seed
-    if config.seed == "random":
-        return int.from_bytes(os.urandom(4), "little")
-    sha = environ.get("GITHUB_SHA", "")
-    if not sha:
-        message = "seed is 'commit', but GITHUB_SHA is not set. Set it to the commit's hash, or give --seed a number."
-        raise ConfigError(message)
-    return int.from_bytes(blake2b(sha.encode(), digest_size=4).digest(), "little")
-
-
 def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResult:
     """Run, write the report, and return the result with its exit status.
 
@@ -69,7 +52,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
     """
     begun = time.monotonic()
     config = request.config
-    seed = seed_of(config, environ)
+    seed = root_seed(config.seed, environ)
     # Everything that can be refused is refused before the output folder is touched.
     baseline = read_baseline(request.baseline) if request.baseline is not None else None
     selection = select(

@@ -128,11 +128,18 @@ def test_pytest__aligned_passes_and_misaligned_fails(by_pytest: Done):
 
 
 def test_pytest__misaligned__says_what_and_where(by_pytest: Done):
-    message = "misaligned: torch.tanh on kernels, case 0 of test_kernels.py::test_tanh_function"
-    assert f"AssertionError: {message}" in by_pytest.out
-    assert "value of tanh: candidate float32" in by_pytest.out
-    assert "blame: candidate" in by_pytest.out
-    assert "ci-autotest run test_kernels.py::test_tanh_function" in by_pytest.out
+    lines = [line.removeprefix("E").strip() for line in by_pytest.out.splitlines()]
+    at = lines.index("AssertionError: misaligned: torch.tanh on kernels, value of tanh")
+    assert lines[at + 1] == "case 0 of test_kernels.py::test_tanh_function, seed 0, profile ordinary"
+    assert lines[at + 2].startswith("mismatched elements: ")
+    assert lines[at + 3].startswith("first bad element at (0, 0): candidate ")
+    assert lines[at + 4].startswith("candidate float32[")
+    assert lines[at + 5].startswith("blame: candidate; in float64")
+    assert "# on kernels, torch.tanh is answered by mykernels.tanh" in lines[at:]
+    assert "tanh = torch.tanh(x)  # misaligned" in lines[at:]
+    assert (
+        "its smallest program and a repro: ci-autotest run test_kernels.py::test_tanh_function --seed 0" in lines[at:]
+    )
 
 
 def test_pytest__every_draw_is_rejected__fails_with_the_references_error(by_pytest: Done):
@@ -158,9 +165,9 @@ def test_unittest__methods__pass_and_fail(by_unittest: Done):
     assert "FAILED (failures=1)" in by_unittest.err
     assert "FAIL: test_tanh_method (test_kernels.TestKernels" in by_unittest.err
     assert (
-        "AssertionError: misaligned: torch.tanh on kernels, case 0 of test_kernels.py::TestKernels::test_tanh_method"
-        in by_unittest.err
-    )
+        "AssertionError: misaligned: torch.tanh on kernels, value of tanh\n"
+        "  case 0 of test_kernels.py::TestKernels::test_tanh_method, seed 0, profile ordinary\n"
+    ) in by_unittest.err
     assert by_unittest.said.count(SAID) == 1
 
 

@@ -1,27 +1,81 @@
-"""What a finding says: its headline, its message, its program as text, its repro."""
+"""What a finding says: its headline, its message, its program as text. The command and pytest say the same."""
 
 from __future__ import annotations
 
-import os
-import sys
-from typing import TYPE_CHECKING, Any
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from ci_autotest.program.codegen import body_lines, names, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, cotangent_key, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
-from ci_autotest.program.repro import repro_text
-from ci_autotest.tolerance import tolerance_for
+from ci_autotest.result import Finding, Location, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from ci_autotest.program.ir import Recording
-    from ci_autotest.result import Finding
 
 
-#: Seconds that an interpreter may take to import its framework.
-_START_S = 10.0
+class About(NamedTuple):
+    """Say which case of which test a verdict is about.
+
+    Attributes:
+        candidate: Name.
+        test: Id.
+        name: What stands for the operator where no step is to blame.
+        case: Its number.
+        seed: Root seed.
+        profile: What the case was about.
+        cases: Cases in which it was seen.
+        of_cases: Cases that were planned.
+        tests: Ids of the tests that hit it.
+        location: Where the test is defined.
+    """
+
+    candidate: str
+    test: str
+    name: str
+    case: int
+    seed: int
+    profile: str = "ordinary"
+    cases: int = 1
+    of_cases: int = 1
+    tests: tuple[str, ...] = ()
+    location: Location | None = None
+
+
+def finding_of(verdict: Verdict, about: About) -> Finding:
+    """Return a verdict as a finding, without its program."""
+    found = verdict.misalignment
+    difference = found.difference if found is not None else None
+    operator = verdict.operator or about.name
+    kind = verdict.kind or "value"
+    finding = Finding(
+        id=_identity_id(about.candidate, operator, kind), candidate=about.candidate, operator=operator,
+        target=verdict.target or operator, kind=kind, blame=verdict.blame,
+        outcome=verdict.outcome if verdict.outcome != "not_run" else "misaligned",
+        test=about.test, case=about.case, seed=about.seed, profile=about.profile,
+        greatest_absolute_difference=difference.greatest_absolute if difference else None,
+        greatest_relative_difference=difference.greatest_relative if difference else None,
+        greatest_ulp_difference=difference.greatest_ulp if difference else None,
+        first_index=difference.first_index if difference else None,
+        first_pair=difference.first_pair if difference else None,
+        where=found.what if found else "", candidate_seen=found.candidate if found else "",
+        reference_seen=found.reference if found else "", detail=found.detail if found else "", difference=difference,
+        oracle=verdict.oracle, oracle_value=verdict.oracle_value, accumulated=verdict.accumulated,
+        cases=about.cases, of_cases=max(about.cases, about.of_cases), tests=about.tests, location=about.location,
+    )  # fmt: skip
+    lines = message_lines(finding)
+    return msgspec.structs.replace(finding, headline=headline(finding), message="\n".join(lines))
+
+
+def _identity_id(candidate: str, operator: str, kind: str) -> str:
+    name = (
+        "".join(c if c.isascii() and c.isalnum() else "_" for c in operator.rpartition(".")[2].lower()).strip("_")
+        or "case"
+    )
+    digest = blake2b(f"{candidate}\0{operator}\0{kind}".encode(), digest_size=3).hexdigest()
+    return f"{name[:60]}-{digest}"
 
 
 def headline(finding: Finding) -> str:
@@ -143,44 +197,3 @@ def _tensor(recording: Recording, key: str, spec: TensorSpec, *, grad: bool = Tr
     if not spec.is_contiguous:
         text += f".as_strided({spec.shape}, {spec.strides}, {spec.offset})"
     return f"{text}.requires_grad_()" if grad and spec.requires_grad else text
-
-
-def repro_script(
-    recording: Recording, finding: Finding, folder: Path, modules: tuple[Path, ...], case_timeout_s: float
-) -> str:
-    """Return the repro of a finding.
-
-    Args:
-        recording: The smallest program.
-        finding: What is told of it.
-        folder: Where the script will lie.
-        modules: Folders in which the candidate's modules are looked for.
-        case_timeout_s: Seconds that a case may take; the repro of a timeout waits as long.
-    """
-    difference = finding.difference
-    dtypes = [spec.dtype for spec in recording.expected.values()] or ["float32"]
-    default = tolerance_for(dtypes[0])
-    told: Mapping[str, Any] = {
-        "title": _in_docstring(f"{finding.outcome}: {finding.headline}"),
-        "lines": [_in_docstring(line) for line in message_lines(finding)[1:]],
-        "rtol": difference.rtol if difference else default.rtol,
-        "atol": difference.atol if difference else default.atol,
-        "check_dtype": _declared(recording, "check_dtype") is not False,
-        "strictness": str(recording.note.get("strictness", "tolerance")),
-        "kind": finding.kind,
-        "timeout_s": round(case_timeout_s + _START_S),
-        "folders": [os.path.relpath(path, folder) for path in modules],
-        "versions": f"Python {sys.version.split()[0]}, torch {recording.note.get('torch', 'unknown')}",
-    }
-    return repro_text(recording, told)
-
-
-def _declared(recording: Recording, name: str) -> object:
-    rules = recording.note.get("rules")
-    return rules.get(name) if isinstance(rules, dict) else None
-
-
-def _in_docstring(text: str) -> str:
-    """Return text that ends no docstring, escapes nothing and can be written to a file."""
-    plain = text.encode("utf-8", "replace").decode().replace("\0", "?")
-    return plain.replace('"""', "'''").replace("\\", "/")

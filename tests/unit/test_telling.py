@@ -10,7 +10,8 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.recording import to_recording, with_expected
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.session.telling import display_program, headline, message_lines, repro_script
+from ci_autotest.session.repros import repro_script
+from ci_autotest.telling import display_program, headline, message_lines
 from tests import report_samples as samples
 from tests.engine import record
 

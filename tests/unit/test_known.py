@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from ci_autotest.config import Known
-from ci_autotest.session.known import apply_known, matches, unmatched
+from ci_autotest.known import apply_known, matches, unmatched
 from tests import report_samples as samples
 
 TODAY = date(2026, 11, 20)

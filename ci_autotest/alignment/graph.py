@@ -1,0 +1,54 @@
+"""The graph check: a candidate's body as one compiled graph, held against the candidate's own eager result.
+
+Asked for by ``@autotest(check_graph=True)``. A difference is of kind ``graph``; the candidate is to blame, because both
+sides are its own. A body that is not one graph is such a difference too: it was asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ci_autotest.alignment.localize import Sides, examined, localize
+from ci_autotest.backends.graphs import graph_of
+from ci_autotest.backends.operators import spelled, step_operator
+from ci_autotest.result import Verdict
+
+if TYPE_CHECKING:
+    from ci_autotest.alignment.isolate import Live
+    from ci_autotest.alignment.localize import Culprit
+
+_WHY: Final = "the same program differs from the candidate's own eager result"
+
+
+def graph_verdict(live: Live, sides: Sides) -> tuple[Verdict, Live] | None:
+    """Return the verdict on a candidate's graph mode, with the program that shows it; ``None`` where it is aligned.
+
+    Args:
+        live: The program with its data.
+        sides: The candidate, whose eager result is aligned with the reference's.
+    """
+    graph = graph_of(sides.candidate)
+    if graph is None:
+        return None
+    own = Sides(graph, sides.candidate, sides.rules)
+    differences, compiled, eager = examined(live, own)
+    if compiled.untested is not None:
+        return Verdict(outcome="unsupported", oracle=f"check_graph: {compiled.untested}"), live
+    if not differences:
+        return None
+    return _told(localize(live, differences[0], (compiled, eager), own))
+
+
+def _told(culprit: Culprit) -> tuple[Verdict, Live]:
+    steps = culprit.live.program.steps
+    found = culprit.misalignment
+    step = steps[culprit.step]
+    detail = found.detail or f"{found.kind} of the graph differs"
+    misalignment = msgspec.structs.replace(found, kind="graph", what=f"{found.what}, as a graph", detail=detail)
+    verdict = Verdict(
+        outcome="misaligned", operator=step_operator(step, steps), target=spelled(step), kind="graph",
+        blame="candidate", step=culprit.step, accumulated=culprit.accumulated, misalignment=misalignment, oracle=_WHY,
+    )  # fmt: skip
+    return verdict, culprit.live

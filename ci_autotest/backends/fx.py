@@ -1,0 +1,137 @@
+"""The backend ``fx``: the body as a ``torch.fx.GraphModule``, put through a pass of the user's.
+
+It shows inputs and outputs only: nodes of the transformed graph are no steps of the program. A parameter or a module
+that the pass changed has no counterpart on the reference and is not compared; what is computed from it is. A pass that
+leaves a program as it was says so: nothing of it was tested.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from ci_autotest.backends.fx_graph import modules_of, printed, to_graph_module
+from ci_autotest.backends.substitute import load_function
+from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend
+from ci_autotest.backends.trace import Failure, Trace
+from ci_autotest.backends.whole import backward_of_whole, begun, prepared, see, see_outputs
+from ci_autotest.errors import ProgramError, said, where
+from ci_autotest.program.codegen import names
+from ci_autotest.program.ir import PLACEHOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ci_autotest.program.ir import Program
+
+
+class FxBackend:
+    """Run each body as a graph module.
+
+    Args:
+        transform: Dotted path of a function from a ``GraphModule`` to the module that is run; empty to run the graph.
+        device: ``cpu`` or ``cuda``.
+
+    Raises:
+        UnavailableError: The pass cannot be imported.
+    """
+
+    shows_steps = False
+
+    def __init__(self, transform: str, device: str = "cpu") -> None:
+        """Import the pass."""
+        self._torch = TorchBackend(device)
+        self.device = self._torch.device
+        self.on_step: Callable[[int], None] | None = None
+        self._name = transform
+        self._transform: Callable[..., Any] | None = load_function(transform, "transform") if transform else None
+
+    def run(self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False) -> Trace:
+        """Run the setup, then the transformed graph of the body."""
+        trace = begun(program, snapshots=snapshots)
+        if not prepared(self._torch, program, sources, trace):
+            return trace
+        first = program.calls[0][0] if program.calls else len(program.steps) - 1
+        if self.on_step is not None:
+            self.on_step(first)
+        placed = [i for i, step in enumerate(program.body, len(program.setup)) if step.op == PLACEHOLDER]
+        for index in placed:
+            see(trace, index, snapshots=snapshots)
+        try:
+            graph = to_graph_module(program, modules_of(program, trace.values), self._torch.constant)
+            state = _state(graph)
+            found = self._transformed(graph, state, trace)
+            kept = _keep_modules(program, trace, found, state)
+            outputs = found(*(trace.values[index] for index in placed))
+        except ProgramError:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+            trace.failure = Failure(first, type(error).__name__, said(error) + where(error))
+            return trace
+        see_outputs(program, trace, outputs, frozenset({*placed, *kept}), snapshots=snapshots)
+        return trace
+
+    def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
+        """Run one backward pass over all outputs; leaves and unchanged parameters only."""
+        if self.on_step is not None:
+            self.on_step(IN_BACKWARD)
+        backward_of_whole(program, trace, cotangents)
+
+    def take_seen(self) -> dict[str, int]:
+        """Return nothing: no calls are counted."""
+        return {}
+
+    def _transformed(self, graph: fx.GraphModule, state: Mapping[str, torch.Tensor], trace: Trace) -> torch.nn.Module:
+        if self._transform is None:
+            return graph
+        before = printed(graph)
+        given = self._transform(graph)
+        if not isinstance(given, torch.nn.Module):
+            message = f"{self._name} returns a {type(given).__name__}, not the transformed module"
+            raise TypeError(message)
+        found: torch.nn.Module = given
+        if isinstance(found, fx.GraphModule) and printed(found) == before and _is_same(_state(found), state):
+            trace.untested = f"{self._name} left the graph as it was: nothing of it was tested"
+        return found
+
+
+def _keep_modules(
+    program: Program, trace: Trace, found: torch.nn.Module, state: Mapping[str, torch.Tensor]
+) -> list[int]:
+    """Show of each module of the setup the copy that runs, where the pass left it as it was; hide the others."""
+    named = names(program)
+    parts = dict(found.named_modules())
+    kept = []
+    for index, module in modules_of(program, trace.values).items():
+        name = f"{named[index]}."
+        before = {key.removeprefix(name): value for key, value in state.items() if key.startswith(name)}
+        part = parts.get(named[index])
+        is_kept = (
+            part is not None
+            and _is_used(found, named[index])
+            and type(part) is type(module)
+            and _is_same(_state(part), before)
+        )
+        trace.values[index] = part if is_kept else None
+        kept += [index] if is_kept else []
+    return kept
+
+
+def _is_used(found: torch.nn.Module, name: str) -> bool:
+    """Whether a graph still reaches a submodule; a module that is no graph is taken to use what it holds."""
+    if not isinstance(found, fx.GraphModule):
+        return True
+    targets = [str(node.target) for node in found.graph.nodes if node.op in {"call_module", "get_attr"}]
+    return any(target == name or target.startswith(f"{name}.") for target in targets)
+
+
+def _state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+
+def _is_same(left: Mapping[str, torch.Tensor], right: Mapping[str, torch.Tensor]) -> bool:
+    return left.keys() == right.keys() and all(
+        left[name].dtype is value.dtype and torch.equal(left[name], value) for name, value in right.items()
+    )

@@ -1,0 +1,154 @@
+"""Programs as ``torch.fx`` graphs: six opcodes on either side, so a user's pass can be run over a program.
+
+The body becomes the graph; a module of the setup is a submodule under the name that it has in print, so that passes
+that look for ``call_module`` find what they look for. A step without gradients stands between two
+``torch._C._set_grad_enabled``, a random step after ``torch.manual_seed``: torch.fx knows no modes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import fx
+from torch.fx.node import has_side_effect
+
+from ci_autotest.backends.torch_eager import resolve
+from ci_autotest.execute.steps import PYTHON_TARGETS, materialize
+from ci_autotest.program.codegen import names, needs_seed
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    CALL_METHOD,
+    CALL_MODULE,
+    GET_ATTR,
+    OUTPUT,
+    PLACEHOLDER,
+    Ref,
+    output_refs,
+    refs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ci_autotest.program.ir import Argument, Program, Step
+
+#: Python's functions under their own names: torch.fx prints a target by its name.
+_BUILTINS: Final[dict[str, Any]] = {f"builtins.{f.__name__}": f for f in (bool, int, float, len, getattr)}
+
+_NUMBERS: Final = frozenset({"builtins.bool", "builtins.int", "builtins.float"})
+
+
+def to_graph(program: Program, constant: Callable[[Argument], Any]) -> fx.Graph:
+    """Return the body of a program as a graph: its placeholders, its steps, its output as a tuple.
+
+    Args:
+        program: Setup and body.
+        constant: Returns a dtype, device or constant of torch.
+
+    Raises:
+        ProgramError: A target is not an operator of torch.
+    """
+    return _Converter(program, constant).graph
+
+
+def to_graph_module(
+    program: Program, modules: Mapping[int, torch.nn.Module], constant: Callable[[Argument], Any]
+) -> fx.GraphModule:
+    """Return the body of a program as a module that takes its placeholders in order and returns its outputs.
+
+    Args:
+        program: Setup and body.
+        modules: The setup's modules by the index of the step that constructed each.
+        constant: Returns a dtype, device or constant of torch.
+    """
+    named = names(program)
+    root = torch.nn.Module()
+    for index, module in modules.items():
+        root.add_module(named[index], module)
+    root.training = any(module.training for module in modules.values())
+    return fx.GraphModule(root, to_graph(program, constant), "Program")
+
+
+class _Converter:
+    """Make one graph."""
+
+    def __init__(self, program: Program, constant: Callable[[Argument], Any]) -> None:
+        has_side_effect(torch.manual_seed)  # torch.fx's own dead-code pass would drop the seeds
+        self.graph = fx.Graph()
+        self._constant = constant
+        self._named = names(program)
+        self._count = len(program.setup)
+        self._nodes: dict[int, fx.Node] = {}
+        for offset, step in enumerate(program.body):
+            self._add(self._count + offset, step, program)
+
+    def _add(self, index: int, step: Step, program: Program) -> None:
+        graph, name = self.graph, self._named[index]
+        if step.op == OUTPUT:
+            graph.output(tuple(self._value(ref.index) for ref in output_refs(program)))
+        elif step.op == PLACEHOLDER:
+            self._nodes[index] = graph.create_node("placeholder", name, name=name)
+        else:
+            with_seed = step.seed is not None and needs_seed(step)
+            if with_seed:
+                graph.call_function(torch.manual_seed, (step.seed,))
+            if step.modes:
+                graph.call_function(torch._C._set_grad_enabled, (False,))
+            self._nodes[index] = self._call(step, name)
+            if step.modes:
+                graph.call_function(torch._C._set_grad_enabled, (True,))
+
+    def _call(self, step: Step, name: str) -> fx.Node:
+        module = self._module(step)
+        if step.op == GET_ATTR and module is not None:
+            return self.graph.create_node("get_attr", f"{module}.{step.target}", name=name)
+        kwargs = {key: self._argument(value) for key, value in step.kwargs}
+        if step.op == CALL_MODULE and module is not None:
+            args = tuple(self._argument(arg) for arg in step.args[1:])
+            return self.graph.create_node("call_module", module, args, kwargs, name)
+        args = tuple(self._argument(arg) for arg in step.args)
+        if step.op == CALL_METHOD:
+            return self.graph.create_node("call_method", step.target, args, kwargs, name)
+        if step.op == GET_ATTR:
+            return self.graph.create_node("call_function", getattr, (*args, step.target), {}, name)
+        if step.target in _NUMBERS:
+            args = (self.graph.call_method("detach", args),)  # torch warns of what requires grad and becomes a number
+        return self.graph.create_node("call_function", function_of(step.target), args, kwargs, name)
+
+    def _module(self, step: Step) -> str | None:
+        """Return the submodule that a step is called on."""
+        receiver = step.args[0] if step.args else None
+        return self._named[receiver.index] if isinstance(receiver, Ref) and receiver.index < self._count else None
+
+    def _argument(self, argument: Argument) -> Any:  # noqa: ANN401 - what torch.fx takes
+        nodes = {ref.index: self._value(ref.index) for ref in refs(argument)}
+        return materialize(argument, nodes, self._constant)  # type: ignore[arg-type]
+
+    def _value(self, index: int) -> fx.Node:
+        """Return the node of a value; a module of the setup, given as an argument, is read from the graph's owner."""
+        found = self._nodes.get(index)
+        return found if found is not None else self.graph.get_attr(self._named[index])
+
+
+def function_of(target: str) -> Callable[..., Any]:
+    """Return what a ``call_function`` step calls, as torch.fx prints it.
+
+    Raises:
+        ProgramError: The target is not an operator of torch.
+    """
+    return _BUILTINS.get(target) or PYTHON_TARGETS.get(target) or resolve(target)
+
+
+def printed(module: fx.GraphModule) -> tuple[str, str]:
+    """Return a graph module as text: its code and its submodules."""
+    return module.code, "\n".join(f"{name}: {part}" for name, part in module.named_children())
+
+
+def modules_of(program: Program, values: Sequence[Any]) -> dict[int, torch.nn.Module]:
+    """Return the setup's modules, live, by the index of the step that constructed each."""
+    return {
+        index: values[index]
+        for index, step in enumerate(program.setup)
+        if step.op == CALL_FUNCTION and isinstance(values[index], torch.nn.Module)
+    }

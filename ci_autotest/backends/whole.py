@@ -1,0 +1,77 @@
+"""What the backends share that run a body as one function: setup step by step, then inputs and outputs are seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ci_autotest.backends.engine import gradient_edge
+from ci_autotest.backends.torch_eager import backward, observed
+from ci_autotest.backends.trace import Failure, Trace
+from ci_autotest.errors import said
+from ci_autotest.execute.steps import execute_step
+from ci_autotest.program.ir import PLACEHOLDER, output_refs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ci_autotest.backends.torch_eager import TorchBackend
+    from ci_autotest.program.ir import Program
+
+
+def begun(program: Program, *, snapshots: bool) -> Trace:
+    """Return a trace with a place for each step."""
+    trace = Trace()
+    count = len(program.steps)
+    trace.values, trace.facts = [None] * count, [None] * count
+    if snapshots:
+        trace.observations, trace.edges = [None] * count, [None] * count
+    return trace
+
+
+def prepared(backend: TorchBackend, program: Program, sources: Mapping[str, Any], trace: Trace) -> bool:
+    """Run the setup and place the inputs; say whether that could be done."""
+    binding = backend.binding(sources)
+    for index, step in enumerate(program.steps):
+        if step.in_setup or step.op == PLACEHOLDER:
+            try:
+                trace.values[index] = execute_step(step, trace.values, binding)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+                trace.failure = Failure(index, type(error).__name__, said(error))
+                return False
+    return True
+
+
+def see(trace: Trace, index: int, *, snapshots: bool) -> None:
+    """Note what is observed of a value."""
+    value = trace.values[index]
+    if isinstance(value, torch.Tensor):
+        trace.facts[index] = (value.requires_grad, value.is_leaf, value._version)
+        if snapshots and value.requires_grad:
+            trace.edges[index] = gradient_edge(value)
+    if snapshots:
+        trace.observations[index] = observed(value)
+
+
+def see_outputs(
+    program: Program, trace: Trace, outputs: Sequence[Any], bound: frozenset[int], *, snapshots: bool
+) -> None:
+    """Put the outputs in their places, and say that they and ``bound`` are all that is shown."""
+    refs = output_refs(program)
+    trace.shown = bound | {ref.index for ref in refs}
+    for ref, value in zip(refs, outputs, strict=False):
+        trace.values[ref.index] = value
+        see(trace, ref.index, snapshots=snapshots)
+
+
+def backward_of_whole(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
+    """Run one backward pass over all outputs, where a leaf or a parameter is shown that could get a gradient."""
+    if any(_has_leaf(value) for value in trace.values):
+        backward(program, trace, cotangents)
+
+
+def _has_leaf(value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+    if isinstance(value, torch.Tensor):
+        return value.requires_grad and value.is_leaf
+    return isinstance(value, torch.nn.Module) and any(parameter.requires_grad for parameter in value.parameters())

@@ -1,0 +1,78 @@
+"""The pytest plugin: ``--autotest-cases``, ``--autotest-seed`` and ``--autotest-candidate`` for ``@autotest`` tests.
+
+Loaded by every pytest of an environment that has this package: it imports nothing but pytest until a test needs more.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from ci_autotest.asked import ASKED, Asked
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_KEY: Final = pytest.StashKey[Asked]()
+#: Root seeds are below this; ``ci_autotest.config`` says the same and would import more.
+_SEEDS: Final = 1 << 63
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("autotest", "operator alignment (ci-autotest)")
+    group.addoption(
+        "--autotest-cases", metavar="N", type=_cases, help="cases of each @autotest test, whatever it declares"
+    )
+    group.addoption("--autotest-seed", metavar="N|random", type=_seed, help="root seed of the inputs")
+    group.addoption(
+        "--autotest-candidate", metavar="NAME", action="append", default=[],
+        help="a candidate of autotest.yml or a built-in one; may be repeated",
+    )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep what was asked."""
+    option: Any = config.option
+    names = tuple(dict.fromkeys(option.autotest_candidate))
+    config.stash[_KEY] = Asked(option.autotest_cases, option.autotest_seed, names)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say what was asked, so that a run can be repeated."""
+    asked = config.stash[_KEY]
+    said = [
+        f"cases {asked.cases}" if asked.cases is not None else "",
+        f"seed {asked.seed}" if asked.seed is not None else "",
+        f"candidates {', '.join(asked.candidates)}" if asked.candidates else "",
+    ]
+    shown = ", ".join(filter(None, said))
+    return [f"autotest: {shown}"] if shown else []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Let a test see what was asked, and nothing after it."""
+    token = ASKED.set(item.config.stash[_KEY])
+    try:
+        return (yield)
+    finally:
+        ASKED.reset(token)
+
+
+def _cases(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        message = f"--autotest-cases is {text!r}: give 1 or more."
+        raise pytest.UsageError(message)
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if text == "random":
+        return int.from_bytes(os.urandom(4), "little")
+    if not text.isdecimal() or int(text) >= _SEEDS:
+        message = f"--autotest-seed is {text!r}: give a number from 0 to {_SEEDS - 1}, or random."
+        raise pytest.UsageError(message)
+    return int(text)

@@ -1,0 +1,138 @@
+"""The options of ``@autotest``: checked once, at the decorator, with one message that says what to write."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.errors import AuthorError
+from ci_autotest.program.ir import FLOATING, ITEM_SIZE
+from ci_autotest.record.declare import Declaration
+from ci_autotest.record.profiles import PROFILES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: Names that other tools give an option, and ours.
+_OTHER_NAMES: Final = {
+    "cases": "n", "count": "n", "repeat": "n", "max_examples": "n", "seed": "--seed", "tolerance": "rtol and atol",
+    "name": "id", "dtype": "dtypes", "profile": "profiles", "backward": "auto_backward", "check_grad": "auto_backward",
+}  # fmt: skip
+_KNOWN: Final = (
+    "n", "auto_backward", "rtol", "atol", "check_dtype", "check_allclose", "check_grad_use_random_data", "check_graph",
+    "include_complex", "profiles", "dtypes", "id",
+)  # fmt: skip
+_SWITCHES: Final = ("check_dtype", "check_allclose", "check_grad_use_random_data", "include_complex")
+#: What each many-valued switch takes. ``ValidatedFalse`` is OneFlow's: known not to compile.
+_CHOICES: Final[dict[str, tuple[object, ...]]] = {
+    "auto_backward": (True, False, "auto"),
+    "check_graph": (True, False, "ValidatedFalse"),
+}
+_PYTHON_DTYPES: Final = {float: "float32", int: "int64", bool: "bool", complex: "complex64"}
+_COMPLEX_TOO: Final = ("float32", "complex64")
+
+
+def declared(body: Callable[..., Any], given: Mapping[str, Any]) -> Declaration:
+    """Return the declaration of a test.
+
+    Args:
+        body: The function as written.
+        given: The options of ``autotest()`` by name, unknown ones with them.
+
+    Raises:
+        AuthorError: An option is unknown, has a value that it does not take, or contradicts another.
+    """
+    _refuse_unknown(given)
+    _check_count(given["n"])
+    for name in _SWITCHES:
+        _one_of(name, given[name], (True, False))
+    for name, values in _CHOICES.items():
+        _one_of(name, given[name], values)
+    _check_tolerances(given["rtol"], given["atol"])
+    if given["id"] is not None and not (isinstance(given["id"], str) and given["id"].strip()):
+        message = f"autotest(id={given['id']!r}) names no test. Write a text that no other test has."
+        raise AuthorError(message)
+    return Declaration(
+        body=body, n=given["n"], auto_backward=bool(given["auto_backward"]), rtol=given["rtol"], atol=given["atol"],
+        check_dtype=given["check_dtype"], profiles=_profiles(given["profiles"]), id=given["id"],
+        check_allclose=given["check_allclose"], check_grad_use_random_data=given["check_grad_use_random_data"],
+        check_graph=given["check_graph"] is True,
+        dtypes=_dtypes(given["dtypes"], include_complex=given["include_complex"]),
+    )  # fmt: skip
+
+
+def _refuse_unknown(given: Mapping[str, Any]) -> None:
+    for name in given:
+        if name not in _KNOWN:
+            nearest = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else difflib.get_close_matches(name, _KNOWN, 1, 0.5)
+            hint = f"Did you mean {nearest[0]}? " if nearest else ""
+            message = f"autotest() has no option {name!r}. {hint}It has {', '.join(_KNOWN)}."
+            raise AuthorError(message)
+
+
+def _check_count(count: object) -> None:
+    if callable(count):
+        message = "@autotest was given the function itself. Write @autotest() with parentheses."
+        raise AuthorError(message)
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        message = f"autotest(n={count!r}) is no number of cases. Write 1 or more, or nothing for the configuration's."
+        raise AuthorError(message)
+
+
+def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    # `1 == True`, and 1 is no switch.
+    if not any(value is item or (isinstance(item, str) and value == item) for item in allowed):
+        words = [repr(item) for item in allowed]
+        message = f"autotest({name}={value!r}) is none of its values. Write {', '.join(words[:-1])} or {words[-1]}."
+        raise AuthorError(message)
+
+
+def _check_tolerances(rtol: object, atol: object) -> None:
+    if (rtol is None) != (atol is None):
+        message = "autotest() is given only one of rtol and atol. Write both, or neither for the defaults per dtype."
+        raise AuthorError(message)
+    for name, bound in (("rtol", rtol), ("atol", atol)):
+        is_number = isinstance(bound, int | float) and not isinstance(bound, bool) and bound >= 0
+        if bound is not None and not is_number:
+            message = f"autotest({name}={bound!r}) is no tolerance. Write a number that is 0 or more."
+            raise AuthorError(message)
+
+
+def _profiles(given: object) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, tuple | list):
+        message = (
+            f"autotest(profiles={given!r}) is no list. Write profiles=({given!r},), or () for ordinary cases only."
+        )
+        raise AuthorError(message)
+    unknown = [name for name in given if name not in PROFILES]
+    if unknown:
+        message = f"autotest(profiles=...) has no profile {unknown[0]!r}. Use {', '.join(PROFILES)}."
+        raise AuthorError(message)
+    return tuple(given)
+
+
+def _dtypes(given: object, *, include_complex: bool) -> tuple[str, ...] | None:
+    """Return the names of the dtypes that a test is swept over; ``None`` where it is not."""
+    if given is None:
+        return _COMPLEX_TOO if include_complex else None
+    if not isinstance(given, tuple | list) or not given:
+        message = f"autotest(dtypes={given!r}) is no list of dtypes. Write dtypes=(torch.float32, torch.float64)."
+        raise AuthorError(message)
+    names = [_dtype(item) for item in given]
+    return tuple(dict.fromkeys([*names, *(["complex64"] if include_complex else [])]))
+
+
+def _dtype(given: object) -> str:
+    if isinstance(given, torch.dtype):
+        name = str(given).removeprefix("torch.")
+    else:
+        name = _PYTHON_DTYPES.get(given, "") if isinstance(given, type) else str(given).removeprefix("torch.")
+    if name not in ITEM_SIZE:
+        shown = ", ".join(sorted(FLOATING))
+        message = f"autotest(dtypes=...) has {given!r}, which is no dtype that data are drawn for. Use {shown}, …"
+        raise AuthorError(message)
+    return name

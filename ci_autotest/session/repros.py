@@ -1,0 +1,62 @@
+"""The repro of a finding: what its script is told."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from ci_autotest.program.repro import repro_text
+from ci_autotest.telling import message_lines
+from ci_autotest.tolerance import tolerance_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ci_autotest.program.ir import Recording
+    from ci_autotest.result import Finding
+
+#: Seconds that an interpreter may take to import its framework.
+_START_S: Final = 10.0
+
+
+def repro_script(
+    recording: Recording, finding: Finding, folder: Path, modules: tuple[Path, ...], case_timeout_s: float
+) -> str:
+    """Return the repro of a finding.
+
+    Args:
+        recording: The smallest program.
+        finding: What is told of it.
+        folder: Where the script will lie.
+        modules: Folders in which the candidate's modules are looked for.
+        case_timeout_s: Seconds that a case may take; the repro of a timeout waits as long.
+    """
+    difference = finding.difference
+    dtypes = [spec.dtype for spec in recording.expected.values()] or ["float32"]
+    default = tolerance_for(dtypes[0])
+    told: Mapping[str, Any] = {
+        "title": _in_docstring(f"{finding.outcome}: {finding.headline}"),
+        "lines": [_in_docstring(line) for line in message_lines(finding)[1:]],
+        "rtol": difference.rtol if difference else default.rtol,
+        "atol": difference.atol if difference else default.atol,
+        "check_dtype": _declared(recording, "check_dtype") is not False,
+        "strictness": str(recording.note.get("strictness", "tolerance")),
+        "kind": finding.kind,
+        "timeout_s": round(case_timeout_s + _START_S),
+        "folders": [os.path.relpath(path, folder) for path in modules],
+        "versions": f"Python {sys.version.split()[0]}, torch {recording.note.get('torch', 'unknown')}",
+    }
+    return repro_text(recording, told)
+
+
+def _declared(recording: Recording, name: str) -> object:
+    rules = recording.note.get("rules")
+    return rules.get(name) if isinstance(rules, dict) else None
+
+
+def _in_docstring(text: str) -> str:
+    """Return text that ends no docstring, escapes nothing and can be written to a file."""
+    plain = text.encode("utf-8", "replace").decode().replace("\0", "?")
+    return plain.replace('"""', "'''").replace("\\", "/")

@@ -1,0 +1,69 @@
+"""`backend: fx` from the configuration to the repro: a pass that is right, one that is wrong, one that does nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.projects import Project, outcomes
+
+PASSES = """
+import torch
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+
+def fuse(module):
+    for node in list(module.graph.nodes):
+        if node.op == "call_module" and isinstance(module.get_submodule(node.target), torch.nn.BatchNorm2d):
+            before = node.args[0]
+            fused = fuse_conv_bn_eval(module.get_submodule(before.target), module.get_submodule(node.target))
+            module.add_module(before.target, fused)
+            node.replace_all_uses_with(before)
+            module.graph.erase_node(node)
+    module.recompile()
+    return module
+
+
+def fuse_wrongly(module):
+    module = fuse(module)
+    for node in module.graph.nodes:
+        if node.op == "call_module":
+            with torch.no_grad():
+                module.get_submodule(node.target).bias += 0.5
+    return module
+
+
+def idle(module):
+    return module
+"""
+BODY = """
+@autotest(n=4)
+def block():
+    convolution, norm = torch.nn.Conv2d(2, 3, 3).eval(), torch.nn.BatchNorm2d(3).eval()
+    return norm(convolution(random_tensor(4, 2, 2, 5, 6))).relu()
+"""
+
+
+def project_in(folder: Path) -> Project:
+    project = Project(folder)
+    names = ("fuse", "fuse_wrongly", "idle")
+    project.configure(candidates=[{"name": name, "backend": "fx", "transform": f"mypasses.{name}"} for name in names])
+    project.write("mypasses.py", PASSES)
+    project.tests(BODY)
+    return project
+
+
+def test_run__passes__are_aligned_misaligned_and_untested(tmp_path: Path):
+    project = project_in(tmp_path)
+    done = project.run()
+    report = project.report()
+    assert outcomes(report) == {
+        ("block", "fuse"): "aligned", ("block", "fuse_wrongly"): "misaligned", ("block", "idle"): "unsupported",
+    }, done.said  # fmt: skip
+    assert done.status == 1
+    assert "mypasses.idle left the graph as it was: nothing of it was tested" in done.said
+    (finding,) = report["findings"]
+    assert finding["repro_verified"] is True, finding
+    repro = project.repro(finding, "autotest-report", tmp_path)
+    assert (repro.status, "misaligned: value of" in repro.out) == (1, True), repro.said
+    (tmp_path / "mypasses.py").write_text(PASSES.replace("bias += 0.5", "bias += 0.0"), encoding="utf-8")
+    assert project.repro(finding, "autotest-report", tmp_path).status == 0

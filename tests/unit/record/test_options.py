@@ -1,0 +1,163 @@
+"""The options of ``@autotest``: each means something, and one message says what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+import torch as real
+
+from ci_autotest import autotest, random_tensor, torch
+from ci_autotest.alignment.rules import rules_for
+from ci_autotest.errors import AuthorError
+from ci_autotest.record.declare import declaration_of
+from tests.engine import Rules, record, substitute, tried
+
+KNOWN = (
+    "It has n, auto_backward, rtol, atol, check_dtype, check_allclose, check_grad_use_random_data, check_graph, "
+    "include_complex, profiles, dtypes, id."
+)
+
+
+def body():
+    return torch.exp(random_tensor(ndim=2))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"cases": 5}, f"autotest() has no option 'cases'. Did you mean n? {KNOWN}"),
+        ({"check_alclose": False}, f"autotest() has no option 'check_alclose'. Did you mean check_allclose? {KNOWN}"),
+        ({"colour": 1}, f"autotest() has no option 'colour'. {KNOWN}"),
+        ({"n": body}, "@autotest was given the function itself. Write @autotest() with parentheses."),
+        ({"n": 0}, "autotest(n=0) is no number of cases. Write 1 or more, or nothing for the configuration's."),
+        ({"n": "5"}, "autotest(n='5') is no number of cases. Write 1 or more, or nothing for the configuration's."),
+        ({"n": True}, "autotest(n=True) is no number of cases. Write 1 or more, or nothing for the configuration's."),
+        ({"auto_backward": "yes"}, "autotest(auto_backward='yes') is none of its values. Write True, False or 'auto'."),
+        ({"check_graph": 1}, "autotest(check_graph=1) is none of its values. Write True, False or 'ValidatedFalse'."),
+        ({"check_dtype": None}, "autotest(check_dtype=None) is none of its values. Write True or False."),
+        ({"include_complex": 2}, "autotest(include_complex=2) is none of its values. Write True or False."),
+        ({"rtol": 1e-3}, "autotest() is given only one of rtol and atol. Write both, or neither for the defaults per dtype."),
+        ({"rtol": -1, "atol": 0}, "autotest(rtol=-1) is no tolerance. Write a number that is 0 or more."),
+        ({"rtol": 0, "atol": "small"}, "autotest(atol='small') is no tolerance. Write a number that is 0 or more."),
+        ({"id": " "}, "autotest(id=' ') names no test. Write a text that no other test has."),
+        ({"profiles": "large"}, "autotest(profiles='large') is no list. Write profiles=('large',), or () for ordinary"),
+        ({"profiles": ("huge",)}, "autotest(profiles=...) has no profile 'huge'. Use zero_dim, "),
+        ({"dtypes": "float32"}, "autotest(dtypes='float32') is no list of dtypes. Write dtypes=(torch.float32, torch.float64)."),
+        ({"dtypes": ()}, "autotest(dtypes=()) is no list of dtypes."),
+        ({"dtypes": ("float31",)}, "autotest(dtypes=...) has 'float31', which is no dtype that data are drawn for. Use bfloat16, float16"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, dict) else "",
+)  # fmt: skip
+def test_autotest__bad_option__says_what_to_write(given, says):
+    with pytest.raises(AuthorError) as refused:
+        autotest(**given)
+    assert str(refused.value).startswith(says)
+
+
+def test_autotest__every_option__is_declared():
+    declaration = declaration_of(
+        autotest(
+            7, "auto", 1e-3, 1e-4, check_dtype=False, check_graph=True, profiles=["large"], id="mine",
+            dtypes=(float, "float64", real.bfloat16), check_allclose=False, check_grad_use_random_data=False,
+            include_complex=True,
+        )(body)
+    )  # fmt: skip
+    assert declaration is not None
+    assert (declaration.n, declaration.auto_backward, declaration.rtol, declaration.atol) == (7, True, 1e-3, 1e-4)
+    assert (declaration.check_dtype, declaration.check_graph, declaration.check_allclose) == (False, True, False)
+    assert (declaration.check_grad_use_random_data, declaration.profiles, declaration.id) == (False, ("large",), "mine")
+    assert declaration.dtypes == ("float32", "float64", "bfloat16", "complex64")
+
+
+def test_autotest__validated_false_of_oneflow__is_no_graph_check():
+    declaration = declaration_of(autotest(check_graph="ValidatedFalse")(body))
+    assert declaration is not None
+    assert declaration.check_graph is False
+
+
+@pytest.mark.parametrize("given", [True, "auto"])
+def test_auto_backward__an_output_without_a_gradient__is_let_be(given):
+    def smallest():
+        return torch.argmin(random_tensor(ndim=2)), torch.exp(random_tensor(ndim=1))
+
+    declaration = declaration_of(autotest(auto_backward=given)(smallest))
+    assert declaration is not None
+    assert list(record(smallest, auto_backward=declaration.auto_backward).cotangents) == [1]
+
+
+def test_auto_backward__false__puts_no_gradient_in():
+    assert record(body, auto_backward=False).cotangents == {}
+
+
+def other_values(x):
+    return real.Tensor.exp(x) + 1
+
+
+def other_dtype(x):
+    return real.Tensor.exp(x).double()
+
+
+def other_shape(x):
+    return real.Tensor.exp(x)[:1]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "outcome", "kind"),
+    [(other_values, "aligned", None), (other_dtype, "misaligned", "dtype"), (other_shape, "misaligned", "shape")],
+)
+def test_check_allclose__false__compares_all_but_elements(kernel, outcome, kind):
+    declaration = declaration_of(autotest(check_allclose=False)(body))
+    rules = rules_for((), "tolerance", "kernels", declaration)
+
+    def tall():
+        return torch.exp(random_tensor(2, 3, 4))
+
+    verdict = tried(tall, substitute(exp=kernel), rules)
+    assert (verdict.outcome, verdict.kind) == (outcome, kind)
+
+
+def test_check_grad_use_random_data__false__puts_ones_in():
+    attempt = record(body, check_grad_use_random_data=False)
+    assert real.equal(attempt.cotangents[0], real.ones_like(attempt.trace.values[-2]))
+    assert not real.equal(record(body).cotangents[0], attempt.cotangents[0])
+
+
+def by_mode(x):
+    """Give something else where a compiler looks: what a graph check is for."""
+    return real.Tensor.exp(x) + (1.0 if real.compiler.is_compiling() else 0.0)
+
+
+def test_check_graph__kernel_that_differs_in_a_graph__is_of_kind_graph():
+    verdict = tried(body, substitute(exp=by_mode), Rules(check_graph=True))
+    assert (verdict.outcome, verdict.kind, verdict.operator, verdict.blame) == (
+        "misaligned", "graph", "torch.exp", "candidate",
+    )  # fmt: skip
+    assert verdict.misalignment is not None
+    assert verdict.misalignment.what == "value of exp, as a graph"
+
+
+def test_check_graph__not_asked_for__is_not_done():
+    assert tried(body, substitute(exp=by_mode)).outcome == "aligned"
+
+
+def method():
+    return random_tensor(ndim=2).exp()
+
+
+def test_check_graph__operator_spelled_as_a_method__is_answered_by_the_kernel_too():
+    assert tried(method, substitute(exp=by_mode), Rules(check_graph=True)).kind == "graph"
+
+
+def test_check_graph__same_in_both_modes__is_aligned():
+    assert tried(body, substitute(exp=lambda x: real.Tensor.exp(x)), Rules(check_graph=True)).outcome == "aligned"
+
+
+def not_one_graph(x):
+    real._dynamo.graph_break()
+    return real.Tensor.exp(x)
+
+
+def test_check_graph__body_that_is_not_one_graph__says_so():
+    verdict = tried(body, substitute(exp=not_one_graph), Rules(check_graph=True))
+    assert (verdict.outcome, verdict.kind) == ("misaligned", "graph")
+    assert verdict.misalignment is not None
+    assert "graph_break" in verdict.misalignment.detail
