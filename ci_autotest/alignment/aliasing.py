@@ -39,51 +39,51 @@ EITHER: Final = frozenset({
 
 
 def lost_aliases(program: Program, candidate: Trace, reference: Trace) -> list[Misalignment]:
-    """Return the steps whose value shares memory with an earlier one on one side only, in program order.
+    """Return the steps whose value shares an argument's memory on one side only, in program order.
 
-    Where the reference shares it must be an operator that promises a view; where the candidate shares it must be one
-    that does not leave it open.
+    Where the reference shares it the operator must be one that promises a view; where the candidate shares it, one that
+    does not leave it open.
     """
     if candidate.failure is not None or reference.failure is not None:
         return []
     found = []
-    ours, theirs = _owners(program, candidate), _owners(program, reference)
     for index, step in enumerate(program.steps):
-        left, right = ours.get(index), theirs.get(index)
-        if left is None or right is None or left == right:
+        maker = program.steps[step_refs(step)[0].index] if is_unpacking(step) else step
+        if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup:
             continue
-        name = _name(program, step)
-        is_lost = left == index
-        if name in EITHER or (is_lost and name not in VIEWS):
+        ours, theirs = _shared(index, maker, candidate), _shared(index, maker, reference)
+        name = step_operator(maker, program.steps).rpartition(".")[2]
+        is_open = name in EITHER or (ours is None and name not in VIEWS)
+        if ours == theirs or is_open or not (_is_seen(index, candidate) and _is_seen(index, reference)):
             continue
         found.append(
             Misalignment(
                 kind="aliasing", step=index, what=f"memory of {step.name}",
-                candidate=_told(program, index, left), reference=_told(program, index, right),
+                candidate=_told(program, ours), reference=_told(program, theirs),
             )
         )  # fmt: skip
     return found
 
 
-def _owners(program: Program, trace: Trace) -> dict[int, int]:
-    """Return, for each tensor, the first step whose value shares its memory; all are alive, so no memory is reused."""
-    first: dict[int, int] = {}
-    found: dict[int, int] = {}
-    for index, step in enumerate(program.steps):
-        value = trace.values[index]
-        shown = trace.shown is None or index in trace.shown
-        if not shown or step.op == OUTPUT or not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-            continue
-        if value.numel():
-            found[index] = first.setdefault(value.untyped_storage().data_ptr(), index)
-    return found
+def _shared(index: int, maker: Step, trace: Trace) -> int | None:
+    """Return the first argument whose memory a step's value shares; all are alive, so no memory is reused."""
+    value = trace.values[index]
+    for ref in step_refs(maker):
+        other = trace.values[ref.index]
+        if _is_seen(ref.index, trace) and _memory(other) is not None and _memory(other) == _memory(value):
+            return ref.index
+    return None
 
 
-def _name(program: Program, step: Step) -> str:
-    if is_unpacking(step):
-        step = program.steps[step_refs(step)[0].index]
-    return "" if step.op == PLACEHOLDER else step_operator(step, program.steps).rpartition(".")[2]
+def _memory(value: object) -> int | None:
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or not value.numel():
+        return None
+    return value.untyped_storage().data_ptr()
 
 
-def _told(program: Program, index: int, owner: int) -> str:
-    return "has memory of its own" if owner == index else f"shares the memory of {program.steps[owner].name}"
+def _is_seen(index: int, trace: Trace) -> bool:
+    return (trace.shown is None or index in trace.shown) and isinstance(trace.values[index], torch.Tensor)
+
+
+def _told(program: Program, owner: int | None) -> str:
+    return "has memory of its own" if owner is None else f"shares the memory of {program.steps[owner].name}"

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import subprocess
-import sys
-import tempfile
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -20,24 +16,30 @@ from ci_autotest.report.artifacts import FINDINGS, write_finding
 from ci_autotest.report.markdown import render_finding
 from ci_autotest.result import Finding, Verdict
 from ci_autotest.run.messages import Broken, Tried
-from ci_autotest.run.process import WorkerLostError, worker_environ
 from ci_autotest.session.telling import display_program, headline, message_lines, repro_script
 from ci_autotest.shrink.shrinker import Shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ci_autotest.run.messages import Hello
-    from ci_autotest.run.process import WorkerProcess
+    from ci_autotest.run.nursery import Nursery
+    from ci_autotest.run.process import WorkerLostError
     from ci_autotest.session.ledger import Suspect
 
 _REPRO_TIMEOUT_S: Final = 120
-#: The script is run as a user without this package would: isolated, and with the package hidden.
-_HIDDEN: Final = (
-    "import runpy, sys; sys.modules['ci_autotest'] = None; sys.path += sys.argv[2:]; script = sys.argv[1]; "
-    "sys.argv[1:] = []; runpy.run_path(script, run_name='__main__')"
-)
+
+
+@dataclass(slots=True)
+class Allowance:
+    """What may still be spent on running repros alone; beyond it they are marked unverified.
+
+    Args:
+        seconds: Left.
+    """
+
+    seconds: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +47,18 @@ class Workshop:
     """What findings are made with.
 
     Args:
-        start: Starts a worker.
-        hello: What it is told first.
+        nursery: Starts fresh workers, and runs repros alone.
+        hello: What a worker is told first.
         output: The output folder.
         folders: Where the candidates' modules are looked for.
         seed: Root seed.
         environ: For the repro's own process.
         case_timeout_s: Seconds that a case may take.
         shown: The output folder as the user wrote it.
-        python: Interpreter of the repro.
+        allowance: For running repros.
     """
 
-    start: Callable[[], WorkerProcess]
+    nursery: Nursery
     hello: Hello
     output: Path
     folders: tuple[Path, ...]
@@ -64,7 +66,7 @@ class Workshop:
     environ: Mapping[str, str]
     case_timeout_s: float = 60.0
     shown: str = "autotest-report"
-    python: str = sys.executable
+    allowance: Allowance = field(default_factory=Allowance)
 
 
 def finding_of(suspect: Suspect, verdict: Verdict, workshop: Workshop) -> Finding:
@@ -87,7 +89,7 @@ def finding_of(suspect: Suspect, verdict: Verdict, workshop: Workshop) -> Findin
         reference_seen=found.reference if found else "", detail=found.detail if found else "", difference=difference,
         oracle=verdict.oracle, oracle_value=verdict.oracle_value, accumulated=verdict.accumulated,
         cases=suspect.cases, of_cases=max(suspect.cases, suspect.of_cases), tests=suspect.tests,
-        location=suspect.test.location,
+        location=suspect.test.location, growth=verdict.growth, hits=suspect.hits,
     )  # fmt: skip
     lines = message_lines(finding)
     return msgspec.structs.replace(finding, headline=headline(finding), message="\n".join(lines))
@@ -161,7 +163,17 @@ def write(finding: Finding, recording: Recording, workshop: Workshop, *, repro: 
 
 
 def is_verified(workshop: Workshop, finding: str) -> bool:
-    """Whether the repro, run alone and isolated, says that the candidate is misaligned."""
+    """Whether the repro, run alone, says that the candidate is misaligned; no once the allowance is spent."""
+    if workshop.allowance.seconds <= 0:
+        return False
+    begun = time.monotonic()
+    try:
+        return _says_misaligned(workshop, finding)
+    finally:
+        workshop.allowance.seconds -= time.monotonic() - begun
+
+
+def _says_misaligned(workshop: Workshop, finding: str) -> bool:
     return run_repro(workshop, workshop.output / FINDINGS / finding / "repro.py") == 1
 
 
@@ -171,24 +183,8 @@ def _python_path(environ: Mapping[str, str]) -> list[str]:
 
 
 def run_repro(workshop: Workshop, script: Path) -> int | None:
-    """Return the exit status of a repro in an interpreter without this package; ``None`` when it does not end.
-
-    What the kernel starts is ended with it; its output goes to a file, because a child that lives on would hold a pipe.
-    """
-    with tempfile.TemporaryFile() as output:
-        child = subprocess.Popen(
-            [workshop.python, "-I", "-c", _HIDDEN, str(script), *_python_path(workshop.environ)],
-            env=worker_environ(workshop.environ),
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-        )  # fmt: skip
-        try:
-            return child.wait(_REPRO_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+    """Return the exit status of a repro without this package, isolated; ``None`` when it does not end."""
+    return workshop.nursery.run_script(script, _python_path(workshop.environ), _REPRO_TIMEOUT_S)
 
 
 def shown_of(tried: Tried) -> Shown:
