@@ -214,6 +214,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         growth: Of accumulated error, step by step.
         layer: Of a compiled candidate, the layer at fault: ``dynamo``, ``aot_autograd`` or ``inductor``.
         hits: Cases that hit this identity, by test.
+        versions: Of the frameworks and the platform.
         variants: Other smallest programs, from other tests that hit it.
     """
 
@@ -259,6 +260,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     growth: tuple[StepError, ...] = ()
     layer: str = ""
     hits: tuple[Hit, ...] = ()
+    versions: str = ""
     variants: tuple[Variant, ...] = ()
 
     @property

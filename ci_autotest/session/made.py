@@ -16,7 +16,7 @@ from ci_autotest.report.artifacts import FINDINGS, write_finding
 from ci_autotest.report.markdown import render_finding
 from ci_autotest.result import Finding, Verdict
 from ci_autotest.run.messages import Broken, Tried
-from ci_autotest.session.telling import display_program, headline, message_lines, repro_script
+from ci_autotest.session.telling import display_program, headline, message_lines, repro_script, versions
 from ci_autotest.shrink.shrinker import Shown
 
 if TYPE_CHECKING:
@@ -140,6 +140,7 @@ def with_program(finding: Finding, recording: Recording, workshop: Workshop) -> 
         program=display_program(recording, finding),
         repro=f"{FINDINGS}/{finding.id}/repro.py",
         replay=f"ci-autotest replay {folder}",
+        versions=versions(recording),
     )
     return msgspec.structs.replace(updated, message="\n".join(message_lines(updated, folder)))
 

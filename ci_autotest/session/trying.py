@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 #: Layers of a compiler by the backend that leaves out those below it, the cheapest first.
 #: Source: https://docs.pytorch.org/docs/2.13/torch.compiler_troubleshooting.html, "Ablation".
 LAYERS: Final = {"eager": "dynamo", "aot_eager": "aot_autograd"}
+#: Seconds of shrinking one finding, after which the smallest so far is taken: a compiler needs some for each trial.
+SECONDS_AT_MOST: Final = 30.0
 #: Trials that a crash may take: each that succeeds ends a worker.
 CRASHES_AT_MOST: Final = 80
 
@@ -71,7 +74,8 @@ class Trial:
 def shrink(shown: Shown, trial: Trial) -> Shown:
     """Return the smallest that shows the same."""
     shrinker = Shrinker(shown)
-    while (proposal := shrinker.propose()) is not None:
+    end = time.monotonic() + SECONDS_AT_MOST
+    while time.monotonic() < end and (proposal := shrinker.propose()) is not None:
         shrinker.tell(trial.propose(proposal))
     return shrinker.best
 
@@ -116,7 +120,8 @@ def shrink_crash(shown: Shown, trial: Trial, step: int | None) -> Shown:
         step: The culprit's index in the body.
     """
     shrinker = Shrinker(shown)
-    while shrinker.trials < CRASHES_AT_MOST and (proposal := shrinker.propose()) is not None:
+    end = time.monotonic() + SECONDS_AT_MOST
+    while time.monotonic() < end and shrinker.trials < CRASHES_AT_MOST and (proposal := shrinker.propose()) is not None:
         shrinker.tell(_crashed(proposal, trial, step, shown.verdict))
     return shrinker.best
 
