@@ -83,6 +83,22 @@ class Misalignment(Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
+class StepError(Struct, frozen=True, kw_only=True):
+    """Say how far the sides are apart after one step of a program whose error is accumulated.
+
+    Attributes:
+        step: Its index.
+        what: The value's name.
+        greatest_absolute: In the unit of the elements; ``None`` when not finite.
+        greatest_ulp: Units in the last place; ``None`` for what has none.
+    """
+
+    step: int
+    what: str
+    greatest_absolute: float | None
+    greatest_ulp: int | None
+
+
 class Verdict(Struct, frozen=True, kw_only=True):
     """Say what a trial showed, once localized and blamed: what a shrinker must keep.
 
@@ -97,6 +113,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
         misalignment: Of the culprit alone, else of the whole program.
         oracle: The oracle's word, one sentence.
         oracle_value: The float64 value at ``first_index``, hexadecimal.
+        growth: Of accumulated error, step by step.
     """
 
     outcome: Outcome
@@ -109,6 +126,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     misalignment: Misalignment | None = None
     oracle: str = ""
     oracle_value: str | None = None
+    growth: tuple[StepError, ...] = ()
 
 
 class Location(Struct, frozen=True, kw_only=True):
@@ -142,6 +160,38 @@ class AttemptCounts(Struct, frozen=True, kw_only=True):
     rejected: int = 0
 
 
+class Hit(Struct, frozen=True, kw_only=True):
+    """Say which cases of a test hit an identity.
+
+    Attributes:
+        test: Its id.
+        cases: Their numbers, the first hundred.
+        count: All of them.
+        of_cases: Cases of the test.
+    """
+
+    test: str
+    cases: tuple[int, ...]
+    count: int
+    of_cases: int
+
+
+class Variant(Struct, frozen=True, kw_only=True):
+    """Hold another smallest program of one identity: a sub-entry of its finding.
+
+    Attributes:
+        test: Id of the test that it was shrunk from.
+        case: Its number.
+        headline: One sentence.
+        program: The smallest program as Python text.
+    """
+
+    test: str
+    case: int
+    headline: str
+    program: str
+
+
 class Finding(Struct, frozen=True, kw_only=True):
     """Hold a confirmed misalignment, crash or timeout with its smallest program.
 
@@ -161,6 +211,11 @@ class Finding(Struct, frozen=True, kw_only=True):
         known: Reason, where the configuration accepts this difference.
         repro: Path of ``repro.py`` in the output folder, ``None`` where there is none.
         replay: One line that runs it again.
+        growth: Of accumulated error, step by step.
+        layer: Of a compiled candidate, the layer at fault: ``dynamo``, ``aot_autograd`` or ``inductor``.
+        hits: Cases that hit this identity, by test.
+        versions: Of the frameworks and the platform.
+        variants: Other smallest programs, from other tests that hit it.
     """
 
     id: str
@@ -202,6 +257,11 @@ class Finding(Struct, frozen=True, kw_only=True):
     known: str | None = None
     location: Location | None = None
     replay: str = ""
+    growth: tuple[StepError, ...] = ()
+    layer: str = ""
+    hits: tuple[Hit, ...] = ()
+    versions: str = ""
+    variants: tuple[Variant, ...] = ()
 
     @property
     def identity(self) -> tuple[str, str, str]:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from ci_autotest.program.codegen import body_lines, names, setup_lines
+from ci_autotest.program.codegen import body_lines, function_text, inputs, names, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, cotangent_key, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
 from ci_autotest.result import Finding, Location, Verdict
 
 if TYPE_CHECKING:
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.ir import Recording, Step
+    from ci_autotest.result import Hit
 
 
 class About(NamedTuple):
@@ -30,6 +31,7 @@ class About(NamedTuple):
         of_cases: Cases that were planned.
         tests: Ids of the tests that hit it.
         location: Where the test is defined.
+        hits: What hit it.
     """
 
     candidate: str
@@ -42,6 +44,7 @@ class About(NamedTuple):
     of_cases: int = 1
     tests: tuple[str, ...] = ()
     location: Location | None = None
+    hits: tuple[Hit, ...] = ()
 
 
 def finding_of(verdict: Verdict, about: About) -> Finding:
@@ -64,6 +67,7 @@ def finding_of(verdict: Verdict, about: About) -> Finding:
         reference_seen=found.reference if found else "", detail=found.detail if found else "", difference=difference,
         oracle=verdict.oracle, oracle_value=verdict.oracle_value, accumulated=verdict.accumulated,
         cases=about.cases, of_cases=max(about.cases, about.of_cases), tests=about.tests, location=about.location,
+        growth=verdict.growth, hits=about.hits,
     )  # fmt: skip
     lines = message_lines(finding)
     return msgspec.structs.replace(finding, headline=headline(finding), message="\n".join(lines))
@@ -92,6 +96,9 @@ def headline(finding: Finding) -> str:
         "timeout": f"{subject}: {finding.candidate_seen}",
         "error": f"{subject}: {finding.candidate_seen} where the reference returns",
         "leniency": f"{subject}: accepts what the reference rejects",
+        "aliasing": f"{subject}: {finding.where}: the candidate {finding.candidate_seen}, the reference "
+        f"{finding.reference_seen}",
+        "nondeterminism": f"{subject}: the {finding.blame} differs from itself on the same inputs",
         "gradient": f"{subject}: {finding.where} is {finding.candidate_seen}, not {finding.reference_seen}",
         "mutation": f"{subject}: {finding.where} differs: one side wrote to memory that the other left alone",
     }
@@ -113,10 +120,19 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
         lines.append(f"  candidate {finding.candidate_seen}; reference {finding.reference_seen}")
     if finding.detail:
         lines.append(f"  {finding.detail.splitlines()[0][:300]}")
+    if finding.growth:
+        grown = [f"{item.what} {_amount(item.greatest_absolute)}" for item in finding.growth]
+        lines.append(f"  accumulated, no step is misaligned alone; the error grows: {', '.join(grown)}")
+    if finding.layer:
+        lines.append(f"  the layer at fault is {finding.layer}")
     lines.append(f"  blame: {finding.blame}; {finding.oracle}")
     if folder:
         lines.append(f"  replay: python {folder}/repro.py")
     return lines
+
+
+def _amount(number: float | None) -> str:
+    return "not finite" if number is None else f"{number:.2g}"
 
 
 def _numbers(finding: Finding) -> list[str]:
@@ -153,6 +169,8 @@ def display_program(recording: Recording, finding: Finding) -> str:
         if isinstance(spec, TensorSpec):
             lines.append(f"{named[index]} = {_tensor(recording, step.target, spec)}")
     lines += setup_lines(program)
+    if recording.note.get("backend") == "torch.compile":
+        return "\n".join([*lines, *_compiled(recording, finding)])
     calls = body_lines(program)
     lines += [*calls[:-1], f"{calls[-1]}  # {_mark(finding)}"] if calls else []
     if finding.kind == "gradient":
@@ -163,6 +181,33 @@ def display_program(recording: Recording, finding: Finding) -> str:
                 lines.append(f"{named[ref.index]}.backward({weight})")
         lines.append(f"{_gradient_name(finding)}  # {finding.headline}")
     return "\n".join(lines)
+
+
+def _compiled(recording: Recording, finding: Finding) -> list[str]:
+    """Return the lines that hold the compiled body against the body itself."""
+    program = recording.program
+    options = recording.note.get("options")
+    given = "".join(f", {key}={value!r}" for key, value in options.items()) if isinstance(options, dict) else ""
+    takes = ", ".join(name for name, _ in inputs(program))
+    lines = ["", "", *function_text(program).splitlines(), "", "", f"compiled = torch.compile(program{given})"]
+    if finding.kind != "gradient":
+        return [*lines, f"torch.testing.assert_close(compiled({takes}), program({takes}))  # {_mark(finding)}"]
+    named = names(program)
+    leaves = [named[i] for i, step in enumerate(program.steps) if _wants_gradient(step)]
+    weights = [
+        _tensor(recording, cotangent_key(i), spec, grad=False) if spec is not None else "None"
+        for i, spec in enumerate(program.cotangents)
+    ]
+    outputs = [i for i, weight in enumerate(weights) if weight != "None"]
+    roots = f"[function({takes})[i] for i in {outputs}]"
+    told = f"[{', '.join(weights[i] for i in outputs)}]"
+    gradients = f"torch.autograd.grad({roots}, [{', '.join(leaves)}], {told}, allow_unused=True)"
+    lines.append(f"found, expected = ({gradients} for function in (compiled, program))")
+    return [*lines, f"torch.testing.assert_close(found, expected)  # {_mark(finding)}"]
+
+
+def _wants_gradient(step: Step) -> bool:
+    return step.op == PLACEHOLDER and isinstance(step.args[0], TensorSpec) and step.args[0].requires_grad
 
 
 def _answers(recording: Recording, finding: Finding) -> list[str]:

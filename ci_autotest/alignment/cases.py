@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ci_autotest.alignment.graph import graph_verdict
 from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.trial import quick_aligned
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
@@ -152,13 +151,8 @@ def is_aligned(attempt: Attempt, contender: Contender, trace: Trace) -> bool:
 
 
 def judge_case(attempt: Attempt, contender: Contender, reference: Backend) -> Judged:
-    """Run both sides again, with a copy of every value at its step, and examine them, as one graph too where asked."""
-    live, sides = live_of(attempt), Sides(contender.backend, reference, contender.rules)
-    judged = judge_program(live, sides)
-    if judged.verdict.outcome != "aligned" or not contender.rules.check_graph:
-        return judged
-    graph = graph_verdict(live, sides)
-    return judged if graph is None else Judged(*graph)
+    """Run both sides again, with a copy of every value at its step, and examine them."""
+    return judge_program(live_of(attempt), Sides(contender.backend, reference, contender.rules))
 
 
 def differentiate(attempt: Attempt, reference: Backend) -> None:

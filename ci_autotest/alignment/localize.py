@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ci_autotest.alignment.aliasing import lost_aliases
 from ci_autotest.alignment.isolate import Live, isolate, pruned
+from ci_autotest.alignment.settle import settle
 from ci_autotest.alignment.trial import COTANGENT, Examination
 from ci_autotest.program.ir import is_unpacking, output_refs, step_refs
 
@@ -19,10 +21,13 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Program
     from ci_autotest.result import Misalignment
 
 #: Steps that are tried alone before the error is called accumulated.
 TRIED_AT_MOST: Final = 16
+#: Kinds that are looked at when everything has run, whatever step they are of.
+_AT_THE_END: Final = frozenset({"gradient", "mutation", "state"})
 
 
 class Culprit(NamedTuple):
@@ -35,6 +40,7 @@ class Culprit(NamedTuple):
         candidate: The candidate's trace of ``live``.
         reference: The reference's trace of ``live``.
         accumulated: No step is misaligned alone.
+        is_alone: The step was seen misaligned alone, with the reference's inputs.
     """
 
     live: Live
@@ -43,6 +49,7 @@ class Culprit(NamedTuple):
     candidate: Trace
     reference: Trace
     accumulated: bool
+    is_alone: bool = False
 
 
 class Sides(NamedTuple):
@@ -53,12 +60,46 @@ class Sides(NamedTuple):
     rules: Rules
 
 
-def examined(live: Live, sides: Sides) -> tuple[list[Misalignment], Trace, Trace]:
+class Examined(NamedTuple):
+    """What a program shows when both sides run it with a copy of every value.
+
+    Attributes:
+        differences: What is sure to be misaligned, in order.
+        candidate: The candidate's trace.
+        reference: The reference's trace.
+        doubtful: What follows from a choice that an operator left open: it counts only where a step shows it alone.
+    """
+
+    differences: list[Misalignment]
+    candidate: Trace
+    reference: Trace
+    doubtful: list[Misalignment]
+
+
+def examined(live: Live, sides: Sides) -> Examined:
     """Run a program on both sides with snapshots; return what differs and both traces."""
     examination = Examination(live.program, live.sources, live.cotangents, sides.rules)
     reference = examination.run(sides.reference)
     candidate = examination.run(sides.candidate)
-    return examination.differences(candidate, reference), candidate, reference
+    return held_against(examination, candidate, reference)
+
+
+def held_against(examination: Examination, candidate: Trace, reference: Trace) -> Examined:
+    """Return what differs between two traces with snapshots: of both sides, or of one side with itself."""
+    program = examination.program
+    settled = settle(examination.differences(candidate, reference), program, candidate, reference)
+    return Examined(
+        _in_order(lost_aliases(program, candidate, reference), settled.sure), candidate, reference, settled.doubtful
+    )
+
+
+def _in_order(aliases: list[Misalignment], others: list[Misalignment]) -> list[Misalignment]:
+    """Return what differs with a lost alias before what it leads to: the values and states of later steps."""
+    if not aliases:
+        return others
+    first = aliases[0].step
+    earlier = [item for item in others if item.step <= first and item.kind not in _AT_THE_END]
+    return [*earlier, *aliases, *(item for item in others if item not in earlier)]
 
 
 def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides: Sides) -> Culprit:
@@ -76,13 +117,16 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
         alone = pruned(isolate(live, index, sides.reference, weights))
         if backward and not alone.cotangents:
             continue
-        differences, candidate, reference = examined(alone, sides)
-        same = [item for item in differences if _is_alike(item, found)]
+        seen = examined(alone, sides)
+        same = [item for item in seen.differences if _is_alike(item, found)]
         if same:
-            return Culprit(alone, _call(alone), same[0], candidate, reference, accumulated=False)
+            return Culprit(
+                alone, _call(alone), same[0], seen.candidate, seen.reference, accumulated=False, is_alone=True
+            )
     whole = pruned(live)
-    differences, candidate, reference = examined(whole, sides)
-    shown = next((item for item in differences if _is_alike(item, found)), None)
+    seen = examined(whole, sides)
+    shown = next((item for item in seen.differences if _is_alike(item, found)), None)
+    candidate, reference = seen.candidate, seen.reference
     if shown is None:
         whole, candidate, reference, shown = live, *traces, found
     return Culprit(whole, shown.step, shown, candidate, reference, accumulated=len(whole.program.calls) > 1)
@@ -96,7 +140,7 @@ def _call(live: Live) -> int:
 def _is_alike(found: Misalignment, wanted: Misalignment) -> bool:
     if wanted.kind in {"mutation", "state", "error", "gradient", "aliasing"}:
         return found.kind == wanted.kind
-    return found.kind not in {"mutation", "state", "gradient"}
+    return found.kind not in {"mutation", "state", "gradient", "aliasing"}
 
 
 def _suspects(live: Live, found: Misalignment, candidate: Trace, *, backward: bool) -> Iterable[int]:
@@ -110,11 +154,18 @@ def _suspects(live: Live, found: Misalignment, candidate: Trace, *, backward: bo
     if found.kind in {"mutation", "state"}:
         users = [i for i in calls if any(ref.index == found.step for ref in step_refs(program.steps[i]))]
         return users[:TRIED_AT_MOST] or calls[:TRIED_AT_MOST]
+    if found.kind == "aliasing" and candidate.shown is None:
+        return [_maker(program, found.step)]
     if candidate.shown is not None:
         return calls[:TRIED_AT_MOST]
-    step = program.steps[found.step]
-    first = step_refs(step)[0].index if is_unpacking(step) else found.step
+    first = _maker(program, found.step)
     return [first, *(i for i in calls if i > first)][:TRIED_AT_MOST]
+
+
+def _maker(program: Program, index: int) -> int:
+    """Return the call that made a value: of an unpacking, the call whose tuple it takes apart."""
+    step = program.steps[index]
+    return step_refs(step)[0].index if is_unpacking(step) else index
 
 
 def _weights(live: Live, reference: Trace) -> dict[int, object]:

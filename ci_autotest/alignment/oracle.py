@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
-from ci_autotest.alignment.elements import dense, has_any, hexadecimal, mismatches, wide
+from ci_autotest.alignment.elements import dense, has_any, hexadecimal, mismatches, ulp_distance, wide
+from ci_autotest.alignment.gradients import third_opinion
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.ir import (
     CALL_METHOD,
@@ -178,7 +179,10 @@ def judge(
         )
     sides = ("candidate", "reference") if only_candidate else ("reference", "candidate")
     near, wrong = (errors[1], errors[0]) if only_candidate else (errors[0], errors[1])
-    return Opinion(sides[0], _sentence(sides, wrong[bad], near[bad]), value)  # type: ignore[arg-type]
+    sentence = _sentence(sides, wrong[bad], near[bad]) + _in_ulp((candidate, reference), exact, bad)
+    if key[0] == "gradient":
+        sentence += third_opinion(wider)
+    return Opinion(sides[0], sentence, value)  # type: ignore[arg-type]
 
 
 def _sentence(sides: tuple[str, str], wrong: torch.Tensor, near: torch.Tensor) -> str:
@@ -186,6 +190,16 @@ def _sentence(sides: tuple[str, str], wrong: torch.Tensor, near: torch.Tensor) -
     if close == 0 or far == float("inf"):
         return f"in float64 the {sides[1]} is right and the {sides[0]} is off by up to {far:.3g}"
     return f"in float64 the {sides[0]} is {far / close:,.3g} times farther from the exact result than the {sides[1]}"
+
+
+def _in_ulp(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, bad: torch.Tensor) -> str:
+    """Return how far each side is from the exact result rounded to its dtype, ``""`` where that has no measure."""
+    found = [ulp_distance(dense(side), dense(exact).to(side.dtype)) for side in sides]
+    if any(distance is None for distance in found):
+        return ""
+    worst = [float(distance[bad].max()) for distance in found if distance is not None]
+    told = ["not finite" if math.isinf(distance) else f"{distance:,.0f} ULP" for distance in worst]
+    return f" (candidate {told[0]}, reference {told[1]} from it)"
 
 
 def _wanted(live: Live, key: tuple[str, GradientKey]) -> torch.Tensor | None:

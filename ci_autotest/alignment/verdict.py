@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import torch
 
 from ci_autotest.alignment.graph import graph_verdict
+from ci_autotest.alignment.growth import growth
 from ci_autotest.alignment.isolate import Live
 from ci_autotest.alignment.localize import Culprit, Sides, examined, localize
 from ci_autotest.alignment.oracle import Opinion, judge
@@ -18,7 +19,7 @@ from ci_autotest.result import TOLERATED_BLAMES, Misalignment, Verdict
 if TYPE_CHECKING:
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.trace import Attempt, GradientKey
-    from ci_autotest.program.ir import Step
+    from ci_autotest.program.ir import Program, Step
 
 #: Misalignments of one program that are looked into before it is called ill-conditioned.
 _LOOKED_INTO: Final = 12
@@ -47,7 +48,8 @@ def judge_program(live: Live, sides: Sides) -> Judged:
         live: The program with its data.
         sides: The two backends and the rules.
     """
-    differences, candidate, reference = examined(live, sides)
+    seen = examined(live, sides)
+    candidate, reference = seen.candidate, seen.reference
     if reference.failure is not None:
         step = live.program.steps[reference.failure.step]
         message = f"the recording cannot be run again on the reference: {step.target}: {reference.failure.message}"
@@ -58,8 +60,11 @@ def judge_program(live: Live, sides: Sides) -> Judged:
     if candidate.untested is not None:
         return Judged(Verdict(outcome="unsupported", oracle=candidate.untested), live)
     excused = None
-    for found in differences[:_LOOKED_INTO]:
+    doubts = len(seen.differences[:_LOOKED_INTO])
+    for i, found in enumerate([*seen.differences[:_LOOKED_INTO], *seen.doubtful[:_LOOKED_INTO]]):
         culprit = localize(live, found, (candidate, reference), sides)
+        if i >= doubts and not culprit.is_alone:
+            continue  # It follows from a choice that an operator left open, and no step is misaligned alone.
         judged = Judged(_verdict(culprit, sides.rules), culprit.live)
         if judged.verdict.blame not in TOLERATED_BLAMES:
             return judged
@@ -88,7 +93,14 @@ def _verdict(culprit: Culprit, rules: Rules) -> Verdict:
         misalignment=culprit.misalignment,
         oracle=opinion.sentence,
         oracle_value=opinion.value,
+        growth=growth(culprit.live.program, culprit.candidate, culprit.reference) if culprit.accumulated else (),
     )
+
+
+def operator_at(program: Program, index: int) -> tuple[str, str]:
+    """Return the operator of a step, and its target as a reader looks it up."""
+    step = program.steps[index]
+    return step_operator(step, program.steps), spelled(step)
 
 
 def _user(culprit: Culprit) -> Step:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_lines, inputs, names, output_text, setup_lines
-from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, cotangent_key, output_refs
+from ci_autotest.program.ir import PLACEHOLDER, Ref, TensorSpec, cotangent_key, is_unpacking, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
-from ci_autotest.program.repro_template import TEMPLATE, WATCH
+from ci_autotest.program.repro_template import LAYERS, REPEATED, TEMPLATE, WATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -63,11 +63,43 @@ def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
         outputs=_mapping({i: literals.get(f"output_{i}", "None") for i, _ in enumerate(output_refs(program))}),
         gradients=_mapping(_gradients(recording, literals, named)),
         names=repr([named[ref.index] for ref in output_refs(program)]),
-        watch=WATCH.format(timeout_s=told["timeout_s"]) if told["kind"] in {"crash", "timeout"} else "",
-        entry="watched" if told["kind"] in {"crash", "timeout"} else "main",
+        **_entry(told),
+        **_ablation(recording),
         rtol=told["rtol"], atol=told["atol"], check_dtype=told["check_dtype"], strictness=told["strictness"],
         versions=repr(told["versions"]),
     )  # fmt: skip
+
+
+def _entry(told: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the script begins with, by the kind of finding."""
+    if told["kind"] in {"crash", "timeout"}:
+        return {"watch": WATCH.format(timeout_s=told["timeout_s"]), "entry": "watched"}
+    if told["kind"] == "nondeterminism":
+        return {"watch": REPEATED.replace("{{", "{").replace("}}", "}"), "entry": "repeated"}
+    return {"watch": "", "entry": "main"}
+
+
+def _ablation(recording: Recording) -> dict[str, str]:
+    """Return what is asked of a report against a compiler: its layers, and no indices of extremes."""
+    if recording.note.get("backend") != "torch.compile":
+        return {"layers": "", "ablation": "", "indices": "()"}
+    program = recording.program
+    options = recording.note.get("options")
+    found = dict(options) if isinstance(options, dict) else {}
+    return {
+        "layers": LAYERS.replace("{{", "{").replace("}}", "}").replace("{options}", repr(found)),
+        "ablation": "    ablation(outputs, gradients)\n",
+        "indices": repr(tuple(i for i, ref in enumerate(output_refs(program)) if _holds_indices(program, ref.index))),
+    }
+
+
+def _holds_indices(program: Program, index: int) -> bool:
+    """Whether a value is the indices of extremes."""
+    step = program.steps[index]
+    if is_unpacking(step) and isinstance(step.args[0], Ref):
+        maker = program.steps[step.args[0].index].target.rpartition(".")[2]
+        return maker in {"max", "min", "topk", "sort", "median", "mode", "kthvalue"} and step.args[1] == 1
+    return step.target.rpartition(".")[2] in {"argmax", "argmin", "argsort"}
 
 
 def _without_clashes(recording: Recording) -> Recording:

@@ -34,16 +34,19 @@ def reference({takes}):
 
 {candidate}
 
+{layers}
 # What goes into the backward pass, and what the reference gave when this was found.
 COTANGENTS = {cotangents}
 OUTPUTS = {outputs}
 GRADIENTS = {gradients}
 NAMES = {names}
+INDICES = {indices}  # outputs that are not compared
 
 
-def run(function):
-    """Return outputs, gradients, and the inputs and states as they are afterwards."""
-    given = inputs()
+def run(function, wide=False):
+    """Return outputs, gradients, and the inputs and states as they are afterwards; ``wide`` in float64."""
+    torch.manual_seed(0)
+    given = {{name: doubled(value) for name, value in inputs().items()}} if wide else inputs()
     leaves = {{name: value for name, value in given.items() if isinstance(value, torch.Tensor)}}
     modules = {{name: value for name, value in given.items() if isinstance(value, torch.nn.Module)}}
     parameters = {{f"{{m}}.{{n}}": p for m, module in modules.items() for n, p in module.named_parameters()}}
@@ -61,6 +64,38 @@ def run(function):
             raised = f"{{type(error).__name__}}: {{error}}"
     after = {{**leaves, **{{f"{{m}}.{{n}}": v for m, module in modules.items() for n, v in module.state_dict().items()}}}}
     return outputs, gradients, after, raised
+
+
+def doubled(value):
+    """Return an input in float64, a leaf as before."""
+    if isinstance(value, torch.nn.Module):
+        return value.double()
+    if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
+        return value
+    kind = torch.complex128 if value.is_complex() else torch.float64
+    return value.detach().to(kind).requires_grad_(value.requires_grad)
+
+
+def exact():
+    """Return outputs and gradients in float64, nothing where that is not defined for this program."""
+    try:
+        outputs, gradients, _, raised = run(reference, wide=True)
+    except Exception as error:
+        raised = f"{{type(error).__name__}}: {{error}}"
+    if raised is not None:
+        print(f"float64 is not defined for this program: {{raised.splitlines()[0]}}")
+        return (), {{}}
+    return outputs, gradients
+
+
+def baseline(what, candidate, expected, truth):
+    """Print how far each side is from float64."""
+    sides = (candidate, expected, truth)
+    if not all(isinstance(side, torch.Tensor) and side.is_floating_point() for side in sides):
+        return
+    if candidate.shape == expected.shape == truth.shape and truth.numel():
+        errors = [float((side.detach().cpu().double() - truth.detach().cpu().double()).abs().max()) for side in sides[:2]]
+        print(f"  against float64: {{what}} of the candidate is off by {{errors[0]:.3g}}, of the reference by {{errors[1]:.3g}}")
 
 
 def function_takes():
@@ -122,18 +157,29 @@ def main():
         print(f"misaligned: the candidate raises {{type(error).__name__}}: {{error}}")
         return 1
     bad = len(found) != len(outputs)
+    truths, true_gradients = exact()
     if (found_raised is None) != (raised is None):
         print(f"misaligned: backward pass: candidate raises {{found_raised}}, reference raises {{raised}}")
         bad = True
     for i, name in enumerate(NAMES):
         expected = OUTPUTS[i] if OUTPUTS[i] is not None else outputs[i]
-        bad |= differs(f"value of {{name}}", found[i], expected)
+        if i in INDICES:
+            print(f"not compared: {{name}} holds indices, and ties have no order")
+            continue
+        is_apart = differs(f"value of {{name}}", found[i], expected)
+        if is_apart and i < len(truths):
+            baseline(f"value of {{name}}", found[i], expected, truths[i])
+        bad |= is_apart
         bad |= flags_differ(name, found[i], outputs[i])
     for name in gradients:
-        bad |= differs(f"gradient of {{name}}", found_gradients.get(name), GRADIENTS.get(name, gradients[name]))
+        expected = GRADIENTS.get(name, gradients[name])
+        is_apart = differs(f"gradient of {{name}}", found_gradients.get(name), expected)
+        if is_apart:
+            baseline(f"gradient of {{name}}", found_gradients.get(name), expected, true_gradients.get(name))
+        bad |= is_apart
     for name in after:
         bad |= quiet(found_after.get(name), after[name]) and differs(f"{{name}} after the run", found_after.get(name), after[name])
-    return 1 if bad else 0
+{ablation}    return 1 if bad else 0
 
 
 def quiet(candidate, expected):
@@ -192,5 +238,57 @@ def watched():
         print(f"misaligned: the candidate ended its process with status {{status}}")
         return 1
     return status
+
+"""
+
+#: For a compiler: which of its layers is the first to differ, as its maintainers ask of a report.
+#: Source: pytorch/pytorch .github/ISSUE_TEMPLATE/pt2-bug-report.yml.
+LAYERS: Final = """
+LAYERS = {{"eager": "dynamo", "aot_eager": "aot_autograd", "inductor": "inductor"}}
+
+
+def ablation(outputs, gradients):
+    \"\"\"Compile with one layer more each time, and name the first that differs from eager.\"\"\"
+    print("ablation:")
+    for compiler, layer in LAYERS.items():
+        torch._dynamo.reset()
+        options = OPTIONS if compiler == "inductor" else {{}}
+        try:
+            found, found_gradients, _, _ = run(torch.compile(reference, **{{**options, "backend": compiler}}))
+            apart = [quiet(a, b) for i, (a, b) in enumerate(zip(found, outputs)) if i not in INDICES]
+            apart += [quiet(found_gradients.get(name), gradients[name]) for name in gradients]
+            flags = [(a.requires_grad, a.is_leaf) != (b.requires_grad, b.is_leaf) for a, b in zip(found, outputs)]
+            said = "misaligned" if any(apart + flags) else "aligned"
+        except Exception as error:
+            said = f"raises {{type(error).__name__}}"
+        print(f"  backend={{compiler!r}}: {{said}}")
+        if said != "aligned":
+            print(f"the layer at fault is {{layer}}")
+            return
+
+
+OPTIONS = {options}
+torch._inductor.config.fallback_random = True  # both sides draw the same numbers
+"""
+
+#: For what differs from itself: the candidate is run again and again on the same inputs.
+REPEATED: Final = """
+def repeated():
+    \"\"\"Say whether the candidate differs from itself.\"\"\"
+    print(__doc__.strip())
+    seen = []
+    for _ in range(50):
+        try:
+            outputs, gradients, _, raised = run(candidate)
+        except Exception as error:
+            outputs, gradients, raised = (), {{}}, f"{{type(error).__name__}}: {{error}}"
+        seen.append((outputs, gradients, raised))
+        first = seen[0]
+        if raised != first[2] or any(map(quiet, outputs, first[0])) or any(quiet(gradients[n], first[1].get(n)) for n in gradients):
+            print(f"misaligned: run {len(seen)} of the candidate differs from its first on the same inputs")
+            return 1
+    print("aligned: fifty runs of the candidate are the same")
+    return 0
+
 
 """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.report.budget import Block, Form
 from ci_autotest.report.facts import facts_line, facts_table
-from ci_autotest.report.markdown_text import fence, folded, text
+from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text
 from ci_autotest.report.standing import headline
 
 if TYPE_CHECKING:
@@ -48,15 +48,69 @@ def finding_block(
 
 
 def finding_page(finding: Finding, links: Links | None, *, with_program: bool) -> str:
-    """Return the page that lies beside ``repro.py``."""
+    """Return the page that lies beside ``repro.py``: an issue that can be filed upstream as it is."""
     parts = [
         f"# {text(headline(finding))}",
+        "## Describe the bug",
+        _described(finding),
         facts_table(finding, links),
-        *_program(finding, with_program=with_program),
+        *_grown(finding),
+        *(("## To reproduce", *_program(finding, with_program=with_program)) if finding.program else ()),
         *_commands(finding, here=True),
         *_message(finding),
+        *_variants(finding, with_program=with_program),
+        *(("## Versions", text(finding.versions)) if finding.versions else ()),
+        *_hits(finding),
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _described(finding: Finding) -> str:
+    """Return the bug in sentences: what was expected, what was seen, who is wrong and how that is known."""
+    seen = f"expected {text(finding.reference_seen)}, got {text(finding.candidate_seen)}"
+    sentences = [f"On the same inputs, {text(finding.where) or 'the result'} differs: {seen}."]
+    if finding.detail:
+        sentences.append(text(finding.detail.splitlines()[0], 300).rstrip(".") + ".")
+    if finding.accumulated:
+        sentences.append("No step is misaligned alone: the error is accumulated.")
+    if finding.layer:
+        sentences.append(f"The layer at fault is {text(finding.layer)}: the layers above it are aligned.")
+    if finding.confirmed:
+        sentences.append("It was seen again in a fresh process, each side run twice.")
+    return " ".join(sentences)
+
+
+def _grown(finding: Finding) -> list[str]:
+    """Return how an accumulated error grows, step by step."""
+    if not finding.growth:
+        return []
+    rows = [row("step", "greatest difference", "ULP"), row("---", "---", "---")]
+    for item in finding.growth:
+        absolute = "not finite" if item.greatest_absolute is None else f"{item.greatest_absolute:.3g}"
+        rows.append(row(code(item.what, 80), absolute, "" if item.greatest_ulp is None else f"{item.greatest_ulp:,}"))
+    return ["How the error grows:", "".join(rows)]
+
+
+def _variants(finding: Finding, *, with_program: bool) -> list[str]:
+    """Return the other smallest programs of the same identity."""
+    if not finding.variants or not with_program:
+        return []
+    parts = ["## Other programs that show the same"]
+    for item in finding.variants:
+        parts += [f"{text(item.headline)} ({code(item.test)}, case {item.case})", fence(item.program, "python")]
+    return parts
+
+
+def _hits(finding: Finding) -> list[str]:
+    """Return the cases that hit it, by test."""
+    if not finding.hits:
+        return []
+    lines = []
+    for hit in finding.hits:
+        more = f" and {hit.count - len(hit.cases):,} more" if hit.count > len(hit.cases) else ""
+        cases = ", ".join(map(str, hit.cases))
+        lines.append(f"* {code(hit.test)}: {hit.count:,} of {plural(hit.of_cases, 'case')} ({cases}{more})")
+    return [folded("where it was seen", "\n".join(lines))]
 
 
 def _section(

@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 import torch
 
 from ci_autotest.alignment.cases import Contender, accept, differentiate, go_back, is_aligned, judge_case
+from ci_autotest.alignment.confirm import judge_confirmed
+from ci_autotest.alignment.inline import inlined
 from ci_autotest.alignment.isolate import isolate, pruned
 from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.recording import to_live, to_recording, with_expected
@@ -142,9 +145,14 @@ class Bench:
         self._attempts.seeds_python = self._library.reaches_random(test)
         return found
 
-    def _contender(self, name: str, declaration: Declaration | None) -> Contender:
+    def _contender(self, name: str, declaration: Declaration | None, compiler: str = "") -> Contender:
         hello = self._hello
-        return Contender(self._backends[name], rules_for(hello.tolerances, hello.strictness, name, declaration))
+        backend = self._backends[name]
+        if compiler:
+            candidate = self._candidates[name]
+            with_compiler = msgspec.structs.replace(candidate, options={**candidate.options, "backend": compiler})
+            backend = build(with_compiler, available_device(candidate.device))
+        return Contender(backend, rules_for(hello.tolerances, hello.strictness, name, declaration))
 
     def _run(self, message: RunCases) -> CasesDone:
         self._place.enter(_REFERENCE, _REFERENCE)
@@ -224,7 +232,7 @@ class Bench:
 
     def _confirm(self, message: Confirm) -> Tried:
         declaration, call = self._test(message.test)
-        contender = self._contender(message.candidate, declaration)
+        contender = self._contender(message.candidate, declaration, message.compiler)
         self._place.enter(message.case, _REFERENCE)
         key = test_key(self._hello.seed, message.test.id)
         name = (key, message.test.id, message.case, message.attempt)
@@ -238,7 +246,7 @@ class Bench:
             return self._refused(attempt, contender, message)
         live = live_of(attempt)
         self._place.enter(message.case, 0)
-        judged = judge_program(live, self._watched(contender))
+        judged = (judge_confirmed if message.twice else judge_program)(live, self._watched(contender))
         whole = to_recording(live, note)
         return self._tried(
             message.candidate, judged, contender.rules,
@@ -267,7 +275,8 @@ class Bench:
         self._place.enter(message.case, _REFERENCE)
 
         def draw(case: int, number: int) -> Attempt:
-            return self._attempts.attempt(declaration, call, (key, message.test.id, case, number))
+            name = (key, message.test.id, case, number)
+            return self._attempts.attempt(declaration, call, name, message.edits, message.profile)
 
         number = message.attempt if message.attempt is not None else 0
         attempt: Attempt | None = draw(message.case, number)
@@ -326,7 +335,9 @@ class Bench:
                 resolve(step.target)  # refused before anything is run
         self._place.enter(0, 0)
         declaration = self._test(message.test)[0] if message.test is not None else _declared(recording)
-        contender = self._contender(message.candidate, declaration)
+        contender = self._contender(message.candidate, declaration, message.compiler)
+        if message.inlined is not None:
+            live = inlined(live, message.inlined, self._reference)
         judged = judge_program(live, self._watched(contender))
         return self._tried(message.candidate, judged, contender.rules)
 

@@ -75,6 +75,8 @@ class Confirm(Message, frozen=True, kw_only=True):
     Attributes:
         edits: Values by site that replace draws.
         profile: What the attempt is about; from the case's number when ``None``.
+        twice: Whether each side is held against itself first.
+        compiler: Of a compiled candidate, the compiler's backend that is used instead of its own.
     """
 
     test: TestInfo
@@ -83,25 +85,36 @@ class Confirm(Message, frozen=True, kw_only=True):
     candidate: str
     edits: dict[str, bool | int | float | str | None] = {}
     profile: str | None = None
+    twice: bool = False
+    compiler: str = ""
 
 
 class Record(Message, frozen=True, kw_only=True):
-    """Record an attempt on the reference alone; with ``step``, that step isolated."""
+    """Record an attempt on the reference alone, as edited; with ``step``, that step isolated."""
 
     test: TestInfo
     case: int
     attempt: int | None
     candidate: str
     step: int | None = None
+    edits: dict[str, bool | int | float | str | None] = {}
+    profile: str | None = None
 
 
 class TryProgram(Message, frozen=True, kw_only=True):
-    """Run a program on one candidate, compared as ``test`` declares where it is given."""
+    """Run a program on one candidate, compared as ``test`` declares where it is given.
+
+    Attributes:
+        inlined: A step that is first replaced by an input with the reference's value.
+        compiler: As in ``Confirm``.
+    """
 
     program: bytes
     tensors: bytes
     candidate: str
     test: TestInfo | None = None
+    inlined: int | None = None
+    compiler: str = ""
 
 
 ToWorker: TypeAlias = Hello | Discover | RunCases | Confirm | Record | TryProgram

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -26,7 +26,7 @@ from ci_autotest.run.messages import (
 from ci_autotest.run.place import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.run.messages import FromWorker
     from ci_autotest.run.place import Spot
@@ -48,6 +48,21 @@ _SECRET: Final = (
     "TOKEN", "KEY", "CREDENTIAL", "SECRET", "PASSWORD", "ACTIONS_RUNTIME", "ACTIONS_ID", "GITHUB_OUTPUT", "GITHUB_ENV",
     "GITHUB_PATH", "GITHUB_STEP_SUMMARY", "GITHUB_STATE",
 )  # fmt: skip
+
+
+class Handle(Protocol):
+    """What is asked of a process that was started."""
+
+    @property
+    def pid(self) -> int:
+        """Its id, and that of its group."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit status, negative for a signal; ``subprocess.TimeoutExpired`` when it lives on."""
+
+
+#: Starts a process: words, descriptors to read from and write to, where its output goes.
+Launch: TypeAlias = "Callable[[Sequence[str], tuple[int, int], IO[bytes]], Handle]"
 
 
 class WorkerLostError(Exception):
@@ -75,19 +90,24 @@ class WorkerProcess:
     Args:
         environ: The parent's environment; secrets are taken out.
         silence_s: Seconds without a move after which the worker is ended.
+        launch: Starts the process otherwise than by spawning it.
     """
 
-    def __init__(self, environ: Mapping[str, str], silence_s: float) -> None:
+    def __init__(self, environ: Mapping[str, str], silence_s: float, launch: Launch | None = None) -> None:
         """Start the worker."""
         self._silence_s = silence_s
         self.place = Place.create()
         self._output: IO[bytes] = tempfile.TemporaryFile(prefix="ci-autotest-output-")  # noqa: SIM115 - kept open
         to_read, self._to = os.pipe()
         self._from, to_write = os.pipe()
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, _package_folder(), str(to_read), str(to_write), str(self.place.path)],
-            stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output, pass_fds=(to_read, to_write),
-            start_new_session=True, env=worker_environ(environ),
+        argv = [sys.executable, "-c", _START, package_folder(), str(to_read), str(to_write), str(self.place.path)]
+        self._process: Handle = (
+            launch(argv, (to_read, to_write), self._output)
+            if launch is not None
+            else subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output,
+                pass_fds=(to_read, to_write), start_new_session=True, env=worker_environ(environ),
+            )
         )  # fmt: skip
         os.close(to_read)
         os.close(to_write)
@@ -222,7 +242,8 @@ def _ending(code: int) -> str:
         return f"ended by signal {-code}"
 
 
-def _package_folder() -> str:
+def package_folder() -> str:
+    """Return the folder that holds this package."""
     return str(Path(__file__).resolve().parents[2])
 
 

@@ -24,6 +24,7 @@ from ci_autotest.session.made import (
     with_program,
     write,
 )
+from ci_autotest.session.trying import Trial, shrink_crash
 from ci_autotest.shrink.data import zeroed
 from ci_autotest.telling import display_program
 
@@ -86,7 +87,9 @@ def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
         cut = step is not None and isinstance(fresh.ask(program), WorkerLostError)
         kept = small if cut else shown
         if cut:
-            kept = _with_zeros(kept, suspect, fresh)
+            # The unshrunk finding is on disk before the candidate is asked again.
+            write(with_program(finding, kept.recording, workshop), kept.recording, workshop, repro=True)
+            kept = _smallest(kept, suspect, fresh, step)
         finding = with_program(finding, kept.recording, workshop)
         finding = msgspec.structs.replace(finding, shrunk=cut)
         write(finding, kept.recording, workshop, repro=True)
@@ -96,8 +99,10 @@ def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
     return msgspec.structs.replace(first, confirmed=True)
 
 
-def _with_zeros(shown: Shown, suspect: Suspect, fresh: Fresh) -> Shown:
-    """Return the program with zeros for data, where the candidate ends its process on those too: one more restart."""
+def _smallest(shown: Shown, suspect: Suspect, fresh: Fresh, step: int | None) -> Shown:
+    """Return the smallest that ends its worker; of one that hangs only zeros are tried: a trial takes its timeout."""
+    if suspect.lost is not None and not suspect.lost.timed_out:
+        return shrink_crash(shown, Trial(suspect, fresh), step)
     plain = zeroed(shown.recording)
     answer = fresh.ask(
         TryProgram(program=encode_program(plain), tensors=encode_tensors(plain), candidate=suspect.candidate)

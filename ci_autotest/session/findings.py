@@ -6,26 +6,31 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ci_autotest.program.serialize import decode, encode_program, encode_tensors
-from ci_autotest.result import Finding, Verdict
-from ci_autotest.run.messages import Broken, Confirm, Tried, TryProgram
+from ci_autotest.program.serialize import decode
+from ci_autotest.result import Finding, Variant, Verdict
+from ci_autotest.run.messages import Broken, Confirm, Tried
 from ci_autotest.run.pool import Fresh
 from ci_autotest.run.process import WorkerLostError
 from ci_autotest.session.crashes import crash, lost_finding
 from ci_autotest.session.made import Workshop, finding_of, flaky, is_verified, shown_of, with_program, write
-from ci_autotest.shrink.shrinker import Redraw, Shown, Shrinker
+from ci_autotest.telling import display_program
+from ci_autotest.session.trying import Trial, shrink, shrink_compiled
 
 if TYPE_CHECKING:
+    from ci_autotest.config import Candidate
+    from ci_autotest.program.ir import Recording
     from ci_autotest.session.ledger import Suspect
-    from ci_autotest.shrink.shrinker import Proposal
+    from ci_autotest.shrink.shrinker import Shown
 
 #: Findings that are confirmed and shrunk; the rest are reported unconfirmed.
-CONFIRMED_AT_MOST: Final = 50
+CONFIRMED_AT_MOST: Final = 300
+#: Other smallest programs of one identity that are looked for, each from a test of its own.
+_VARIANTS_AT_MOST: Final = 2
 
 
 def make_finding(suspect: Suspect, workshop: Workshop) -> Finding:
     """Confirm, localize, shrink and write down one suspect; its folder is whole after each stage."""
-    fresh = Fresh(workshop.start, workshop.hello)
+    fresh = Fresh(workshop.nursery.start, workshop.hello)
     try:
         if suspect.lost is not None:
             return lost_finding(suspect, workshop, fresh)
@@ -51,14 +56,7 @@ def unconfirmed(suspect: Suspect, workshop: Workshop) -> Finding:
 def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
     verdict = suspect.verdict
     assert verdict is not None  # noqa: S101 - the caller looked
-    again = fresh.ask(
-        Confirm(
-            test=suspect.test,
-            case=suspect.case,
-            attempt=suspect.attempt,
-            candidate=suspect.candidate,
-        )
-    )
+    again = fresh.ask(_question(suspect))
     if verdict.kind == "leniency":
         same = isinstance(again, Tried) and again.verdict.kind == "leniency"
         return msgspec.structs.replace(finding_of(suspect, verdict, workshop), confirmed=same)
@@ -66,51 +64,73 @@ def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
         return lost_finding(suspect._replace(lost=again), workshop, fresh)
     if isinstance(again, Broken):
         return msgspec.structs.replace(finding_of(suspect, verdict, workshop), detail=f"not confirmed: {again.message}")
-    if _key(again.verdict) != _key(verdict):
+    is_unsteady = again.verdict.kind == "nondeterminism"
+    if _key(again.verdict) != _key(verdict) and not is_unsteady:
         return flaky(suspect, again, workshop)
     shown = shown_of(again)
     whole = decode(again.whole_program, again.whole_tensors)
     finding = msgspec.structs.replace(finding_of(suspect, again.verdict, workshop), confirmed=True)
     write(finding, whole, workshop)
-    return _shrunk(suspect, _shrink(suspect, shown, fresh), workshop)
+    if is_unsteady:
+        return _written(finding, shown.recording, workshop)
+    best, layer = _smallest(suspect, shown, workshop, fresh)
+    found = finding_of(suspect, best.verdict, workshop)
+    finding = msgspec.structs.replace(found, confirmed=True, shrunk=True, layer=layer)
+    return _written(finding, best.recording, workshop, _variants(suspect, best, workshop, fresh))
 
 
-def _shrunk(suspect: Suspect, best: Shown, workshop: Workshop) -> Finding:
-    finding = msgspec.structs.replace(finding_of(suspect, best.verdict, workshop), confirmed=True, shrunk=True)
-    finding = with_program(finding, best.recording, workshop)
-    write(finding, best.recording, workshop, repro=True)
-    verified = is_verified(workshop, finding.id)
-    finding = msgspec.structs.replace(finding, repro_verified=verified)
-    write(finding, best.recording, workshop, repro=True)
+def _question(suspect: Suspect) -> Confirm:
+    return Confirm(
+        test=suspect.test, case=suspect.case, attempt=suspect.attempt, candidate=suspect.candidate, twice=True
+    )
+
+
+def _smallest(suspect: Suspect, shown: Shown, workshop: Workshop, fresh: Fresh) -> tuple[Shown, str]:
+    """Return the smallest that shows the same, and the layer of a compiler that is at fault."""
+    candidate = _candidate(suspect, workshop)
+    if candidate is not None and candidate.backend == "torch.compile":
+        return shrink_compiled(shown, Trial(suspect, fresh), candidate)
+    return shrink(shown, Trial(suspect, fresh)), ""
+
+
+def _candidate(suspect: Suspect, workshop: Workshop) -> Candidate | None:
+    return next((item for item in workshop.hello.candidates if item.name == suspect.candidate), None)
+
+
+def _variants(suspect: Suspect, best: Shown, workshop: Workshop, fresh: Fresh) -> tuple[Variant, ...]:
+    """Return the smallest programs of other tests that hit the same identity, where they are other programs."""
+    seen = {suspect.test.id: _signature(best.recording)}
+    found: list[Variant] = []
+    for case, attempt, test in suspect.others:
+        if test.id in seen or len(seen) > _VARIANTS_AT_MOST:
+            continue
+        other = suspect._replace(case=case, attempt=attempt, test=test)
+        again = fresh.ask(_question(other))
+        if not isinstance(again, Tried) or _key(again.verdict) != _key(best.verdict):
+            seen[test.id] = ()
+            continue
+        shown, _ = _smallest(other, shown_of(again), workshop, fresh)
+        signature = _signature(shown.recording)
+        if signature not in seen.values():
+            told = finding_of(other, shown.verdict, workshop)
+            program = display_program(shown.recording, told)
+            found.append(Variant(test=test.id, case=case, headline=told.headline, program=program))
+        seen[test.id] = signature
+    return tuple(found)
+
+
+def _signature(recording: Recording) -> tuple[object, ...]:
+    """Return what makes two smallest programs the same: calls and their keywords, whatever sizes and numbers."""
+    return tuple((step.target, tuple(sorted(key for key, _ in step.kwargs))) for _, step in recording.program.calls)
+
+
+def _written(finding: Finding, recording: Recording, workshop: Workshop, variants: tuple[Variant, ...] = ()) -> Finding:
+    """Write a finding down with its repro, run that alone, and write down what came of it."""
+    finding = msgspec.structs.replace(with_program(finding, recording, workshop), variants=variants)
+    write(finding, recording, workshop, repro=True)
+    finding = msgspec.structs.replace(finding, repro_verified=is_verified(workshop, finding.id))
+    write(finding, recording, workshop, repro=True)
     return finding
-
-
-def _shrink(suspect: Suspect, shown: Shown, fresh: Fresh) -> Shown:
-    shrinker = Shrinker(shown)
-    while (proposal := shrinker.propose()) is not None:
-        shrinker.tell(_try(suspect, proposal, fresh))
-    return shrinker.best
-
-
-def _try(suspect: Suspect, proposal: Proposal, fresh: Fresh) -> Shown | None:
-    if isinstance(proposal, Redraw):
-        answer = fresh.ask(
-            Confirm(
-                test=suspect.test, case=suspect.case, attempt=suspect.attempt, candidate=suspect.candidate,
-                edits=dict(proposal.edits), profile=proposal.profile,
-            )
-        )  # fmt: skip
-    else:
-        recording = proposal.recording
-        answer = fresh.ask(
-            TryProgram(
-                program=encode_program(recording),
-                tensors=encode_tensors(recording),
-                candidate=suspect.candidate,
-                test=suspect.test,
-            )
-        )
-    return shown_of(answer) if isinstance(answer, Tried) and answer.program else None
 
 
 def _key(verdict: Verdict) -> tuple[str, str, str | None]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest.result import TOLERATED_BLAMES
+from ci_autotest.result import TOLERATED_BLAMES, Hit
 
 if TYPE_CHECKING:
     from ci_autotest.result import Verdict
     from ci_autotest.run.messages import CaseFailure, CasesDone, TestInfo
     from ci_autotest.run.pool import Lost
     from ci_autotest.run.process import WorkerLostError
+
+
+#: Cases of one test that are listed by number.
+_TOLD: Final = 100
 
 
 @dataclass(slots=True)
@@ -78,7 +82,8 @@ class Suspect(NamedTuple):
         of_cases: Cases of the tests that hit it.
         tests: Their ids.
         lost: How the worker was lost, for crashes and timeouts.
-        others: ``(case, attempt, test)`` of a few more that hit it.
+        others: ``(case, attempt, test)`` of a few more that hit it: of its test, then the first of each other test.
+        hits: Cases that hit it, by test.
     """
 
     test: TestInfo
@@ -92,6 +97,7 @@ class Suspect(NamedTuple):
     tests: tuple[str, ...]
     lost: WorkerLostError | None = None
     others: tuple[tuple[int, int, TestInfo], ...] = ()
+    hits: tuple[Hit, ...] = ()
 
 
 def _is_tolerated(failure: CaseFailure) -> bool:
@@ -179,10 +185,28 @@ class Ledger:
                 Suspect(
                     self.tests[test].info, identity.candidate, first.case, first.attempt, first.verdict, first.profile,
                     len(failures), sum(len(self.tests[name].cases) for name in ids), ids,
-                    others=tuple((item.case, item.attempt, self.tests[name].info) for name, item in failures[1:3]),
+                    others=self._others(failures), hits=self._hits(failures),
                 )
             )  # fmt: skip
         return found + self._lost()
+
+    def _others(self, failures: list[tuple[str, CaseFailure]]) -> tuple[tuple[int, int, TestInfo], ...]:
+        first = failures[0][0]
+        firsts: dict[str, CaseFailure] = {}
+        for name, item in failures:
+            firsts.setdefault(name, item)
+        chosen = [*failures[1:3], *((name, item) for name, item in firsts.items() if name != first)]
+        unique = {(name, item.case): item for name, item in chosen}
+        return tuple((item.case, item.attempt, self.tests[name].info) for (name, _), item in unique.items())
+
+    def _hits(self, failures: list[tuple[str, CaseFailure]]) -> tuple[Hit, ...]:
+        cases: dict[str, list[int]] = {}
+        for name, item in failures:
+            cases.setdefault(name, []).append(item.case)
+        return tuple(
+            Hit(test=name, cases=tuple(sorted(found)[:_TOLD]), count=len(found), of_cases=len(self.tests[name].cases))
+            for name, found in cases.items()
+        )
 
     def _grouped(self) -> dict[Identity, list[tuple[str, CaseFailure]]]:
         grouped: dict[Identity, list[tuple[str, CaseFailure]]] = {}
@@ -207,6 +231,8 @@ class Ledger:
                         Suspect(
                             entry.info, name, lost[0].case, lost[0].error.spot.attempt, None, "ordinary",
                             len(lost), len(entry.cases), (test,), lost[0].error,
+                            hits=(Hit(test=test, cases=tuple(item.case for item in lost), count=len(lost),
+                                      of_cases=len(entry.cases)),),
                         )
                     )  # fmt: skip
         return found

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import subprocess
-import sys
-import tempfile
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -20,25 +16,31 @@ from ci_autotest.report.artifacts import FINDINGS, write_finding
 from ci_autotest.report.markdown import render_finding
 from ci_autotest.result import Finding, Verdict
 from ci_autotest.run.messages import Broken, Tried
-from ci_autotest.run.process import WorkerLostError, worker_environ
-from ci_autotest.session.repros import repro_script
+from ci_autotest.session.repros import repro_script, versions
 from ci_autotest.shrink.shrinker import Shown
 from ci_autotest.telling import About, display_program, message_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ci_autotest.run.messages import Hello
-    from ci_autotest.run.process import WorkerProcess
+    from ci_autotest.run.nursery import Nursery
+    from ci_autotest.run.process import WorkerLostError
     from ci_autotest.session.ledger import Suspect
 
 _REPRO_TIMEOUT_S: Final = 120
-#: The script is run as a user without this package would: isolated, and with the package hidden.
-_HIDDEN: Final = (
-    "import runpy, sys; sys.modules['ci_autotest'] = None; sys.path += sys.argv[2:]; script = sys.argv[1]; "
-    "sys.argv[1:] = []; runpy.run_path(script, run_name='__main__')"
-)
+
+
+@dataclass(slots=True)
+class Allowance:
+    """What may still be spent on running repros alone; beyond it they are marked unverified.
+
+    Args:
+        seconds: Left.
+    """
+
+    seconds: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +48,18 @@ class Workshop:
     """What findings are made with.
 
     Args:
-        start: Starts a worker.
-        hello: What it is told first.
+        nursery: Starts fresh workers, and runs repros alone.
+        hello: What a worker is told first.
         output: The output folder.
         folders: Where the candidates' modules are looked for.
         seed: Root seed.
         environ: For the repro's own process.
         case_timeout_s: Seconds that a case may take.
         shown: The output folder as the user wrote it.
-        python: Interpreter of the repro.
+        allowance: For running repros.
     """
 
-    start: Callable[[], WorkerProcess]
+    nursery: Nursery
     hello: Hello
     output: Path
     folders: tuple[Path, ...]
@@ -65,7 +67,7 @@ class Workshop:
     environ: Mapping[str, str]
     case_timeout_s: float = 60.0
     shown: str = "autotest-report"
-    python: str = sys.executable
+    allowance: Allowance = field(default_factory=Allowance)
 
 
 def finding_of(suspect: Suspect, verdict: Verdict, workshop: Workshop) -> Finding:
@@ -73,7 +75,7 @@ def finding_of(suspect: Suspect, verdict: Verdict, workshop: Workshop) -> Findin
     about = About(
         candidate=suspect.candidate, test=suspect.test.id, name=suspect.test.name, case=suspect.case,
         seed=workshop.seed, profile=suspect.profile, cases=suspect.cases, of_cases=suspect.of_cases,
-        tests=suspect.tests, location=suspect.test.location,
+        tests=suspect.tests, location=suspect.test.location, hits=suspect.hits,
     )  # fmt: skip
     return telling.finding_of(verdict, about)
 
@@ -114,6 +116,7 @@ def with_program(finding: Finding, recording: Recording, workshop: Workshop) -> 
         program=display_program(recording, finding),
         repro=f"{FINDINGS}/{finding.id}/repro.py",
         replay=f"ci-autotest replay {folder}",
+        versions=versions(recording),
     )
     return msgspec.structs.replace(updated, message="\n".join(message_lines(updated, folder)))
 
@@ -137,7 +140,17 @@ def write(finding: Finding, recording: Recording, workshop: Workshop, *, repro: 
 
 
 def is_verified(workshop: Workshop, finding: str) -> bool:
-    """Whether the repro, run alone and isolated, says that the candidate is misaligned."""
+    """Whether the repro, run alone, says that the candidate is misaligned; no once the allowance is spent."""
+    if workshop.allowance.seconds <= 0:
+        return False
+    begun = time.monotonic()
+    try:
+        return _says_misaligned(workshop, finding)
+    finally:
+        workshop.allowance.seconds -= time.monotonic() - begun
+
+
+def _says_misaligned(workshop: Workshop, finding: str) -> bool:
     return run_repro(workshop, workshop.output / FINDINGS / finding / "repro.py") == 1
 
 
@@ -147,24 +160,8 @@ def _python_path(environ: Mapping[str, str]) -> list[str]:
 
 
 def run_repro(workshop: Workshop, script: Path) -> int | None:
-    """Return the exit status of a repro in an interpreter without this package; ``None`` when it does not end.
-
-    What the kernel starts is ended with it; its output goes to a file, because a child that lives on would hold a pipe.
-    """
-    with tempfile.TemporaryFile() as output:
-        child = subprocess.Popen(
-            [workshop.python, "-I", "-c", _HIDDEN, str(script), *_python_path(workshop.environ)],
-            env=worker_environ(workshop.environ),
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-        )  # fmt: skip
-        try:
-            return child.wait(_REPRO_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+    """Return the exit status of a repro without this package, isolated; ``None`` when it does not end."""
+    return workshop.nursery.run_script(script, _python_path(workshop.environ), _REPRO_TIMEOUT_S)
 
 
 def shown_of(tried: Tried) -> Shown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
+import platform
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.program.repro import repro_text
@@ -46,9 +46,15 @@ def repro_script(
         "kind": finding.kind,
         "timeout_s": round(case_timeout_s + _START_S),
         "folders": [os.path.relpath(path, folder) for path in modules],
-        "versions": f"Python {sys.version.split()[0]}, torch {recording.note.get('torch', 'unknown')}",
+        "versions": versions(recording),
     }
     return repro_text(recording, told)
+
+
+def versions(recording: Recording) -> str:
+    """Return what the program was run with."""
+    system = f"{platform.system()} {platform.machine()}"
+    return f"Python {platform.python_version()}, torch {recording.note.get('torch', 'unknown')}, {system}"
 
 
 def _declared(recording: Recording, name: str) -> object:

@@ -20,6 +20,7 @@ from ci_autotest.known import apply_known, unmatched
 from ci_autotest.plan import blocks, shares
 from ci_autotest.report.artifacts import check_writable, prepare
 from ci_autotest.result import BrokenTest, CandidateInfo, Environment, Finding, RunResult
+from ci_autotest.run.nursery import Nursery, preloaded
 from ci_autotest.run.pool import Lost, Part, Pool, Task, Wrong
 from ci_autotest.run.process import WorkerProcess
 from ci_autotest.session.findings import CONFIRMED_AT_MOST, make_finding, unconfirmed
@@ -68,7 +69,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
     hello = hello_for(request, seed, selection)
     silence_s = configuration.duration_s(config.case_timeout, "case_timeout")
     workshop = Workshop(
-        lambda: WorkerProcess(environ, silence_s),
+        Nursery(environ, silence_s, preloaded(request.candidates)),
         hello,
         output,
         module_folders(request, selection),
@@ -78,7 +79,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         shown=config.output,
     )
     stream.write(f"seed {seed}\n")
-    pool = Pool(workshop.start, hello, _workers(config))
+    pool = Pool(lambda: WorkerProcess(environ, silence_s), hello, _workers(config))
     interrupted = False
     ledger: Ledger | None = None
     broken: list[BrokenTest] = []
@@ -97,6 +98,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         interrupted = True
     finally:
         pool.close()
+        workshop.nursery.close()
     if ledger is None:
         ledger = Ledger([], ())
         prepare(output)
@@ -224,6 +226,7 @@ def _united(first: Finding, second: Finding) -> Finding:
         cases=kept.cases + other.cases,
         of_cases=kept.of_cases + other.of_cases,
         tests=tuple(dict.fromkeys(kept.tests + other.tests)),
+        hits=kept.hits + other.hits,
     )
 
 

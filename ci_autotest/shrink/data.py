@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 #: Elements of one tensor that are tried one at a time.
 _SINGLE_ELEMENTS: Final = 24
+#: Part of a larger tensor that is the smallest to be zeroed at once.
+_SMALLEST_BLOCK: Final = 16
+#: Greatest of the integers that are called small.
+_SMALL: Final = 8
 _DTYPES: Final = {
     "float16": "<f2", "float32": "<f4", "float64": "<f8", "complex64": "<f4", "complex128": "<f8", "int8": "i1",
     "uint8": "u1", "int16": "<i2", "int32": "<i4", "int64": "<i8",
@@ -68,12 +72,10 @@ def _simpler_tensor(best: Callable[[], Recording], key: str) -> Iterator[Recordi
         return
     current = _numbers(best().tensors[key], spec.dtype)
     for simpler in _whole(current):
-        if _same(simpler, current):
-            break  # what follows is less simple
-        yield _with(best(), key, spec.dtype, simpler)
-        current = _numbers(best().tensors[key], spec.dtype)
-        if _same(simpler, current):
-            break
+        if _cost(simpler) < _cost(current):
+            yield _with(best(), key, spec.dtype, simpler)
+            current = _numbers(best().tensors[key], spec.dtype)
+    yield from _blocks(best, key, spec.dtype)
     for i in range(min(current.size, _SINGLE_ELEMENTS)):
         for value in (0.0, 1.0):
             current = _numbers(best().tensors[key], spec.dtype)
@@ -84,6 +86,20 @@ def _simpler_tensor(best: Callable[[], Recording], key: str) -> Iterator[Recordi
             yield _with(best(), key, spec.dtype, single)
 
 
+def _blocks(best: Callable[[], Recording], key: str, dtype: str) -> Iterator[Recording]:
+    """Put zeros into halves, quarters and so on, down to the size at which elements are tried one at a time."""
+    count = _numbers(best().tensors[key], dtype).size
+    length = count // 2
+    while count > _SINGLE_ELEMENTS and length >= max(1, count // _SMALLEST_BLOCK):
+        for start in range(0, count, length):
+            current = _numbers(best().tensors[key], dtype)
+            if current[start : start + length].any():
+                simpler = current.copy()
+                simpler[start : start + length] = 0.0
+                yield _with(best(), key, dtype, simpler)
+        length //= 2
+
+
 def _whole(current: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
     """Yield what a whole tensor may become, the simplest first."""
     yield np.zeros_like(current)
@@ -91,14 +107,25 @@ def _whole(current: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
     yield np.arange(current.size, dtype=np.float64)
     with np.errstate(all="ignore"):
         # Adding zero turns -0.0 into 0.0.
-        yield np.rint(np.clip(current, -8, 8)) + 0.0
+        yield np.rint(np.clip(current, -_SMALL, _SMALL)) + 0.0
         yield np.rint(current) + 0.0
         yield np.rint(current * 2) / 2 + 0.0
         yield np.rint(current * 16) / 16 + 0.0
 
 
-def _same(left: NDArray[np.float64], right: NDArray[np.float64]) -> bool:
-    return np.array_equal(left, right, equal_nan=True)
+def _cost(numbers: NDArray[np.float64]) -> int:
+    """Return how far from simple the numbers are: what a pass proposes costs less, so that none undoes another."""
+    with np.errstate(all="ignore"):
+        steps = [numbers == 0, numbers == 1, (numbers == np.rint(numbers)) & (np.abs(numbers) <= _SMALL)]
+        steps += [
+            numbers == np.rint(numbers),
+            numbers * 2 == np.rint(numbers * 2),
+            numbers * 16 == np.rint(numbers * 16),
+        ]
+    cost = np.full(numbers.shape, len(steps))
+    for price, holds in reversed(list(enumerate(steps))):
+        cost[holds] = price
+    return int(cost.sum()) + int(np.signbit(numbers).sum())
 
 
 def _numbers(data: bytes, dtype: str) -> NDArray[np.float64]:

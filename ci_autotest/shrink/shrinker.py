@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ci_autotest.shrink.data import simpler_data
 from ci_autotest.shrink.draws import simpler_draws
+from ci_autotest.shrink.inputs import simpler_inputs
+from ci_autotest.shrink.steps import fewer_steps
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -38,7 +40,15 @@ class Replace:
     recording: Recording
 
 
-Proposal: TypeAlias = Redraw | Replace
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """Propose to run a program with one step made an input that holds the reference's value."""
+
+    recording: Recording
+    step: int
+
+
+Proposal: TypeAlias = Redraw | Replace | Inline
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +103,29 @@ class Shrinker:
         self._answer = kept
 
     def _all(self) -> Generator[Proposal, bool, None]:
-        """Draws first, because linked sizes stay linked only there; then the data of the program that is left."""
+        """Draws, steps, data.
+
+        Draws come first, because linked sizes stay linked only there, and because every redraw is cut to the culprit by
+        the worker: fewer steps would be forgotten by the next one.
+        """
         edits: dict[str, DrawnValue] = {}
         profile = self.best.profile
         if profile != "ordinary" and (yield Redraw(dict(edits), "ordinary")):
             profile = "ordinary"
-        yield from self._drawn(edits, profile)
+        if self.best.draws:
+            yield from self._drawn(edits, profile)
         yield Replace(self.best.recording)
+        yield from self._shortened()
         yield from self._simplified()
+
+    def _shortened(self) -> Generator[Proposal, bool, None]:
+        """Leave steps out where there is more than one, until a whole round makes no progress."""
+        moved = len(self.best.recording.program.calls) > 1
+        while moved:
+            moved = False
+            for item in fewer_steps(lambda: self.best.recording, gradient=self.best.verdict.kind == "gradient"):
+                shorter = Inline(self.best.recording, item) if isinstance(item, int) else Replace(item)
+                moved = (yield shorter) or moved
 
     def _drawn(self, edits: dict[str, DrawnValue], profile: str) -> Generator[Proposal, bool, None]:
         """Move draws until a whole round makes no progress: run again at once, the pass would make none."""
@@ -113,12 +138,16 @@ class Shrinker:
                     change.kept = moved = True
 
     def _simplified(self) -> Generator[Proposal, bool, None]:
-        moved = True
-        while moved:
-            moved = False
-            for recording in simpler_data(lambda: self.best.recording, gradient=self.best.verdict.kind == "gradient"):
-                if (yield Replace(recording)):
-                    moved = True
+        """Inputs, then data until a round makes no progress; once more, since simpler data may fit smaller sizes."""
+        for _ in range(2):
+            for recording in simpler_inputs(lambda: self.best.recording):
+                yield Replace(recording)
+            moved = True
+            while moved:
+                moved = False
+                is_gradient = self.best.verdict.kind == "gradient"
+                for recording in simpler_data(lambda: self.best.recording, gradient=is_gradient):
+                    moved = (yield Replace(recording)) or moved
 
 
 def is_same(verdict: Verdict, wanted: Verdict) -> bool:

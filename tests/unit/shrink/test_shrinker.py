@@ -43,10 +43,23 @@ def values(log: tuple[Draw, ...]) -> dict[str, object]:
     return {draw.site: draw.value for draw in log}
 
 
+def shapes(shown: Recording) -> list:
+    return [(spec.shape, spec.dtype) for step in shown.program.body if isinstance(spec := step.args[0], TensorSpec)]
+
+
 class Judge:
     """Answer proposals: ``draws_fail`` of values by site, ``data_fail`` of a recording."""
 
-    def __init__(self, log=(), start=None, draws_fail=lambda _: True, data_fail=lambda _: True, profile="ordinary"):
+    def __init__(
+        self,
+        log=(),
+        start=None,
+        draws_fail=lambda _: True,
+        data_fail=lambda _: True,
+        profile="ordinary",
+        keeps_shape=True,
+    ):
+        self.keeps_shape = keeps_shape
         self.log, self.start, self.draws_fail, self.data_fail = log, start or recording(), draws_fail, data_fail
         self.best = Shown(BAD, self.start, log, profile)
         self.asked = []
@@ -64,7 +77,8 @@ class Judge:
             if fails:
                 self.last, self.profile = edited, proposal.profile
             return Shown(BAD if fails else GOOD, self.start, edited, proposal.profile)
-        verdict = BAD if self.data_fail(proposal.recording) else GOOD
+        same_shape = not self.keeps_shape or shapes(proposal.recording) == shapes(self.start)
+        verdict = BAD if same_shape and self.data_fail(proposal.recording) else GOOD
         return Shown(verdict, proposal.recording, self.last, self.profile)
 
     def shrunk(self) -> Shrinker:

@@ -1,0 +1,89 @@
+"""Aliasing: which values of a program share memory, on one side and on the other.
+
+A view that became a copy loses every later write; a result that shares its input's memory is changed by the next write
+to it. Both go unseen by values alone until somebody writes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from ci_autotest.backends.operators import step_operator
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, is_unpacking, step_refs
+from ci_autotest.result import Misalignment
+
+if TYPE_CHECKING:
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Program, Step
+
+#: Operators that promise a view of their input.
+#: Source: https://docs.pytorch.org/docs/2.13/tensor_view.html, the list of view operators; without ``detach``,
+#: whose result is no view to autograd, so that the quick look would not see it.
+VIEWS: Final = frozenset({
+    "__getitem__", "adjoint", "as_strided", "diagonal", "expand", "expand_as", "movedim", "narrow", "permute",
+    "select", "squeeze", "swapaxes", "swapdims", "transpose", "t", "T", "H", "mT", "mH", "real", "imag", "view_as_real",
+    "unflatten", "unfold", "unsqueeze", "view", "view_as", "unbind", "split", "hsplit", "vsplit", "dsplit",
+    "tensor_split", "split_with_sizes", "chunk",
+})  # fmt: skip
+#: Operators that promise neither.
+#: Source: the same page, "reshape(), reshape_as() and flatten() can return either a view or new tensor", and
+#: ``contiguous``, ``to`` and ``dropout`` outside training, which return their input where nothing is to be done.
+EITHER: Final = frozenset({
+    "reshape", "reshape_as", "flatten", "ravel", "contiguous", "to", "type", "type_as", "float", "double", "half",
+    "int", "long", "bool", "cpu", "cuda", "resolve_conj", "resolve_neg", "positive", "dropout", "dropout1d",
+    "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "atleast_1d", "atleast_2d", "atleast_3d",
+    "broadcast_tensors", "broadcast_to", "meshgrid", "conj", "Identity", "sum_to_size", "einsum",
+})  # fmt: skip
+
+
+def lost_aliases(program: Program, candidate: Trace, reference: Trace) -> list[Misalignment]:
+    """Return the steps whose value shares an argument's memory on one side only, in program order.
+
+    Where the reference shares it the operator must be one that promises a view; where the candidate shares it, one that
+    does not leave it open.
+    """
+    if candidate.failure is not None or reference.failure is not None:
+        return []
+    found = []
+    for index, step in enumerate(program.steps):
+        maker = program.steps[step_refs(step)[0].index] if is_unpacking(step) else step
+        if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup:
+            continue
+        ours, theirs = _shared(index, maker, candidate), _shared(index, maker, reference)
+        name = step_operator(maker, program.steps).rpartition(".")[2]
+        is_open = name in EITHER or (ours is None and name not in VIEWS)
+        if ours == theirs or is_open or not (_is_seen(index, candidate) and _is_seen(index, reference)):
+            continue
+        found.append(
+            Misalignment(
+                kind="aliasing", step=index, what=f"memory of {step.name}",
+                candidate=_told(program, ours), reference=_told(program, theirs),
+            )
+        )  # fmt: skip
+    return found
+
+
+def _shared(index: int, maker: Step, trace: Trace) -> int | None:
+    """Return the first argument whose memory a step's value shares; all are alive, so no memory is reused."""
+    value = trace.values[index]
+    for ref in step_refs(maker):
+        other = trace.values[ref.index]
+        if _is_seen(ref.index, trace) and _memory(other) is not None and _memory(other) == _memory(value):
+            return ref.index
+    return None
+
+
+def _memory(value: object) -> int | None:
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or not value.numel():
+        return None
+    return value.untyped_storage().data_ptr()
+
+
+def _is_seen(index: int, trace: Trace) -> bool:
+    return (trace.shown is None or index in trace.shown) and isinstance(trace.values[index], torch.Tensor)
+
+
+def _told(program: Program, owner: int | None) -> str:
+    return "has memory of its own" if owner is None else f"shares the memory of {program.steps[owner].name}"

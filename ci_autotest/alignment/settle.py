@@ -1,0 +1,190 @@
+"""Settle: of what differs, take out what was never defined, and what only follows from it.
+
+A call of the table in ``unique`` whose outputs differ is asked for what is defined of them. Where that holds the call
+is settled: its outputs are no misalignment, and what was computed from them is doubtful: it counts only where a step is
+misaligned alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from ci_autotest.alignment.promises.call import Call
+from ci_autotest.alignment.unique import Question, is_free, row_of
+from ci_autotest.backends.operators import step_operator
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.execute.steps import materialize
+from ci_autotest.program.ir import CALL_MODULE, OUTPUT, PLACEHOLDER, Ref, is_unpacking, step_refs
+from ci_autotest.result import Misalignment
+
+if TYPE_CHECKING:
+    from ci_autotest.alignment.unique import Row
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Program, Step
+
+
+class Settled(NamedTuple):
+    """What differs, by whether it is sure to be a misalignment.
+
+    Attributes:
+        sure: What is defined, and broken.
+        doubtful: What follows from a choice that an operator left open.
+    """
+
+    sure: list[Misalignment]
+    doubtful: list[Misalignment]
+
+
+class _Open(NamedTuple):
+    """A call that leaves a choice, with its outputs: the step's index or those of its unpackings, by position."""
+
+    at: int
+    row: Row
+    outputs: dict[int, int]
+
+
+def settle(differences: list[Misalignment], program: Program, candidate: Trace, reference: Trace) -> Settled:
+    """Return what differs by whether it is sure.
+
+    Args:
+        differences: All of it, in order.
+        program: What was run.
+        candidate: Trace with snapshots.
+        reference: Trace with snapshots of the same steps.
+    """
+    found = [item for i, step in enumerate(program.steps) if (item := _open(program, i, step, candidate)) is not None]
+    if not found or not differences:
+        return Settled(differences, [])
+    chosen: set[int] = set()
+    broken: dict[int, str] = {}
+    for call in found:
+        free = {call.outputs[position] for position in _free(call) if position in call.outputs}
+        differs = any(item.step in free and item.kind == "value" for item in differences)
+        is_hidden = candidate.shown is not None and not free <= candidate.shown
+        if not differs and not (is_hidden and free):
+            continue
+        problem = _question(call, program, candidate, reference).answer if differs else ""
+        if problem:
+            broken.update(dict.fromkeys(free, problem))
+        else:
+            chosen |= free
+    return _split(differences, program, chosen, broken)
+
+
+def _split(differences: list[Misalignment], program: Program, chosen: set[int], broken: dict[int, str]) -> Settled:
+    tainted = _descendants(program, chosen)
+    sure: list[Misalignment] = []
+    doubtful: list[Misalignment] = []
+    for item in differences:
+        if item.step in broken and item.kind == "value":
+            sure.append(_undone(item, broken[item.step]))
+        elif item.kind in {"shape", "dtype", "metadata", "error"} and item.step in chosen:
+            sure.append(item)
+        elif item.step in chosen and item.kind in {"value", "mutation"}:
+            continue
+        elif chosen and (item.step in tainted or item.kind == "gradient"):
+            doubtful.append(item)
+        else:
+            sure.append(item)
+    return Settled(sure, doubtful)
+
+
+def _undone(item: Misalignment, problem: str) -> Misalignment:
+    """Return the misalignment with what is broken in place of numbers: elements of a choice are no measure."""
+    return Misalignment(
+        kind="value", step=item.step, what=item.what, candidate=item.candidate, reference=item.reference,
+        detail=f"this output is not unique, and what is defined of it does not hold: {problem}",
+    )  # fmt: skip
+
+
+def _open(program: Program, index: int, step: Step, candidate: Trace) -> _Open | None:
+    if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup or is_unpacking(step):
+        return None
+    row = row_of(step_operator(step, program.steps))
+    if row is None:
+        return None
+    call = _call(program, index, candidate, {}, {})
+    if not is_free(row, call, is_compiled=candidate.shown is not None):
+        return None
+    outputs = {
+        position: i
+        for i, other in enumerate(program.steps)
+        if is_unpacking(other) and other.args[0] == Ref(index) and isinstance(position := other.args[1], int)
+    }
+    is_tensor = not outputs
+    return _Open(index, row, {0: index} if is_tensor else outputs)
+
+
+def _free(call: _Open) -> tuple[int, ...]:
+    """Return the positions that are not unique among the outputs of this call."""
+    if len(call.outputs) == 1 and call.at in call.outputs.values():
+        return () if call.row.outputs and 0 not in call.row.outputs else (0,)
+    return call.row.outputs or tuple(call.outputs)
+
+
+def _question(call: _Open, program: Program, candidate: Trace, reference: Trace) -> Question:
+    ours, theirs = (_outputs(call, trace) for trace in (candidate, reference))
+    return Question(
+        call.row,
+        _call(program, call.at, candidate, ours, theirs),
+        _call(program, call.at, reference, theirs, theirs),
+    )
+
+
+def _outputs(call: _Open, trace: Trace) -> dict[int, torch.Tensor]:
+    """Return what a side saw of a call's outputs, by position; of a tuple also what nothing unpacks."""
+    found: dict[int, torch.Tensor] = {}
+    whole = trace.values[call.at] if call.at < len(trace.values) else None
+    if isinstance(whole, tuple | list):
+        found = {i: value.detach() for i, value in enumerate(whole) if isinstance(value, torch.Tensor)}
+    for position, index in call.outputs.items():
+        value = _seen(trace, index)
+        if isinstance(value, torch.Tensor):
+            found[position] = value
+    return found
+
+
+def _seen(trace: Trace, index: int) -> Any:  # noqa: ANN401 - whatever a step gave
+    """Return a step's value as it was at its step, else as it is."""
+    observation = trace.observations[index] if index < len(trace.observations) else None
+    if observation is not None and observation.data is not None:
+        return observation.data
+    return trace.values[index] if index < len(trace.values) else None
+
+
+def _call(
+    program: Program,
+    index: int,
+    trace: Trace,
+    outputs: dict[int, torch.Tensor],
+    reference: dict[int, torch.Tensor],
+) -> Call:
+    step = program.steps[index]
+    backend = TorchBackend()
+    values = [_seen(trace, i) for i in range(index)]
+    args = [materialize(arg, values, backend.constant) for arg in step.args]
+    kwargs = {key: materialize(value, values, backend.constant) for key, value in step.kwargs}
+    if step.op == CALL_MODULE:
+        module = trace.values[step.args[0].index] if isinstance(step.args[0], Ref) else None
+        args = args[1:]
+        kwargs |= {name: getattr(module, name) for name in ("p", "training", "inplace") if hasattr(module, name)}
+    count = max([*outputs, *reference], default=-1) + 1
+    name = step_operator(step, program.steps).rpartition(".")[2]
+    return Call(
+        name,
+        tuple(args),
+        kwargs,
+        tuple(outputs.get(i) for i in range(count)),
+        tuple(reference.get(i) for i in range(count)),
+    )
+
+
+def _descendants(program: Program, roots: set[int]) -> set[int]:
+    """Return the steps whose value was computed from that of any of ``roots``, without these."""
+    found = set(roots)
+    for index, step in enumerate(program.steps):
+        if any(ref.index in found for ref in step_refs(step)):
+            found.add(index)
+    return found - roots

@@ -1,0 +1,182 @@
+"""The parent's side of the preloaded process: fresh workers and isolated scripts in milliseconds.
+
+The preloaded process is started with the first job, so that a run without findings pays nothing for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.run import cradle
+from ci_autotest.run.process import WorkerProcess, package_folder, worker_environ
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import IO
+
+    from ci_autotest.config import Candidate
+
+_SERVE: Final = "import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.append(sys.argv[1]); "
+_WORKER: Final = f"{_SERVE}from ci_autotest.run.cradle import main; main(int(sys.argv[2]), sys.argv[3:], [])"
+_ALONE: Final = "\nmain(int(sys.argv[1]), sys.argv[2:], ['ci_autotest'])\n"
+#: Seconds in which the preloaded process has to have imported its frameworks.
+_START_S: Final = 180.0
+
+
+class Child:
+    """Hold a process that the preloaded one forked: what ``subprocess.Popen`` is to a spawned one.
+
+    Args:
+        status: Descriptor on which its id and its status are told.
+
+    Raises:
+        OSError: The preloaded process is gone.
+    """
+
+    def __init__(self, status: int) -> None:
+        """Wait for the id."""
+        self._status = status
+        self._ended: int | None = None
+        told = self._number(_START_S)
+        if told is None:
+            os.close(status)
+            message = "the preloaded process is gone"
+            raise OSError(message)
+        self.pid = told
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit status, negative for a signal.
+
+        Raises:
+            subprocess.TimeoutExpired: It lives on.
+        """
+        if self._ended is None:
+            begun = time.monotonic()
+            found = self._number(timeout)
+            if found is None and timeout is not None and time.monotonic() - begun >= timeout:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            # A keeper that was ended before it could tell leaves the pipe closed.
+            self._ended = -signal.SIGKILL if found is None else os.waitstatus_to_exitcode(found)
+            os.close(self._status)
+        return self._ended
+
+    def _number(self, timeout: float | None) -> int | None:
+        ready, _, _ = select.select([self._status], [], [], timeout)
+        data = os.read(self._status, cradle.NUMBER.size) if ready else b""
+        return cradle.NUMBER.unpack(data)[0] if len(data) == cradle.NUMBER.size else None
+
+
+class Nursery:
+    """Hold the preloaded processes: one for workers, one for scripts in which this package is hidden.
+
+    Args:
+        environ: The parent's environment; secrets are taken out.
+        silence_s: Seconds without a move after which a worker is ended.
+        modules: Imported besides what workers need: a compiler, where there is one.
+    """
+
+    def __init__(self, environ: Mapping[str, str], silence_s: float, modules: Sequence[str] = ()) -> None:
+        """Start nothing yet."""
+        self._environ = environ
+        self._silence_s = silence_s
+        self._modules = tuple(modules)
+        self._sockets: dict[bool, socket.socket] = {}
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> WorkerProcess:
+        """Return a fresh worker; a spawned one where nothing can be forked."""
+        if not hasattr(os, "fork") or not hasattr(socket, "send_fds"):
+            return WorkerProcess(self._environ, self._silence_s)
+        return WorkerProcess(self._environ, self._silence_s, self._launch_worker)
+
+    def run_script(self, script: Path, paths: Sequence[str], timeout_s: float) -> int | None:
+        """Run a script isolated, this package hidden; return its status, ``None`` when it does not end.
+
+        What it starts is ended with it.
+
+        Args:
+            script: A Python file.
+            paths: Folders appended to its import path.
+            timeout_s: Seconds that it may take.
+        """
+        with tempfile.TemporaryFile() as output:
+            child = self._fork(
+                {"kind": "script", "script": str(script), "paths": list(paths)}, (output.fileno(),), is_alone=True
+            )
+            try:
+                return child.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                return None
+            finally:
+                end_group(child.pid)
+
+    def close(self) -> None:
+        """End the preloaded processes and whatever they forked."""
+        for held in self._sockets.values():
+            held.close()
+        for process in self._processes:
+            end_group(process.pid)
+            process.wait()
+        self._sockets, self._processes = {}, []
+
+    def _launch_worker(self, argv: Sequence[str], descriptors: tuple[int, int], output: IO[bytes]) -> Child:
+        job: dict[str, object] = {"kind": "worker", "place": argv[-1]}
+        return self._fork(job, (output.fileno(), *descriptors), is_alone=False)
+
+    def _fork(self, job: dict[str, object], descriptors: tuple[int, ...], *, is_alone: bool) -> Child:
+        for is_last in (False, True):
+            status, told = os.pipe()
+            try:
+                socket.send_fds(self._socket(is_alone=is_alone), [json.dumps(job).encode()], [told, *descriptors])
+                os.close(told)
+                return Child(status)
+            except OSError:
+                # It was ended from outside: another is started, once.
+                with contextlib.suppress(OSError):
+                    os.close(told)
+                self._sockets.pop(is_alone).close()
+                if is_last:
+                    raise
+        raise AssertionError
+
+    def _socket(self, *, is_alone: bool) -> socket.socket:
+        if is_alone not in self._sockets:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            fd = str(theirs.fileno())
+            if is_alone:
+                text = Path(cradle.__file__).read_text("utf-8") + _ALONE
+                words = ["-I", "-c", text, fd, "torch", *self._modules]
+            else:
+                words = ["-c", _WORKER, package_folder(), fd, "ci_autotest.run.bench", *self._modules]
+            self._processes.append(
+                subprocess.Popen(
+                    [sys.executable, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True,
+                    env=worker_environ(self._environ),
+                )
+            )  # fmt: skip
+            theirs.close()
+            self._sockets[is_alone] = ours
+        return self._sockets[is_alone]
+
+
+def preloaded(candidates: Sequence[Candidate]) -> tuple[str, ...]:
+    """Return what is imported before anything is forked, besides what every worker needs."""
+    return ("torch._dynamo",) if any(candidate.backend == "torch.compile" for candidate in candidates) else ()
+
+
+def end_group(pid: int) -> None:
+    """End a process and everything that it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)

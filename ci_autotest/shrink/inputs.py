@@ -1,0 +1,197 @@
+"""Simpler inputs of the program that is left: contiguous, float32, fewer arguments, smaller sizes.
+
+Draws cannot reach what a test wrote down or an earlier step computed. Sizes that are equal are taken for one size, in
+inputs, states, cotangents and, where that is tried, in the arguments: the reference says whether it still fits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ci_autotest.program.ir import (
+    FLOATING,
+    ITEM_SIZE,
+    OUTPUT,
+    PLACEHOLDER,
+    DType,
+    List,
+    Program,
+    Recording,
+    TensorSpec,
+    contiguous_strides,
+    cotangent_key,
+    is_unpacking,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from ci_autotest.program.ir import Argument, Step
+
+_WIDTHS: Final = {"float16": "<f2", "float32": "<f4", "float64": "<f8"}
+
+
+def simpler_inputs(best: Callable[[], Recording]) -> Iterator[Recording]:
+    """Yield recordings with simpler inputs than the best one so far.
+
+    Args:
+        best: Gives the best recording; it is asked again after each trial.
+    """
+    if any(not spec.is_contiguous for spec in specs(best()).values()):
+        yield _resized(best(), {})
+    if any(spec.dtype in FLOATING - {"float32"} for spec in specs(best()).values()):
+        yield _in_float32(best())
+    yield from _fewer_arguments(best)
+    yield from _smaller(best)
+
+
+def specs(recording: Recording) -> dict[str, TensorSpec]:
+    """Return the spec of each input, state and cotangent by key."""
+    program = recording.program
+    found = {step.target: step.args[0] for step in program.steps if step.op == PLACEHOLDER}
+    found |= {cotangent_key(i): spec for i, spec in enumerate(program.cotangents) if spec is not None}
+    return {key: spec for key, spec in found.items() if isinstance(spec, TensorSpec)}
+
+
+def _smaller(best: Callable[[], Recording]) -> Iterator[Recording]:
+    """Bring each size toward 1: at once, then by halving between what passed and what fails."""
+    for size in sorted({n for spec in specs(best()).values() for n in spec.shape if n > 1}, reverse=True):
+        low, high = 0, size
+        while high - low > 1:
+            middle = 1 if low == 0 and high == size else max((low + high) // 2, low + 1)
+            before = best()
+            for in_arguments in (False, True) if _is_mentioned(before.program, high) else (False,):
+                for at_end in (False, True):
+                    if best() is before:
+                        yield _resized(before, {high: middle}, at_end=at_end, in_arguments=in_arguments)
+            low, high = (low, middle) if best() is not before else (middle, high)
+
+
+def _is_mentioned(program: Program, size: int) -> bool:
+    """Whether a call has a size among its arguments."""
+    return any(_moved(step, {}, {size: 0}) != step for step in program.steps if step.op != PLACEHOLDER)
+
+
+def _resized(
+    recording: Recording,
+    sizes: dict[int, int],
+    *,
+    at_end: bool = False,
+    in_arguments: bool = False,
+) -> Recording:
+    """Return the recording contiguous, with sizes replaced: the first or the last elements stay."""
+    tensors = {key: data for key, data in recording.tensors.items() if key not in recording.expected}
+    moved: dict[str, TensorSpec] = {}
+    for key, spec in specs(recording).items():
+        shape = tuple(sizes.get(n, n) for n in spec.shape)
+        cut = tuple(
+            slice(-n, None) if at_end and n != old else slice(0, n) for n, old in zip(shape, spec.shape, strict=True)
+        )
+        moved[key] = replace(
+            spec, shape=shape, strides=contiguous_strides(shape), offset=0, storage_size=math.prod(shape)
+        )
+        tensors[key] = np.ascontiguousarray(_elements(tensors[key], spec)[cut]).tobytes()
+    program = recording.program
+    parts = [
+        tuple(_moved(step, moved, sizes if in_arguments else {}) for step in part)
+        for part in (program.setup, program.body)
+    ]
+    cotangents = tuple(
+        moved[cotangent_key(i)] if spec is not None else None for i, spec in enumerate(program.cotangents)
+    )
+    return Recording(Program(parts[0], parts[1], cotangents), tensors, recording.note)
+
+
+def _elements(data: bytes, spec: TensorSpec) -> NDArray[np.void]:
+    """Return the raw elements of a view of a storage, in shape: only their width matters."""
+    width = ITEM_SIZE[spec.dtype]
+    flat = np.frombuffer(data, f"V{width}")
+    if spec.is_contiguous:
+        return flat.reshape(spec.shape)
+    strides = tuple(stride * width for stride in spec.strides)
+    return np.lib.stride_tricks.as_strided(flat[spec.offset :], spec.shape, strides)
+
+
+def _moved(step: Step, moved: dict[str, TensorSpec], sizes: dict[int, int]) -> Step:
+    if step.op == PLACEHOLDER:
+        return step._replace(args=(moved[step.target],))
+    if step.op == OUTPUT or is_unpacking(step) or not sizes:
+        return step
+    kwargs = tuple((key, _with_sizes(value, sizes)) for key, value in step.kwargs)
+    return step._replace(args=tuple(_with_sizes(arg, sizes) for arg in step.args), kwargs=kwargs)
+
+
+def _with_sizes(argument: Argument, sizes: dict[int, int]) -> Argument:
+    match argument:
+        case bool():
+            return argument
+        case int():
+            return sizes.get(argument, argument)
+        case tuple():
+            return tuple(_with_sizes(item, sizes) for item in argument)
+        case List(items):
+            return List(tuple(_with_sizes(item, sizes) for item in items))
+        case _:
+            return argument
+
+
+def _in_float32(recording: Recording) -> Recording:
+    tensors = {key: data for key, data in recording.tensors.items() if key not in recording.expected}
+    moved: dict[str, TensorSpec] = {}
+    for key, spec in specs(recording).items():
+        moved[key] = replace(spec, dtype="float32") if spec.dtype in FLOATING else spec
+        if spec.dtype == "bfloat16":
+            tensors[key] = (np.frombuffer(tensors[key], "<u2").astype("<u4") << 16).tobytes()
+        elif spec.dtype in _WIDTHS:
+            with np.errstate(all="ignore"):
+                tensors[key] = np.frombuffer(tensors[key], _WIDTHS[spec.dtype]).astype("<f4").tobytes()
+    program = recording.program
+    parts = [tuple(_narrowed(_moved(step, moved, {})) for step in part) for part in (program.setup, program.body)]
+    cotangents = tuple(
+        moved[cotangent_key(i)] if spec is not None else None for i, spec in enumerate(program.cotangents)
+    )
+    return Recording(Program(parts[0], parts[1], cotangents), tensors, recording.note)
+
+
+def _narrowed(step: Step) -> Step:
+    def narrow(argument: Argument) -> Argument:
+        return DType("float32") if isinstance(argument, DType) and argument.name in FLOATING else argument
+
+    return step._replace(
+        args=tuple(narrow(arg) for arg in step.args), kwargs=tuple((key, narrow(value)) for key, value in step.kwargs)
+    )
+
+
+def _fewer_arguments(best: Callable[[], Recording]) -> Iterator[Recording]:
+    """Drop each keyword argument of each call, then the last positional constants.
+
+    A call that a function of the user's answers keeps its own: what torch may leave out, that function may need.
+    """
+    renames = best().note.get("renames")
+    answered = set(renames) if isinstance(renames, dict) else set()
+    for index in [i for i, step in best().program.calls if step.target not in answered]:
+        for key in [key for key, _ in best().program.steps[index].kwargs]:
+            step = best().program.steps[index]
+            yield _with_step(best(), index, step._replace(kwargs=tuple(item for item in step.kwargs if item[0] != key)))
+        while len(args := best().program.steps[index].args) > 1 and isinstance(
+            args[-1], bool | int | float | str | None
+        ):
+            before = best()
+            yield _with_step(before, index, before.program.steps[index]._replace(args=args[:-1]))
+            if best() is before:
+                break
+
+
+def _with_step(recording: Recording, index: int, step: Step) -> Recording:
+    program = recording.program
+    steps = [*program.steps]
+    steps[index] = step
+    count = len(program.setup)
+    tensors = {key: data for key, data in recording.tensors.items() if key not in recording.expected}
+    return Recording(Program(tuple(steps[:count]), tuple(steps[count:]), program.cotangents), tensors, recording.note)

@@ -1,0 +1,90 @@
+"""Fewer steps: cut what follows, delete what can be left out, make an input of what came before.
+
+A culprit that is misaligned alone comes here as one call: the worker has cut it out already, with the reference's
+inputs. What is left to do is for programs in which no step is misaligned alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ci_autotest.program.ir import OUTPUT, Program, Recording, Ref, Step, renumbered_step, step_refs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def fewer_steps(best: Callable[[], Recording], *, gradient: bool) -> Iterator[Recording | int]:
+    """Yield programs with fewer steps than the best one so far; a number is a step to be made an input.
+
+    Args:
+        best: Gives the best recording; it is asked again after each trial.
+        gradient: Whether a gradient is what differs: then the output stays, for its cotangents are its own.
+    """
+    if not gradient:
+        yield from _cut(best)
+    yield from _inlined(best)
+    yield from _deleted(best)
+
+
+def _cut(best: Callable[[], Recording]) -> Iterator[Recording]:
+    """End the program at an earlier call, the earliest first."""
+    for index, _ in best().program.calls[:-1]:
+        program = best().program
+        if index < program.calls[-1][0]:
+            body = (
+                *program.body[: index + 1 - len(program.setup)],
+                Step(OUTPUT, "output", (Ref(index),), (), "output"),
+            )
+            yield _with(best(), Program(program.setup, body))
+
+
+def _inlined(best: Callable[[], Recording]) -> Iterator[int]:
+    """Make an input of a call, the latest first: all that is only needed before it goes with it."""
+    tried: set[str] = set()
+    moved = True
+    while moved:
+        moved = False
+        calls = best().program.calls
+        for index, step in reversed(calls[:-1]):
+            if step.name + step.target not in tried:
+                tried.add(step.name + step.target)
+                yield index
+                if best().program.calls != calls:
+                    moved = True
+                    break
+
+
+def _deleted(best: Callable[[], Recording]) -> Iterator[Recording]:
+    """Leave a call out: what used its value takes its first argument's instead."""
+    position = 0
+    while position < len(best().program.calls) - 1:
+        program = best().program
+        index, step = program.calls[position]
+        shorter = _without(program, index, step)
+        if shorter is None:
+            position += 1
+            continue
+        yield _with(best(), shorter)
+        if best().program.calls == program.calls:
+            position += 1
+
+
+def _without(program: Program, index: int, step: Step) -> Program | None:
+    """Return the program without a call, ``None`` where it has no tensor argument to stand in for it."""
+    found = step_refs(step)
+    stand_in = next((ref.index for ref in found if ref.index >= len(program.setup)), None)
+    if stand_in is None:
+        return None
+    indices = {i: i - (i > index) for i in range(len(program.steps))}
+    indices[index] = indices[stand_in]
+    kept = [renumbered_step(other, indices) for i, other in enumerate(program.steps) if i != index]
+    count = len(program.setup)
+    return Program(tuple(kept[:count]), tuple(kept[count:]), program.cotangents)
+
+
+def _with(recording: Recording, program: Program) -> Recording:
+    expected = recording.expected
+    keys = {step.target for step in program.steps} | {f"cotangent_{i}" for i in range(len(program.cotangents))}
+    tensors = {key: data for key, data in recording.tensors.items() if key in keys and key not in expected}
+    return Recording(program, tensors, recording.note)

@@ -1,0 +1,130 @@
+"""Confirming: a side that differs from itself is told apart; aliases; accumulated error and a third opinion."""
+
+from __future__ import annotations
+
+import pytest
+import torch as real
+
+from ci_autotest import random_tensor, torch
+from ci_autotest.alignment.confirm import judge_confirmed
+from ci_autotest.alignment.localize import Sides
+from ci_autotest.alignment.verdict import live_of
+from ci_autotest.backends.torch_eager import TorchBackend
+from tests.engine import RULES, Rules, judged, record, substitute
+from tests.faults import with_backward
+
+
+def x(**how):
+    return random_tensor(ndim=2, dim0=3, dim1=4, **how)
+
+
+def chain():
+    return torch.tanh(torch.exp(x()) * 2)
+
+
+def unsteady():
+    """Return an exp that is off in every second call."""
+    calls = []
+
+    def call(value):
+        calls.append(1)
+        return value.exp() + len(calls) % 2
+
+    return call
+
+
+def now_and_then_raising():
+    calls = []
+
+    def call(value):
+        calls.append(1)
+        if len(calls) % 2:
+            message = "now and then"
+            raise ValueError(message)
+        return value.exp()
+
+    return call
+
+
+def confirmed(body, candidate, reference=None, rules=RULES):
+    return judge_confirmed(live_of(record(body)), Sides(candidate, reference or TorchBackend(), rules))
+
+
+@pytest.mark.parametrize("exp", [unsteady(), now_and_then_raising()], ids=["values", "errors"])
+def test_judge_confirmed__candidate_differs_from_itself__is_nondeterminism(exp):
+    found = confirmed(chain, substitute(exp=exp))
+    verdict = found.verdict
+    assert (verdict.outcome, verdict.operator, verdict.kind, verdict.blame) == (
+        "misaligned", "torch.exp", "nondeterminism", "candidate",
+    )  # fmt: skip
+    assert [step.target for _, step in found.live.program.calls] == ["torch.exp"]
+    assert "differs from itself" in verdict.misalignment.detail
+
+
+def test_judge_confirmed__reference_differs_from_itself__is_not_the_candidates_fault():
+    verdict = confirmed(chain, TorchBackend(), substitute(exp=unsteady())).verdict
+    assert (verdict.operator, verdict.kind, verdict.blame) == ("torch.exp", "nondeterminism", "reference")
+
+
+def test_judge_confirmed__both_repeat__is_the_verdict():
+    assert confirmed(chain, TorchBackend()).verdict.outcome == "aligned"
+    assert confirmed(chain, substitute(exp=lambda v: v.exp() + 1)).verdict.kind == "value"
+
+
+def view_written_to():
+    a = x(requires_grad=False)
+    b = a.view(-1)
+    b.mul_(2)
+    return a + 1
+
+
+def view_alone():
+    return x().transpose(0, 1)
+
+
+def fresh():
+    return torch.relu(x(low=0.5, high=1.0, requires_grad=False))
+
+
+@pytest.mark.parametrize(
+    ("body", "operator", "function"),
+    [
+        pytest.param(view_written_to, "Tensor.view", lambda v, *shape: v.reshape(-1).clone(), id="written to later"),
+        pytest.param(view_alone, "transpose", lambda v, a, b: v.transpose(a, b).clone(), id="a view became a copy"),
+        pytest.param(fresh, "relu", lambda v: v[:], id="a result became a view"),
+    ],
+)
+def test_judge_program__lost_alias__is_its_own_kind(body, operator, function):
+    verdict = judged(record(body), substitute(**{operator: function})).verdict
+    assert (verdict.outcome, verdict.kind, verdict.blame) == ("misaligned", "aliasing", "candidate")
+    assert verdict.operator.rpartition(".")[2] == operator.rpartition(".")[2]
+    assert verdict.misalignment.what.startswith("memory of ")
+
+
+def test_judge_program__copy_where_neither_is_promised__is_aligned():
+    copied = substitute(reshape=lambda v, shape: v.reshape(shape).clone())
+    assert judged(record(lambda: x().reshape((4, 3))), copied).verdict.outcome == "aligned"
+
+
+def test_judge_program__no_step_misaligned_alone__tells_how_the_error_grows():
+    def body():
+        value = random_tensor(ndim=1, dim0=8, low=1.0, high=2.0)
+        for _ in range(6):
+            value = value * 1.5
+        return value
+
+    verdict = judged(
+        record(body), substitute(mul=lambda a, b: a * b * (1 + 9e-7)), Rules(rtol=1.3e-6, atol=0.0)
+    ).verdict
+    assert verdict.accumulated
+    errors = [item.greatest_absolute for item in verdict.growth]
+    assert len(errors) == 6
+    assert errors == sorted(errors)
+    assert errors[-1] > 3 * errors[0] > 0
+
+
+def test_judge__gradient__is_told_what_gradcheck_says():
+    doubled = substitute(tanh=with_backward(real.tanh, lambda v, g: 2 * g * (1 - v.tanh() ** 2)))
+    sentence = judged(record(lambda: torch.tanh(x())), doubled).verdict.oracle
+    assert "gradcheck confirms the float64 gradient" in sentence
+    assert "ULP from it" in sentence
