@@ -29,6 +29,7 @@ from ci_autotest.program.ir import (
     Mapping_,
     Ref,
     Slice,
+    autocast_dtype,
     output_refs,
 )
 from ci_autotest.program.targets import is_function
@@ -131,9 +132,17 @@ def statement(index: int, step: Step, named: Sequence[str], rename: Callable[[st
         lines = [expression(step, named, rename)]
     else:
         lines = [f"{name} = {expression(step, named, rename)}"]
-    if step.modes:
-        lines = ["with torch.no_grad():", *(f"    {line}" for line in lines)]
+    for mode in step.modes:
+        lines = [f"with {_block(mode)}:", *(f"    {line}" for line in lines)]
     return lines if step.seed is None or not needs_seed(step) else [f"torch.manual_seed({step.seed})", *lines]
+
+
+def _block(mode: str) -> str:
+    """Return the text of a block in a mode."""
+    dtype = autocast_dtype(mode)
+    if dtype is None:
+        return "torch.no_grad()"
+    return f"torch.autocast(device.type, dtype=torch.{dtype}, cache_enabled=False)"
 
 
 def needs_seed(step: Step) -> bool:

@@ -40,7 +40,7 @@ class Namespace:
 
 
 #: Modes that a step does not know: called inside a test they are refused.
-_MODES: Final = frozenset({"torch.autocast", "torch.amp.autocast", "torch.inference_mode"})
+_MODES: Final = frozenset({"torch.inference_mode"})
 
 
 def _is_recorded(path: str, found: object) -> bool:

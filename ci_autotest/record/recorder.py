@@ -6,7 +6,6 @@ step* raises rejects the attempt; it is remembered even when the body swallows i
 
 from __future__ import annotations
 
-import inspect
 from collections import namedtuple
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +21,6 @@ from ci_autotest.program.ir import (
     CALL_METHOD,
     CALL_MODULE,
     GET_ATTR,
-    NO_GRAD,
     OUTPUT,
     PLACEHOLDER,
     UNPACK,
@@ -35,6 +33,7 @@ from ci_autotest.program.ir import (
 )
 from ci_autotest.record.arguments import Arguments
 from ci_autotest.record.function import plain_function
+from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.values import RecordedModule, Value
 
 if TYPE_CHECKING:
@@ -46,9 +45,6 @@ if TYPE_CHECKING:
 _KEYS: Final = tuple(f"t{i}" for i in range(16))
 _NAMES: Final = ("x", "y", "z", "w", "tensor")
 _Tensor: Final = torch.Tensor
-_with_grad: Final = torch.is_grad_enabled
-#: Frames that are looked at for a user's autograd function.
-_FRAMES: Final = 12
 _SCALARS: Final = (
     bool,
     int,
@@ -123,7 +119,7 @@ class Recorder:
         real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, function)
         step = Step(
             CALL_FUNCTION, function.target, step_args, step_kwargs, function.name,
-            () if _with_grad() else _without_grad(), self._seed() if function.is_random else None,
+            modes_in_force(), self._seed() if function.is_random else None,
         )  # fmt: skip
         return self._run(step, function.real, real_args, real_kwargs)
 
@@ -139,7 +135,7 @@ class Recorder:
     def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:  # noqa: ANN401
         """Record one of Python's operators or functions."""
         real_args, step_args, _, _ = self.arguments.split(args, {}, None)
-        modes = () if _with_grad() else _without_grad()
+        modes = modes_in_force()
         return self._run(Step(CALL_FUNCTION, target, step_args, (), name, modes), call, real_args, {})
 
     def call_method(self, receiver: Value, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -148,14 +144,14 @@ class Recorder:
         real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, None, target)
         step = Step(
             CALL_METHOD, target, (receiver._ref, *step_args), step_kwargs, target.strip("_"),
-            () if _with_grad() else _without_grad(), self._seed() if is_random(target) else None,
+            modes_in_force(), self._seed() if is_random(target) else None,
         )  # fmt: skip
         return self._run(step, call, real_args, real_kwargs)
 
     def call_module(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Record a module's forward; its seed makes dropout inside repeat."""
         real_args, step_args, real_kwargs, step_kwargs = self.arguments.split(args, kwargs, None, module.target)
-        modes = () if _with_grad() else _without_grad()
+        modes = modes_in_force()
         step = Step(
             CALL_MODULE,
             module.target,
@@ -184,7 +180,7 @@ class Recorder:
 
     def get_attr(self, module: RecordedModule, name: str) -> Any:  # noqa: ANN401 - a parameter, a buffer
         """Record the reading of a module's parameter or buffer."""
-        modes = () if _with_grad() else _without_grad()
+        modes = modes_in_force()
         step = Step(GET_ATTR, name, (module.ref,), (), name, modes)
         return self._run(step, lambda: getattr(module.real, name), [], {})
 
@@ -283,8 +279,6 @@ class Recorder:
 _INSTEAD: Final = {
     "torch.autograd.grad": "return the loss: gradients of leaves, parameters and intermediates are compared anyway",
     "torch.autograd.backward": "return the loss: gradients of leaves, parameters and intermediates are compared anyway",
-    "torch.autocast": "cast with .to(torch.bfloat16)",
-    "torch.amp.autocast": "cast with .to(torch.bfloat16)",
     "torch.inference_mode": "use torch.no_grad()",
 }
 
@@ -294,24 +288,6 @@ def _refusal(target: str) -> str:
         target, "use the function of torch, torch.nn.functional, torch.linalg, torch.fft or torch.special"
     )
     return f"{target} is not recorded: {hint}."
-
-
-def _without_grad() -> tuple[str, ...]:
-    """Return the mode of a step without gradients; refuse one inside a user's autograd function.
-
-    Raises:
-        AuthorError: The forward of an ``autograd.Function`` is being recorded: its backward would never be run.
-    """
-    frame = inspect.currentframe()
-    for _ in range(_FRAMES):
-        frame = frame.f_back if frame is not None else None
-        if frame is not None and frame.f_code.co_filename.endswith("torch/autograd/function.py"):
-            message = (
-                "a torch.autograd.Function was applied to a recorded tensor: its backward would not be compared. "
-                "Make it a candidate: `backend: substitute`, replacing the operator that it computes."
-            )
-            raise AuthorError(message)
-    return NO_GRAD
 
 
 def _kind(value: object) -> str:
