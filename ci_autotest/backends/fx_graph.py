@@ -80,7 +80,8 @@ class _Converter:
     """Make one graph."""
 
     def __init__(self, program: Program, constant: Callable[[Argument], Any]) -> None:
-        has_side_effect(torch.manual_seed)  # torch.fx's own dead-code pass would drop the seeds
+        for effect in (torch.manual_seed, setattr, torch.autograd.backward):
+            has_side_effect(effect)  # torch.fx's own dead-code pass would drop them
         self.graph = fx.Graph()
         self._constant = constant
         self._named = names(program)

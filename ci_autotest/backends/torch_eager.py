@@ -208,7 +208,8 @@ def resolve(target: str) -> Callable[..., Any]:
     found: Any = torch
     for part in target.split(".")[1:]:
         found = getattr(found, part, None)
-    if not callable(found) or (isinstance(found, type) and not issubclass(found, torch.nn.Module)):
+    is_class = isinstance(found, type) and not issubclass(found, torch.nn.Module | torch.nn.Parameter)
+    if not callable(found) or is_class:
         message = f"torch {torch.__version__} has no operator {target!r}."
         raise ProgramError(message)
     return found  # type: ignore[no-any-return]

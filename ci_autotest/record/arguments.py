@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 import numpy as np
 import torch
 
-from ci_autotest.backends.torch_eager import contiguous_spec
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Slice
+from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Mapping_, Slice
 from ci_autotest.record.generators import NOTHING, Generator
-from ci_autotest.record.values import RecordedModule, Value
+from ci_autotest.record.modules import RecordedModule
+from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,9 +117,13 @@ class Arguments:
             return value, Constant(_LAYOUTS[value])
         if isinstance(value, torch.Tensor):
             # A tensor that the body made with plain torch: its data become an input of the program.
-            source = value.detach().clone(memory_format=torch.contiguous_format)
-            recorded = self._recorder.tensor(source, contiguous_spec(source), "captured")
+            recorded = self._recorder.capture(value)
             return recorded._tensor, recorded._ref
+        if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+            pairs = {key: self.one(item) for key, item in value.items()}
+            return {key: pair[0] for key, pair in pairs.items()}, Mapping_(
+                tuple((key, pair[1]) for key, pair in pairs.items())
+            )
         message = (
             f"a {type(value).__name__} cannot be an argument of a recorded call: {str(value)[:80]!r}. "
             "Pass tensors, numbers, strings, dtypes, devices, slices, or lists and tuples of them."

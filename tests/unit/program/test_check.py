@@ -109,7 +109,7 @@ def test_check_program__method_off_the_list__is_refused(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["__class__", "__dict__", "__globals__", "func_globals", "data", "_backward_hooks", "grad_fn"]
+    "name", ["__class__", "__dict__", "__globals__", "func_globals", "_backward_hooks", "grad_fn"]
 )
 def test_check_program__attribute_off_the_list__is_refused(name):
     assert not is_attribute(name)
