@@ -33,7 +33,7 @@ def graph_verdict(live: Live, sides: Sides) -> tuple[Verdict, Live] | None:
     if graph is None:
         return None
     own = Sides(graph, sides.candidate, sides.rules)
-    differences, compiled, eager = examined(live, own)
+    differences, compiled, eager = examined(live, own)[:3]
     if compiled.untested is not None:
         return Verdict(outcome="unsupported", oracle=f"check_graph: {compiled.untested}"), live
     if not differences:

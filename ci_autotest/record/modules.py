@@ -1,7 +1,7 @@
 """Recorded modules: what a body holds instead of ``torch.nn`` modules. Construction and settings are the setup's.
 
-A parameter is read by its path (``get_parameter("0.weight")``), a part by its own (``get_submodule("0")``), so that both
-are steps that every torch replays. What the body does after the first forward is the body's.
+A parameter is read by its path (``get_parameter("0.weight")``), a part by its own (``get_submodule("0")``): both are
+steps that every torch replays. What the body does after the first forward is the body's.
 """
 
 from __future__ import annotations

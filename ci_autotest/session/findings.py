@@ -59,7 +59,7 @@ def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
             candidate=suspect.candidate,
         )
     )
-    if verdict.kind == "leniency":
+    if verdict.is_of_a_rejected_attempt:
         same = isinstance(again, Tried) and again.verdict.kind == "leniency"
         return msgspec.structs.replace(finding_of(suspect, verdict, workshop), confirmed=same)
     if isinstance(again, WorkerLostError):
