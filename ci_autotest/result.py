@@ -128,6 +128,12 @@ class Verdict(Struct, frozen=True, kw_only=True):
     oracle_value: str | None = None
     growth: tuple[StepError, ...] = ()
 
+    @property
+    def is_of_a_rejected_attempt(self) -> bool:
+        """Whether the reference rejected the attempt: it is reported, and no case."""
+        found = self.misalignment
+        return self.kind == "leniency" and (found is None or found.what != BACKWARD)
+
 
 class Location(Struct, frozen=True, kw_only=True):
     """Say where a test is defined: a file with ``/``, relative to the configuration's folder, and a line from 1."""
@@ -378,17 +384,36 @@ class RunResult(Struct, frozen=True, kw_only=True):
     exit_code: int = 0
 
 
-#: Kinds that never fail a run by themselves.
+#: Kinds that never fail a run by themselves, but for a misuse of autograd.
 TOLERATED_KINDS: Final = frozenset({"leniency"})
 #: Blames that never fail the candidate.
 TOLERATED_BLAMES: Final = frozenset({"reference", "ill_conditioned"})
+
+
+#: What a backward pass is called where it is compared as one thing.
+BACKWARD: Final = "backward pass"
+#: What autograd says to the three misuses after which a gradient would be silently wrong: a value that the gradient
+#: needs was overwritten, a leaf that requires grad was written to, a leaf was moved into the graph. Source: the
+#: messages of PyTorch 2.13.
+_MISUSES: Final = (
+    "has been modified by an inplace operation",
+    "a leaf Variable that requires grad is being used in an in-place operation",
+    "a view of a leaf Variable that requires grad is being used in an in-place operation",
+    "leaf variable has been moved into the graph interior",
+)
+
+
+def is_misuse(refusal: str) -> bool:
+    """Whether the reference refused a misuse of autograd: a candidate that accepts it computes a wrong gradient."""
+    return any(text in refusal for text in _MISUSES)
 
 
 def counts_against(finding: Finding) -> bool:
     """Whether a finding fails the run under ``--fail-on misaligned``."""
     if finding.known is not None or finding.outcome == "flaky":
         return False
-    return finding.kind not in TOLERATED_KINDS and finding.blame not in TOLERATED_BLAMES
+    is_tolerated = finding.kind in TOLERATED_KINDS and not is_misuse(finding.detail)
+    return not is_tolerated and finding.blame not in TOLERATED_BLAMES
 
 
 def worst(counts: CaseCounts) -> Outcome:

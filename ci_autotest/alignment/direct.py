@@ -19,7 +19,7 @@ from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.case import root_seed
 from ci_autotest.errors import AuthorError, ConfigError
 from ci_autotest.known import apply_known
-from ci_autotest.result import TOLERATED_BLAMES
+from ci_autotest.result import counts_against
 from ci_autotest.telling import About, display_program, finding_of, message_lines
 
 if TYPE_CHECKING:
@@ -110,6 +110,10 @@ def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt
     for case in range(setting.cases or declared.n or config.cases):
         found = accept(case, draw, contenders, lambda _case, _name, _number: None)
         refusal = found.refusal or refusal
+        for candidate in setting.candidates:
+            lenient = found.lenient.get(candidate.name)
+            if lenient is not None and (message := _failure(lenient, candidate, setting, (case, "ordinary"))):
+                raise AssertionError(message)
         if found.attempt is None:
             continue
         differentiate(found.attempt, reference)
@@ -130,11 +134,11 @@ def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt
 def _failure(judged: Judged, candidate: Candidate, setting: Setting, place: tuple[int, str]) -> str:
     """Return the message of a misalignment that counts: what, where, got and allowed, its program, what to do."""
     verdict = judged.verdict
-    if verdict.outcome != "misaligned" or verdict.blame in TOLERATED_BLAMES:
+    if verdict.outcome != "misaligned":
         return ""
     name = setting.test.rpartition("::")[2]
     finding = finding_of(verdict, About(candidate.name, setting.test, name, place[0], setting.seed, place[1]))
-    if apply_known((finding,), setting.config.known, datetime.now().astimezone().date())[0].known is not None:
+    if not counts_against(apply_known((finding,), setting.config.known, datetime.now().astimezone().date())[0]):
         return ""
     recording = to_recording(judged.live, repro_note(candidate, judged.live.program.steps))
     program = [f"    {line}".rstrip() for line in display_program(recording, finding).splitlines()]

@@ -103,7 +103,7 @@ def isolate(live: Live, index: int, reference: Backend, weights: Mapping[int, An
     for ref in step_refs(step):
         if ref.index not in builder.indices and ref.index >= len(program.setup):
             _take(builder, before, ref.index)
-    if _writes_in_place(step, program.steps):
+    if writes_in_place(step, program.steps):
         _protect(builder, step)
     moved = step._replace(
         args=tuple(_moved(arg, builder.indices) for arg in step.args),
@@ -165,7 +165,7 @@ def _moved(argument: Argument, indices: Mapping[int, Argument]) -> Argument:
     return renumbered(argument, refs)
 
 
-def _writes_in_place(step: Step, steps: tuple[Step, ...]) -> bool:
+def writes_in_place(step: Step, steps: tuple[Step, ...]) -> bool:
     """Whether a step writes to what it is called on, by its name or by ``inplace=True``, its own or its module's."""
     if step.op == CALL_MODULE and isinstance(step.args[0], Ref):
         return dict(steps[step.args[0].index].kwargs).get("inplace") is True
@@ -249,7 +249,7 @@ def _shared_memory(steps: tuple[Step, ...]) -> list[int]:
 def _has_effect(step: Step, program: Program) -> bool:
     """Whether a step changes what it is called on: an in-place call, or any call on a module."""
     receiver = step.args[0] if step.args else None
-    if _writes_in_place(step, program.steps) or step.op == CALL_MODULE:
+    if writes_in_place(step, program.steps) or step.op == CALL_MODULE:
         return True
     on_module = isinstance(receiver, Ref) and receiver.index < len(program.setup)
     return step.op == CALL_METHOD and on_module

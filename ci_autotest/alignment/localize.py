@@ -14,6 +14,7 @@ from ci_autotest.alignment.isolate import Live, isolate, pruned
 from ci_autotest.alignment.settle import settle
 from ci_autotest.alignment.trial import COTANGENT, Examination
 from ci_autotest.program.ir import is_unpacking, output_refs, step_refs
+from ci_autotest.result import BACKWARD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -111,7 +112,7 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
         traces: The candidate's and the reference's trace of it, with snapshots.
         sides: The two backends.
     """
-    backward = found.kind == "gradient" or found.what == "backward pass" or found.what.startswith(COTANGENT)
+    backward = found.kind == "gradient" or found.what == BACKWARD or found.what.startswith(COTANGENT)
     weights = _weights(live, traces[1]) if backward else {}
     for index in _suspects(live, found, traces[0], backward=backward):
         alone = pruned(isolate(live, index, sides.reference, weights))

@@ -14,10 +14,11 @@ import torch
 
 from ci_autotest.alignment.compare import compare
 from ci_autotest.alignment.elements import close, same_bits
+from ci_autotest.alignment.isolate import writes_in_place
 from ci_autotest.backends.torch_eager import observed
 from ci_autotest.backends.trace import Observation
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, OUTPUT, PLACEHOLDER
-from ci_autotest.result import Misalignment
+from ci_autotest.result import BACKWARD, Misalignment, is_misuse
 from ci_autotest.tolerance import Tolerance
 
 if TYPE_CHECKING:
@@ -293,12 +294,12 @@ class Examination:
     def _gradients(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
         last = len(self.steps) - 1
         if reference.backward_failure is not None:
-            return []  # The gradients are undefined on the reference; the forward comparison stands (rule 2).
+            return self._accepted_misuse(candidate, reference)
         if candidate.backward_failure is not None:
             text = candidate.backward_failure
             return [
                 Misalignment(
-                    kind="error", step=last, what="backward pass", candidate=f"raises {text.partition(':')[0]}",
+                    kind="error", step=last, what=BACKWARD, candidate=f"raises {text.partition(':')[0]}",
                     reference="returns", detail=text[:2000],
                 )
             ]  # fmt: skip
@@ -314,6 +315,22 @@ class Examination:
             if misalignment is not None:
                 found.append(_placed(misalignment, index, what))
         return found
+
+    def _accepted_misuse(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
+        """Return the misuse of autograd that the candidate's backward pass accepts.
+
+        Any other refusal leaves the gradients undefined on the reference; the forward comparison stands (rule 2).
+        """
+        refusal = reference.backward_failure or ""
+        if candidate.backward_failure is not None or not candidate.gradients or not is_misuse(refusal):
+            return []
+        writes = [index for index, step in enumerate(self.steps) if writes_in_place(step, self.steps)]
+        return [
+            Misalignment(
+                kind="leniency", step=writes[-1] if writes else len(self.steps) - 2, what=BACKWARD,
+                candidate="accepts", reference="raises", detail=refusal[:2000],
+            )
+        ]  # fmt: skip
 
     def _gradient(self, left: Any, right: Any) -> Misalignment | None:  # noqa: ANN401 - a tensor or None
         if left is None or right is None:

@@ -1,16 +1,18 @@
 """Programs as ``torch.fx`` graphs: six opcodes on either side, so a user's pass can be run over a program.
 
 The body becomes the graph; a module of the setup is a submodule under the name that it has in print, so that passes
-that look for ``call_module`` find what they look for. A step without gradients stands between two
-``torch._C._set_grad_enabled``, a random step after ``torch.manual_seed``: torch.fx knows no modes.
+that look for ``call_module`` find what they look for. torch.fx knows no modes: a step without gradients stands between
+two ``torch._C._set_grad_enabled``, one under autocast between its enter and exit, a random one after a seed.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import fx
+from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
 from torch.fx.node import has_side_effect
 
 from ci_autotest.backends.torch_eager import resolve
@@ -21,15 +23,19 @@ from ci_autotest.program.ir import (
     CALL_METHOD,
     CALL_MODULE,
     GET_ATTR,
+    NO_GRAD,
     OUTPUT,
+    OWN_DEVICE,
     PLACEHOLDER,
+    Device,
     Ref,
+    autocast_dtype,
     output_refs,
     refs,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ci_autotest.program.ir import Argument, Program, Step
 
@@ -74,7 +80,8 @@ class _Converter:
     """Make one graph."""
 
     def __init__(self, program: Program, constant: Callable[[Argument], Any]) -> None:
-        has_side_effect(torch.manual_seed)  # torch.fx's own dead-code pass would drop the seeds
+        for effect in (torch.manual_seed, setattr, torch.autograd.backward):
+            has_side_effect(effect)  # torch.fx's own dead-code pass would drop them
         self.graph = fx.Graph()
         self._constant = constant
         self._named = names(program)
@@ -93,11 +100,24 @@ class _Converter:
             with_seed = step.seed is not None and needs_seed(step)
             if with_seed:
                 graph.call_function(torch.manual_seed, (step.seed,))
-            if step.modes:
-                graph.call_function(torch._C._set_grad_enabled, (False,))
-            self._nodes[index] = self._call(step, name)
-            if step.modes:
-                graph.call_function(torch._C._set_grad_enabled, (True,))
+            with self._in_modes(step):
+                self._nodes[index] = self._call(step, name)
+
+    @contextmanager
+    def _in_modes(self, step: Step) -> Iterator[None]:
+        """Put the calls around a node that enter and leave its modes."""
+        graph = self.graph
+        dtype = next(filter(None, map(autocast_dtype, step.modes)), None)
+        is_off = NO_GRAD[0] in step.modes
+        kind = self._constant(Device(OWN_DEVICE)).type
+        entered = graph.call_function(_enter_autocast, (kind, getattr(torch, dtype), True, False)) if dtype else None
+        if is_off:
+            graph.call_function(torch._C._set_grad_enabled, (False,))
+        yield
+        if is_off:
+            graph.call_function(torch._C._set_grad_enabled, (True,))
+        if entered is not None:
+            graph.call_function(_exit_autocast, (entered,))
 
     def _call(self, step: Step, name: str) -> fx.Node:
         module = self._module(step)

@@ -101,7 +101,7 @@ def operator_of(target: str, op: str = CALL_FUNCTION) -> str:
 
 def step_operator(step: Step, steps: Sequence[Step] = ()) -> str:
     """Return the operator of a step; ``getattr`` steps are named by the attribute read."""
-    if step.target == "builtins.getattr" and isinstance(step.args[1], str):
+    if step.target in {"builtins.getattr", "builtins.setattr"} and isinstance(step.args[1], str):
         return f"torch.Tensor.{step.args[1]}"
     receiver = step.args[0] if step.args else None
     if step.op == CALL_METHOD and steps and isinstance(receiver, Ref) and _is_module(steps[receiver.index]):
@@ -115,6 +115,8 @@ def spelled(step: Step) -> str:
 
 
 def _is_module(step: Step) -> bool:
+    if step.target == "get_submodule":
+        return True
     return (
         step.op == CALL_FUNCTION
         and step.target.startswith("torch.nn.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -19,6 +20,7 @@ from ci_autotest.program.ir import (
     Device,
     DType,
     TensorSpec,
+    autocast_dtype,
     contiguous_strides,
     output_refs,
     ref_to,
@@ -158,8 +160,18 @@ class _Binding:
                 torch.cuda.manual_seed(step.seed)
         if not step.modes:
             return call()
-        with torch.no_grad():
+        with ExitStack() as stack:
+            for mode in step.modes:
+                stack.enter_context(mode_of(mode, self.backend.device))
             return call()
+
+
+def mode_of(mode: str, device: torch.device) -> AbstractContextManager[object]:
+    """Return the block that puts a mode in force; autocast without its cache, which would live longer than a step."""
+    dtype = autocast_dtype(mode)
+    if dtype is None:
+        return torch.no_grad()
+    return torch.autocast(device.type, dtype=getattr(torch, dtype), cache_enabled=False)
 
 
 def contiguous_spec(tensor: torch.Tensor) -> TensorSpec:
@@ -195,7 +207,8 @@ def resolve(target: str) -> Callable[..., Any]:
     found: Any = torch
     for part in target.split(".")[1:]:
         found = getattr(found, part, None)
-    if not callable(found) or (isinstance(found, type) and not issubclass(found, torch.nn.Module)):
+    is_class = isinstance(found, type) and not issubclass(found, torch.nn.Module | torch.nn.Parameter)
+    if not callable(found) or is_class:
         message = f"torch {torch.__version__} has no operator {target!r}."
         raise ProgramError(message)
     return found  # type: ignore[no-any-return]

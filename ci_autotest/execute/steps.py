@@ -40,6 +40,7 @@ def _detached(value: Any) -> Any:  # noqa: ANN401 - a framework's value
 PYTHON_TARGETS: Final[dict[str, Any]] = {
     UNPACK: operator.getitem,
     "builtins.getattr": getattr,
+    "builtins.setattr": setattr,
     "builtins.len": len,
     "builtins.bool": lambda value: bool(_detached(value)),
     "builtins.int": lambda value: int(_detached(value)),

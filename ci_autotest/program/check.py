@@ -26,10 +26,10 @@ from ci_autotest.program.ir import (
     cotangent_key,
     step_refs,
 )
-from ci_autotest.program.targets import is_attribute, is_function, is_member
+from ci_autotest.program.targets import is_attribute, is_function, is_member, is_settable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ci_autotest.program.ir import Argument, Program, Recording, Step
 
@@ -120,7 +120,8 @@ def _check_step(step: Step, index: int, *, is_last: bool) -> None:
 
 
 def _is_module(step: Step) -> bool:
-    return step.op == CALL_FUNCTION and step.target.startswith("torch.nn.") and step.in_setup
+    is_made = step.op == CALL_FUNCTION and step.target.startswith("torch.nn.")
+    return step.in_setup and (is_made or (step.op == CALL_METHOD and step.target == "get_submodule"))
 
 
 def _all(*arguments: Argument) -> Iterator[Argument]:
@@ -144,9 +145,7 @@ def _is_allowed(step: Step) -> bool:
     if step.op in {PLACEHOLDER, OUTPUT}:
         return step.target.isidentifier() and (step.op == OUTPUT or len(step.args) == 1)
     if step.op == CALL_FUNCTION:
-        reads = step.target == "builtins.getattr"
-        named = len(step.args) == 2 and isinstance(step.args[1], str) and is_attribute(step.args[1])  # noqa: PLR2004
-        return is_function(step.target) and (named or not reads)
+        return is_function(step.target) and _names_an_attribute(step)
     if not step.args or not isinstance(step.args[0], Ref):
         return False
     if step.op == CALL_METHOD:
@@ -154,6 +153,22 @@ def _is_allowed(step: Step) -> bool:
     if step.op == CALL_MODULE:
         return is_function(step.target)
     return step.op == GET_ATTR and is_attribute(step.target)
+
+
+def _names_an_attribute(step: Step) -> bool:
+    """Whether a step that reads or sets an attribute names one that may be; true for any other step."""
+    allowed = _ATTRIBUTE_STEPS.get(step.target)
+    if allowed is None:
+        return True
+    count, is_allowed = allowed
+    return len(step.args) == count and isinstance(step.args[1], str) and is_allowed(step.args[1])
+
+
+#: Arguments of each step that reads or sets an attribute, and which names it may have.
+_ATTRIBUTE_STEPS: Final[dict[str, tuple[int, Callable[[str], bool]]]] = {
+    "builtins.getattr": (2, is_attribute),
+    "builtins.setattr": (3, is_settable),
+}
 
 
 def _check_spec(key: str, spec: TensorSpec) -> None:

@@ -29,7 +29,9 @@ from ci_autotest.program.ir import (
     Mapping_,
     Ref,
     Slice,
+    autocast_dtype,
     output_refs,
+    step_refs,
 )
 from ci_autotest.program.targets import is_function
 
@@ -48,7 +50,7 @@ _AUGMENTED: Final = {f"i{name.rstrip('_')}": f"{symbol}=" for name, symbol in _I
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEYWORDS: Final = frozenset({*keyword.kwlist, "torch", "device", "stored"})
 #: Functions of Python's own that printed code calls: a value of that name would hide them.
-_CALLED: Final = frozenset({"abs", "bool", "int", "float", "len", "complex", "getattr"})
+_CALLED: Final = frozenset({"abs", "bool", "int", "float", "len", "complex", "getattr", "setattr"})
 
 
 def names(program: Program) -> tuple[str, ...]:
@@ -124,16 +126,27 @@ def statement(index: int, step: Step, named: Sequence[str], rename: Callable[[st
     if step.target.startswith("operator.") and operator_name in _AUGMENTED:
         target, other = (literal(arg, named) for arg in step.args)
         lines = [f"{name} = {target}", f"{name} {_AUGMENTED[operator_name]} {other}"]
+    elif step.target == "builtins.setattr":
+        target, _, other = (literal(arg, named) for arg in step.args)
+        lines = [f"{target}.{_identifier(str(step.args[1]))} = {other}"]
     elif operator_name == "setitem":
         target, at, other = (literal(arg, named) for arg in step.args)
         lines = [f"{target}[{_index(at)}] = {other}"]
-    elif step.op == CALL_METHOD and step.in_setup:
+    elif step.op == CALL_METHOD and step.in_setup and step.target != "get_submodule":
         lines = [expression(step, named, rename)]
     else:
         lines = [f"{name} = {expression(step, named, rename)}"]
-    if step.modes:
-        lines = ["with torch.no_grad():", *(f"    {line}" for line in lines)]
+    for mode in step.modes:
+        lines = [f"with {_block(mode)}:", *(f"    {line}" for line in lines)]
     return lines if step.seed is None or not needs_seed(step) else [f"torch.manual_seed({step.seed})", *lines]
+
+
+def _block(mode: str) -> str:
+    """Return the text of a block in a mode."""
+    dtype = autocast_dtype(mode)
+    if dtype is None:
+        return "torch.no_grad()"
+    return f"torch.autocast(device.type, dtype=torch.{dtype}, cache_enabled=False)"
 
 
 def needs_seed(step: Step) -> bool:
@@ -175,14 +188,17 @@ def output_text(program: Program) -> str:
 
 
 def inputs(program: Program) -> tuple[tuple[str, int], ...]:
-    """Return ``(name, index)`` of the body's placeholders and of the setup's modules that the body uses."""
+    """Return ``(name, index)`` of what the body takes: modules and values of the setup, and its own placeholders."""
     named = names(program)
     start = len(program.setup)
     found = [(named[start + i], start + i) for i, step in enumerate(program.body) if step.op == PLACEHOLDER]
-    modules = [
-        (named[i], i) for i, step in enumerate(program.setup) if step.op == CALL_FUNCTION and step.name == "module"
-    ]
-    return tuple(modules + found)
+    used = {ref.index for step in program.body for ref in step_refs(step)}
+    made = [(named[i], i) for i, step in enumerate(program.setup) if i in used or _makes_module(step)]
+    return tuple(made + found)
+
+
+def _makes_module(step: Step) -> bool:
+    return step.op == CALL_FUNCTION and step.name == "module"
 
 
 def function_text(program: Program, name: str = "program", *, rename: Callable[[str], str] | None = None) -> str:

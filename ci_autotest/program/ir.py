@@ -40,6 +40,9 @@ OPCODES: Final = (PLACEHOLDER, CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR
 #: Mode of a step that ran with gradients off. The mode is stored with the step: no block could be
 #: left unbalanced.
 NO_GRAD: Final = ("no_grad",)
+_AUTOCAST: Final = "autocast:"
+#: Dtypes that autocast computes in.
+_AUTOCAST_DTYPES: Final = ("bfloat16", "float16")
 
 #: The device that a backend was asked to use; ``cpu`` is the host itself.
 OWN_DEVICE: Final = "device"
@@ -247,6 +250,22 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(stride)
         stride *= max(size, 1)
     return tuple(reversed(strides))
+
+
+def autocast_mode(dtype: str) -> str:
+    """Return the mode of a step under autocast, in a dtype's name."""
+    return f"{_AUTOCAST}{dtype}"
+
+
+def autocast_dtype(mode: str) -> str | None:
+    """Return the dtype of an autocast mode, ``None`` for another mode."""
+    dtype = mode.removeprefix(_AUTOCAST)
+    return dtype if mode.startswith(_AUTOCAST) and dtype in _AUTOCAST_DTYPES else None
+
+
+def is_mode(mode: str) -> bool:
+    """Whether a step may hold a mode of this name."""
+    return mode in NO_GRAD or autocast_dtype(mode) is not None
 
 
 def cotangent_key(position: int) -> str:

@@ -31,6 +31,7 @@ from ci_autotest.program.ir import (
     Step,
     TensorSpec,
     cotangent_key,
+    is_mode,
 )
 
 SCHEMA: Final = "ci-autotest/program/1"
@@ -214,8 +215,9 @@ def _plain(argument: Argument) -> Any:  # noqa: ANN401, C901, PLR0911 - one arm 
 
 
 def _step(file: _StepFile, *, in_setup: bool) -> Step:
-    if any(mode != "no_grad" for mode in file.modes):
-        message = f"program.json names mode {file.modes[0][:40]!r}; known: 'no_grad'."
+    unknown = [mode for mode in file.modes if not is_mode(mode)]
+    if unknown:
+        message = f"program.json names mode {unknown[0][:40]!r}; known: no_grad, autocast:bfloat16, autocast:float16."
         raise ProgramError(message)
     args = tuple(_argument(arg, 0) for arg in file.args)
     kwargs = tuple((key, _argument(value, 0)) for key, value in file.kwargs)

@@ -10,13 +10,23 @@ import re
 from typing import Final
 
 _NAMESPACES: Final = (
-    "torch", "torch.Tensor", "torch.nn", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special",
-    "torch._C._nn", "torch.nn.utils.rnn",
-)  # fmt: skip
+    "torch",
+    "torch.Tensor",
+    "torch.nn",
+    "torch.nn.functional",
+    "torch.linalg",
+    "torch.fft",
+    "torch.special",
+    "torch._C._nn",
+    "torch.nn.utils.rnn",
+    "torch.nn.init",
+)
+#: Functions besides.
+_FUNCTIONS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward"})  # fmt: skip
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PYTHON: Final = re.compile(
     r"operator\.i?(?:add|sub|mul|truediv|floordiv|mod|pow|matmul|neg|pos|abs|invert|and_?|or_?|xor|lshift|rshift|lt|le|gt"
-    r"|ge|eq|ne|getitem|setitem)|builtins\.(?:getattr|len|bool|int|float|tuple\.__getitem__)"
+    r"|ge|eq|ne|getitem|setitem)|builtins\.(?:getattr|setattr|len|bool|int|float|tuple\.__getitem__)"
 )
 #: Names under ``torch`` that reach the file system, the network, other code or the whole process.
 _REFUSED: Final = re.compile(
@@ -31,13 +41,14 @@ _SPECIAL_METHODS: Final = frozenset({
 #: Attributes that a ``getattr`` step may read.
 ATTRIBUTES: Final = frozenset({
     "shape", "dtype", "ndim", "device", "T", "mT", "H", "mH", "real", "imag", "grad", "requires_grad", "is_leaf",
-    "weight", "bias", "running_mean", "running_var", "num_batches_tracked", "itemsize", "nbytes", "layout",
+    "data", "_version", "weight", "bias", "running_mean", "running_var", "num_batches_tracked", "itemsize", "nbytes",
+    "layout",
 })  # fmt: skip
 
 
 def is_function(target: str) -> bool:
     """Whether a ``call_function`` step may name the target."""
-    if _PYTHON.fullmatch(target):
+    if target in _FUNCTIONS or _PYTHON.fullmatch(target):
         return True
     namespace, _, name = target.rpartition(".")
     return namespace in _NAMESPACES and is_member(name)
@@ -48,6 +59,11 @@ def is_member(name: str) -> bool:
     if name in _SPECIAL_METHODS or name in {"load_state_dict", "set_default"}:
         return name != "set_default"
     return bool(_NAME.fullmatch(name)) and not _REFUSED.fullmatch(name)
+
+
+def is_settable(name: str) -> bool:
+    """Whether an attribute of this name may be set on a tensor or a module."""
+    return is_member(name) and name != "forward"
 
 
 def is_attribute(name: str) -> bool:

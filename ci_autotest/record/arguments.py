@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from ci_autotest.backends.operators import operator_of
-from ci_autotest.backends.torch_eager import contiguous_spec
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Slice
+from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Mapping_, Slice
 from ci_autotest.record.generators import NOTHING, Generator
+from ci_autotest.record.modules import RecordedModule
 from ci_autotest.record.schemas import RECEIVER, Deferred
-from ci_autotest.record.values import RecordedModule, Value
+from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -114,9 +114,11 @@ def _constant(recorder: Recorder, value: Any) -> tuple[Any, Any]:  # noqa: ANN40
         return value, Constant(_LAYOUTS[value])
     if isinstance(value, torch.Tensor):
         # A tensor that the body made with plain torch: its data become an input of the program.
-        source = value.detach().clone(memory_format=torch.contiguous_format)
-        recorded = recorder.tensor(source, contiguous_spec(source), "captured")
+        recorded = recorder.capture(value)
         return recorded._tensor, recorded._ref
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        real, said = _each(recorder, value.values())
+        return dict(zip(value, real, strict=True)), Mapping_(tuple(zip(value, said, strict=True)))
     message = (
         f"a {type(value).__name__} cannot be an argument of a recorded call: {str(value)[:80]!r}. "
         "Pass tensors, numbers, strings, dtypes, devices, slices, or lists and tuples of them."

@@ -97,7 +97,7 @@ class Attempts:
         _run_body(recorder, call)
         if recorder.rejection is not None:
             return _rejected(recorder)
-        cotangents = self._cotangents(recorder) if declaration.auto_backward else {}
+        cotangents = self._cotangents(recorder) if declaration.auto_backward and recorder.keeps_graph else {}
         if not declaration.check_grad_use_random_data:
             cotangents = {position: torch.ones_like(source) for position, source in cotangents.items()}
         applied = chosen if chosen == ORDINARY or recorder.profile_applied else ORDINARY

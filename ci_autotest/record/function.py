@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.overrides import resolve_name
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Function:
     """Record calls of one function or the construction of one module class."""
 
-    __slots__ = ("hints", "is_module_class", "is_operator", "is_random", "name", "real", "target")
+    __slots__ = ("hints", "is_autograd", "is_module_class", "is_operator", "is_random", "name", "real", "target")
 
     def __init__(self, target: str, real: Callable[..., Any]) -> None:
         """Hold the dotted path as spelled and what it names."""
@@ -30,6 +30,7 @@ class Function:
         self.is_random = is_random(target)
         self.is_module_class = isinstance(real, type) and issubclass(real, torch.nn.Module)
         self.is_operator = is_function(target)
+        self.is_autograd = target.startswith("torch.autograd.")
         self.hints: dict[str, object] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as torch's own
@@ -39,8 +40,23 @@ class Function:
             return self.real(*args, **kwargs)
         return recorder.call_function(self, args, kwargs)
 
+    def __instancecheck__(self, instance: object) -> bool:
+        """Let a body ask whether a module is of a class of torch's."""
+        return isinstance(self.real, type) and isinstance(getattr(instance, "real", instance), self.real)
+
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[Callable[..., Any], ...]:
+        """Let a user derive a module from a class of torch's."""
+        return (self.real,)
+
     def __repr__(self) -> str:
         return f"<recording {self.target}>"
+
+
+#: Functions that torch hands over without having a name for them.
+_UNRESOLVED: Final[dict[Any, str]] = {
+    torch.autograd.grad: "torch.autograd.grad",
+    torch.autograd.backward: "torch.autograd.backward",
+}
 
 
 @lru_cache(maxsize=2048)
@@ -50,7 +66,7 @@ def plain_function(func: Callable[..., Any]) -> tuple[str, Function]:
     Raises:
         AuthorError: It has no public name.
     """
-    name = resolve_name(func)
+    name = _UNRESOLVED.get(func) or resolve_name(func)
     if name is None:
         shown = f"{getattr(func, '__module__', '')}.{getattr(func, '__name__', 'this function')}"
         message = (

@@ -13,7 +13,7 @@ from ci_autotest.record.function import Function
 _PLAIN_NAMES: Final = frozenset({
     "torch.no_grad", "torch.enable_grad", "torch.set_grad_enabled", "torch.is_grad_enabled", "torch.device",
     "torch.Size", "torch.Tensor", "torch.is_tensor", "torch.finfo", "torch.iinfo", "torch.nn.Module",
-    "torch.nn.Parameter", "torch.get_default_dtype",
+    "torch.get_default_dtype",
 })  # fmt: skip
 
 
@@ -40,11 +40,11 @@ class Namespace:
 
 
 #: Modes that a step does not know: called inside a test they are refused.
-_MODES: Final = frozenset({"torch.autocast", "torch.amp.autocast", "torch.inference_mode"})
+_MODES: Final = frozenset({"torch.inference_mode"})
 
 
 def _is_recorded(path: str, found: object) -> bool:
-    if path in _MODES:
+    if path in _MODES or path == "torch.nn.Parameter" or path.startswith("torch.optim."):
         return True
     if path in _PLAIN_NAMES or not callable(found):
         return False

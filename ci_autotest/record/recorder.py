@@ -6,8 +6,8 @@ step* raises rejects the attempt; it is remembered even when the body swallows i
 
 from __future__ import annotations
 
-import inspect
 from collections import namedtuple
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +22,6 @@ from ci_autotest.program.ir import (
     CALL_METHOD,
     CALL_MODULE,
     GET_ATTR,
-    NO_GRAD,
     OUTPUT,
     PLACEHOLDER,
     UNPACK,
@@ -31,11 +30,15 @@ from ci_autotest.program.ir import (
     Step,
     TensorSpec,
     ref_to,
+    refs,
     step_refs,
 )
-from ci_autotest.record.arguments import split
+from ci_autotest.record.arguments import one, split
 from ci_autotest.record.function import plain_function
-from ci_autotest.record.values import RecordedModule, Value
+from ci_autotest.record.gradients import ends_the_graph, unread
+from ci_autotest.record.modes import modes as modes_in_force
+from ci_autotest.record.modules import RecordedModule
+from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,9 +50,6 @@ _new_step: Final = tuple.__new__
 #: Key and name of the first inputs.
 _PLACEHOLDERS: Final = tuple((f"t{i}", name) for i, name in enumerate(("x", "y", "z", "w", *["tensor"] * 12)))
 _Tensor: Final = torch.Tensor
-_with_grad: Final = torch.is_grad_enabled
-#: Frames that are looked at for a user's autograd function.
-_FRAMES: Final = 12
 _SCALARS: Final = (
     bool,
     int,
@@ -73,14 +73,20 @@ class Recorder:
         sources: Data of each placeholder by key, given to no one; every side gets its own copy.
         rejection: The step that the reference refused, with what it raised.
         has_setup: Whether a module was constructed.
+        keeps_graph: Whether an automatic backward pass is still possible: no step has run one of its own.
+        modules: Modules that were constructed, not their parts.
+        captured: Tensors of plain torch that are inputs by now, by identity, held so that it stays theirs.
         outputs: What the body returned, flattened.
         profile_applied: Whether the attempt's profile changed anything.
     """
 
     __slots__ = (
+        "captured",
         "device",
         "drawer",
         "has_setup",
+        "keeps_graph",
+        "modules",
         "outputs",
         "profile_applied",
         "rejection",
@@ -98,6 +104,9 @@ class Recorder:
         self.sources: dict[str, torch.Tensor] = {}
         self.rejection: tuple[Step, Failure] | None = None
         self.has_setup = False
+        self.keeps_graph = True
+        self.modules: list[RecordedModule] = []
+        self.captured: dict[int, tuple[torch.Tensor, Value]] = {}
         self.outputs: tuple[Ref, ...] = ()
         self.profile_applied = False
 
@@ -118,10 +127,11 @@ class Recorder:
             return self._construct(function, args, kwargs)
         if not function.is_operator:
             raise AuthorError(_refusal(function.target))
+        if function.is_autograd:
+            self.keeps_graph = self.keeps_graph and not ends_the_graph(function.target, kwargs)
         real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, function)
-        modes = () if _with_grad() else _without_grad()
         seed = self._seed() if function.is_random else None
-        step = (CALL_FUNCTION, function.target, step_args, step_kwargs, function.name, modes, seed, False)
+        step = (CALL_FUNCTION, function.target, step_args, step_kwargs, function.name, modes_in_force(), seed, False)
         return self._run(_new_step(Step, step), function.real, real_args, real_kwargs)
 
     def call_plain(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -136,23 +146,25 @@ class Recorder:
     def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:  # noqa: ANN401
         """Record one of Python's operators or functions."""
         real_args, step_args, _, _ = split(self, args, {}, None, target)
-        modes = () if _with_grad() else _without_grad()
+        modes = modes_in_force()
         return self._run(Step(CALL_FUNCTION, target, step_args, (), name, modes), call, real_args, {})
 
     def call_method(self, receiver: Value, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Record a method of a tensor."""
         call = getattr(receiver._tensor, target)
+        if target == "backward":
+            self.keeps_graph = False
         real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, None, target)
         step = Step(
             CALL_METHOD, target, (receiver._ref, *step_args), step_kwargs, target.strip("_"),
-            () if _with_grad() else _without_grad(), self._seed() if is_random(target) else None,
+            modes_in_force(), self._seed() if is_random(target) else None,
         )  # fmt: skip
         return self._run(step, call, real_args, real_kwargs)
 
     def call_module(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Record a module's forward; its seed makes dropout inside repeat."""
         real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, None, module.target)
-        modes = () if _with_grad() else _without_grad()
+        modes = modes_in_force()
         step = Step(
             CALL_MODULE,
             module.target,
@@ -162,7 +174,6 @@ class Recorder:
             modes,
             self._seed(),
         )
-        module.was_called = True
         return self._run(step, module.real, real_args, real_kwargs)
 
     def module_method(self, module: RecordedModule, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -175,13 +186,13 @@ class Recorder:
             (module.ref, *step_args),
             step_kwargs,
             target,
-            in_setup=not module.was_called,
+            in_setup=not module.root.was_called,
         )
         self._run(step, call, real_args, real_kwargs)
 
     def get_attr(self, module: RecordedModule, name: str) -> Any:  # noqa: ANN401 - a parameter, a buffer
         """Record the reading of a module's parameter or buffer."""
-        modes = () if _with_grad() else _without_grad()
+        modes = modes_in_force()
         step = Step(GET_ATTR, name, (module.ref,), (), name, modes)
         return self._run(step, lambda: getattr(module.real, name), [], {})
 
@@ -191,15 +202,19 @@ class Recorder:
         Raises:
             AuthorError: Something that is not a recorded tensor was returned.
         """
-        refs = self._unused() if returned is None else tuple(self._returned(returned))
-        self.outputs = refs
-        self.steps.append(Step(OUTPUT, "output", refs, (), "output"))
+        found = self._unused() if returned is None else tuple(self._returned(returned))
+        if not self.keeps_graph:
+            found += tuple(gradient._ref for leaf in unread(self) if isinstance(gradient := leaf.grad, Value))
+        self.outputs = found
+        self.steps.append(Step(OUTPUT, "output", found, (), "output"))
         self.trace.values.append(None)
         self.trace.facts.append(None)
 
     def _returned(self, value: object) -> list[Ref]:
         if isinstance(value, Value):
             return [value._ref]
+        if isinstance(value, dict):
+            value = tuple(value.values())
         if isinstance(value, tuple | list):
             return [ref for item in value for ref in self._returned(item)]
         message = f"the body returns {_kind(value)}. Return a recorded tensor, a tuple of them, or nothing."
@@ -246,6 +261,7 @@ class Recorder:
 
     def _construct(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RecordedModule:
         real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, function)
+        self._hoist(step_args, step_kwargs)
         step = Step(CALL_FUNCTION, function.target, step_args, step_kwargs, "module", in_setup=True)
         self._run(step, function.real, real_args, real_kwargs)
         index = len(self.steps) - 1
@@ -254,11 +270,12 @@ class Recorder:
             module.to(self.device)
         self.has_setup = True
         recorded = RecordedModule(module, Ref(index), self, function.target)
-        self._snapshot(module, recorded.ref)
+        self.modules.append(recorded)
+        self.snapshot(module, recorded.ref)
         return recorded
 
-    def _snapshot(self, module: torch.nn.Module, ref: Ref) -> None:
-        """Store the state that the module was constructed with, before its first forward."""
+    def snapshot(self, module: torch.nn.Module, ref: Ref) -> None:
+        """Store the state that the module has before its first forward."""
         items = []
         for name, tensor in module.state_dict().items():
             key = f"t{len(self.sources)}"
@@ -272,16 +289,68 @@ class Recorder:
             self.trace.values.append(None)
             self.trace.facts.append(None)
 
+    def _hoist(self, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> None:
+        """Move to the setup what a module is constructed with: a tensor, and all that it was made of."""
+        wanted = [ref.index for argument in (*args, *(value for _, value in kwargs)) for ref in refs(argument)]
+        while wanted:
+            index = wanted.pop()
+            step = self.steps[index]
+            if not step.in_setup:
+                self.steps[index] = step._replace(in_setup=True)
+                wanted += [ref.index for ref in step_refs(step)]
+
+    def capture(self, tensor: torch.Tensor) -> Value:
+        """Record a tensor that plain torch made as an input, once; a parameter stays a leaf that requires grad.
+
+        Raises:
+            AuthorError: It was computed from a leaf outside the recording: its gradient would be lost.
+        """
+        held = self.captured.get(id(tensor))
+        if held is not None:
+            return held[1]
+        if tensor.requires_grad and not tensor.is_leaf:
+            message = (
+                "a tensor that requires grad was computed outside the recording: its gradient would be lost. "
+                "Compute it from recorded values, or detach() it."
+            )
+            raise AuthorError(message)
+        source = tensor.detach().clone(memory_format=torch.contiguous_format)
+        spec = replace(contiguous_spec(source), requires_grad=tensor.requires_grad)
+        value = self.tensor(source, spec, "parameter" if isinstance(tensor, torch.nn.Parameter) else "captured")
+        self.captured[id(tensor)] = (tensor, value)
+        return value
+
+    def part(self, module: RecordedModule, path: str) -> RecordedModule:
+        """Record the taking of a part out of a module; it belongs to the setup, as the module does."""
+        real = module.real.get_submodule(path)
+        step = Step(CALL_METHOD, "get_submodule", (module.ref, path), (), "module", in_setup=True)
+        self._run(step, lambda: real, [], {})
+        target = f"torch.nn.{type(real).__name__}"
+        return RecordedModule(real, Ref(len(self.steps) - 1), self, target, module.root)
+
+    def read_path(self, module: RecordedModule, target: str, path: str) -> Any:  # noqa: ANN401 - a parameter, a buffer
+        """Record the reading of a parameter or buffer by its path."""
+        step = Step(CALL_METHOD, target, (module.ref, path), (), path.replace(".", "_"), modes_in_force())
+        return self._run(step, lambda: getattr(module.real, target)(path), [], {})
+
+    def set_attribute(self, module: RecordedModule, name: str, value: object) -> None:
+        """Record the assignment of a parameter, a buffer or a setting of a module."""
+        real, said = one(self, value)
+        step = Step(CALL_FUNCTION, "builtins.setattr", (module.ref, name, said), (), f"set_{name}", modes_in_force())
+        self._run(step, lambda: setattr(module.real, name, real), [], {})
+
+    def load_state(self, module: RecordedModule, state: dict[str, Any], *, strict: bool) -> None:
+        """Record the loading of a state in the body."""
+        real, said = one(self, state)
+        step = Step(CALL_METHOD, "load_state_dict", (module.ref, said), (("strict", strict),), "loaded")
+        self._run(step, lambda: module.real.load_state_dict(real, strict=strict), [], {})
+
     def _seed(self) -> int:
         return (self.drawer.seed + 7919 * len(self.steps)) & 0xFFFF_FFFF
 
 
 #: What a body may want of torch that is no operator, and what to write.
 _INSTEAD: Final = {
-    "torch.autograd.grad": "return the loss: gradients of leaves, parameters and intermediates are compared anyway",
-    "torch.autograd.backward": "return the loss: gradients of leaves, parameters and intermediates are compared anyway",
-    "torch.autocast": "cast with .to(torch.bfloat16)",
-    "torch.amp.autocast": "cast with .to(torch.bfloat16)",
     "torch.inference_mode": "use torch.no_grad()",
 }
 
@@ -291,24 +360,6 @@ def _refusal(target: str) -> str:
         target, "use the function of torch, torch.nn.functional, torch.linalg, torch.fft or torch.special"
     )
     return f"{target} is not recorded: {hint}."
-
-
-def _without_grad() -> tuple[str, ...]:
-    """Return the mode of a step without gradients; refuse one inside a user's autograd function.
-
-    Raises:
-        AuthorError: The forward of an ``autograd.Function`` is being recorded: its backward would never be run.
-    """
-    frame = inspect.currentframe()
-    for _ in range(_FRAMES):
-        frame = frame.f_back if frame is not None else None
-        if frame is not None and frame.f_code.co_filename.endswith("torch/autograd/function.py"):
-            message = (
-                "a torch.autograd.Function was applied to a recorded tensor: its backward would not be compared. "
-                "Make it a candidate: `backend: substitute`, replacing the operator that it computes."
-            )
-            raise AuthorError(message)
-    return NO_GRAD
 
 
 def _kind(value: object) -> str:

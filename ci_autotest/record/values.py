@@ -27,9 +27,16 @@ _REFUSED: Final = {
     "numpy": "it leaves the recording. Use torch operators.",
     "share_memory_": "it leaves the process.",
     "register_hook": "hooks are not recorded yet. Compare gradients of intermediates, which are compared anyway.",
-    "backward": "write `return loss`: the backward pass is run for every output.",
-    "data": "writes through `.data` leave no trace. Use detach().",
+    "grad_fn": "it names an implementation. Compare requires_grad, is_leaf and gradients.",
 }
+
+
+def _settable(name: str) -> Any:  # noqa: ANN401 - a property
+    """Return a property that is read and set by steps."""
+    return property(
+        lambda self: self._recorder.call_python("builtins.getattr", getattr, (self, name), name),
+        lambda self, given: self._recorder.call_python("builtins.setattr", setattr, (self, name, given), f"set_{name}"),
+    )
 
 
 class Value:
@@ -45,8 +52,12 @@ class Value:
         self._ref = ref
         self._recorder = recorder
 
+    grad = _settable("grad")
+    data = _settable("data")
+    requires_grad = _settable("requires_grad")
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method, a property
-        if name.startswith("_") or name in _REFUSED:
+        if (name.startswith("_") and name != "_version") or name in _REFUSED:
             return self._refuse(name)
         found = getattr(torch.Tensor, name, None)
         if found is None:
@@ -144,40 +155,3 @@ def _operators() -> None:
 
 
 _operators()
-
-#: Methods that change a module and return it.
-_MODULE_METHODS: Final = frozenset({"to", "train", "eval", "float", "double", "half", "bfloat16", "requires_grad_"})
-
-
-class RecordedModule:
-    """Stand for a module of the reference."""
-
-    __slots__ = ("_recorder", "label", "real", "ref", "target", "was_called")
-
-    def __init__(self, real: torch.nn.Module, ref: Ref, recorder: Recorder, target: str) -> None:
-        """Hold the reference's module and the step that constructed it."""
-        self.real = real
-        self.ref = ref
-        self.target = target
-        self.label = target.rpartition(".")[2].lower()
-        self.was_called = False
-        self._recorder = recorder
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - what the module takes and returns
-        """Record a forward."""
-        return self._recorder.call_module(self, args, kwargs)
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method, a parameter, a setting
-        if name in _MODULE_METHODS:
-            return lambda *args, **kwargs: self._change(name, args, kwargs)
-        found = getattr(self.real, name)
-        if isinstance(found, torch.Tensor):
-            return self._recorder.get_attr(self, name)
-        if callable(found):
-            message = f"`.{name}()` of a module is not recorded. Use its forward, .to, .train, .eval or its parameters."
-            raise AuthorError(message)
-        return found
-
-    def _change(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RecordedModule:
-        self._recorder.module_method(self, name, args, kwargs)
-        return self

@@ -13,8 +13,8 @@ from ci_autotest.run.pool import Fresh
 from ci_autotest.run.process import WorkerLostError
 from ci_autotest.session.crashes import crash, lost_finding
 from ci_autotest.session.made import Workshop, finding_of, flaky, is_verified, shown_of, with_program, write
-from ci_autotest.telling import display_program
 from ci_autotest.session.trying import Trial, shrink, shrink_compiled
+from ci_autotest.telling import display_program
 
 if TYPE_CHECKING:
     from ci_autotest.config import Candidate
@@ -57,7 +57,7 @@ def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
     verdict = suspect.verdict
     assert verdict is not None  # noqa: S101 - the caller looked
     again = fresh.ask(_question(suspect))
-    if verdict.kind == "leniency":
+    if verdict.is_of_a_rejected_attempt:
         same = isinstance(again, Tried) and again.verdict.kind == "leniency"
         return msgspec.structs.replace(finding_of(suspect, verdict, workshop), confirmed=same)
     if isinstance(again, WorkerLostError):

@@ -56,7 +56,7 @@ class PairEntry:
         return (
             self.aligned
             + self.unsupported
-            + sum(item.verdict.kind != "leniency" for item in misaligned)
+            + sum(not item.verdict.is_of_a_rejected_attempt for item in misaligned)
             + len(self.lost)
         )
 

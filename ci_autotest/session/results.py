@@ -119,7 +119,7 @@ def _counts(ledger: Ledger, entry: TestEntry, name: str, findings: list[Finding]
     flaky = {item.identity[1:] for item in findings if item.outcome == "flaky"}
     misaligned = flakies = 0
     for failure in pair.failures:
-        if failure.verdict.kind == "leniency":
+        if failure.verdict.is_of_a_rejected_attempt:
             continue  # Reported, and not a case: the attempt was rejected.
         verdict = failure.verdict
         if verdict.outcome == "misaligned":

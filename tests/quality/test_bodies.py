@@ -21,18 +21,7 @@ from tests.quality.bodies import BODIES
 BACKEND = TorchBackend()
 #: Bodies that are refused, or not yet right, and why: the list only gets shorter.
 NOT_YET = {
-    "step_of_gradient_descent": "explicit backward",
-    "gradient_penalty": "autograd.grad",
-    "accumulated_gradient": "explicit backward",
-    "binary_cross_entropy_with_weights": "a module constructed with a tensor",
-    "mixed_precision": "autocast",
-    "result_in_a_buffer": "uninitialised memory",
     "hook_on_a_gradient": "hooks",
-    "kept_gradient_of_an_intermediate": "explicit backward",
-    "copied_state": "state_dict",
-    "weight_decay": "named_parameters",
-    "tied_weights": "assignment of parameters",
-    "assigned_parameter": "assignment of parameters",
 }
 ALL = [pytest.param(name, marks=[pytest.mark.xfail(reason=NOT_YET[name], strict=False)] if name in NOT_YET else [])
        for name in BODIES]  # fmt: skip

@@ -108,9 +108,7 @@ def test_check_program__method_off_the_list__is_refused(name):
         check_program(program(X, call(name, Ref(0), op=CALL_METHOD), OUT))
 
 
-@pytest.mark.parametrize(
-    "name", ["__class__", "__dict__", "__globals__", "func_globals", "data", "_backward_hooks", "grad_fn"]
-)
+@pytest.mark.parametrize("name", ["__class__", "__dict__", "__globals__", "func_globals", "_backward_hooks", "grad_fn"])
 def test_check_program__attribute_off_the_list__is_refused(name):
     assert not is_attribute(name)
     for step in (call(name, Ref(0), op=GET_ATTR), call("builtins.getattr", Ref(0), name)):

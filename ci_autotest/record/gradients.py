@@ -1,0 +1,46 @@
+"""Gradients that a body asks for itself: which calls run a backward pass, and what is read of it at the end.
+
+A body that runs one turns the automatic pass off, unless it keeps the graph: a second pass over the same graph raises.
+Instead the ``.grad`` of every leaf is read as the body's last steps, and compared like any value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.program.ir import CALL_FUNCTION, Ref
+from ci_autotest.record.values import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ci_autotest.program.ir import Step
+    from ci_autotest.record.recorder import Recorder
+
+_FUNCTIONS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward"})
+_KEEPING: Final = ("retain_graph", "create_graph")
+
+
+def ends_the_graph(target: str, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call leaves no graph for an automatic backward pass, or gradients that one would mix with."""
+    if target == "torch.autograd.grad":
+        return not any(kwargs.get(name) for name in _KEEPING)
+    return target in {"backward", *_FUNCTIONS}
+
+
+def unread(recorder: Recorder) -> Iterator[Value]:
+    """Yield the leaves and parameters that require grad and whose ``.grad`` the body has not read since it was made."""
+    read = {step.args[0] for step in recorder.steps if _reads_grad(step)}
+    for index, facts in enumerate(list(recorder.trace.facts)):
+        if facts is not None and facts[:2] == (True, True) and Ref(index) not in read:
+            yield Value(recorder.trace.values[index], Ref(index), recorder)
+    for module in recorder.modules:
+        for name, parameter in module.real.named_parameters():
+            if parameter.requires_grad and isinstance(parameter, torch.Tensor):
+                yield module.get_parameter(name)
+
+
+def _reads_grad(step: Step) -> bool:
+    return step.op == CALL_FUNCTION and step.target == "builtins.getattr" and step.args[1:] == ("grad",)

@@ -1,0 +1,181 @@
+"""Recorded modules: what a body holds instead of ``torch.nn`` modules. Construction and settings are the setup's.
+
+A parameter is read by its path (``get_parameter("0.weight")``), a part by its own (``get_submodule("0")``): both are
+steps that every torch replays. What the body does after the first forward is the body's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.errors import AuthorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from ci_autotest.program.ir import Ref
+    from ci_autotest.record.recorder import Recorder
+    from ci_autotest.record.values import Value
+
+#: Methods that change a module; all but the last return it.
+_CHANGES: Final = frozenset(
+    {"to", "train", "eval", "float", "double", "half", "bfloat16", "requires_grad_", "zero_grad"}
+)
+_OWN: Final = frozenset({"label", "real", "ref", "root", "target", "was_called", "_recorder"})
+
+
+class RecordedModule:
+    """Stand for a module of the reference, or for a part of one.
+
+    Attributes:
+        real: The reference's module.
+        ref: The step that constructed it, or took it out of its owner.
+        target: Its class, dotted.
+        label: What its results are called.
+        root: The module that it is a part of; itself where it is none.
+        was_called: Whether the root or a part of it has run: from then on changes belong to the body.
+    """
+
+    __slots__ = ("_recorder", "label", "real", "ref", "root", "target", "was_called")
+
+    def __init__(
+        self, real: torch.nn.Module, ref: Ref, recorder: Recorder, target: str, root: RecordedModule | None = None
+    ) -> None:
+        """Hold the reference's module and the step that gave it."""
+        self.real = real
+        self.ref = ref
+        self.target = target
+        self.label = target.rpartition(".")[2].lower()
+        self.root = root or self
+        self.was_called = False
+        self._recorder = recorder
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - what the module takes and returns
+        """Record a forward."""
+        self.root.was_called = True
+        return self._recorder.call_module(self, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method, a parameter, a setting
+        if name in _CHANGES:
+            return lambda *args, **kwargs: self._change(name, args, kwargs)
+        found = getattr(self.real, name)
+        if isinstance(found, torch.Tensor):
+            return self._recorder.get_attr(self, name)
+        if isinstance(found, torch.nn.Module):
+            return self._part(name)
+        if callable(found):
+            message = (
+                f"`.{name}()` of a module is not recorded. Use its forward, .to, .train, .eval, .state_dict, "
+                ".load_state_dict, .named_parameters, or its parameters and parts by name."
+            )
+            raise AuthorError(message)
+        return found
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _OWN:
+            object.__setattr__(self, name, value)
+        else:
+            self.root.was_called = True  # what changes it again is the body's, after this
+            self._recorder.set_attribute(self, name, value)
+
+    def __getitem__(self, index: int | str | slice) -> Any:  # noqa: ANN401 - a part, or a sequence of parts
+        names = list(dict(self.real.named_children()))
+        if isinstance(index, slice):
+            return _Parts(self._part(name) for name in names[index])
+        return self._part(index if isinstance(index, str) else names[index])
+
+    def __len__(self) -> int:
+        return len(self.real)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[RecordedModule]:
+        return self.children()
+
+    def children(self) -> Iterator[RecordedModule]:
+        """Return the parts, in order."""
+        return (part for _, part in self.named_children())
+
+    def named_children(self) -> Iterator[tuple[str, RecordedModule]]:
+        """Return the parts with their names, in order."""
+        return ((name, self._part(name)) for name, _ in list(self.real.named_children()))
+
+    def modules(self) -> Iterator[RecordedModule]:
+        """Return the module and every part of its parts."""
+        return (part for _, part in self.named_modules())
+
+    def named_modules(self) -> Iterator[tuple[str, RecordedModule]]:
+        """Return the module and every part of its parts, with their paths."""
+        return ((path, self._part(path) if path else self) for path, _ in list(self.real.named_modules()))
+
+    def parameters(self, recurse: bool = True) -> Iterator[Value]:  # noqa: FBT001, FBT002 - torch's
+        """Return the parameters, each read as a step."""
+        return (value for _, value in self.named_parameters(recurse=recurse))
+
+    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Value]]:  # noqa: FBT001, FBT002
+        """Return the parameters with their paths, each read as a step."""
+        names = [name for name, _ in self.real.named_parameters(recurse=recurse)]
+        return ((f"{prefix}.{name}" if prefix else name, self.get_parameter(name)) for name in names)
+
+    def named_buffers(self) -> Iterator[tuple[str, Value]]:
+        """Return the buffers with their paths, each read as a step."""
+        return ((name, self.get_buffer(name)) for name, _ in list(self.real.named_buffers()))
+
+    def buffers(self) -> Iterator[Value]:
+        """Return the buffers, each read as a step."""
+        return (value for _, value in self.named_buffers())
+
+    def get_parameter(self, path: str) -> Value:
+        """Record the reading of a parameter by its path."""
+        return self._recorder.read_path(self, "get_parameter", path)  # type: ignore[no-any-return]
+
+    def get_buffer(self, path: str) -> Value:
+        """Record the reading of a buffer by its path."""
+        return self._recorder.read_path(self, "get_buffer", path)  # type: ignore[no-any-return]
+
+    def get_submodule(self, path: str) -> RecordedModule:
+        """Return a part by its path."""
+        return self._part(path)
+
+    def state_dict(self) -> dict[str, Value]:
+        """Record the reading of every parameter and buffer, detached and in torch's order."""
+        parameters = dict(self.real.named_parameters(remove_duplicate=False))
+        read: dict[bool, Callable[[str], Value]] = {True: self.get_parameter, False: self.get_buffer}
+        return {path: read[path in parameters](path).detach() for path in self.real.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Value], strict: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
+        """Record the loading of a state."""
+        self.root.was_called = True
+        self._recorder.load_state(self, dict(state), strict=strict)
+
+    def apply(self, function: Callable[[torch.nn.Module], None]) -> RecordedModule:
+        """Let a function of the user's initialize the module; the state that it leaves is the setup's.
+
+        Raises:
+            AuthorError: The module has run: what the function does now would be no step.
+        """
+        if self.root.was_called:
+            message = "`.apply()` of a module that has run is not recorded. Call it before the first forward."
+            raise AuthorError(message)
+        self.real.apply(function)
+        self._recorder.snapshot(self.root.real, self.root.ref)
+        return self
+
+    def _part(self, path: str) -> RecordedModule:
+        return self._recorder.part(self, path)
+
+    def _change(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RecordedModule:
+        self._recorder.module_method(self, name, args, kwargs)
+        return self
+
+
+class _Parts(tuple[RecordedModule, ...]):
+    """Hold some parts of a sequence, called one after the other."""
+
+    __slots__ = ()
+
+    def __call__(self, value: Any) -> Any:  # noqa: ANN401 - what the parts take and return
+        """Record a forward of each part."""
+        for part in self:
+            value = part(value)
+        return value
