@@ -109,6 +109,7 @@ class FakeGithub:
         heads: Head of each open pull request: (repository, branch, commit).
         closed: Pull requests that are closed or merged.
         locked: Pull requests whose conversation is locked.
+        deleted: Pull requests whose head's repository was deleted.
         artifacts: Of every run, the oldest first.
         runs: Head of each workflow run.
         link_loop: Every page says that the first page is next.
@@ -124,6 +125,7 @@ class FakeGithub:
     heads: dict[int, tuple[str, str, str]] = field(default_factory=dict)
     closed: set[int] = field(default_factory=set)
     locked: set[int] = field(default_factory=set)
+    deleted: set[int] = field(default_factory=set)
     artifacts: list[Stored] = field(default_factory=list)
     token: str = TOKEN
     runs: dict[int, tuple[str, str, str]] = field(default_factory=dict)
@@ -257,7 +259,7 @@ class FakeGithub:
     def _pulls(self, *, query: dict[str, str], content: Any) -> Answer:
         wanted = query.get("head")
         items = [
-            values.pull(self.base, REPOSITORY, number, head)
+            self._headed(number, values.pull(self.base, REPOSITORY, number, head))
             for number, head in self.heads.items()
             if wanted in {None, f"{head[0].split('/')[0]}:{head[1]}"}
             and (query.get("state", "open") == "all" or number not in self.closed)
@@ -267,7 +269,11 @@ class FakeGithub:
     def _pull(self, number: int, *, query: dict[str, str], content: Any) -> Answer:
         if number not in self.heads:
             return _missing()
-        return Answer(status=200, content=values.whole_pull(self.base, REPOSITORY, number, self.heads[number]))
+        whole = values.whole_pull(self.base, REPOSITORY, number, self.heads[number])
+        return Answer(status=200, content=self._headed(number, whole))
+
+    def _headed(self, number: int, pull: Json) -> Json:
+        return {**pull, "head": {**pull["head"], "repo": None}} if number in self.deleted else pull
 
     def _artifacts_of_run(self, run_id: int, *, query: dict[str, str], content: Any) -> Answer:
         return self._artifact_page([item for item in self.artifacts if item.run_id == run_id], query)

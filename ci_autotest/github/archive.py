@@ -86,9 +86,13 @@ class Archive:
         try:
             with self._zip.open(info) as file:
                 # Reads no more than the entry says that it has, and checks its sum at the end.
-                return file.read()
+                content = file.read()
         except _DAMAGED as error:
             raise _refusal(self.name, f"{entry} cannot be read: {error}") from None
+        if len(content) != info.file_size:
+            why = f"{entry} cannot be read: it has {len(content):,} bytes and says {info.file_size:,}"
+            raise _refusal(self.name, why)
+        return content
 
 
 def opened(name: str, data: bytes) -> Archive:

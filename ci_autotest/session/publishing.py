@@ -31,7 +31,7 @@ from ci_autotest.session.downloaded import read_downloaded
 from ci_autotest.session.surfaces import links_from, read_report, saved_programs, write_surfaces
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
     from typing import TextIO
 
@@ -77,6 +77,17 @@ class Publication:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Clock:
+    """Tell the time, in seconds from any origin, and wait."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+_REAL: Final = Clock()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Leg:
     """Hold one report with what it is shown with."""
 
@@ -86,8 +97,14 @@ class Leg:
     artifact_name: str
 
 
-def comment(asked: Publication, environ: Mapping[str, str], stream: TextIO) -> int:
+def comment(asked: Publication, environ: Mapping[str, str], stream: TextIO, clock: Clock = _REAL) -> int:
     """Post or update the sticky comment; what the report says does not change the exit status.
+
+    Args:
+        asked: What is to be published.
+        environ: Of a step.
+        stream: Takes what became of it.
+        clock: Tells the time and waits.
 
     Raises:
         AutotestError: There is no report, no token or no pull request, or GitHub does not answer as GitHub.
@@ -100,18 +117,13 @@ def comment(asked: Publication, environ: Mapping[str, str], stream: TextIO) -> i
     result = read_report(asked.folder) if asked.folder is not None else None
     event = read_event(environ, asked.run_id)
     with requests.Session() as session:
-        client = client_of(event, session)
+        client = Client(
+            session=session, api_url=event.api_url, token=event.token,
+            clock=clock.now, sleep=clock.sleep, deadline_s=DEADLINE_S, start_s=clock.now(),
+        )  # fmt: skip
         published = _publish(asked, client, event, result, environ)
     stream.write(f"comment: {published.url or 'not posted'} ({published.action})\n{published.message}\n")
     return 0
-
-
-def client_of(event: Event, session: requests.Session) -> Client:
-    """Return the client for one publication, whose time begins now."""
-    return Client(
-        session=session, api_url=event.api_url, token=event.token,
-        clock=time.monotonic, sleep=time.sleep, deadline_s=DEADLINE_S, start_s=time.monotonic(),
-    )  # fmt: skip
 
 
 def _publish(
