@@ -74,7 +74,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """Hold one request and what was answered."""
+    """Hold one request and what was answered; ``planted`` when that is a fault."""
 
     method: str
     path: str
@@ -82,6 +82,7 @@ class Seen:
     headers: dict[str, str]
     content: Any
     answer: Answer
+    planted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,8 +175,11 @@ class FakeGithub:
             if fault is not None:
                 answer = _faulty(fault, answer)
             self.seen.append(
-                Seen(method=method, path=parts.path, query=query, headers=headers, content=content, answer=answer)
-            )
+                Seen(
+                    method=method, path=parts.path, query=query, headers=headers, content=content, answer=answer,
+                    planted=fault is not None and (fault.status is not None or fault.body is not None),
+                )
+            )  # fmt: skip
         return answer
 
     def _fault(self, method: str, path: str) -> Fault | None:

@@ -47,6 +47,7 @@ class Objection:
         ours: How many comments of ours there are at the end.
         ways: In which it is met: with a report's folder, or with the artifacts of a run of a fork.
         tick_s: Seconds that pass with each look at the clock.
+        undescribed: What GitHub answers though its description does not say so.
     """
 
     arrange: Callable[[FakeGithub], object]
@@ -54,6 +55,7 @@ class Objection:
     ours: int = 1
     ways: tuple[Way, ...] = ("folder", "run")
     tick_s: float = 0.0
+    undescribed: tuple[str, ...] = ()
 
 
 def body(text: str) -> bytes:
@@ -125,7 +127,9 @@ OBJECTIONS: dict[str, Objection] = {
     ),
     "deleted fork": Objection(without_repository, "of a deleted repository", 0, ways=("run",)),
     "fork of the pull request deleted": Objection(
-        lambda g: g.deleted.add(NUMBER), "no open pull request", 0, ways=("run",)
+        lambda g: g.deleted.add(NUMBER), "no open pull request", 0, ways=("run",),
+        # The schemas of its webhooks do, and the answer is so.
+        undescribed=("GET /repos/octo/kernels/pulls: $[0].head.repo: None is not of type 'object'",),
     ),
     "two pull requests with one head": Objection(
         lambda g: g.heads.update({NUMBER + 1: FORK, NUMBER + 2: FORK}), f"pull/{NUMBER}#", ways=("run",)
@@ -205,6 +209,7 @@ def commented(
     folder: Path,
     clock: FakeClock | None = None,
     event: str = "workflow_dispatch",
+    payload: dict | None = None,
     **changes,
 ) -> tuple[int, str]:
     """Run the command in this process, as the action runs it; return its status and what it says."""
@@ -216,10 +221,13 @@ def commented(
         "artifact_name": "ci-autotest-report", "name": "ci-autotest", "leg": "", "legs": 1, "when": "failures",
         "baseline": "", "output": None,
     }  # fmt: skip
+    environ = environ_of(github, way, folder, event)
+    if payload is not None:
+        (folder / "event.json").write_text(json.dumps(payload))
     stream = io.StringIO()
     try:
         publication = Publication(**{**asked, **changes})
-        status = comment(publication, environ_of(github, way, folder, event), stream, Clock(now=time, sleep=time.sleep))
+        status = comment(publication, environ, stream, Clock(now=time, sleep=time.sleep))
     except AutotestError as error:
         return error.exit_code, str(error)
     return status, stream.getvalue()
