@@ -48,6 +48,13 @@ def _config_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return config(candidate(command))
 
 
+_BASELINE = "FILE|DIR|auto"
+_BASELINE_HELP = "A report to tell new, known and fixed findings by; auto is the base branch's last."
+_artifact_option = click.option(
+    "--artifact-name", default="ci-autotest-report", help="Name under which reports are uploaded."
+)
+
+
 @cli.command()
 @click.argument("paths", nargs=-1, metavar="[PATH[::TEST] | builtin:suite[::FAMILY]]...")
 @_config_options
@@ -122,28 +129,55 @@ def replay(path: Path, **given: Any) -> int:
 )
 @click.option(
     "--fail-on",
-    type=click.Choice(["misaligned", "never"]),
+    type=click.Choice(["misaligned", "new", "never", "flaky"]),
     default="misaligned",
     help="Which findings end with status 1.",
 )
-def report(folders: tuple[Path, ...], output: Path, fail_on: str) -> int:
+@click.option("--baseline", metavar=_BASELINE, default="", help=_BASELINE_HELP)
+@_artifact_option
+def report(folders: tuple[Path, ...], output: Path, fail_on: str, baseline: str, artifact_name: str) -> int:
     """Merge the reports of the shards of one run."""
     from ci_autotest.session.progress import show_result  # noqa: PLC0415 - after --help
     from ci_autotest.session.replaying import report as merge_reports  # noqa: PLC0415 - likewise
 
-    result = merge_reports(folders, output, fail_on, os.environ)
+    result = merge_reports(folders, output, fail_on, (baseline, artifact_name), os.environ)
     show_result(result, sys.stdout, str(output))
     return result.exit_code
 
 
 @cli.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--name", default="ci-autotest", help="Name of the check: one comment for each.")
-def comment(folder: Path, name: str) -> int:
-    """Post or update the comment of a report on its pull request."""
-    from ci_autotest.session.replaying import comment as publish_comment  # noqa: PLC0415 - after --help
+@click.argument("surface", type=click.Choice(["summary", "annotations"]))
+@click.option("--limit", type=click.IntRange(0), help="Bytes that the summary may have.")
+def render(folder: Path, surface: str, limit: int | None) -> int:
+    """Print a surface of a report, made anew from report.json."""
+    from ci_autotest.session.surfaces import rendered  # noqa: PLC0415 - after --help
 
-    return publish_comment(folder, os.environ, name, sys.stdout)
+    click.echo(rendered(folder, surface, limit, os.environ), nl=False)
+    return 0
+
+
+@cli.command()
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@click.option("--run-id", type=click.IntRange(1), help="Publish the artifacts of this run instead of a folder.")
+@_artifact_option
+@click.option("--name", default="ci-autotest", help="Name of the check: one comment for each.")
+@click.option("--leg", default="", help="Leg of a matrix, a section of the comment: a name, or GitHub's JSON.")
+@click.option("--legs", type=click.IntRange(1), default=1, help="How many legs publish to the comment.")
+@click.option(
+    "--when",
+    type=click.Choice(["always", "changes", "failures"]),
+    default="always",
+    help="What begins a comment; one that is there is always brought up to date.",
+)
+@click.option("--baseline", metavar=_BASELINE, default="", help=_BASELINE_HELP)
+@click.option("--output", type=click.Path(path_type=Path), help="Folder for the reports of --run-id, by artifact.")
+def comment(**given: Any) -> int:
+    """Post or update the comment of a report on its pull request."""
+    from ci_autotest.session.publishing import Publication  # noqa: PLC0415 - after --help
+    from ci_autotest.session.publishing import comment as publish_comment  # noqa: PLC0415 - likewise
+
+    return publish_comment(Publication(**given), os.environ, sys.stdout)
 
 
 def _request(paths: tuple[str, ...], given: dict[str, Any], *, needs_candidate: bool = True) -> Request:

@@ -25,6 +25,8 @@ REPOSITORY = "octo/kernels"
 NUMBER = 12
 BOT = "github-actions[bot]"
 SHA = "5f" * 20
+#: Where archives are kept: another place than the API, though on the same port here.
+_STORE = "/store/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +74,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """Hold one request and what was answered."""
+    """Hold one request and what was answered; ``planted`` when that is a fault."""
 
     method: str
     path: str
@@ -80,6 +82,20 @@ class Seen:
     headers: dict[str, str]
     content: Any
     answer: Answer
+    planted: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """Hold an artifact: of which run, what its head was, and its archive."""
+
+    id: int
+    name: str
+    run_id: int
+    data: bytes
+    branch: str = "softmax"
+    repository: str = REPOSITORY
+    expired: bool = False
 
 
 @dataclass
@@ -89,18 +105,30 @@ class FakeGithub:
     Attributes:
         login: Author of what the token writes.
         person: ``GET /user`` answers; the token of an installation is refused.
+        token: The one that is accepted.
         comments: (number, id, login, body), in order of their ids.
         heads: Head of each open pull request: (repository, branch, commit).
+        closed: Pull requests that are closed or merged.
+        locked: Pull requests whose conversation is locked.
+        deleted: Pull requests whose head's repository was deleted.
+        artifacts: Of every run, the oldest first.
         runs: Head of each workflow run.
         link_loop: Every page says that the first page is next.
+        empty_pages: Pages of the comments that are empty, though others follow.
     """
 
     login: str = BOT
     person: bool = False
     base: str = ""
     link_loop: bool = False
+    empty_pages: frozenset[int] = frozenset()
     comments: list[tuple[int, int, str, str]] = field(default_factory=list)
     heads: dict[int, tuple[str, str, str]] = field(default_factory=dict)
+    closed: set[int] = field(default_factory=set)
+    locked: set[int] = field(default_factory=set)
+    deleted: set[int] = field(default_factory=set)
+    artifacts: list[Stored] = field(default_factory=list)
+    token: str = TOKEN
     runs: dict[int, tuple[str, str, str]] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
@@ -147,8 +175,11 @@ class FakeGithub:
             if fault is not None:
                 answer = _faulty(fault, answer)
             self.seen.append(
-                Seen(method=method, path=parts.path, query=query, headers=headers, content=content, answer=answer)
-            )
+                Seen(
+                    method=method, path=parts.path, query=query, headers=headers, content=content, answer=answer,
+                    planted=fault is not None and (fault.status is not None or fault.body is not None),
+                )
+            )  # fmt: skip
         return answer
 
     def _fault(self, method: str, path: str) -> Fault | None:
@@ -158,7 +189,9 @@ class FakeGithub:
         return None
 
     def _routed(self, method: str, path: str, query: dict[str, str], headers: dict[str, str], content: Any) -> Answer:
-        if headers.get("authorization") != f"Bearer {TOKEN}":
+        if path.startswith(_STORE):
+            return self._blob(int(path.removeprefix(_STORE)), query=query, headers=headers)
+        if headers.get("authorization") != f"Bearer {self.token}":
             return Answer(status=401, content={"message": "Bad credentials"})
         for expected, pattern, act in self._routes():
             found = re.fullmatch(pattern, path)
@@ -176,6 +209,10 @@ class FakeGithub:
             ("DELETE", rf"{here}/issues/comments/(\d+)", self._delete),
             ("GET", rf"{here}/actions/runs/(\d+)", self._run),
             ("GET", rf"{here}/pulls", self._pulls),
+            ("GET", rf"{here}/pulls/(\d+)", self._pull),
+            ("GET", rf"{here}/actions/runs/(\d+)/artifacts", self._artifacts_of_run),
+            ("GET", rf"{here}/actions/artifacts", self._artifacts),
+            ("GET", rf"{here}/actions/artifacts/(\d+)/zip", self._archive),
         ]
 
     def _user(self, *, query: dict[str, str], content: Any) -> Answer:
@@ -193,6 +230,8 @@ class FakeGithub:
     def _create(self, number: int, *, query: dict[str, str], content: Any) -> Answer:
         if number not in self.heads:
             return _missing()
+        if number in self.locked:
+            return Answer(status=403, content={"message": "Unable to create comment because issue is locked."})
         refused = _unprocessable(content)
         if refused is not None:
             return refused
@@ -224,21 +263,60 @@ class FakeGithub:
     def _pulls(self, *, query: dict[str, str], content: Any) -> Answer:
         wanted = query.get("head")
         items = [
-            values.pull(self.base, REPOSITORY, number, head)
+            self._headed(number, values.pull(self.base, REPOSITORY, number, head))
             for number, head in self.heads.items()
             if wanted in {None, f"{head[0].split('/')[0]}:{head[1]}"}
+            and (query.get("state", "open") == "all" or number not in self.closed)
         ]
         return self._page(items, query, f"{self.base}/repos/{REPOSITORY}/pulls")
+
+    def _pull(self, number: int, *, query: dict[str, str], content: Any) -> Answer:
+        if number not in self.heads:
+            return _missing()
+        whole = values.whole_pull(self.base, REPOSITORY, number, self.heads[number])
+        return Answer(status=200, content=self._headed(number, whole))
+
+    def _headed(self, number: int, pull: Json) -> Json:
+        return {**pull, "head": {**pull["head"], "repo": None}} if number in self.deleted else pull
+
+    def _artifacts_of_run(self, run_id: int, *, query: dict[str, str], content: Any) -> Answer:
+        return self._artifact_page([item for item in self.artifacts if item.run_id == run_id], query)
+
+    def _artifacts(self, *, query: dict[str, str], content: Any) -> Answer:
+        return self._artifact_page([item for item in self.artifacts if query.get("name") in {None, item.name}], query)
+
+    def _artifact_page(self, items: list[Stored], query: dict[str, str]) -> Answer:
+        newest = sorted(items, key=lambda item: -item.id)
+        page = self._page(newest, query, f"{self.base}/repos/{REPOSITORY}/actions/artifacts")
+        shown = [values.artifact(self.base, REPOSITORY, item) for item in page.content]
+        return replace(page, content={"total_count": len(items), "artifacts": shown})
+
+    def _archive(self, artifact_id: int, *, query: dict[str, str], content: Any) -> Answer:
+        item = next((item for item in self.artifacts if item.id == artifact_id), None)
+        if item is None or item.expired:
+            return _missing() if item is None else Answer(status=410, content={"message": "Artifact has expired"})
+        return Answer(status=302, headers={"Location": f"{self.base}{_STORE}{artifact_id}?sig=secret"})
+
+    def _blob(self, artifact_id: int, *, query: dict[str, str], headers: dict[str, str]) -> Answer:
+        """Answer as the store does that GitHub sends to: whoever has the address gets the file, and no token is wanted."""
+        if query != {"sig": "secret"} or "authorization" in headers:
+            return Answer(status=403, raw=b"<Error>AuthenticationFailed</Error>")
+        item = next(item for item in self.artifacts if item.id == artifact_id)
+        return Answer(status=200, headers={"Content-Type": "application/zip"}, raw=item.data)
 
     def _shown(self, number: int, comment_id: int, login: str, body: str) -> Json:
         return values.comment(self.base, REPOSITORY, number, (comment_id, login, body))
 
     def _page(self, items: list[Any], query: dict[str, str], url: str) -> Answer:
         size, page = min(int(query.get("per_page", "30")), 100), int(query.get("page", "1"))
+        if page in self.empty_pages and url.endswith("/comments"):
+            more = {"Link": f'<{url}?per_page={size}&page={page + 1}>; rel="next"'}
+            return Answer(status=200, content=[], headers=more)
+        number = page - sum(empty < page for empty in self.empty_pages) if url.endswith("/comments") else page
         if self.link_loop:
             return Answer(status=200, content=items[:size], headers={"Link": f'<{url}?page=1>; rel="next"'})
-        more = {"Link": f'<{url}?per_page={size}&page={page + 1}>; rel="next"'} if page * size < len(items) else {}
-        return Answer(status=200, content=items[(page - 1) * size : page * size], headers=more)
+        more = {"Link": f'<{url}?per_page={size}&page={page + 1}>; rel="next"'} if number * size < len(items) else {}
+        return Answer(status=200, content=items[(number - 1) * size : number * size], headers=more)
 
 
 def forbidden(**headers: str) -> Answer:

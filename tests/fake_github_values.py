@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from tests.fake_github import Stored
 
 Json: TypeAlias = dict[str, Any]
 
@@ -128,4 +131,29 @@ def _end(base: str, head: tuple[str, str, str]) -> Json:
         "sha": sha,
         "repo": repository(base, source),
         "user": user(base, owner),
+    }
+
+
+def whole_pull(base: str, full_name: str, number: int, head: tuple[str, str, str]) -> Json:
+    """Return a ``pull-request``: what is asked for by its number says more than one of a list."""
+    counts = dict.fromkeys(("additions", "changed_files", "comments", "commits", "deletions", "review_comments"), 1)
+    flags = {"merged": False, "mergeable": True, "maintainer_can_modify": False, "mergeable_state": "clean"}
+    return {**pull(base, full_name, number, head), **counts, **flags, "merged_by": None}
+
+
+def artifact(base: str, full_name: str, item: Stored) -> Json:
+    """Return an ``artifact``; its run's head is in ``item.repository``."""
+    url = f"{base}/repos/{full_name}/actions/artifacts/{item.id}"
+    numbers = {"repository_id": sum(full_name.encode()), "head_repository_id": sum(item.repository.encode())}
+    return {
+        "id": item.id,
+        "node_id": "A_1",
+        "name": item.name,
+        "size_in_bytes": len(item.data),
+        "url": url,
+        "archive_download_url": f"{url}/zip",
+        "expired": item.expired,
+        "digest": None,
+        **dict.fromkeys(("created_at", "expires_at", "updated_at"), WHEN),
+        "workflow_run": {"id": item.run_id, **numbers, "head_branch": item.branch, "head_sha": "5f" * 20},
     }

@@ -34,6 +34,11 @@ class Description:
     def wrong(self, seen: Seen) -> list[str]:
         """Return what is wrong with a request and its answer; empty when both are as described."""
         found = self._operation(seen)
+        return self.wrong_request(seen) + (self._wrong_answer(found[0], seen.answer) if found else [])
+
+    def wrong_request(self, seen: Seen) -> list[str]:
+        """Return what is wrong with a request, whatever it was answered."""
+        found = self._operation(seen)
         if found is None:
             return [f"{seen.method} {seen.path} is not described"]
         operation, in_path = found
@@ -41,7 +46,6 @@ class Description:
             *self._wrong_parameters(operation, "path", in_path),
             *self._wrong_parameters(operation, "query", seen.query),
             *self._wrong_body(operation, seen),
-            *self._wrong_answer(operation, seen.answer),
         ]
 
     def properties(self, name: str) -> tuple[set[str], set[str]]:

@@ -9,12 +9,17 @@ import pytest
 import requests
 
 from ci_autotest.errors import PublishError
+from ci_autotest.github.body import Section, Turn, compose, marker
+from ci_autotest.github.client import Client
 from ci_autotest.github.comment import Published, publish
 from ci_autotest.github.event import Event, PullRequestTarget, RunTarget
-from ci_autotest.github.sticky import Turn, sticky
-from tests.fake_github import NUMBER, REPOSITORY, SHA, TOKEN
+from ci_autotest.github.origin import find_pull_request
+from ci_autotest.github.sticky import Wanted
+from tests.fake_github import NUMBER, REPOSITORY, SHA
 
 if TYPE_CHECKING:
+    from ci_autotest.github.answer import Forbidden
+    from ci_autotest.github.origin import Absent, Origin
     from tests.fake_github import FakeGithub
 
 LIST = f"/repos/{REPOSITORY}/issues/{NUMBER}/comments"
@@ -46,7 +51,7 @@ def event_of(
         repository=REPOSITORY,
         api_url=github.base,
         server_url="https://github.com",
-        token=TOKEN,
+        token=github.token,
         sha=SHA,
         run_id=run_id,
         attempt=attempt,
@@ -54,10 +59,45 @@ def event_of(
     )
 
 
-def published(github: FakeGithub, body: str = "2 misaligned", event: Event | None = None, **options) -> Published:
-    clock = options.pop("clock", FakeClock())
+def client_for(event: Event, session: requests.Session, clock: FakeClock, deadline_s: float = 120.0) -> Client:
+    return Client(
+        session=session, api_url=event.api_url, token=event.token, clock=clock, sleep=clock.sleep,
+        deadline_s=deadline_s, start_s=clock(),
+    )  # fmt: skip
+
+
+def section(text: str, run_id: int = 500, attempt: int = 1, leg: str = "") -> Section:
+    return Section(leg=leg, turn=Turn(run_id, attempt), text=f"### ✗ {text}")
+
+
+def published(
+    github: FakeGithub,
+    text: str = "2 misaligned",
+    event: Event | None = None,
+    name: str = "ci-autotest",
+    clock: FakeClock | None = None,
+    deadline_s: float = 120.0,
+    **wanted,
+) -> Published:
+    """Publish one section to the pull request of the event, as the command does once it has found it."""
+    event, leg = event or event_of(github), wanted.pop("leg", "")
+    target = (
+        event.target
+        if isinstance(event.target, PullRequestTarget)
+        else PullRequestTarget(number=NUMBER, head_sha=SHA, from_fork=None)
+    )
+    want = Wanted(
+        marker=marker(name), turn=Turn(event.run_id, event.attempt),
+        sections=(section(text, event.run_id, event.attempt, leg),), **wanted,
+    )  # fmt: skip
     with requests.Session() as session:
-        return publish(event or event_of(github), body, session=session, clock=clock, sleep=clock.sleep, **options)
+        return publish(client_for(event, session, clock or FakeClock(), deadline_s), event, target, want)
+
+
+def found(github: FakeGithub, event: Event) -> Origin | Absent | Forbidden:
+    """Return the pull request that is found for an event."""
+    with requests.Session() as session:
+        return find_pull_request(client_for(event, session, FakeClock()), event)
 
 
 def refused(github: FakeGithub, **options) -> str:
@@ -66,8 +106,8 @@ def refused(github: FakeGithub, **options) -> str:
     return str(caught.value)
 
 
-def ours(text: str, run_id: int = 500, attempt: int = 1, name: str = "ci-autotest") -> str:
-    return sticky(name, Turn(run_id, attempt), text).body
+def ours(text: str, run_id: int = 500, attempt: int = 1, name: str = "ci-autotest", leg: str = "") -> str:
+    return compose(marker(name), [section(text, run_id, attempt, leg)])
 
 
 def url(comment_id: int) -> str:

@@ -47,6 +47,8 @@ HOSTILE = {
     "heading": "# x\n## y",
     "list": "1. x\n- y",
     "surrogate": "x\udc80y\x00z",
+    "encoded": "%0A::add-mask::x%0D%0A::set-output name=a::b",
+    "expression": "${{ secrets.X }} and ${{ github.token }}",
     "math": "$\\color{red}x$ *a* _b_ ~~c~~",
 }
 

@@ -1,13 +1,14 @@
 """Own the exchange with GitHub's REST API: one deadline for all of it, bounded answers, retries, no token in any text.
 
 What a caller can act on is a value (``Forbidden``, ``Unclear``); what it cannot is a
-``PublishError``.
+``PublishError``. Reading is repeated here when GitHub fails; writing never is, for what stands there
+may have changed while one waited: the caller looks again and decides again.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 import requests
@@ -20,67 +21,32 @@ from ci_autotest.github.answer import (
     Unclear,
     decoded,
     has_next,
-    is_broken,
     reason_of,
 )
+from ci_autotest.github.event import is_safe_url
+from ci_autotest.github.request import Bearer, Item, Listing, Nobody, Page, Request
 from ci_autotest.github.retry import wait_s
-from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 PER_PAGE: Final = 100  # the most that GitHub gives
 MAX_PAGES: Final = 100
 MAX_TRIES: Final = 6
-MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024  # a page of 100 comments of 65,536 characters of 4 bytes is 26 MB
 CONNECT_S: Final = 10.0
 READ_S: Final = 30.0
 
 _REASON_CHARS: Final = 200
 _PIECE_BYTES: Final = 65_536
-_HEADERS: Final = {
-    "Accept": "application/vnd.github+json",
-    "X-GitHub-Api-Version": "2022-11-28",
-    "User-Agent": f"ci-autotest/{VERSION}",
-}
+#: Pages in a row that bring nothing new, after which a list that says that it goes on is not believed.
+_BARREN_PAGES: Final = 2
 _UNAUTHORIZED: Final = 401
-_HIDDEN: Final = frozenset({403, 404})
+_HIDDEN: Final = frozenset({403, 404, 410})
 _GOOD: Final = range(200, 300)
-
-
-class Identified(Protocol):
-    """Anything that a list of GitHub's holds."""
-
-    @property
-    def id(self) -> int:
-        """GitHub's own number of it."""
+_FOUND: Final = 302
 
 
 T = TypeVar("T")
-Item = TypeVar("Item", bound=Identified)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Request:
-    method: str
-    url: str
-    params: Mapping[str, str | int] = field(default_factory=dict)
-    body: bytes | None = None
-
-    @property
-    def where(self) -> str:
-        return f"{self.method} {self.url}"
-
-
-@dataclass(frozen=True)
-class _Bearer(requests.auth.AuthBase):
-    """Set the token; given as ``auth``, so that no ``.netrc`` replaces it."""
-
-    token: str = field(repr=False)
-
-    def __call__(self, r: requests.PreparedRequest) -> requests.PreparedRequest:
-        r.headers["Authorization"] = f"Bearer {self.token}"
-        return r
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,51 +71,97 @@ class Client:
 
     def get(self, path: str, shape: msgspec.json.Decoder[T], params: Mapping[str, str | int]) -> T | Forbidden:
         """Return what is at ``path``; ``params`` are those of the query."""
-        return self._content(_Request(method="GET", url=self.api_url + path, params=params), shape)
+        return self._content(Request(method="GET", url=self.api_url + path, params=params), shape)
 
-    def pages(
-        self, path: str, shape: msgspec.json.Decoder[list[Item]], params: Mapping[str, str | int]
-    ) -> list[Item] | Forbidden:
-        """Return all items of a list, each once, in GitHub's order.
+    def pages(self, listing: Listing[Page, Item]) -> Iterator[Item] | Forbidden:
+        """Return the items of a list, each once, in GitHub's order; pages are read as they are asked for.
 
         Pages are counted here: of ``Link`` only the presence of a next page is believed, never its
-            address, and a page
-        that brings nothing new is the last.
+        address. An empty page in the middle is passed over; a list that keeps bringing nothing new is
+        at its end.
 
         Raises:
             PublishError: There are more than ``MAX_PAGES`` pages.
         """
-        found: dict[int, Item] = {}
-        for page in range(1, MAX_PAGES + 1):
-            query = {**params, "per_page": PER_PAGE, "page": page}
-            request = _Request(method="GET", url=self.api_url + path, params=query)
-            reply = self._judged(request, self._answered(request))
-            if isinstance(reply, Forbidden):
-                return reply
-            fresh = {item.id: item for item in decoded(request.where, reply, shape) if item.id not in found}
-            found |= fresh
-            if not fresh or not has_next(reply):
-                return list(found.values())
-        message = f"GET {self.api_url}{path} goes on after {MAX_PAGES} pages of {PER_PAGE}: more than GitHub holds."
+        first = self._page(listing, 1)
+        return first if isinstance(first, Forbidden) else self._items(listing, first)
+
+    def _items(self, listing: Listing[Page, Item], first: tuple[Page, bool]) -> Iterator[Item]:
+        seen: set[int] = set()
+        barren, number = 0, 1
+        page: tuple[Page, bool] | Forbidden = first
+        while not isinstance(page, Forbidden):
+            content, goes_on = page
+            fresh = {item.id: item for item in listing.items(content) if item.id not in seen}
+            yield from fresh.values()
+            seen |= fresh.keys()
+            barren = 0 if fresh else barren + 1
+            if not goes_on or barren == _BARREN_PAGES:
+                return
+            number += 1
+            page = self._page(listing, number)
+        message = f"{page.where} answered {page.status} on page {number} ({page.reason}). Run this job again later."
         raise PublishError(message)
 
-    def post(self, path: str, shape: msgspec.json.Decoder[T], content: object) -> T | Forbidden | Unclear:
-        """Create something at ``path``, at most once: an answer that does not come is left to the caller."""
-        request = _Request(method="POST", url=self.api_url + path, body=msgspec.json.encode(content))
+    def _page(self, listing: Listing[Page, Item], number: int) -> tuple[Page, bool] | Forbidden:
+        url = self.api_url + listing.path
+        if number > MAX_PAGES:
+            message = f"GET {url} goes on after {MAX_PAGES} pages of {PER_PAGE}: more than GitHub holds."
+            raise PublishError(message)
+        request = Request(method="GET", url=url, params={**listing.params, "per_page": PER_PAGE, "page": number})
+        reply = self._judged(request, self._answered(request))
+        if isinstance(reply, Forbidden):
+            return reply
+        return decoded(request.where, reply, listing.shape), has_next(reply)
+
+    def file(self, path: str, most_bytes: int) -> bytes | Forbidden:
+        """Return the file that ``path`` sends to; whoever stores it does not see the token.
+
+        Raises:
+            PublishError: It is larger than ``most_bytes``, or is kept where no token's owner would look.
+        """
+        request = Request(method="GET", url=self.api_url + path, most_bytes=most_bytes)
         reply = self._answered(request)
-        if is_broken(reply):
-            return Unclear(f"{request.where} {reply.said}")
+        if reply.status != _FOUND:
+            judged = self._judged(request, reply)
+            return judged if isinstance(judged, Forbidden) else judged.body
+        place = reply.headers.get("location", "")
+        if not is_safe_url(place.partition("?")[0]):
+            message = f"{request.where} sends to {self._plain(place)!r}, which is no https address: it is not fetched."
+            raise PublishError(message)
+        stored = Request(method="GET", url=place, most_bytes=most_bytes, is_api=False)
+        judged = self._judged(stored, self._answered(stored))
+        return judged if isinstance(judged, Forbidden) else judged.body
+
+    def post(
+        self, path: str, shape: msgspec.json.Decoder[T], content: object, failures: int = 0
+    ) -> T | Forbidden | Unclear:
+        """Create something at ``path``, at most once; ``failures`` is how often that failed before."""
+        return self._written("POST", path, shape, content, failures)
+
+    def patch(
+        self, path: str, shape: msgspec.json.Decoder[T], content: object, failures: int = 0
+    ) -> T | Forbidden | Unclear:
+        """Replace what is at ``path``, at most once; ``failures`` is how often that failed before."""
+        return self._written("PATCH", path, shape, content, failures)
+
+    def _written(
+        self, method: str, path: str, shape: msgspec.json.Decoder[T], content: object, failures: int
+    ) -> T | Forbidden | Unclear:
+        """Send once; where it must be sent again, wait as told first, and leave it to the caller."""
+        request = Request(method=method, url=self.api_url + path, body=msgspec.json.encode(content))
+        reply = self._exchange(request)
+        seconds = wait_s(reply, failures)
+        if seconds is not None:
+            why = f"{request.where} {reply.said}"
+            self.pause(seconds, why)
+            return Unclear(why)
         judged = self._judged(request, reply)
         return judged if isinstance(judged, Forbidden) else decoded(request.where, judged, shape)
 
-    def patch(self, path: str, shape: msgspec.json.Decoder[T], content: object) -> T | Forbidden:
-        """Replace what is at ``path``."""
-        body = msgspec.json.encode(content)
-        return self._content(_Request(method="PATCH", url=self.api_url + path, body=body), shape)
-
     def delete(self, path: str) -> Forbidden | None:
         """Remove what is at ``path``."""
-        request = _Request(method="DELETE", url=self.api_url + path)
+        request = Request(method="DELETE", url=self.api_url + path)
         reply = self._judged(request, self._answered(request))
         return reply if isinstance(reply, Forbidden) else None
 
@@ -175,17 +187,17 @@ class Client:
             raise PublishError(message)
         return left_s
 
-    def _content(self, request: _Request, shape: msgspec.json.Decoder[T]) -> T | Forbidden:
+    def _content(self, request: Request, shape: msgspec.json.Decoder[T]) -> T | Forbidden:
         reply = self._judged(request, self._answered(request))
         return reply if isinstance(reply, Forbidden) else decoded(request.where, reply, shape)
 
-    def _answered(self, request: _Request) -> Reply:
-        """Send a request until an answer stands; a POST only once, unless the rate limit refused it."""
+    def _answered(self, request: Request) -> Reply:
+        """Send a request that may be repeated until an answer stands."""
         failures = 0
         while True:
             reply = self._exchange(request)
             seconds = wait_s(reply, failures)
-            if seconds is None or (request.method == "POST" and is_broken(reply)):
+            if seconds is None:
                 return reply
             failures += 1
             why = f"{request.where} {reply.said}"
@@ -194,7 +206,7 @@ class Client:
                 raise PublishError(message)
             self.pause(seconds, why)
 
-    def _judged(self, request: _Request, reply: Reply) -> Reply | Forbidden:
+    def _judged(self, request: Request, reply: Reply) -> Reply | Forbidden:
         if reply.status in _GOOD:
             return reply
         reason = self._plain(reason_of(reply)) or "no reason given"
@@ -214,7 +226,7 @@ class Client:
         text = " ".join(text.replace(self.token, "***").split())
         return "".join(filter(str.isprintable, text))[:_REASON_CHARS].rstrip(". ")
 
-    def _exchange(self, request: _Request) -> Reply:
+    def _exchange(self, request: Request) -> Reply:
         left_s = self._left_s(f"{request.where} was next")
         try:
             with self.session.request(
@@ -222,8 +234,8 @@ class Client:
                 request.url,
                 params=request.params,
                 data=request.body,
-                headers=_HEADERS if request.body is None else _HEADERS | {"Content-Type": "application/json"},
-                auth=_Bearer(self.token),
+                headers=request.headers,
+                auth=Bearer(self.token) if request.is_api else Nobody(),
                 timeout=(min(CONNECT_S, left_s), min(READ_S, left_s)),
                 allow_redirects=False,  # the token goes to one address only
                 stream=True,
@@ -234,15 +246,15 @@ class Client:
             # The name only: its text may quote addresses and headers.
             return Reply(status=0, headers={}, body=b"", lost=type(error).__name__)
 
-    def _read(self, request: _Request, response: requests.Response) -> bytes:
+    def _read(self, request: Request, response: requests.Response) -> bytes:
         # `read1` returns what has come, so that the deadline is seen between two drops; an old
         # urllib3 lacks it.
         read = getattr(response.raw, "read1", response.raw.read)
         body = bytearray()
         while piece := read(_PIECE_BYTES, decode_content=True):
             body += piece
-            if len(body) > MAX_ANSWER_BYTES:
-                message = f"{request.where} answered with more than the {MAX_ANSWER_BYTES:,} bytes that are read."
+            if len(body) > request.most_bytes:
+                message = f"{request.where} answered with more than the {request.most_bytes:,} bytes that are read."
                 raise PublishError(message)
             self._left_s(f"{request.where} is still being answered")
         return bytes(body)

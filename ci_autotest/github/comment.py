@@ -9,34 +9,22 @@ import msgspec
 
 from ci_autotest.errors import PublishError
 from ci_autotest.github.answer import Forbidden, Unclear
-from ci_autotest.github.client import Client
-from ci_autotest.github.origin import Absent, find_pull_request
-from ci_autotest.github.sticky import (
-    Comment,
-    Create,
-    Delete,
-    Done,
-    Sticky,
-    Turn,
-    Update,
-    User,
-    decide,
-    sticky,
-)
+from ci_autotest.github.request import Listing
+from ci_autotest.github.sticky import Comment, Create, Delete, Done, Skip, Update, User, Wanted, decide, ours, seen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import requests
-
+    from ci_autotest.github.body import Section
+    from ci_autotest.github.client import Client
     from ci_autotest.github.event import Event, PullRequestTarget
 
-Action: TypeAlias = Literal["created", "updated", "unchanged", "degraded"]
+Action: TypeAlias = Literal["created", "updated", "unchanged", "skipped", "degraded"]
 
 #: Author of what is written with a workflow's own token, which may not ask who it is.
 ACTIONS_LOGIN: Final = "github-actions[bot]"
+#: How the token of an app begins, which may not ask who it is.
+_OF_APP: Final = "ghs_"
 #: Steps of one publication: create, overwrite, delete, and as much again for publishers that meet.
-MAX_STEPS: Final = 12
+MAX_STEPS: Final = 24
 #: Between a write and the look at what came of it: a list may lag, and a publisher that met us may
 #: still be writing.
 SETTLE_S: Final = 1.0
@@ -68,21 +56,33 @@ class _Progress:
 
     Attributes:
         author: Login that our comments have.
-        created: Id of the comment that we created.
+        created: The comment that we created.
         posted: A comment was sent, whether or not an answer came.
         updated: A comment was overwritten.
+        seen: Sections of our comments, as far as they were ever seen, the latest of each leg: what another
+            publisher overwrote, which had not seen it, is written again by everyone who had.
+        is_steady: All was as wanted when we last looked.
         missed: The comment to overwrite was not there.
+        failures: Writes of which it is not known what became.
         unclear: Why it is not known what became of the comment that was sent.
         refused: The last step was refused.
     """
 
     author: str
-    created: int | None = None
+    created: Comment | None = None
     posted: bool = False
     updated: bool = False
+    seen: tuple[Section, ...] = ()
+    is_steady: bool = False
     missed: bool = False
+    failures: int = 0
     unclear: str = ""
     refused: Forbidden | None = None
+
+    @property
+    def wrote(self) -> bool:
+        """Whether the comment was written, as far as is known."""
+        return self.posted or self.updated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,58 +92,29 @@ class _Thread:
     client: Client
     repository: str
     number: int
-    wanted: Sticky
+    wanted: Wanted
 
     @property
     def path(self) -> str:
         return f"/repos/{self.repository}/issues/{self.number}/comments"
 
+    def comments(self) -> list[Comment] | Forbidden:
+        found = self.client.pages(Listing(path=self.path, shape=_COMMENTS, items=tuple))
+        return found if isinstance(found, Forbidden) else list(found)
+
     def path_of(self, comment_id: int) -> str:
         return f"/repos/{self.repository}/issues/comments/{comment_id}"
 
 
-def publish(  # noqa: PLR0913 - what has an effect is an argument
-    event: Event,
-    body: str,
-    *,
-    session: requests.Session,
-    clock: Callable[[], float],
-    sleep: Callable[[float], None],
-    name: str = "ci-autotest",
-    deadline_s: float = 120.0,
-) -> Published:
-    """Make ``body`` the one comment of check ``name`` on the pull request of ``event``.
+def publish(client: Client, event: Event, target: PullRequestTarget, wanted: Wanted) -> Published:
+    """Make the one comment of a check on a pull request say what is ``wanted``.
 
     A missing permission is no error: the result says which one, and the report is in the summary
     and the files.
 
-    Args:
-        event: From ``read_event``.
-        body: Markdown, at most ``sticky.MAX_CHARS - sticky.HEADER_CHARS`` characters.
-        session: Sends the requests; closed by whoever made it.
-        clock: Seconds from any origin, such as ``time.monotonic``.
-        sleep: Such as ``time.sleep``.
-        name: Checks of different names have different comments.
-        deadline_s: For everything together.
-
     Raises:
         PublishError: GitHub cannot be reached, refuses the token, or answers what is not GitHub's.
-        UsageError: ``name`` has no letter and no digit.
     """
-    wanted = sticky(name, Turn(event.run_id, event.attempt), body)
-    client = Client(
-        session=session, api_url=event.api_url, token=event.token,
-        clock=clock, sleep=sleep, deadline_s=deadline_s, start_s=clock(),
-    )  # fmt: skip
-    target = find_pull_request(client, event)
-    if isinstance(target, Absent):
-        return Published(url=None, action="degraded", message=target.message)
-    if isinstance(target, Forbidden):
-        return Published(
-            url=None,
-            action="degraded",
-            message=_told(target, "actions: read` and `pull-requests: read"),
-        )
     published = _converge(_Thread(client=client, repository=event.repository, number=target.number, wanted=wanted))
     if published.action == "degraded" and _is_read_only(event, target):
         return replace(published, message=f"{published.message}\n{_FORK}")
@@ -163,15 +134,25 @@ def _is_read_only(event: Event, target: PullRequestTarget) -> bool:
 def _converge(thread: _Thread) -> Published:
     progress = _Progress(author=_author(thread.client))
     for _ in range(MAX_STEPS):
-        comments = thread.client.pages(thread.path, _COMMENTS, {})
+        comments = thread.comments()
         if isinstance(comments, Forbidden):
             return _degraded(comments)
-        step = decide(comments, progress.author, thread.wanted, wrote=progress.posted or progress.updated)
+        if progress.created and not ours(comments, progress.author, thread.wanted.marker):
+            comments.append(progress.created)  # the list lags behind what GitHub said itself
+        progress = replace(progress, seen=seen(comments, progress.author, thread.wanted, progress.seen))
+        step = decide(comments, progress.author, thread.wanted, wrote=progress.wrote, remembered=progress.seen)
+        if isinstance(step, Skip):
+            message = "no comment: there is none yet, and this run gives no reason to begin one."
+            return Published(url=None, action="skipped", message=message)
         if isinstance(step, Done):
-            return _published(step, progress)
-        progress = _act(thread, step, progress)
-        if progress.refused:
-            return _refused(step, progress, progress.refused)
+            if progress.is_steady or thread.wanted.legs == 1 or not progress.wrote:
+                return _published(step, progress)
+            # Another leg may be writing what it had read before we wrote: look twice.
+            progress = replace(progress, is_steady=True)
+        else:
+            progress = replace(_act(thread, step, progress), is_steady=False)
+            if progress.refused:
+                return _refused(step, progress, progress.refused)
         thread.client.pause(SETTLE_S, f"{thread.client.api_url}{thread.path} was written to and is looked at again")
     cause = progress.unclear or "others write it at the same time"
     message = (
@@ -182,33 +163,37 @@ def _converge(thread: _Thread) -> Published:
 
 
 def _author(client: Client) -> str:
+    if client.token.startswith(_OF_APP):
+        return ACTIONS_LOGIN
     user = client.get("/user", _USER, {})
     return ACTIONS_LOGIN if isinstance(user, Forbidden) else user.login
 
 
 def _act(thread: _Thread, step: Create | Update | Delete, progress: _Progress) -> _Progress:
     if isinstance(step, Create):
-        return _create(thread, progress)
+        return _create(thread, step, progress)
     if isinstance(step, Update):
         return _update(thread, step, progress)
     return _delete(thread, step, progress)
 
 
-def _create(thread: _Thread, progress: _Progress) -> _Progress:
-    answer = thread.client.post(thread.path, _COMMENT, {"body": thread.wanted.body})
+def _create(thread: _Thread, step: Create, progress: _Progress) -> _Progress:
+    answer = thread.client.post(thread.path, _COMMENT, {"body": step.body}, progress.failures)
     if isinstance(answer, Forbidden):
         return replace(progress, refused=answer)
     if isinstance(answer, Unclear):
         # The next look at the list says whether it is there.
-        return replace(progress, posted=True, unclear=answer.reason)
+        return replace(progress, posted=True, unclear=answer.reason, failures=progress.failures + 1)
     # The token of an app may not ask who it is, and is not always that of Actions: its first
     # comment says it.
     author = answer.user.login if answer.user else progress.author
-    return replace(progress, posted=True, created=answer.id, author=author)
+    return replace(progress, posted=True, created=answer, author=author)
 
 
 def _update(thread: _Thread, step: Update, progress: _Progress) -> _Progress:
-    answer = thread.client.patch(thread.path_of(step.id), _COMMENT, {"body": thread.wanted.body})
+    answer = thread.client.patch(thread.path_of(step.id), _COMMENT, {"body": step.body}, progress.failures)
+    if isinstance(answer, Unclear):
+        return replace(progress, unclear=answer.reason, failures=progress.failures + 1)
     if isinstance(answer, Forbidden):
         # Once, it was deleted meanwhile, and the next list has it no more; twice, it is hidden from
         # this token.
@@ -238,10 +223,11 @@ def _published(done: Done, progress: _Progress) -> Published:
 
 
 def _action(done: Done, progress: _Progress) -> Literal["created", "updated", "unchanged"]:
+    created = progress.created.id if progress.created else None
     if progress.updated:
-        return "updated" if done.kept.id != progress.created else "created"
+        return "updated" if done.kept.id != created else "created"
     # After an answer that did not come, the comment that is there with our text is the one we sent.
-    return "created" if progress.posted and progress.created in {None, done.kept.id} else "unchanged"
+    return "created" if progress.posted and created in {None, done.kept.id} else "unchanged"
 
 
 def _refused(step: Create | Update | Delete, progress: _Progress, refusal: Forbidden) -> Published:
@@ -254,13 +240,16 @@ def _refused(step: Create | Update | Delete, progress: _Progress, refusal: Forbi
 
 
 def _degraded(refusal: Forbidden) -> Published:
-    return Published(url=None, action="degraded", message=_told(refusal, "pull-requests: write"))
+    return Published(url=None, action="degraded", message=told(refusal, "pull-requests: write"))
 
 
-def _told(refusal: Forbidden, needed: str) -> str:
+def told(refusal: Forbidden, needed: str) -> str:
+    """Return what to say of a refusal: the permission that is missing, or that the conversation is locked."""
+    head = f"no comment was written: {refusal.where} answered {refusal.status} ({refusal.reason})."
+    if "locked" in refusal.reason:
+        return f"{head}\nThe conversation is locked; the report is in the job's summary and in the files."
     accepted = f"; GitHub would accept {refusal.permissions}" if refusal.permissions else ""
     return (
-        f"no comment was written: {refusal.where} answered {refusal.status} ({refusal.reason}).\n"
-        f"The token lacks `{needed}`{accepted}. Add it to `permissions:` of the job; "
+        f"{head}\nThe token lacks `{needed}`{accepted}. Add it to `permissions:` of the job; "
         "the report is in the job's summary and in the files."
     )

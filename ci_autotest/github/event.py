@@ -41,18 +41,25 @@ class PullRequestTarget:
         head_sha: Commit at its head; ``None`` where the event does not say it.
         from_fork: Whether its head is in another repository; ``None`` where the event does not say
             it.
+        base: Branch that it is to be merged into; empty where the event does not say it.
     """
 
     number: int
     head_sha: str | None
     from_fork: bool | None
+    base: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunTarget:
-    """Name the run whose pull request is to be found: a ``workflow_run`` event does not carry that of a fork."""
+    """Name the run whose pull request is to be found: a ``workflow_run`` event does not carry that of a fork.
+
+    Attributes:
+        run: What GitHub's event says of it; ``None`` where it must be asked for.
+    """
 
     run_id: int
+    run: Run | None = None
 
 
 Target: TypeAlias = PullRequestTarget | RunTarget
@@ -92,6 +99,33 @@ class _Repository(msgspec.Struct, frozen=True):
     full_name: str
 
 
+class _Base(msgspec.Struct, frozen=True):
+    ref: str
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Name the account that a repository belongs to."""
+
+    login: str
+
+
+class HeadRepository(msgspec.Struct, frozen=True):
+    """Name the repository that a head is in."""
+
+    full_name: str
+    owner: Owner
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Hold what is needed of a workflow run; a fork that was deleted leaves no ``head_repository``."""
+
+    id: int
+    head_sha: str
+    head_branch: str | None
+    head_repository: HeadRepository | None
+    run_attempt: int = 1
+
+
 class _Head(msgspec.Struct, frozen=True):
     sha: _Commit
     repo: _Repository | None  # null when the fork was deleted
@@ -100,19 +134,15 @@ class _Head(msgspec.Struct, frozen=True):
 class _PullRequest(msgspec.Struct, frozen=True):
     number: _Number
     head: _Head
+    base: _Base
 
 
 class _PullRequestPayload(msgspec.Struct, frozen=True):
     pull_request: _PullRequest
 
 
-class _Run(msgspec.Struct, frozen=True):
-    id: _Number
-    run_attempt: _Number
-
-
 class _RunPayload(msgspec.Struct, frozen=True):
-    workflow_run: _Run
+    workflow_run: Run
 
 
 class _Link(msgspec.Struct, frozen=True):
@@ -129,27 +159,49 @@ class _IssuePayload(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Subject:
-    """Say what an event is about; ``run`` is set where it is another run than this one."""
+class Access:
+    """Hold what reading a repository needs.
 
-    target: Target
-    run: tuple[int, int] | None = None
+    Attributes:
+        branch: The one that is merged into, else the one that was pushed to.
+    """
+
+    repository: str
+    api_url: str
+    token: str = field(repr=False)
+    branch: str
 
 
-def read_event(environ: Mapping[str, str]) -> Event:
+def read_access(environ: Mapping[str, str]) -> Access:
+    """Return what the environment of a workflow step says of its repository, whatever its event.
+
+    Raises:
+        PublishError: A variable is missing or ill-formed.
+    """
+    return Access(
+        repository=_matching(environ, "GITHUB_REPOSITORY", _REPOSITORY, "owner/name"),
+        api_url=_url(environ, "GITHUB_API_URL", PUBLIC_API_URL),
+        token=_token(environ),
+        branch=environ.get("GITHUB_BASE_REF", "") or _required(environ, "GITHUB_REF_NAME"),
+    )
+
+
+def read_event(environ: Mapping[str, str], run_id: int | None = None) -> Event:
     """Return what the environment of a workflow step and the file of its event say.
 
     Args:
         environ: ``GITHUB_*`` as a step sees them, and ``GITHUB_TOKEN``, which a step must be given.
+        run_id: The run that tested, where it is named; then the event need have no pull request.
 
     Raises:
         PublishError: A variable is missing or ill-formed, or the event has no pull request.
     """
     name = _required(environ, "GITHUB_EVENT_NAME")
     repository = _matching(environ, "GITHUB_REPOSITORY", _REPOSITORY, "owner/name")
-    subject = _subject(name, _required(environ, "GITHUB_EVENT_PATH"), repository)
+    target = _target(name, _required(environ, "GITHUB_EVENT_PATH"), repository, run_id)
     this_run = _positive(environ, "GITHUB_RUN_ID"), _positive(environ, "GITHUB_RUN_ATTEMPT")
-    run_id, attempt = subject.run or this_run
+    tested = target.run if isinstance(target, RunTarget) else None
+    run_id, attempt = (tested.id, tested.run_attempt) if tested else (run_id or this_run[0], this_run[1])
     return Event(
         name=name,
         repository=repository,
@@ -159,44 +211,47 @@ def read_event(environ: Mapping[str, str]) -> Event:
         sha=_matching(environ, "GITHUB_SHA", _COMMIT, "a commit's full hash"),
         run_id=run_id,
         attempt=attempt,
-        target=subject.target,
+        target=target,
     )
 
 
-def _subject(name: str, path: str, repository: str) -> _Subject:
+def _target(name: str, path: str, repository: str, run_id: int | None) -> Target:
     reader = _READERS.get(name)
+    if run_id is not None:
+        told = _of_run(path, repository) if name == "workflow_run" else None
+        return told if told and told.run_id == run_id else RunTarget(run_id=run_id)
     if reader is None:
         message = (
             f"event {name!r} has no pull request to comment on: the events that have one are {', '.join(_READERS)}. "
-            "Publish from one of them."
+            "Publish from one of them, or name the run with --run-id."
         )
         raise PublishError(message)
     return reader(path, repository)
 
 
-def _of_pull_request(path: str, repository: str) -> _Subject:
+def _of_pull_request(path: str, repository: str) -> PullRequestTarget:
     pull = _payload(path, _PullRequestPayload).pull_request
     source = pull.head.repo
     from_fork = source is None or source.full_name.casefold() != repository.casefold()
-    return _Subject(target=PullRequestTarget(number=pull.number, head_sha=pull.head.sha, from_fork=from_fork))
+    return PullRequestTarget(number=pull.number, head_sha=pull.head.sha, from_fork=from_fork, base=pull.base.ref)
 
 
-def _of_run(path: str, repository: str) -> _Subject:  # noqa: ARG001 - one signature for all readers
+def _of_run(path: str, repository: str) -> RunTarget:  # noqa: ARG001 - one signature for all readers
     run = _payload(path, _RunPayload).workflow_run
-    return _Subject(target=RunTarget(run_id=run.id), run=(run.id, run.run_attempt))
+    return RunTarget(run_id=run.id, run=run)
 
 
-def _of_issue(path: str, repository: str) -> _Subject:  # noqa: ARG001 - one signature for all readers
+def _of_issue(path: str, repository: str) -> PullRequestTarget:  # noqa: ARG001 - one signature for all readers
     issue = _payload(path, _IssuePayload).issue
     if issue.pull_request is None:
         message = (
             f"issue {issue.number} of the event in '{path}' is not a pull request: there is nothing to comment on."
         )
         raise PublishError(message)
-    return _Subject(target=PullRequestTarget(number=issue.number, head_sha=None, from_fork=None))
+    return PullRequestTarget(number=issue.number, head_sha=None, from_fork=None)
 
 
-_READERS: Final[dict[str, Callable[[str, str], _Subject]]] = {
+_READERS: Final[dict[str, Callable[[str, str], Target]]] = {
     "pull_request": _of_pull_request,
     "pull_request_target": _of_pull_request,
     "workflow_run": _of_run,
@@ -252,7 +307,7 @@ def _token(environ: Mapping[str, str]) -> str:
 
 def _url(environ: Mapping[str, str], variable: str, default: str) -> str:
     value = environ.get(variable, "").strip() or default
-    if not _is_safe_url(value):
+    if not is_safe_url(value):
         message = (
             f"{variable} is not an https address without user, query and fragment: "
             "the token would be sent where others read it. Leave it as GitHub sets it."
@@ -261,7 +316,8 @@ def _url(environ: Mapping[str, str], variable: str, default: str) -> str:
     return value.rstrip("/")
 
 
-def _is_safe_url(value: str) -> bool:
+def is_safe_url(value: str) -> bool:
+    """Whether an address is https, or this machine's own, and holds no user, query or fragment."""
     try:
         parts = urlsplit(value)
     except ValueError:

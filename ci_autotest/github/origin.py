@@ -8,34 +8,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest.github.answer import Forbidden
-from ci_autotest.github.event import PullRequestTarget, RunTarget
+from ci_autotest.github.event import HeadRepository, PullRequestTarget, Run, RunTarget
+from ci_autotest.github.request import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ci_autotest.github.client import Client
     from ci_autotest.github.event import Event
-
-
-class Owner(msgspec.Struct, frozen=True):
-    """Name the account that a repository belongs to."""
-
-    login: str
-
-
-class HeadRepository(msgspec.Struct, frozen=True):
-    """Name the repository that a head is in."""
-
-    full_name: str
-    owner: Owner
-
-
-class Run(msgspec.Struct, frozen=True):
-    """Hold what is needed of a workflow run; a fork that was deleted leaves no ``head_repository``."""
-
-    head_sha: str
-    head_branch: str | None
-    head_repository: HeadRepository | None
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -46,12 +26,32 @@ class Head(msgspec.Struct, frozen=True):
     repo: HeadRepository | None
 
 
+class Base(msgspec.Struct, frozen=True):
+    """Name the branch that a pull request is to be merged into."""
+
+    ref: str
+
+
 class Pull(msgspec.Struct, frozen=True):
     """Hold what is needed of a pull request."""
 
     id: int
     number: int
     head: Head
+    base: Base
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Say what a run is about.
+
+    Attributes:
+        pull: The pull request to comment on.
+        sha: Commit that was tested, as the head's own repository has it.
+    """
+
+    pull: PullRequestTarget
+    sha: str
 
 
 @dataclass(frozen=True)
@@ -62,40 +62,68 @@ class Absent:
 
 
 RUN: Final = msgspec.json.Decoder(Run)
+PULL: Final = msgspec.json.Decoder(Pull)
 PULLS: Final = msgspec.json.Decoder(list[Pull])
 
 
-def find_pull_request(client: Client, event: Event) -> PullRequestTarget | Absent | Forbidden:
+def find_pull_request(client: Client, event: Event) -> Origin | Absent | Forbidden:
     """Return the pull request that ``event`` is about.
 
     Raises:
         PublishError: GitHub does not answer as GitHub.
     """
     if isinstance(event.target, PullRequestTarget):
-        return event.target
-    run = client.get(f"/repos/{event.repository}/actions/runs/{event.target.run_id}", RUN, {})
+        return _still_there(client, event, event.target)
+    return _of_run(client, event, event.target)
+
+
+def _still_there(client: Client, event: Event, target: PullRequestTarget) -> Origin | Absent | Forbidden:
+    """Return the event's own pull request, unless it has newer commits by now: a run of those will tell."""
+    pull = client.get(f"/repos/{event.repository}/pulls/{target.number}", PULL, {})
+    if isinstance(pull, Forbidden):
+        return pull
+    if target.head_sha not in {None, pull.head.sha}:
+        return Absent(
+            f"no comment was written: {event.repository}#{target.number} has its head at {pull.head.sha[:12]} by now, "
+            f"and {(target.head_sha or '')[:12]} was tested."
+        )
+    return Origin(pull=_target_of(event, pull), sha=event.sha)
+
+
+def _of_run(client: Client, event: Event, target: RunTarget) -> Origin | Absent | Forbidden:
+    run: Run | Forbidden | None = target.run
+    if run is None:
+        run = client.get(f"/repos/{event.repository}/actions/runs/{target.run_id}", RUN, {})
     if isinstance(run, Forbidden):
         return run
     source, branch = run.head_repository, run.head_branch
     if source is None or not branch:
-        return _absent(event.target, run)
+        return _absent(target, run)
     query = {"state": "open", "head": f"{source.owner.login}:{branch}"}
-    pulls = client.pages(f"/repos/{event.repository}/pulls", PULLS, query)
+    path = f"/repos/{event.repository}/pulls"
+    pulls = client.pages(Listing(path=path, shape=PULLS, items=tuple, params=query))
     if isinstance(pulls, Forbidden):
         return pulls
-    number = choose(pulls, run)
-    if number is None:
-        return _absent(event.target, run)
-    from_fork = source.full_name.casefold() != event.repository.casefold()
-    return PullRequestTarget(number=number, head_sha=run.head_sha, from_fork=from_fork)
+    pull = choose(pulls, run)
+    return Origin(pull=_target_of(event, pull), sha=run.head_sha) if pull else _absent(target, run)
 
 
-def choose(pulls: Iterable[Pull], run: Run) -> int | None:
+def choose(pulls: Iterable[Pull], run: Run) -> Pull | None:
     """Return the pull request whose head repository, branch and commit are the run's; the lowest number of several.
 
     All three are compared: a commit alone may be at the head of anyone's branch.
     """
-    return min((pull.number for pull in pulls if _is_head_of(pull.head, run)), default=None)
+    return min((pull for pull in pulls if _is_head_of(pull.head, run)), key=lambda pull: pull.number, default=None)
+
+
+def _target_of(event: Event, pull: Pull) -> PullRequestTarget:
+    source = pull.head.repo
+    return PullRequestTarget(
+        number=pull.number,
+        head_sha=pull.head.sha,
+        from_fork=source is None or source.full_name.casefold() != event.repository.casefold(),
+        base=pull.base.ref,
+    )
 
 
 def _is_head_of(head: Head, run: Run) -> bool:

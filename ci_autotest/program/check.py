@@ -70,18 +70,12 @@ def check_recording(recording: Recording) -> None:
         ProgramError: As ``check_program``, or data are missing, too short, or belong to nothing.
     """
     check_program(recording.program)
-    wanted = {step.target: step.args[0] for step in recording.program.steps if step.op == PLACEHOLDER}
-    wanted |= {cotangent_key(i): spec for i, spec in enumerate(recording.program.cotangents) if spec is not None}
-    wanted |= recording.expected
+    wanted = wanted_specs(recording)
     foreign = sorted(recording.tensors.keys() - wanted.keys())
     if foreign:
         message = f"the tensor file holds {foreign[0]!r}, which no placeholder names."
         raise ProgramError(message)
     for key, spec in wanted.items():
-        if not isinstance(spec, TensorSpec):
-            message = f"placeholder {key!r} has no tensor spec."
-            raise ProgramError(message)
-        _check_spec(key, spec)
         data = recording.tensors.get(key)
         size = spec.storage_size * ITEM_SIZE[spec.dtype]
         if data is None or len(data) != size:
@@ -90,6 +84,27 @@ def check_recording(recording: Recording) -> None:
                 f"the data of {key!r} are {got}; {spec.dtype} with {spec.storage_size} elements takes {size} bytes."
             )
             raise ProgramError(message)
+
+
+def wanted_specs(recording: Recording) -> dict[str, TensorSpec]:
+    """Return what a recording reads, by key: each a view that stays in its storage.
+
+    Raises:
+        ProgramError: A placeholder has no spec, or one that cannot be.
+    """
+    wanted: dict[str, object] = {
+        step.target: step.args[0] for step in recording.program.steps if step.op == PLACEHOLDER
+    }
+    wanted |= {cotangent_key(i): spec for i, spec in enumerate(recording.program.cotangents) if spec is not None}
+    wanted |= recording.expected
+    checked = {}
+    for key, spec in wanted.items():
+        if not isinstance(spec, TensorSpec):
+            message = f"placeholder {key!r} has no tensor spec."
+            raise ProgramError(message)
+        _check_spec(key, spec)
+        checked[key] = spec
+    return checked
 
 
 def _check_step(step: Step, index: int, *, is_last: bool) -> None:

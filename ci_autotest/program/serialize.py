@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 import safetensors
 
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.check import check_recording
+from ci_autotest.program.check import check_program, check_recording, wanted_specs
 from ci_autotest.program.ir import (
     ITEM_SIZE,
     Argument,
@@ -124,11 +125,22 @@ def decode(program: bytes, tensors: bytes) -> Recording:
         ProgramError: They are damaged, too large, do not fit each other, or name what is not
             allowed.
     """
-    if len(program) > PROGRAM_BYTES or len(tensors) > TENSOR_BYTES:
-        message = (
-            f"a program of {len(program):,} bytes with tensors of {len(tensors):,} bytes is too large: "
-            f"{PROGRAM_BYTES:,} and {TENSOR_BYTES:,} are allowed."
-        )
+    if len(tensors) > TENSOR_BYTES:
+        message = f"a tensor file of {len(tensors):,} bytes is too large: {TENSOR_BYTES:,} are allowed."
+        raise ProgramError(message)
+    recording = replace(decode_program(program), tensors=_decode_tensors(tensors))
+    check_recording(recording)
+    return recording
+
+
+def decode_program(program: bytes) -> Recording:
+    """Return the recording of a program alone, checked, without the data that it reads.
+
+    Raises:
+        ProgramError: It is damaged or too large, or names what is not allowed.
+    """
+    if len(program) > PROGRAM_BYTES:
+        message = f"a program of {len(program):,} bytes is too large: {PROGRAM_BYTES:,} are allowed."
         raise ProgramError(message)
     try:
         file = msgspec.json.decode(program, type=_ProgramFile)
@@ -142,8 +154,9 @@ def decode(program: bytes, tensors: bytes) -> Recording:
              ((file.setup, True), (file.body, False))]  # fmt: skip
     cotangents = tuple(None if spec is None else _spec(spec) for spec in file.cotangents)
     expected = {key: _spec(spec) for key, spec in file.expected.items()}
-    recording = Recording(Program(parts[0], parts[1], cotangents), _decode_tensors(tensors), file.note, expected)
-    check_recording(recording)
+    recording = Recording(Program(parts[0], parts[1], cotangents), {}, file.note, expected)
+    check_program(recording.program)
+    wanted_specs(recording)
     return recording
 
 

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ci_autotest.report.budget import Block, Form
+from ci_autotest.report.evidence import Evidence
 from ci_autotest.report.facts import facts_line, facts_table
 from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text
 from ci_autotest.report.standing import headline
 
 if TYPE_CHECKING:
+    from ci_autotest.report.evidence import Source
     from ci_autotest.report.links import Links
     from ci_autotest.result import Finding
 
+#: How much of a finding a section shows.
+Extent: TypeAlias = Literal["whole", "plain", "compact"]
+
+_EXTENTS: Final[tuple[Extent, ...]] = ("whole", "plain", "compact")
+_TENSORS_SHOWN: Final = 10
 SECTIONS = "sections"
 ROWS = "rows"
 ACCEPTED = "accepted"
@@ -24,27 +32,38 @@ ACCEPTED = "accepted"
 _COMMAND = re.compile(r"[\w./=:,@+~\[\] -]+")
 
 
-def finding_block(
-    finding: Finding,
-    links: Links | None,
-    is_new: bool | None,  # noqa: FBT001 - three states, not a switch
-    ranks: tuple[int, int],
-) -> Block:
-    """Return a finding's forms: with its program, without it, and as a row of the table of the rest.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Say with what findings are shown.
+
+    Args:
+        links: Where files and the artifact are.
+        source: Finds the saved program, ``None`` where the report's own text is believed.
+        new: Ids that the baseline lacks; ``None`` without a baseline.
+    """
+
+    links: Links | None = None
+    source: Source | None = None
+    new: tuple[str, ...] | None = None
+
+    def is_new(self, finding: Finding) -> bool | None:
+        """Whether the baseline lacks the finding; ``None`` without a baseline."""
+        return None if self.new is None else finding.id in self.new
+
+
+def finding_block(finding: Finding, setting: Setting, ranks: tuple[int, int]) -> Block:
+    """Return a finding's forms: whole, without its graph, without its program, and as a row of the table of the rest.
 
     Args:
         finding: Any; one that is accepted is only a row.
-        links: Where files are shown.
-        is_new: Whether the baseline lacks it; ``None`` without a baseline.
+        setting: With what it is shown.
         ranks: Of the row, and of the section.
     """
     as_row, as_section = ranks
     if finding.known is not None:
         return Block(ACCEPTED, (Form(as_row, ACCEPTED, partial(facts_line, finding)),))
-    section = partial(_section, finding, links, is_new)
-    full = Form(as_section, SECTIONS, partial(section, with_program=True))
-    compact = Form(as_section, SECTIONS, partial(section, with_program=False))
-    return Block(ROWS, (full, compact, Form(as_row, ROWS, partial(facts_line, finding))))
+    forms = [Form(as_section, SECTIONS, partial(_section, finding, setting, extent)) for extent in _EXTENTS]
+    return Block(ROWS, (*forms, Form(as_row, ROWS, partial(facts_line, finding))))
 
 
 def finding_page(finding: Finding, links: Links | None, *, with_program: bool) -> str:
@@ -55,8 +74,8 @@ def finding_page(finding: Finding, links: Links | None, *, with_program: bool) -
         _described(finding),
         facts_table(finding, links),
         *_grown(finding),
-        *(("## To reproduce", *_program(finding, with_program=with_program)) if finding.program else ()),
-        *_commands(finding, here=True),
+        *(("## To reproduce", *_shown(finding, with_program=with_program)) if finding.program else ()),
+        *_commands_here(finding),
         *_message(finding),
         *_variants(finding, with_program=with_program),
         *(("## Versions", text(finding.versions)) if finding.versions else ()),
@@ -113,30 +132,56 @@ def _hits(finding: Finding) -> list[str]:
     return [folded("where it was seen", "\n".join(lines))]
 
 
-def _section(
-    finding: Finding,
-    links: Links | None,
-    is_new: bool | None,  # noqa: FBT001 - three states, not a switch
-    *,
-    with_program: bool,
-) -> str:
+def _shown(finding: Finding, *, with_program: bool) -> list[str]:
+    return (_program if with_program else _without_room)(Evidence(program=finding.program), finding)
+
+
+def _section(finding: Finding, setting: Setting, extent: Extent) -> str:
+    evidence = _evidence(finding, setting)
     parts = [
         f"**{text(headline(finding))}**",
-        facts_table(finding, links, is_new),
-        *_program(finding, with_program=with_program),
-        *(_detail(finding) if with_program else ()),
-        *_commands(finding, here=False),
+        facts_table(finding, setting.links, setting.is_new(finding)),
+        *(_program(evidence, finding) if extent != "compact" else _without_room(evidence, finding)),
+        *([fence(evidence.graph, "mermaid")] if extent == "whole" and evidence.graph else ()),
+        *(_tensors(evidence) if extent != "compact" else ()),
+        *(_detail(finding) if extent != "compact" else ()),
+        *_commands(finding, setting.links),
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n\n"
 
 
-def _program(finding: Finding, *, with_program: bool) -> list[str]:
-    if not finding.program:
+def _evidence(finding: Finding, setting: Setting) -> Evidence:
+    """Return what is shown of the program: made anew from its file, or as the report has it."""
+    if setting.source is None:
+        return Evidence(program=finding.program)
+    return setting.source(finding) or Evidence()
+
+
+def _program(evidence: Evidence, finding: Finding) -> list[str]:
+    if evidence.program:
+        return [fence(evidence.program, "python")]
+    return [f"{text(evidence.refusal)} See {code(f'findings/{finding.id}', 220)}."] if evidence.refusal else []
+
+
+def _without_room(evidence: Evidence, finding: Finding) -> list[str]:
+    if not evidence.program:
         return []
-    if with_program:
-        return [fence(finding.program, "python")]
-    lines = finding.program.count("\n") + 1
+    lines = evidence.program.count("\n") + 1
     return [f"The program ({lines:,} lines) has no room here: it is in the artifact, in `findings/{finding.id}`."]
+
+
+def _tensors(evidence: Evidence) -> list[str]:
+    """Return the table of the tensors that the text only names."""
+    if not evidence.tensors:
+        return []
+    shown = [
+        row(code(fact.name, 80), f"{fact.dtype}{text(str(list(fact.shape)), 80)}", f"{fact.size_bytes:,}",
+            code(fact.sha256) if fact.sha256 else "not read")
+        for fact in evidence.tensors[:_TENSORS_SHOWN]
+    ]  # fmt: skip
+    rest = len(evidence.tensors) - _TENSORS_SHOWN
+    more = f"\n{rest:,} more in the artifact." if rest > 0 else ""
+    return [row("tensor", "elements", "bytes", "sha256") + row("---", "---", "--:", "---") + "".join(shown) + more]
 
 
 def _detail(finding: Finding) -> list[str]:
@@ -150,13 +195,22 @@ def _message(finding: Finding) -> list[str]:
     return [folded("the whole message", fence("\n\n".join(told), "text"))] if told else []
 
 
-def _commands(finding: Finding, *, here: bool) -> list[str]:
-    """Return the lines that run it again, to be copied."""
+def _commands(finding: Finding, links: Links | None) -> list[str]:
+    """Return the lines that run it again, to be copied; ``None`` for links shows those of the folder itself."""
+    line = links.replay(finding.id) if links else ""
+    if line:
+        return [fence(line, "sh")]
     lines = []
     if finding.repro is not None:
-        path = "repro.py" if here else f"findings/{finding.id}/repro.py"
-        why = "needs only the candidate" if here else "after downloading the artifact; needs only the candidate"
-        lines.append(f"python {path}  # {why}")
+        path = f"findings/{finding.id}/repro.py"
+        lines.append(f"python {path}  # after downloading the artifact; needs only the candidate")
+    if _COMMAND.fullmatch(finding.replay):
+        lines.append(f"{finding.replay}  # the same, with ci-autotest")
+    return [fence("\n".join(lines), "sh")] if lines else []
+
+
+def _commands_here(finding: Finding) -> list[str]:
+    lines = ["python repro.py  # needs only the candidate"] if finding.repro is not None else []
     if _COMMAND.fullmatch(finding.replay):
         lines.append(f"{finding.replay}  # the same, with ci-autotest")
     return [fence("\n".join(lines), "sh")] if lines else []

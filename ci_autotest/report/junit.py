@@ -43,7 +43,7 @@ def render(result: RunResult) -> str:
 
 
 def _suites(result: RunResult) -> list[Any]:
-    findings = {finding.id: finding for finding in result.findings}
+    findings, prefix = {finding.id: finding for finding in result.findings}, result.environment.folder
     names = dict.fromkeys([*(info.name for info in result.candidates), *(item.candidate for item in result.results)])
     suites = []
     for name in names:
@@ -51,13 +51,13 @@ def _suites(result: RunResult) -> list[Any]:
         suites.append(
             _suite(
                 f"{_SUITE}[{line(name)}]",
-                [_case(item, findings) for item in results],
+                [_case(item, findings, prefix) for item in results],
                 result,
                 results,
             )
         )
     if result.broken:
-        suites.append(_suite(_SUITE, [_broken_case(item) for item in result.broken], result, []))
+        suites.append(_suite(_SUITE, [_broken_case(item, prefix) for item in result.broken], result, []))
     return suites
 
 
@@ -68,13 +68,16 @@ def _suite(name: str, cases: list[Any], result: RunResult, results: Sequence[Tes
     return TestSuite(name, cases, properties={"seed": str(result.seed), "cases": str(compared)})
 
 
-def _case(item: TestResult, findings: Mapping[str, Finding]) -> Any:  # noqa: ANN401 - junit-xml has no types
+def _case(item: TestResult, findings: Mapping[str, Finding], prefix: str) -> Any:  # noqa: ANN401 - junit-xml has no types
     from junit_xml import TestCase  # noqa: PLC0415
 
     file, name = _names(item.test, item.location)
     own = [findings[name] for name in item.findings if name in findings]
     counting = [finding for finding in own if counts_against(finding)]
-    case = TestCase(f"{name}[{line(item.candidate)}]", file, item.duration_s, stdout=_told(item, own))
+    case = TestCase(
+        f"{name}[{line(item.candidate)}]", file, _time_s(item.duration_s), stdout=_told(item, own),
+        **_place(item.location, prefix),
+    )  # fmt: skip
     if counting:
         kind = "misaligned" if item.outcome not in _BAD else item.outcome
         case.add_failure_info(line(headline(counting[0])), "\n\n".join(map(_whole, counting)), kind)
@@ -86,17 +89,30 @@ def _case(item: TestResult, findings: Mapping[str, Finding]) -> Any:  # noqa: AN
     return case
 
 
-def _broken_case(item: BrokenTest) -> Any:  # noqa: ANN401 - junit-xml has no types
+def _broken_case(item: BrokenTest, prefix: str) -> Any:  # noqa: ANN401 - junit-xml has no types
     from junit_xml import TestCase  # noqa: PLC0415
 
     file, name = _names(item.test, item.location)
-    case = TestCase(name, file)
+    case = TestCase(name, file, _time_s(0.0), **_place(item.location, prefix))
     case.add_error_info(
         line(item.message) or "broken",
         plain(f"{item.message}\n\n{item.traceback}").strip(),
         "broken",
     )
     return case
+
+
+def _time_s(duration_s: float) -> float:
+    """Return a duration that is written: the library leaves 0 out, and not every reader can do without one."""
+    return max(duration_s, 1e-6)
+
+
+def _place(location: Location | None, prefix: str) -> dict[str, str]:
+    """Return where a test is, from the repository's top: what annotations are put beside."""
+    if location is None:
+        return {}
+    path = "/".join(part for part in (prefix.strip("/"), location.file) if part not in {"", "."})
+    return {"file": line(path), "line": str(location.line)}
 
 
 def _names(test: str, location: Location | None) -> tuple[str, str]:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 if TYPE_CHECKING:
     from ci_autotest.result import Location
+
+#: Image that replays what a stranger wrote. Source: the release workflow.
+IMAGE: Final = "ghcr.io/org/ci-autotest:v1"
+#: Folder that a report is downloaded to.
+FOLDER: Final = "autotest-report"
+
+_CONFINED: Final = (
+    '--rm --network none --read-only --cap-drop ALL --tmpfs /tmp:exec -v "$PWD:/github/workspace:ro" '
+    "-w /github/workspace"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +32,9 @@ class Links:
         prefix: The configuration's folder in the repository, ``""`` for its top.
         run: Address of the workflow run, ``""`` where there is none.
         artifact: Address of the artifact, ``""`` where there is none yet.
+        run_id: The run, 0 where there is none.
+        artifact_name: Name under which the report was uploaded, ``""`` where it is not known.
+        is_foreign: Whether a stranger may have written the programs: scripts of theirs are not to be run.
     """
 
     server: str
@@ -29,9 +43,27 @@ class Links:
     prefix: str = ""
     run: str = ""
     artifact: str = ""
+    run_id: int = 0
+    artifact_name: str = ""
+    is_foreign: bool = False
+
+    def replay(self, finding: str) -> str:
+        """Return one line for a shell that downloads the report and runs a finding's program again; "" where none can.
+
+        Of a stranger's pull request it runs in a container without network, and its script is not offered.
+        """
+        if not self.run_id or not self.artifact_name:
+            return ""
+        where = f"--repo {shlex.quote(self.repository)} --name {shlex.quote(self.artifact_name)}"
+        load = f"gh run download {self.run_id} {where} --dir {FOLDER}"
+        again = f"replay {FOLDER}/findings/{finding}"
+        run = f"docker run {_CONFINED} {IMAGE} {again}" if self.is_foreign else f"ci-autotest {again}"
+        return f"{load} && {run}"
 
     def source(self, location: Location) -> str:
         """Return the address of a line of a file; every character that Markdown could read is quoted."""
-        path = "/".join(part for part in (self.prefix.strip("/"), location.file) if part not in {"", "."})
+        # A browser follows `..`, out of the repository.
+        parts = f"{self.prefix}/{location.file}".split("/")
+        path = "/".join(part for part in parts if part not in {"", ".", ".."})
         repository = f"{self.server.rstrip('/')}/{quote(self.repository)}"
         return f"{repository}/blob/{quote(self.sha, safe='')}/{quote(path, errors='replace')}#L{location.line}"

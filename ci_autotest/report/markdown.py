@@ -7,13 +7,13 @@ counted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.report.budget import Block, Form, Region, page
-from ci_autotest.report.finding_text import ACCEPTED, ROWS, SECTIONS, finding_block, finding_page
-from ci_autotest.report.markdown_text import plural, row, size
+from ci_autotest.report.finding_text import ACCEPTED, ROWS, SECTIONS, Setting, finding_block, finding_page
+from ci_autotest.report.markdown_text import plural, row, size, text
 from ci_autotest.report.sections import (
     broken_part,
     candidates_part,
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 COMMENT_LIMIT: Final = 65_536
 #: Bytes of a step's summary, below the 1 MiB beyond which GitHub drops it whole.
 SUMMARY_LIMIT: Final = 1_000_000
+#: Size below which a page has no room for what it always shows.
+LEAST: Final = 4_096
 
 _HEADS: Final = ("operator", "candidate", "what", "greatest difference", "folder")
 _ROW: Final = row(*_HEADS) + row(*["---"] * len(_HEADS))
@@ -53,39 +55,43 @@ class _Extent:
         most: Lines of every other list.
         rest: Where the findings are that have no room.
         has_tests: Whether the table of all tests is shown.
+        title: What the verdict is of.
     """
 
     findings: int
     most: int
     rest: str
     has_tests: bool
+    title: str = ""
 
 
-_COMMENT: Final = _Extent(60, 20, "the summary and in the artifact", has_tests=False)
+_COMMENT: Final = _Extent(60, 20, "the summary and the artifact", has_tests=False)
+_PLAIN: Final = Setting()
 _SUMMARY: Final = _Extent(1_000, 200, "the artifact, in report.json", has_tests=True)
 
 
-def render_comment(result: RunResult, *, limit: int = COMMENT_LIMIT, links: Links | None = None) -> str:
+def render_comment(result: RunResult, *, limit: int = COMMENT_LIMIT, setting: Setting = _PLAIN, title: str = "") -> str:
     """Return the pull request's comment.
 
     Args:
         result: The run.
         limit: Size that the text may have, in UTF-8 bytes and in UTF-16 code units; 4,096 at least.
             Whoever puts a marker before the text asks for so much less.
-        links: Addresses of files, run and artifact; ``None`` for no links.
+        setting: Addresses of files, run and artifact, and where programs are read from.
+        title: What the verdict is of, such as a leg of a matrix.
     """
-    return _page(result, limit, links, _COMMENT)
+    return _page(result, limit, setting, replace(_COMMENT, title=title))
 
 
-def render_summary(result: RunResult, *, limit: int = SUMMARY_LIMIT, links: Links | None = None) -> str:
+def render_summary(result: RunResult, *, limit: int = SUMMARY_LIMIT, setting: Setting = _PLAIN) -> str:
     """Return the job's summary: the comment with more room, and a folded table of all tests.
 
     Args:
         result: The run.
         limit: As for ``render_comment``.
-        links: As for ``render_comment``.
+        setting: As for ``render_comment``.
     """
-    return _page(result, limit, links, _SUMMARY)
+    return _page(result, limit, setting, _SUMMARY)
 
 
 def render_finding(finding: Finding, *, limit: int = SUMMARY_LIMIT, links: Links | None = None) -> str:
@@ -100,13 +106,14 @@ def render_finding(finding: Finding, *, limit: int = SUMMARY_LIMIT, links: Links
     return full if size(full) <= limit else finding_page(finding, links, with_program=False)
 
 
-def _page(result: RunResult, limit: int, links: Links | None, extent: _Extent) -> str:
+def _page(result: RunResult, limit: int, setting: Setting, extent: _Extent) -> str:
     findings = in_reading_order(result)
+    setting, links = replace(setting, new=result.new), setting.links
     parts = [
-        (Region(name="verdict"), [_verdict_block(result)]),
+        (Region(name="verdict"), [_verdict_block(result, extent.title)]),
         candidates_part(result, extent.most, _FRAME),
         fixed_part(result, _FRAME),
-        (Region(name=SECTIONS), _finding_blocks(result, findings[: extent.findings], links)),
+        (Region(name=SECTIONS), _finding_blocks(findings[: extent.findings], setting)),
         *((region, []) for region in _row_regions(findings, extent)),
         broken_part(result, extent.most, (_UNTESTED, _TRACEBACKS), links),
         silent_part(result, extent.most, _UNTESTED),
@@ -117,23 +124,24 @@ def _page(result: RunResult, limit: int, links: Links | None, extent: _Extent) -
     return page([region for region, _ in parts], [block for _, blocks in parts for block in blocks], limit)
 
 
-def _verdict_block(result: RunResult) -> Block:
+def _verdict_block(result: RunResult, title: str) -> Block:
     """Return the heading, and a short one for a page on which not even long names have room."""
-    told = verdict(result)
-    short = f"{told[0]} {plural(len(result.findings), 'finding')}"
+    sign, _, told = verdict(result).partition(" ")
+    named = f"{text(title, 80)}: " if title else ""
     return Block(
         "verdict",
-        tuple(Form(_FRAME, "verdict", partial(str, f"### {each}\n\n")) for each in (told, short)),
+        tuple(
+            Form(_FRAME, "verdict", partial(str, f"### {sign} {named}{each}\n\n"))
+            for each in (told, plural(len(result.findings), "finding"))
+        ),
     )
 
 
-def _finding_blocks(result: RunResult, findings: Sequence[Finding], links: Links | None) -> list[Block]:
-    new = result.new
+def _finding_blocks(findings: Sequence[Finding], setting: Setting) -> list[Block]:
     return [
         finding_block(
             finding,
-            links,
-            None if new is None else finding.id in new,
+            setting,
             # The first finding is shown before anything that is only a list.
             (_FIRST_FINDING, _FIRST_FINDING) if position == 0 else (_ROWS, _SECTIONS),
         )

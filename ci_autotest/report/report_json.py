@@ -7,7 +7,9 @@ are checked here.
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,7 +58,7 @@ def write(result: RunResult, path: Path) -> None:
             ``null``.
     """
     data = _encoded(ordered(result))
-    _decoded(data, path)
+    _decoded(data, str(path))
     write_bytes(path, msgspec.json.format(data, indent=2) + b"\n")
 
 
@@ -67,8 +69,22 @@ def read(path: Path) -> RunResult:
         OutputError: The file is missing, too large, truncated, of another schema, or holds what the
             schema does not.
     """
-    result = _decoded(_content(path), path)
-    _check_names(result, path)
+    return parsed(_content(path), str(path))
+
+
+def parsed(data: bytes, where: str) -> RunResult:
+    """Return the report that ``data`` are, read strictly.
+
+    Args:
+        data: Of ``report.json``.
+        where: They are from, for messages.
+
+    Raises:
+        OutputError: As for ``read``.
+    """
+    result = _decoded(data, where)
+    _check_keys(data, where)
+    _check_names(result, where)
     return result
 
 
@@ -115,7 +131,7 @@ def _content(path: Path) -> bytes:
     return data
 
 
-def _decoded(data: bytes, path: Path) -> RunResult:
+def _decoded(data: bytes, path: str) -> RunResult:
     try:
         schema = msgspec.json.decode(data, type=_Head).schema
         if schema == SCHEMA:
@@ -128,7 +144,23 @@ def _decoded(data: bytes, path: Path) -> RunResult:
     raise OutputError(message)
 
 
-def _check_names(result: RunResult, path: Path) -> None:
+def _check_keys(data: bytes, path: str) -> None:
+    """Refuse an object that has a key twice: readers differ in which of the two they believe."""
+    twice: list[str] = []
+
+    def note(pairs: list[tuple[str, object]]) -> None:
+        if len({key for key, _ in pairs}) < len(pairs):
+            twice.append(Counter(key for key, _ in pairs).most_common(1)[0][0])
+
+    json.loads(data, object_pairs_hook=note)
+    if twice:
+        message = (
+            f"{path} has the key {twice[0][:80]!r} twice in one object. It was edited; run again to make a new one."
+        )
+        raise OutputError(message)
+
+
+def _check_names(result: RunResult, path: str) -> None:
     """Refuse names that would lead out of the output folder."""
     ids = [finding.id for finding in result.findings]
     for name in (*ids, *(result.new or ())):

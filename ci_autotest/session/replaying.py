@@ -1,23 +1,22 @@
-"""The commands ``list``, ``replay``, ``report`` and ``comment``."""
+"""The commands ``list``, ``replay`` and ``report``."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from ci_autotest.config import duration_s
 from ci_autotest.errors import ProgramError, UnavailableError, UsageError
 from ci_autotest.program.serialize import decode
 from ci_autotest.report.artifacts import check_writable
-from ci_autotest.report.markdown import render_comment
 from ci_autotest.report.markdown_text import plural
 from ci_autotest.report.merge import merge
 from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.run.pool import Fresh, Pool
 from ci_autotest.run.process import WorkerLostError, WorkerProcess
+from ci_autotest.session.baseline import against
 from ci_autotest.session.requested import Request, discovered, hello_for
 from ci_autotest.session.results import FAILED, FINE, NOTHING, settled
-from ci_autotest.session.surfaces import links_from, read_report, write_surfaces
+from ci_autotest.session.surfaces import read_report, setting_for, write_surfaces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,14 +113,16 @@ def _say(answer: Tried | Broken | WorkerLostError, candidate: str, stream: TextI
     return FAILED
 
 
-def report(folders: tuple[Path, ...], output: Path, fail_on: str, environ: Mapping[str, str]) -> RunResult:
-    """Merge the shards of one run, and write the whole."""
+def report(
+    folders: tuple[Path, ...], output: Path, fail_on: str, baseline: tuple[str, str], environ: Mapping[str, str]
+) -> RunResult:
+    """Merge the shards of one run, and write the whole; ``baseline`` is what it is held against, and its artifact."""
     merged = merge([read_report(folder) for folder in folders])
     check_writable(output)
-    result = settled(merged, fail_on)
+    result = settled(against(merged, *baseline, environ), fail_on)
     for folder in folders:
         _copy_findings(folder, output)
-    write_surfaces(result, output, environ)
+    write_surfaces(result, output, setting_for(result, output, environ))
     return result
 
 
@@ -135,26 +136,3 @@ def _copy_findings(folder: Path, output: Path) -> None:
         files = {name: (finding / name).read_bytes() for name in sorted(FILES) if (finding / name).is_file()}
         if is_finding_id(finding.name) and files and not (output / FINDINGS / finding.name).exists():
             write_finding(output / FINDINGS / finding.name, files)
-
-
-def comment(folder: Path, environ: Mapping[str, str], name: str, stream: TextIO) -> int:
-    """Post or update the sticky comment of a report; what the report says does not change the exit status.
-
-    Raises:
-        AutotestError: There is no report, no token or no pull request.
-    """
-    import requests  # noqa: PLC0415 - only this command speaks HTTP
-
-    from ci_autotest.github.comment import publish  # noqa: PLC0415 - likewise
-    from ci_autotest.github.event import read_event  # noqa: PLC0415 - likewise
-    from ci_autotest.github.sticky import HEADER_CHARS, MAX_CHARS  # noqa: PLC0415 - likewise
-
-    result = read_report(folder)
-    event = read_event(environ)
-    body = render_comment(result, limit=MAX_CHARS - HEADER_CHARS, links=links_from(environ, result))
-    with requests.Session() as session:
-        published = publish(event, body, session=session, clock=time.monotonic, sleep=time.sleep, name=name)
-    stream.write(f"comment: {published.url or 'not posted'} ({published.action})\n")
-    if published.message:
-        stream.write(f"{published.message}\n")
-    return FINE

@@ -175,6 +175,16 @@ def _against(
     return new, tuple(sorted(" ".join(identity) for identity in before - now))
 
 
+def held_against(result: RunResult, baseline: tuple[Finding, ...]) -> RunResult:
+    """Return a result with what is new and what is fixed: only where it compared something can a run have fixed it."""
+    compared = {(item.test, item.candidate) for item in result.results if item.cases.compared}
+    is_whole = not (result.is_partial or result.interrupted) and result.shard == (1, 1)
+    again = tuple(item for item in baseline if is_whole and (item.test, item.candidate) in compared)
+    new, _ = _against(result.findings, baseline)
+    _, fixed = _against(result.findings, again)
+    return msgspec.structs.replace(result, new=new, fixed=fixed)
+
+
 def settled(result: RunResult, fail_on: str) -> RunResult:
     """Return a result with its exit status, and with what a whole run says of replacements that were never called."""
     uncalled = () if result.interrupted or result.is_partial or result.shard != (1, 1) else _uncalled(result)

@@ -29,7 +29,7 @@ from ci_autotest.session.made import Workshop
 from ci_autotest.session.progress import Progress
 from ci_autotest.session.requested import NothingFoundError, Request, discover_tests, hello_for, module_folders
 from ci_autotest.session.results import Circumstances, make_result
-from ci_autotest.session.surfaces import read_baseline, write_surfaces
+from ci_autotest.session.surfaces import read_baseline, setting_for, write_surfaces
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         duration_s=time.monotonic() - begun,
     )  # fmt: skip
     result = make_result(ledger, known, told)
-    write_surfaces(result, output, environ)
+    write_surfaces(result, output, setting_for(result, output, environ))
     return result
 
 

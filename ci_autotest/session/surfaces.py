@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import UsageError
 from ci_autotest.report import junit, report_json
+from ci_autotest.report.annotations import annotate
+from ci_autotest.report.artifacts import FINDINGS
 from ci_autotest.report.atomic import write_text
+from ci_autotest.report.evidence import Evidence, evidence_of
+from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.links import Links
-from ci_autotest.report.markdown import render_comment, render_summary
+from ci_autotest.report.markdown import LEAST, SUMMARY_LIMIT, render_comment, render_summary
+from ci_autotest.report.markdown_text import size
+from ci_autotest.report.standing import verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from ci_autotest.report.evidence import Source
     from ci_autotest.result import Finding, RunResult
 
 REPORT = "report.json"
+#: Bytes of a program or of its tensors that a page is made of; a shrunk case has a few thousand.
+_MOST_READ_BYTES: Final = 64 << 20
 
 
 def links_from(environ: Mapping[str, str], result: RunResult) -> Links | None:
@@ -25,22 +35,81 @@ def links_from(environ: Mapping[str, str], result: RunResult) -> Links | None:
     sha = environ.get("GITHUB_SHA")
     if not server or not repository or not sha:
         return None
-    run = environ.get("GITHUB_RUN_ID")
+    run = environ.get("GITHUB_RUN_ID", "")
     address = f"{server}/{repository}/actions/runs/{run}" if run else ""
     return Links(
         server=server, repository=repository, sha=sha, prefix=result.environment.folder, run=address,
-        artifact=environ.get("ARTIFACT_URL", ""),
+        artifact=environ.get("ARTIFACT_URL", ""), run_id=int(run) if run.isdecimal() else 0,
+        artifact_name=environ.get("ARTIFACT_NAME", ""),
     )  # fmt: skip
 
 
-def write_surfaces(result: RunResult, output: Path, environ: Mapping[str, str]) -> None:
+def saved_programs(output: Path) -> Source:
+    """Return what finds the programs in an output folder, with their tensors; each is read once.
+
+    The text is the report's own, which a run has made of the same program and of its replacements.
+    """
+    found: dict[str, Evidence | None] = {}
+
+    def source(finding: Finding) -> Evidence | None:
+        if finding.id not in found:
+            found[finding.id] = _saved(output / FINDINGS / finding.id, finding)
+        return found[finding.id]
+
+    return source
+
+
+def _saved(folder: Path, finding: Finding) -> Evidence | None:
+    program, tensors = _content(folder / "program.json"), _content(folder / "tensors.safetensors")
+    if program is None or tensors is None:
+        return Evidence(program=finding.program) if finding.program else None
+    evidence = evidence_of(finding, program, tensors)
+    return replace(evidence, program=finding.program or evidence.program)
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_READ_BYTES + 1)
+    except OSError:
+        return None
+    return data if len(data) <= _MOST_READ_BYTES else None
+
+
+def setting_for(result: RunResult, output: Path, environ: Mapping[str, str]) -> Setting:
+    """Return with what a run's own pages are shown."""
+    return Setting(links=links_from(environ, result), source=saved_programs(output))
+
+
+def write_surfaces(result: RunResult, output: Path, setting: Setting) -> None:
     """Write report.json, junit.xml, summary.md and comment.md; report.json last: it says that the rest is whole."""
-    known = links_from(environ, result)
     output.mkdir(parents=True, exist_ok=True)  # a test may have removed it
     junit.write(result, output / "junit.xml")
-    write_text(output / "summary.md", render_summary(result, links=known))
-    write_text(output / "comment.md", render_comment(result, links=known))
+    write_text(output / "summary.md", render_summary(result, setting=setting))
+    write_text(output / "comment.md", render_comment(result, setting=setting))
     report_json.write(result, output / REPORT)
+
+
+def rendered(folder: Path, surface: str, limit: int | None, environ: Mapping[str, str]) -> str:
+    """Return a surface of a report, made anew.
+
+    Args:
+        folder: Output folder of a run.
+        surface: ``summary`` or ``annotations``.
+        limit: Bytes that the summary may have.
+        environ: For addresses.
+
+    Raises:
+        AutotestError: There is no report, or it is damaged.
+    """
+    result = read_report(folder)
+    if surface == "annotations":
+        return "".join(f"{command}\n" for command in annotate(result, result.environment.folder))
+    room = min(SUMMARY_LIMIT if limit is None else limit, SUMMARY_LIMIT)
+    if room < LEAST:
+        short = f"### {verdict(result)}\n\nThere is no room for the summary: it is in the artifact, in summary.md.\n"
+        return short if size(short) <= room else ""
+    return render_summary(result, limit=room, setting=setting_for(result, folder, environ))
 
 
 def read_report(path: Path) -> RunResult:

@@ -20,8 +20,9 @@ OPTIONS = {
     },
     "list": {"config", "candidate"},
     "replay": {"config", "candidate"},
-    "report": {"output", "fail-on"},
-    "comment": {"name"},
+    "report": {"output", "fail-on", "baseline", "artifact-name"},
+    "render": {"limit"},
+    "comment": {"run-id", "artifact-name", "name", "leg", "legs", "when", "baseline", "output"},
 }  # fmt: skip
 FRAMEWORKS = ("torch", "numpy", "rich", "requests", "yaml", "msgspec", "jinja2", "junit_xml")
 #: Runs a command and prints, last, which modules it has imported.

@@ -75,7 +75,7 @@ CONFIGURATION = {
     ),
     "unknown backend": Row(
         "run",
-        "{folder}/autotest.yml: candidates[0].backend is 'substitut'; allowed: torch, torch.compile, substitute.",
+        "{folder}/autotest.yml: candidates[0].backend is 'substitut'; allowed: torch, torch.compile, fx, substitute.",
         config="candidates: [{name: a, backend: substitut}]\n",
     ),
     "unknown strictness": Row(

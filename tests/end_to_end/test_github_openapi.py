@@ -7,97 +7,71 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import tarfile
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-import requests
 
-from ci_autotest.github import origin, sticky
-from ci_autotest.github.comment import publish
-from ci_autotest.github.event import Event, PullRequestTarget, RunTarget
-from tests.fake_github import BOT, NUMBER, REPOSITORY, SHA, TOKEN, Answer, FakeGithub, Seen, refusal
+from ci_autotest.github import artifact, event, origin, sticky
+from tests.fake_github import BOT, NUMBER, REPOSITORY, TOKEN, Answer, FakeGithub, Seen
 from tests.fake_github_server import serving
+from tests.integration.test_github_races import at_once
+from tests.npm import fetched
+from tests.objections import CASES, OBJECTIONS, OWN, Way, arranged, commented
 from tests.openapi import Description, described
+from tests.publishing import FakeClock, ours, published
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.heavy
-
-PACKAGE = "@octokit/openapi@23.0.2"
-MEMBER = "package/generated/api.github.com.json"
-CACHE = Path(__file__).parents[2] / ".tools" / "octokit-openapi-23.0.2"
-
-OURS = sticky.sticky("ci-autotest", sticky.Turn(400, 1), "old").body
 
 
 @pytest.fixture(scope="module")
 def description() -> Description:
-    path = CACHE / "api.github.com.json"
-    if not path.exists():
-        _fetch(path)
-    return described(path)
-
-
-def _fetch(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    packed = subprocess.run(
-        ["npm", "pack", "--silent", PACKAGE], cwd=path.parent, check=True, capture_output=True, text=True, timeout=300
-    )
-    archive = path.parent / packed.stdout.split()[-1]
-    with tarfile.open(archive) as files:
-        member = files.extractfile(MEMBER)
-        assert member is not None
-        # Renamed when it is whole: an interrupted run leaves no half of it.
-        partial = path.with_suffix(".part")
-        partial.write_bytes(member.read())
-    partial.rename(path)
-    archive.unlink()
+    return described(fetched("@octokit/openapi@23.0.2", "generated/api.github.com.json"))
 
 
 @pytest.fixture
 def github() -> Iterator[FakeGithub]:
-    fork = ("mallory/kernels", "softmax", SHA)
-    with serving(FakeGithub(heads={NUMBER: fork}, runs={77: fork})) as fake:
+    with serving(FakeGithub()) as fake:
         yield fake
 
 
-def publish_to(github: FakeGithub, target: PullRequestTarget | RunTarget) -> str:
-    event = Event(
-        name="workflow_run", repository=REPOSITORY, api_url=github.base, server_url="https://github.com", token=TOKEN,
-        sha=SHA, run_id=500, attempt=1, target=target,
-    )  # fmt: skip
-    with requests.Session() as session:
-        result = publish(event, "2 misaligned", session=session, clock=lambda: 0.0, sleep=lambda _: None)
-    return result.action
-
-
-def flow(github: FakeGithub) -> list[Seen]:
-    """Find the pull request, update the lowest of two comments among 130, delete the other; then create one."""
-    for index in range(130):
+def flow(github: FakeGithub, folder: Path) -> list[Seen]:
+    """Publish in both ways: create, update the lowest of two among 300, delete the other, compare with the base."""
+    arranged(github, "run")
+    github.artifacts.append(replace(github.artifacts[0], id=500, run_id=60, branch="main", repository=REPOSITORY))
+    said = [commented(github, "run", folder, baseline="auto")[1]]
+    for index in range(250):
         github.add_comment("someone", f"remark {index}")
-    github.add_comment(BOT, OURS)
-    github.add_comment(BOT, OURS)
-    actions = [publish_to(github, RunTarget(run_id=77))]
-    github.comments.clear()
-    actions.append(publish_to(github, PullRequestTarget(number=NUMBER, head_sha=SHA, from_fork=True)))
-    assert actions == ["updated", "created"]
+    github.add_comment(BOT, ours("old", 60))
+    said.append(commented(github, "run", folder, baseline="auto", name="other")[1])
+    github.heads = {NUMBER: OWN}
+    github.comments = [(NUMBER, 10_000 + i, BOT, ours("old", 60)) for i in range(2)]
+    said.append(commented(github, "folder", folder)[1])
+    assert [re.findall(r"\((\w+)\)", text)[0] for text in said] == ["created", "created", "updated"]
     return github.seen
 
 
-def test_publish__whole_flow__is_as_github_describes(github: FakeGithub, description: Description) -> None:
-    seen = flow(github)
+def api(seen: Iterable[Seen]) -> list[Seen]:
+    """Return the requests to the API: the store that archives are in is none of it."""
+    return [each for each in seen if not each.path.startswith("/store/")]
+
+
+def test_comment__whole_flow__is_as_github_describes(github, tmp_path, description: Description) -> None:
+    seen = api(flow(github, tmp_path))
 
     assert {f"{each.method} {each.path}": description.wrong(each) for each in seen if description.wrong(each)} == {}
     assert {each.method + re.sub(r"/\d+", "/N", each.path.replace(REPOSITORY, "R")) for each in seen} == {
-        "GET/user",
         "GET/repos/R/actions/runs/N",
+        "GET/repos/R/actions/runs/N/artifacts",
+        "GET/repos/R/actions/artifacts",
+        "GET/repos/R/actions/artifacts/N/zip",
         "GET/repos/R/pulls",
+        "GET/repos/R/pulls/N",
         "GET/repos/R/issues/N/comments",
         "POST/repos/R/issues/N/comments",
         "PATCH/repos/R/issues/comments/N",
@@ -105,23 +79,46 @@ def test_publish__whole_flow__is_as_github_describes(github: FakeGithub, descrip
     }
 
 
-def test_publish__token_of_a_person__is_as_github_describes(github: FakeGithub, description: Description) -> None:
-    github.person, github.login = True, "hubot"
-    publish_to(github, RunTarget(run_id=77))
+@pytest.mark.parametrize(("name", "way"), CASES)
+def test_comment__github_objects__every_request_and_answer_is_as_github_describes(
+    github, tmp_path, description: Description, name: str, way: Way
+) -> None:
+    """A planted answer is what is objected with: of it the request alone is held against the description."""
+    objection = OBJECTIONS[name]
+    arranged(github, way)
+    objection.arrange(github)
 
+    commented(github, way, tmp_path, FakeClock(tick_s=objection.tick_s))
+
+    wrong = [
+        f"{each.method} {each.path}: {text}"
+        for each in api(github.seen)
+        for text in (description.wrong_request(each) if each.planted else description.wrong(each))
+    ]
+    assert (tuple(wrong), len(api(github.seen)) > 0) == (objection.undescribed, True)
+
+
+def test_comment__20_legs_at_once__is_as_github_describes(github, tmp_path, description: Description) -> None:
+    github.heads = {NUMBER: OWN}
+
+    failures = at_once(github, [{"text": str(i), "leg": f"leg {i}", "legs": 20} for i in range(20)])
+
+    assert (failures, [text for each in github.seen for text in description.wrong(each)]) == ([], [])
+
+
+def test_publish__token_of_a_person__is_as_github_describes(github, tmp_path, description: Description) -> None:
+    github.person, github.login, github.token, github.heads = True, "hubot", "ghp_person", {NUMBER: OWN}
+
+    published(github)
+
+    assert "/user" in {each.path for each in github.seen}
     assert [wrong for each in github.seen for wrong in description.wrong(each)] == []
-
-
-def test_publish__refused__is_as_github_describes(github: FakeGithub, description: Description) -> None:
-    github.plant(refusal("POST"))
-    action = publish_to(github, RunTarget(run_id=77))
-
-    assert (action, [wrong for each in github.seen for wrong in description.wrong(each)]) == ("degraded", [])
 
 
 def test_answer__body_refused__is_as_github_describes(github: FakeGithub, description: Description) -> None:
     headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
     path = f"/repos/{REPOSITORY}/issues/{NUMBER}/comments"
+    github.heads = {NUMBER: OWN}
     github.answer("POST", path, headers, json.dumps({"body": "x" * 65_537}).encode())
     github.answer("POST", path.replace("/12/", "/13/"), headers, b'{"body": "x"}')
 
@@ -133,10 +130,12 @@ def test_answer__body_refused__is_as_github_describes(github: FakeGithub, descri
     [
         pytest.param(sticky.Comment, "issue-comment", id="comment"),
         pytest.param(sticky.User, "simple-user", id="user"),
-        pytest.param(origin.Run, "workflow-run", id="run"),
-        pytest.param(origin.Pull, "pull-request-simple", id="pull request"),
-        pytest.param(origin.HeadRepository, "repository", id="repository"),
-        pytest.param(origin.HeadRepository, "minimal-repository", id="minimal repository"),
+        pytest.param(event.Run, "workflow-run", id="run"),
+        pytest.param(origin.Pull, "pull-request-simple", id="pull request of a list"),
+        pytest.param(origin.Pull, "pull-request", id="pull request"),
+        pytest.param(event.HeadRepository, "repository", id="repository"),
+        pytest.param(event.HeadRepository, "minimal-repository", id="minimal repository"),
+        pytest.param(artifact.Artifact, "artifact", id="artifact"),
     ],
 )
 def test_struct__every_field__is_one_that_github_always_sends(struct, component, description: Description) -> None:
@@ -181,8 +180,10 @@ def test_struct__every_field__is_one_that_github_always_sends(struct, component,
         ),
     ],
 )
-def test_wrong__planted_fault__is_found(method, changes, said, github, description: Description) -> None:
-    good = next(each for each in flow(github) if method in {each.method, each.path.split("/")[-1].upper()})
+def test_wrong__planted_fault__is_found(method, changes, said, github, tmp_path, description: Description) -> None:
+    good = next(
+        each for each in api(flow(github, tmp_path)) if method in {each.method, each.path.split("/")[-1].upper()}
+    )
 
     wrong = description.wrong(replace(good, **changes))
 

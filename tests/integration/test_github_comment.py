@@ -26,7 +26,9 @@ def test_publish__no_comment_yet__creates_one(github: FakeGithub) -> None:
     result = published(github)
 
     assert result == Published(url=url(101), action="created", message=f"the comment was created: {url(101)}")
-    assert github.bodies() == {101: "<!-- ci-autotest:ci-autotest -->\n<!-- run 500 attempt 1 -->\n2 misaligned"}
+    assert github.bodies() == {
+        101: "<!-- ci-autotest:ci-autotest -->\n<!-- sections 500.1.18. -->\n\n### ✗ 2 misaligned"
+    }
 
 
 def test_publish__any_request__has_the_headers_github_asks_for(github: FakeGithub) -> None:
@@ -163,7 +165,7 @@ def test_publish__older_run_while_the_newest_is_not_the_lowest__leaves_it_to_its
 
 
 def test_publish__token_of_a_person__writes_under_that_name(github: FakeGithub) -> None:
-    github.person, github.login = True, "hubot"
+    github.person, github.login, github.token = True, "hubot", "ghp_person"
     kept = github.add_comment("Hubot", ours("old", 499))
     forged = github.add_comment(BOT, ours("old", 499))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ci_autotest.errors import PublishError
-from tests.fake_github import NUMBER, SHA, TOKEN, FakeGithub, Fault
+from tests.fake_github import BOT, NUMBER, SHA, TOKEN, FakeGithub, Fault
 from tests.fake_github_server import serving
 from tests.publishing import LIST, POST, FakeClock, event_of, ours, published, refused, url
 
@@ -40,11 +40,16 @@ def test_publish__fails_before_the_comment_was_created__posts_again(github: Fake
 
 
 def test_publish__post_never_succeeds__says_so(github: FakeGithub) -> None:
-    github.plant(Fault(method="POST", status=502, times=99))
+    github.plant(Fault(method="POST", status=503, times=99))
+    clock = FakeClock()
 
-    assert refused(github) == (
-        f"the comment on octo/kernels#12 did not settle in 12 steps: POST {github.base}{LIST} answered 502. "
-        "Run this job again later."
+    message = (
+        f"POST {github.base}{LIST} answered 503, so 64 s must be waited, and 51 s are left of the 120 s that "
+        "publishing may take. Run this job again later."
+    )
+    assert (refused(github, clock=clock), clock.slept_s) == (
+        message,
+        [wait for double in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0) for wait in (double, 1.0)],
     )
 
 
@@ -80,7 +85,7 @@ def test_publish__rate_limited__waits_as_told(
 
     result = published(github, clock=clock)
 
-    assert (result.action, clock.slept_s, github.calls()) == ("created", [*waits_s, 1.0], [POST, POST])
+    assert (result.action, clock.slept_s, github.calls()) == ("created", [*waits_s, 1.0, 1.0], [POST, POST])
 
 
 def test_publish__asked_to_wait_beyond_the_deadline__ends_at_once(github: FakeGithub) -> None:
@@ -124,7 +129,25 @@ def test_publish__links_in_a_loop__ends(github: FakeGithub) -> None:
     github.add_comment("someone", "hello")
     github.link_loop = True
 
-    assert (published(github).action, len(github.seen)) == ("created", 1 + 2 + 1 + 2)
+    assert (published(github).action, len(github.seen)) == ("created", 3 + 1 + 3)
+
+
+@pytest.mark.parametrize("empty", [{1}, {2}, {1, 3}])
+def test_publish__empty_page_in_the_middle__is_passed_over(github: FakeGithub, empty: set[int]) -> None:
+    for index in range(250):
+        github.add_comment("someone", f"remark {index}")
+    kept = github.add_comment(BOT, ours("old", 499))
+    github.empty_pages = frozenset(empty)
+
+    assert (published(github).action, github.bodies(BOT)) == ("updated", {kept: ours("2 misaligned")})
+
+
+def test_publish__list_lags_behind__does_not_post_again(github: FakeGithub) -> None:
+    # The list is asked before and after writing; after it, it knows nothing of the comment yet.
+    github.plant(Fault(method="GET", path="comments"))
+    github.plant(Fault(method="GET", path="comments", status=200, body=b"[]"))
+
+    assert (published(github).action, github.calls()) == ("created", [POST])
 
 
 def test_publish__endless_pages__are_not_believed(github: FakeGithub) -> None:
@@ -164,18 +187,22 @@ def test_publish__nobody_listens__says_so(github: FakeGithub) -> None:
     event = event_of(FakeGithub(base="http://127.0.0.1:9"))  # the discard port: nothing listens there
 
     assert refused(github, event=event) == (
-        "GET http://127.0.0.1:9/user was not answered (ConnectionError), 6 times in a row. Run this job again later."
+        f"GET http://127.0.0.1:9{LIST} was not answered (ConnectionError), 6 times in a row. Run this job again later."
     )
 
 
-def test_publish__body_is_too_long__says_by_how_much(github: FakeGithub) -> None:
-    message = "the comment of check 'ci-autotest' has 65,281 characters, and 65,280 are allowed. Shorten it."
+def test_publish__text_is_too_long__leaves_its_first_line(github: FakeGithub) -> None:
+    result = published(github, "2 misaligned\n\n" + "x" * 65_536, name="n" * 500)
 
-    assert (refused(github, body="x" * 65_281), github.seen) == (message, [])
+    assert result.action == "created"
+    assert github.bodies()[101].splitlines()[3:] == [
+        "### ✗ 2 misaligned", "", "The rest is in the job's summary and the artifact."
+    ]  # fmt: skip
 
 
 def test_publish__longest_body__is_taken(github: FakeGithub) -> None:
-    assert published(github, "\N{CHECK MARK}" * 65_280, name="n" * 500).action == "created"
+    assert published(github, "\N{CHECK MARK}" * 21_500, name="n" * 500).action == "created"
+    assert 64_500 < len(github.bodies()[101].encode()) <= 65_536
 
 
 def test_publish__refused_as_unprocessable__gives_githubs_words(github: FakeGithub) -> None:

@@ -3,69 +3,108 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ci_autotest.github.comment import Published
-from ci_autotest.github.event import RunTarget
+from ci_autotest.github.answer import Forbidden
+from ci_autotest.github.event import PullRequestTarget, RunTarget
+from ci_autotest.github.origin import Absent, Origin
 from tests import fake_github_values as values
 from tests.fake_github import NUMBER, REPOSITORY, SHA, FakeGithub, Fault, refusal
 from tests.fake_github_server import serving
-from tests.publishing import event_of, published
+from tests.publishing import event_of, found
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+OWN = ("octo/kernels", "softmax", SHA)
+FORK = ("mallory/kernels", "softmax", SHA)
+
 
 @pytest.fixture
 def github() -> Iterator[FakeGithub]:
-    with serving(FakeGithub(heads={NUMBER: ("octo/kernels", "softmax", SHA)})) as fake:
+    with serving(FakeGithub(heads={NUMBER: OWN})) as fake:
         yield fake
 
 
-def test_publish__workflow_run__finds_the_pull_request_of_the_run(github: FakeGithub) -> None:
-    fork = ("mallory/kernels", "softmax", SHA)
-    github.heads = {12: ("octo/kernels", "softmax", SHA), 13: fork, 14: (*fork[:2], "00" * 20)}
-    github.runs = {77: fork}
-
-    result = published(github, event=event_of(github, run_id=77, target=RunTarget(run_id=77)))
-
-    assert (result.action, [row[0] for row in github.comments]) == ("created", [13])
+def of_run(github: FakeGithub) -> Origin | Absent | Forbidden:
+    return found(github, event_of(github, run_id=77, target=RunTarget(run_id=77)))
 
 
-def test_publish__workflow_run_without_an_open_pull_request__says_so(github: FakeGithub) -> None:
-    github.runs = {77: ("octo/kernels", "softmax", "ab" * 20)}
+def target(number: int, *, from_fork: bool) -> PullRequestTarget:
+    return PullRequestTarget(number=number, head_sha=SHA, from_fork=from_fork, base="main")
 
-    result = published(github, event=event_of(github, run_id=77, target=RunTarget(run_id=77)))
 
-    assert result == Published(
-        url=None,
-        action="degraded",
-        message=(
-            "no comment was written: no open pull request has its head at abababababab on branch 'softmax' of "
-            "octo/kernels, as run 77 has. It was closed, or has newer commits."
-        ),
+def test_find__workflow_run__is_the_pull_request_of_the_run(github: FakeGithub) -> None:
+    github.heads = {12: OWN, 13: FORK, 14: (*FORK[:2], "00" * 20)}
+    github.runs = {77: FORK}
+
+    assert of_run(github) == Origin(pull=target(13, from_fork=True), sha=SHA)
+
+
+def test_find__two_pull_requests_with_one_head__is_the_lower(github: FakeGithub) -> None:
+    github.heads = {15: FORK, 14: FORK}
+    github.runs = {77: FORK}
+
+    assert of_run(github) == Origin(pull=target(14, from_fork=True), sha=SHA)
+
+
+@pytest.mark.parametrize(
+    ("arrange", "source"),
+    [
+        pytest.param({"heads": {12: ("octo/kernels", "softmax", "00" * 20)}}, "octo/kernels", id="head has moved"),
+        pytest.param({"closed": {12}}, "octo/kernels", id="closed or merged"),
+        pytest.param({"heads": {}}, "octo/kernels", id="none"),
+        pytest.param({"heads": {12: FORK}}, "octo/kernels", id="a fork has the same branch and commit"),
+    ],
+)
+def test_find__no_open_pull_request_has_the_run_s_head__says_so(github: FakeGithub, arrange, source) -> None:
+    github.runs = {77: OWN}
+    for name, value in arrange.items():
+        setattr(github, name, value)
+
+    assert of_run(github) == Absent(
+        "no comment was written: no open pull request has its head at 5f5f5f5f5f5f on branch 'softmax' "
+        f"of {source}, as run 77 has. It was closed, or has newer commits."
     )
 
 
 @pytest.mark.parametrize("path", ["runs", "pulls"])
-def test_publish__run_cannot_be_read__names_the_permissions(github: FakeGithub, path: str) -> None:
-    github.runs = {77: ("octo/kernels", "softmax", SHA)}
+def test_find__run_cannot_be_read__is_forbidden(github: FakeGithub, path: str) -> None:
+    github.runs = {77: OWN}
     github.plant(refusal("GET", path))
 
-    result = published(github, event=event_of(github, target=RunTarget(run_id=77)))
+    result = of_run(github)
 
-    assert "The token lacks `actions: read` and `pull-requests: read`." in result.message
+    assert isinstance(result, Forbidden)
+    assert (result.status, path in result.where) == (403, True)
 
 
-def test_publish__repository_of_the_run_was_deleted__says_so(github: FakeGithub) -> None:
-    run = {**values.run(github.base, REPOSITORY, 77, ("mallory/kernels", "softmax", SHA)), "head_repository": None}
+def test_find__repository_of_the_run_was_deleted__says_so(github: FakeGithub) -> None:
+    run = {**values.run(github.base, REPOSITORY, 77, FORK), "head_repository": None}
     github.plant(Fault(method="GET", path="runs", status=200, body=json.dumps(run).encode()))
 
-    result = published(github, event=event_of(github, target=RunTarget(run_id=77)))
-
-    assert result.message == (
+    assert of_run(github) == Absent(
         "no comment was written: no open pull request has its head at 5f5f5f5f5f5f on branch 'softmax' "
         "of a deleted repository, as run 77 has. It was closed, or has newer commits."
     )
+
+
+def test_find__event_s_own_pull_request__is_looked_at(github: FakeGithub) -> None:
+    assert found(github, event_of(github)) == Origin(pull=target(12, from_fork=False), sha=SHA)
+
+
+def test_find__event_s_own_pull_request_has_newer_commits__says_so(github: FakeGithub) -> None:
+    github.heads = {12: ("octo/kernels", "softmax", "ab" * 20)}
+
+    assert found(github, event_of(github)) == Absent(
+        "no comment was written: octo/kernels#12 has its head at abababababab by now, and 5f5f5f5f5f5f was tested."
+    )
+
+
+def test_find__event_that_does_not_say_the_head__takes_the_one_that_is_there(github: FakeGithub) -> None:
+    event = replace(event_of(github), target=PullRequestTarget(number=12, head_sha=None, from_fork=None))
+
+    assert found(github, event) == Origin(pull=target(12, from_fork=False), sha=SHA)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-import requests
 
 from ci_autotest.errors import PublishError
-from ci_autotest.github.comment import publish
+from ci_autotest.github.body import sections_of
 from tests.fake_github import BOT, NUMBER, SHA, FakeGithub, Fault
 from tests.fake_github_server import serving
-from tests.publishing import event_of, ours, published
+from tests.publishing import FakeClock, event_of, ours, published
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,31 +25,63 @@ def github() -> Iterator[FakeGithub]:
         yield fake
 
 
-def test_publish__20_at_once__end_with_exactly_one_comment(github: FakeGithub) -> None:
-    results, failures = [], []
-    gate = threading.Barrier(20)
+@dataclass
+class HurriedClock(FakeClock):
+    """Tell the real time, and sleep a quarter of what is asked."""
 
-    def publish_one(run_id: int) -> None:
-        with requests.Session() as session:
-            event = event_of(github, run_id)
-            gate.wait()
-            try:
-                results.append(
-                    publish(
-                        event, f"text of {run_id}", session=session, clock=time.monotonic,
-                        sleep=lambda seconds: time.sleep(seconds / 20),
-                    )
-                )  # fmt: skip
-            except PublishError as error:
-                failures.append(str(error))
+    def __call__(self) -> float:
+        return time.monotonic()
 
-    threads = [threading.Thread(target=publish_one, args=(500 + index,)) for index in range(20)]
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds / 4)
+
+
+def at_once(github: FakeGithub, publishers: list[dict]) -> list[str]:
+    """Publish all at once, each in its own thread; return what went wrong."""
+    gate, failures = threading.Barrier(len(publishers)), []
+
+    def publish_one(given: dict) -> None:
+        gate.wait()
+        try:
+            published(github, clock=HurriedClock(), **given)
+        except PublishError as error:
+            failures.append(str(error))
+
+    threads = [threading.Thread(target=publish_one, args=(given,)) for given in publishers]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    return failures
 
-    assert (failures, len(results), len(github.bodies()), min(github.bodies())) == ([], 20, 1, 101)
+
+def test_publish__20_at_once__end_with_exactly_one_comment_of_the_newest(github: FakeGithub) -> None:
+    failures = at_once(
+        github, [{"text": f"of {500 + i}", "event": event_of(github, run_id=500 + i)} for i in range(20)]
+    )
+
+    (body,) = github.bodies().values()
+    assert (failures, body) == ([], ours("of 519", 519))
+
+
+def test_publish__20_legs_at_once__end_with_one_comment_and_all_sections(github: FakeGithub) -> None:
+    legs = [f"py3.{i}" for i in range(20)]
+
+    failures = at_once(github, [{"text": f"on {leg}", "leg": leg, "legs": 20} for leg in legs])
+
+    (body,) = github.bodies().values()
+    assert (failures, [section.leg for section in sections_of(body)]) == ([], sorted(legs))
+    assert "**20 of 20 legs not aligned**" in body
+
+
+def test_publish__leg_overwritten_by_another_that_had_not_seen_it__writes_again(github: FakeGithub) -> None:
+    github.add_comment(BOT, ours("a", leg="a"))
+    late = ours("a", leg="a")  # what another leg had read before
+    github.plant(Fault(method="PATCH", then=lambda: github.replace_body(101, late)))
+
+    published(github, "b", leg="b", legs=2)
+
+    assert [section.leg for section in sections_of(github.bodies()[101])] == ["a", "b"]
 
 
 def test_publish__overwritten_by_a_late_older_run__writes_again(github: FakeGithub) -> None:

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ci_autotest.errors import PublishError
-from ci_autotest.github.event import Event, PullRequestTarget, RunTarget, read_event
+from ci_autotest.github.event import (
+    Event,
+    HeadRepository,
+    Owner,
+    PullRequestTarget,
+    Run,
+    RunTarget,
+    read_access,
+    read_event,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,11 +24,20 @@ if TYPE_CHECKING:
 SHA = "5f" * 20
 HEAD = "ab" * 20
 VARIABLE = "GITHUB_TOKEN"
+#: Of a fork: GitHub names no pull request, and what stands there is not looked at.
+RUN = {
+    "id": 77, "run_attempt": 3, "head_sha": HEAD, "head_branch": "softmax", "pull_requests": [{"number": 666}],
+    "head_repository": {"full_name": "mallory/kernels", "owner": {"login": "mallory"}},
+}  # fmt: skip
+TOLD = Run(
+    id=77, run_attempt=3, head_sha=HEAD, head_branch="softmax",
+    head_repository=HeadRepository(full_name="mallory/kernels", owner=Owner(login="mallory")),
+)  # fmt: skip
 
 
 def pull_request(source: str | None = "octo/kernels") -> dict[str, Any]:
     head = {"sha": HEAD, "ref": "softmax", "repo": source and {"full_name": source, "fork": False}}
-    return {"action": "opened", "pull_request": {"number": 12, "title": "x", "head": head}}
+    return {"action": "opened", "pull_request": {"number": 12, "title": "x", "head": head, "base": {"ref": "main"}}}
 
 
 @pytest.fixture
@@ -57,7 +75,7 @@ def test_read_event__pull_request__is_read_whole(environ) -> None:
         sha=SHA,
         run_id=1234567890123,
         attempt=2,
-        target=PullRequestTarget(number=12, head_sha=HEAD, from_fork=False),
+        target=PullRequestTarget(number=12, head_sha=HEAD, from_fork=False, base="main"),
     )
 
 
@@ -74,14 +92,41 @@ def test_read_event__pull_request__is_read_whole(environ) -> None:
 def test_read_event__head_repository__says_whether_it_is_a_fork(environ, name, source, from_fork) -> None:
     event = read_event(environ(pull_request(source), GITHUB_EVENT_NAME=name))
 
-    assert event.target == PullRequestTarget(number=12, head_sha=HEAD, from_fork=from_fork)
+    assert event.target == PullRequestTarget(number=12, head_sha=HEAD, from_fork=from_fork, base="main")
 
 
 def test_read_event__workflow_run__is_about_the_run_that_tested(environ) -> None:
-    run = {"id": 77, "run_attempt": 3, "head_sha": HEAD, "pull_requests": [{"number": 666}]}
-    event = read_event(environ({"workflow_run": run}, GITHUB_EVENT_NAME="workflow_run"))
+    event = read_event(environ({"workflow_run": RUN}, GITHUB_EVENT_NAME="workflow_run"))
 
-    assert (event.target, event.run_id, event.attempt) == (RunTarget(run_id=77), 77, 3)
+    assert (event.target, event.run_id, event.attempt) == (RunTarget(run_id=77, run=TOLD), 77, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "payload", "run_id", "target", "attempt"),
+    [
+        pytest.param("workflow_run", {"workflow_run": RUN}, 77, RunTarget(run_id=77, run=TOLD), 3, id="of the event"),
+        pytest.param("workflow_run", {"workflow_run": RUN}, 78, RunTarget(run_id=78), 2, id="another"),
+        pytest.param("workflow_dispatch", {}, 78, RunTarget(run_id=78), 2, id="event without a pull request"),
+        pytest.param("pull_request", None, 78, RunTarget(run_id=78), 2, id="event with another pull request"),
+    ],
+)
+def test_read_event__run_is_named__is_about_that_run(environ, name, payload, run_id, target, attempt) -> None:
+    event = read_event(environ(payload, GITHUB_EVENT_NAME=name), run_id)
+
+    assert (event.target, event.run_id, event.attempt) == (target, run_id, attempt)
+
+
+@pytest.mark.parametrize(
+    ("variables", "branch"),
+    [
+        ({"GITHUB_BASE_REF": "main", "GITHUB_REF_NAME": "12/merge"}, "main"),
+        ({"GITHUB_BASE_REF": "", "GITHUB_REF_NAME": "release"}, "release"),
+    ],
+)
+def test_read_access__branch__is_the_one_merged_into_else_the_one_pushed_to(environ, variables, branch) -> None:
+    access = read_access(environ(**variables))
+
+    assert (access.branch, access.repository, "ghs_secret" in repr(access)) == (branch, "octo/kernels", False)
 
 
 def test_read_event__issue_comment_on_a_pull_request__leaves_open_what_it_does_not_say(environ) -> None:
@@ -103,7 +148,7 @@ def test_read_event__issue_comment_on_an_issue__is_refused(environ) -> None:
 def test_read_event__push__names_the_events_that_have_a_pull_request(environ) -> None:
     assert refused(environ(GITHUB_EVENT_NAME="push")) == (
         "event 'push' has no pull request to comment on: the events that have one are pull_request, "
-        "pull_request_target, workflow_run, issue_comment. Publish from one of them."
+        "pull_request_target, workflow_run, issue_comment. Publish from one of them, or name the run with --run-id."
     )
 
 
@@ -148,12 +193,12 @@ def test_read_event__variable_is_ill_formed__is_shown(environ, variable, value, 
         pytest.param({}, "Object missing required field `pull_request`", id="another event"),
         pytest.param([], "Expected `object`, got `array`", id="no object"),
         pytest.param(
-            {"pull_request": {"number": "12", "head": {"sha": HEAD, "repo": None}}},
+            {"pull_request": {"number": "12", "head": {"sha": HEAD, "repo": None}, "base": {"ref": "main"}}},
             "Expected `int`, got `str` - at `$.pull_request.number`",
             id="number as text",
         ),
         pytest.param(
-            {"pull_request": {"number": 0, "head": {"sha": HEAD, "repo": None}}},
+            {"pull_request": {"number": 0, "head": {"sha": HEAD, "repo": None}, "base": {"ref": "main"}}},
             "Expected `int` >= 1 - at `$.pull_request.number`",
             id="number 0",
         ),

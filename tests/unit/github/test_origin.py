@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.github.origin import Head, HeadRepository, Owner, Pull, Run, choose
+from ci_autotest.github.event import HeadRepository, Owner, Run
+from ci_autotest.github.origin import Base, Head, Pull, choose
 
 SHA = "ab" * 20
 
@@ -12,10 +13,11 @@ def repository(full_name: str) -> HeadRepository:
 
 
 def pull(number: int, source: str | None = "mallory/kernels", ref: str = "softmax", sha: str = SHA) -> Pull:
-    return Pull(id=number, number=number, head=Head(ref=ref, sha=sha, repo=source and repository(source)))
+    head = Head(ref=ref, sha=sha, repo=source and repository(source))
+    return Pull(id=number, number=number, head=head, base=Base(ref="main"))
 
 
-RUN = Run(head_sha=SHA, head_branch="softmax", head_repository=repository("mallory/kernels"))
+RUN = Run(id=7, head_sha=SHA, head_branch="softmax", head_repository=repository("mallory/kernels"))
 
 
 @pytest.mark.parametrize(
@@ -32,10 +34,12 @@ RUN = Run(head_sha=SHA, head_branch="softmax", head_repository=repository("mallo
     ],
 )
 def test_choose__pull_requests_there_are(pulls: list[Pull], number: int | None) -> None:
-    assert choose(pulls, RUN) == number
+    chosen = choose(pulls, RUN)
+
+    assert (chosen and chosen.number) == number
 
 
 def test_choose__repository_of_the_run_is_gone__is_none() -> None:
-    run = Run(head_sha=SHA, head_branch="softmax", head_repository=None)
+    run = Run(id=7, head_sha=SHA, head_branch="softmax", head_repository=None)
 
     assert choose([pull(3, source=None)], run) is None

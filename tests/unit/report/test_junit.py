@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree as ET
+
+import msgspec
 import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 
@@ -36,6 +39,24 @@ def test_write__every_outcome__is_one_testcase_for_each_pair(tmp_path):
         ("autotests/autotest_norms.py", "softmax[compiled]"): [Skipped],
         ("autotests/autotest_pool.py", "autotests/autotest_pool.py"): [Error],
     }
+
+
+def test_write__testcase__has_what_its_readers_ask_for(tmp_path):
+    # Source: pytest's own JUnit XML ("xunit2") has classname, name and time; annotating actions read file and line.
+    environment = msgspec.structs.replace(samples.run().environment, folder="lib")
+    junit.write(
+        samples.run(environment=environment, results=(samples.outcome(duration_s=0.0),)), tmp_path / "junit.xml"
+    )
+
+    root = ET.parse(tmp_path / "junit.xml").getroot()  # noqa: S314 - our own file
+
+    suites, cases = root.findall("testsuite"), root.findall("testsuite/testcase")
+    assert (root.tag, len(suites)) == ("testsuites", 2)
+    assert {"name", "errors", "failures", "skipped", "tests", "time"} <= set(suites[0].attrib)
+    assert cases[0].attrib == {
+        "classname": "autotests/autotest_norms.py", "name": "layer_norm[kernels]", "time": "0.000001",
+        "file": "lib/autotests/autotest_norms.py", "line": "12",
+    }  # fmt: skip
 
 
 def test_write__no_location__classname_is_the_test_s_file(tmp_path):

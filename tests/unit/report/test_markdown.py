@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from markdown_it import MarkdownIt
 
+from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.links import Links
 from ci_autotest.report.markdown import COMMENT_LIMIT, render_comment, render_finding, render_summary
 from ci_autotest.report.markdown_text import size
@@ -23,7 +24,10 @@ LINKS = Links(
     sha="0123456789abcdef",
     run="https://github.com/org/kernels/actions/runs/1",
     artifact="https://github.com/org/kernels/actions/runs/1/artifacts/2",
+    run_id=1,
+    artifact_name="ci-autotest-report",
 )
+SETTING = Setting(links=LINKS)
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 #: The only HTML that a page has is its own.
 OWN_HTML = re.compile(r"<details><summary>(All tests|traceback|the whole message)</summary>|</?details>|</?sub>")
@@ -69,7 +73,7 @@ def planted(value):
 
 
 def test_render_comment__everything_happened__is_the_golden_comment():
-    comment = render_comment(samples.everything(), links=LINKS)
+    comment = render_comment(samples.everything(), setting=SETTING)
 
     if os.environ.get("UPDATE_GOLDEN"):
         GOLDEN.write_text(comment)
@@ -113,7 +117,7 @@ def test_render_comment__command_that_a_shell_would_read__is_not_offered():
 @pytest.mark.parametrize("render", [render_comment, render_summary], ids=["comment", "summary"])
 @pytest.mark.parametrize("name", samples.HOSTILE)
 def test_render__hostile_text_everywhere__has_only_its_own_html_and_links(name, render):
-    page = render(planted(samples.HOSTILE[name]), links=LINKS)
+    page = render(planted(samples.HOSTILE[name]), setting=SETTING)
 
     assert foreign(page) == []
     assert not set(page) & set("\x00\x1b\x07\u202e\u2066\udc80")
@@ -122,7 +126,7 @@ def test_render__hostile_text_everywhere__has_only_its_own_html_and_links(name, 
 
 @pytest.mark.parametrize("name", samples.HOSTILE)
 def test_render__hostile_text_everywhere__page_keeps_its_parts(name):
-    page = render_summary(planted(samples.HOSTILE[name]), links=LINKS)
+    page = render_summary(planted(samples.HOSTILE[name]), setting=SETTING)
     kinds = [token.type for token in tokens(page)]
 
     assert kinds.count("heading_open") == 1
@@ -183,7 +187,7 @@ def test_render_comment__ten_thousand_findings__is_quick_and_counts_the_rest():
 
     assert elapsed_s < 5
     assert (size(comment) <= COMMENT_LIMIT, size(summary) <= 1_000_000) == (True, True)
-    assert "\n9,940 more findings are in the summary and in the artifact.\n" in comment
+    assert "\n9,940 more findings are in the summary and the artifact.\n" in comment
     assert comment.count("```python") > 20
 
 

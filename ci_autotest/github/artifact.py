@@ -1,0 +1,114 @@
+"""Own which artifacts are read: those of one run by their names, and the base branch's last one."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ci_autotest.errors import UsageError
+from ci_autotest.github.answer import Forbidden
+from ci_autotest.github.archive import MOST_BYTES
+from ci_autotest.github.request import Listing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ci_autotest.github.client import Client
+
+#: Artifacts of one run that are read: a matrix has 256 legs at most.
+MOST_LEGS: Final = 256
+#: Artifacts of a name among which the base branch's last one is looked for.
+_MOST_LOOKED_AT: Final = 300
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_. -]{0,99}")
+
+
+class ArtifactRun(msgspec.Struct, frozen=True):
+    """Say which run uploaded an artifact; the head's repository is another one for a fork."""
+
+    id: int = 0
+    repository_id: int = 0
+    head_repository_id: int = -1
+    head_branch: str = ""
+
+
+class Artifact(msgspec.Struct, frozen=True):
+    """Hold what is needed of an artifact."""
+
+    id: int
+    name: str
+    expired: bool
+    workflow_run: ArtifactRun | None = None
+
+
+class _Page(msgspec.Struct, frozen=True):
+    artifacts: list[Artifact]
+
+
+_PAGE: Final = msgspec.json.Decoder(_Page)
+
+
+def check_artifact_name(name: str) -> str:
+    """Return a name that may be looked for and be a folder's.
+
+    Raises:
+        UsageError: It has other characters than letters, digits, blanks and ``_ . -``.
+    """
+    if not _NAME.fullmatch(name):
+        message = f"artifact name {name[:100]!r} is none that is read: letters, digits, '_', '.', '-' and blanks only."
+        raise UsageError(message)
+    return name
+
+
+def of_run(client: Client, repository: str, run_id: int, name: str) -> list[Artifact] | Forbidden:
+    """Return the artifact ``name`` of a run, or those of its legs, ``name-...``, where there is none; each the latest.
+
+    Raises:
+        PublishError: GitHub does not answer as GitHub.
+    """
+    listing = Listing(path=f"/repos/{repository}/actions/runs/{run_id}/artifacts", shape=_PAGE, items=_artifacts)
+    found = client.pages(listing)
+    if isinstance(found, Forbidden):
+        return found
+    latest = {item.name: item for item in sorted(found, key=lambda item: item.id) if not item.expired}
+    if name in latest:
+        return [latest[name]]
+    legs = (item for key, item in sorted(latest.items()) if key.startswith(f"{name}-") and _NAME.fullmatch(key))
+    return list(legs)[:MOST_LEGS]
+
+
+def of_branch(client: Client, repository: str, branch: str, name: str) -> Artifact | Forbidden | None:
+    """Return the last artifact of this name from a run of the repository's own ``branch``; ``None`` where none is left.
+
+    A fork's branch may bear the same name: the head's repository is compared.
+
+    Raises:
+        PublishError: GitHub does not answer as GitHub.
+    """
+    path = f"/repos/{repository}/actions/artifacts"
+    found = client.pages(Listing(path=path, shape=_PAGE, items=_artifacts, params={"name": name}))
+    if isinstance(found, Forbidden):
+        return found
+    for looked_at, item in enumerate(found):
+        if looked_at == _MOST_LOOKED_AT:
+            break
+        run = item.workflow_run
+        is_own = run is not None and run.head_repository_id == run.repository_id and run.head_branch == branch
+        if is_own and item.name == name and not item.expired:
+            return item
+    return None
+
+
+def download(client: Client, repository: str, artifact: Artifact) -> bytes | Forbidden:
+    """Return the archive of an artifact.
+
+    Raises:
+        PublishError: It is too large, or GitHub does not answer as GitHub.
+    """
+    return client.file(f"/repos/{repository}/actions/artifacts/{artifact.id}/zip", MOST_BYTES)
+
+
+def _artifacts(page: _Page) -> Iterable[Artifact]:
+    return page.artifacts

@@ -1,0 +1,146 @@
+"""Own the text of the comment: two hidden lines, then one section for each leg of a matrix.
+
+The second line lists the sections from the last to the first character of the text: run, attempt,
+length and leg of each. So what a section holds, which strangers may have a part in, can be taken for
+no other section.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import quote, unquote
+
+from ci_autotest.errors import PublishError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+#: Source: GitHub's answer 422 to a longer body, "body is too long (maximum is 65536 characters)".
+MAX_CHARS: Final = 65_536
+#: Room that the two hidden lines and the line about the legs take at most, where there is one leg.
+HEADER_CHARS: Final = 1_024
+#: Characters of a leg's name.
+LEG_CHARS: Final = 60
+#: How the first line of a section begins that is not aligned. Source: ``report.standing.verdict``.
+FAULTY: Final = "### ✗"
+
+_NAME_CHARS: Final = 64
+_INDEX_LINE: Final = re.compile(r"<!-- sections((?: [0-9]{1,19}\.[0-9]{1,19}\.[0-9]{1,6}\.[^ <>]*)*) -->")
+_BETWEEN: Final = "\n\n"
+
+
+class Turn(NamedTuple):
+    """Say which run a section is from; a later one is greater. Ids of runs grow with time."""
+
+    run_id: int
+    attempt: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Hold what one leg shows.
+
+    Attributes:
+        leg: Empty where there is no matrix.
+        turn: The run that wrote it.
+        text: Begins with a heading of one line.
+        again: Instead of ``text``, where the section says until then that the leg is not aligned.
+    """
+
+    leg: str
+    turn: Turn
+    text: str
+    again: str = ""
+
+    @property
+    def headline(self) -> str:
+        """The first line: what is left where there is no room for more."""
+        return self.text.partition("\n")[0]
+
+
+def marker(name: str) -> str:
+    """Return the first line of the comment of check ``name``, which no name can end early.
+
+    What is left out of a name comes back as a part of its hash, so that ``gpu 8.0`` and ``gpu 80``
+    have two comments.
+
+    Raises:
+        UsageError: The name has no letter and no digit.
+    """
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
+    if not plain:
+        message = f"check name {name!r} has no letter and no digit (A to Z, 0 to 9). Give it one."
+        raise UsageError(message)
+    if plain != name or len(plain) > _NAME_CHARS:
+        plain = f"{plain[:_NAME_CHARS]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f"<!-- ci-autotest:{plain} -->"
+
+
+def plain(body: str | None) -> str:
+    """Return a comment as it was sent: one that was edited in a browser comes back with CRLF."""
+    return (body or "").replace("\r\n", "\n").rstrip()
+
+
+def compose(first_line: str, sections: Iterable[Section]) -> str:
+    """Return the comment; sections for which there is no room are left with their first line, the longest first.
+
+    Raises:
+        PublishError: Not even first lines have room.
+    """
+    placed = sorted(sections, key=lambda section: section.leg)
+    while _size(body := _composed(first_line, placed)) > MAX_CHARS:
+        longest = max(placed, key=lambda section: _size(section.text))
+        shorter = f"{longest.headline}{_BETWEEN}The rest is in the job's summary and the artifact."
+        if _size(shorter) >= _size(longest.text):
+            message = (
+                f"the comment has {_size(body):,} characters, and {MAX_CHARS:,} are allowed: "
+                f"{len(placed)} legs have no room in one. Give some of them another --name."
+            )
+            raise PublishError(message)
+        placed[placed.index(longest)] = replace(longest, text=shorter)
+    return body
+
+
+def sections_of(body: str | None) -> tuple[Section, ...]:
+    """Return the sections of a comment that was written by ``compose``; none where it was edited since."""
+    lines = plain(body).split("\n", 2)
+    found = _INDEX_LINE.fullmatch(lines[1].strip()) if len(lines) > 2 else None  # noqa: PLR2004
+    if found is None:
+        return ()
+    rest, sections = lines[2], []
+    for entry in reversed(found[1].split()):
+        run_id, attempt, length, leg = entry.split(".", 3)
+        text = rest[-int(length) :] if int(length) else ""
+        if len(text) != int(length) or not text.startswith("#"):
+            return ()
+        sections.append(Section(leg=unquote(leg), turn=Turn(int(run_id), int(attempt)), text=text))
+        rest = rest[: -int(length)].removesuffix(_BETWEEN)
+    return tuple(reversed(sections))
+
+
+def _composed(first_line: str, placed: Sequence[Section]) -> str:
+    texts = [section.text.strip() for section in placed]
+    index = "".join(
+        f" {section.turn.run_id}.{section.turn.attempt}.{len(text)}.{quote(section.leg, safe='')}"
+        for section, text in zip(placed, texts, strict=True)
+    )
+    return _BETWEEN.join([f"{first_line}\n<!-- sections{index} -->\n{_overview(placed)}".rstrip("\n"), *texts])
+
+
+def _overview(placed: Sequence[Section]) -> str:
+    """Return one line on all legs, where there are several: a reader must not take the first for the whole."""
+    if len(placed) < 2:  # noqa: PLR2004
+        return ""
+    newest = max(section.turn.run_id for section in placed)
+    faulty = sum(section.text.startswith(FAULTY) for section in placed)
+    old = sum(section.turn.run_id < newest for section in placed)
+    waiting = f"; {old} of an earlier run, which this one has not reached yet" if old else ""
+    return f"**{faulty} of {len(placed)} legs not aligned{waiting}**"
+
+
+def _size(text: str) -> int:
+    """Return the bytes of UTF-8, which are never fewer than characters or UTF-16 units: GitHub's unit is not said."""
+    return len(text.encode(errors="surrogatepass"))

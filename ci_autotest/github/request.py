@@ -1,0 +1,99 @@
+"""Own what is sent: requests and lists as values, and who sees the token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+import requests
+
+from ci_autotest.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    import msgspec
+
+MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024  # a page of 100 comments of 65,536 characters of 4 bytes is 26 MB
+
+_AGENT: Final = {"User-Agent": f"ci-autotest/{VERSION}"}
+_API: Final = {**_AGENT, "Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
+
+
+class Identified(Protocol):
+    """Anything that a list of GitHub's holds."""
+
+    @property
+    def id(self) -> int:
+        """GitHub's own number of it."""
+
+
+Page = TypeVar("Page")
+Item = TypeVar("Item", bound=Identified)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing(Generic[Page, Item]):
+    """Name a list that comes in pages.
+
+    Attributes:
+        path: Below the API's address.
+        shape: Decodes a page.
+        items: Takes the items out of a page.
+        params: Of the query, without those that count pages.
+    """
+
+    path: str
+    shape: msgspec.json.Decoder[Page]
+    items: Callable[[Page], Iterable[Item]]
+    params: Mapping[str, str | int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Hold one request.
+
+    Attributes:
+        most_bytes: Of the answer, decompressed.
+        is_api: Whether it goes to the API, which alone sees the token.
+    """
+
+    method: str
+    url: str
+    params: Mapping[str, str | int] = field(default_factory=dict)
+    body: bytes | None = None
+    most_bytes: int = MAX_ANSWER_BYTES
+    is_api: bool = True
+
+    @property
+    def where(self) -> str:
+        """Method and address; of a place that GitHub sent us to, without the query, which may let anyone in."""
+        return f"{self.method} {self.url if self.is_api else self.url.partition('?')[0]}"
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What is said besides the token."""
+        if not self.is_api:
+            return _AGENT
+        return _API if self.body is None else _API | {"Content-Type": "application/json"}
+
+
+@dataclass(frozen=True)
+class Bearer(requests.auth.AuthBase):
+    """Set the token; given as ``auth``, so that no ``.netrc`` replaces it."""
+
+    token: str = field(repr=False)
+
+    def __call__(self, r: requests.PreparedRequest) -> requests.PreparedRequest:
+        """Return the request with the token."""
+        r.headers["Authorization"] = f"Bearer {self.token}"
+        return r
+
+
+@dataclass(frozen=True)
+class Nobody(requests.auth.AuthBase):
+    """Set nothing; given as ``auth``, so that no ``.netrc`` sets anything either."""
+
+    def __call__(self, r: requests.PreparedRequest) -> requests.PreparedRequest:
+        """Return the request as it is."""
+        return r

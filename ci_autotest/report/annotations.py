@@ -1,0 +1,80 @@
+"""GitHub's workflow commands that put findings beside the lines of the pull request.
+
+Lines of ``::error …::message``, made of nothing that a test wrote without escaping it: a name cannot
+end the command or begin another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.report.markdown_text import line, plain, plural
+from ci_autotest.report.standing import headline, in_reading_order
+from ci_autotest.result import counts_against
+
+if TYPE_CHECKING:
+    from ci_autotest.result import BrokenTest, Finding, Location, RunResult
+
+#: Annotations of one kind that a step may have. Source: GitHub's limits of workflow commands.
+MOST: Final = 10
+#: Characters of one message. Source: as above.
+_MESSAGE_CHARS: Final = 4_096
+_TITLE_CHARS: Final = 255
+_NAME_CHARS: Final = 120
+
+# Source: actions/toolkit, packages/core/src/command.ts, `escapeData` and `escapeProperty`.
+_DATA: Final = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_PROPERTY: Final = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"})
+
+
+def annotate(result: RunResult, prefix: str = "") -> tuple[str, ...]:
+    """Return the commands for what counts against the run, ten at most and one line that names the rest.
+
+    Args:
+        result: The run.
+        prefix: The configuration's folder in the repository: files are named from the repository's top.
+    """
+    counting = [finding for finding in in_reading_order(result) if counts_against(finding)]
+    errors = [_of_finding(finding, prefix) for finding in counting[:MOST]]
+    errors += [_of_broken(item, prefix) for item in result.broken[: MOST - len(errors)]]
+    names = [f"{finding.operator or finding.test} on {finding.candidate}" for finding in counting]
+    rest = [*names, *(item.test for item in result.broken)][len(errors) :]
+    return (*errors, *([_notice(rest)] if rest else []))
+
+
+def _of_finding(finding: Finding, prefix: str) -> str:
+    replay = f"\nreplay: {finding.replay}" if finding.replay else ""
+    message = (finding.message or headline(finding)) + replay
+    return _error(headline(finding), message, finding.location, prefix)
+
+
+def _of_broken(item: BrokenTest, prefix: str) -> str:
+    return _error(f"{item.test} is broken", f"{item.message}\n{item.traceback}", item.location, prefix)
+
+
+def _error(title: str, message: str, location: Location | None, prefix: str) -> str:
+    properties = {"title": line(title, _TITLE_CHARS)}
+    if location is not None:
+        file = "/".join(part for part in (prefix.strip("/"), location.file) if part not in {"", "."})
+        properties = {"file": line(file), "line": str(location.line), **properties}
+    told = ",".join(f"{name}={value.translate(_PROPERTY)}" for name, value in properties.items())
+    return f"::error {told}::{_data(message)}"
+
+
+def _notice(names: list[str]) -> str:
+    """Return one line that names as many as it has room for, and counts the others."""
+    head, named = f"{plural(len(names), 'more finding')}: ", ""
+    for index, name in enumerate(names):
+        longer = f"{named}{', ' if index else ''}{line(name, _NAME_CHARS)}"
+        if len(head) + len(longer) > _MESSAGE_CHARS - len(", and 1,000,000 more"):
+            return _told(f"{head}{named}, and {len(names) - index:,} more")
+        named = longer
+    return _told(head + named)
+
+
+def _told(text: str) -> str:
+    return f"::notice title=ci-autotest::{_data(text)}"
+
+
+def _data(message: str) -> str:
+    return plain(message)[:_MESSAGE_CHARS].rstrip().translate(_DATA)

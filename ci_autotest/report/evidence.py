@@ -1,0 +1,175 @@
+"""What a finding rests on, made anew from its saved program: text, graph and tensors, and nothing that a report says.
+
+A report may have been written by somebody else. The program is decoded strictly, its targets are
+checked against the allow list, and what is printed is printed from the values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.errors import ProgramError
+from ci_autotest.program.check import wanted_specs
+from ci_autotest.program.codegen import names, statement
+from ci_autotest.program.ir import ITEM_SIZE, OUTPUT, PLACEHOLDER, TensorSpec, cotangent_key, output_refs
+from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
+from ci_autotest.program.serialize import decode, decode_program
+from ci_autotest.report.graph import graph_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.result import Finding
+
+    #: Finds what a finding rests on; ``None`` where nothing was saved.
+    Source = Callable[[Finding], "Evidence | None"]
+
+#: Bytes of a program that is shown; a shrunk one has a few hundred.
+MOST_PROGRAM_BYTES: Final = 1 << 20
+#: Steps of a program that is shown.
+MOST_STEPS: Final = 200
+
+_DOTTED: Final = re.compile(r"[A-Za-z_]\w{0,60}(?:\.[A-Za-z_]\w{0,60}){1,8}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorFact:
+    """Describe a tensor that is not in the program's text.
+
+    Attributes:
+        sha256: Of its bytes; empty where they were not read.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    size_bytes: int
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Hold what is shown of a saved program.
+
+    Attributes:
+        program: As Python text.
+        graph: As a mermaid graph; empty where it would be no help.
+        tensors: Those that the text names and does not hold.
+        refusal: Why nothing is shown.
+    """
+
+    program: str = ""
+    graph: str = ""
+    tensors: tuple[TensorFact, ...] = ()
+    refusal: str = ""
+
+
+def evidence_of(finding: Finding, program: bytes, tensors: bytes | None) -> Evidence:
+    """Return what the files of a finding hold.
+
+    Args:
+        finding: Says which step is the culprit; none of its text is shown.
+        program: ``program.json``.
+        tensors: ``tensors.safetensors``, which holds no code; ``None`` where it must not be loaded.
+    """
+    if len(program) > MOST_PROGRAM_BYTES:
+        return Evidence(refusal=f"program.json has {len(program):,} bytes, and {MOST_PROGRAM_BYTES:,} are shown.")
+    try:
+        recording = decode_program(program) if tensors is None else decode(program, tensors)
+        if len(recording.program.steps) > MOST_STEPS:
+            return Evidence(refusal=f"The program has {len(recording.program.steps):,} steps: it is in the artifact.")
+        culprit = culprit_of(recording.program, finding)
+        return Evidence(
+            program=program_text(recording, finding, culprit),
+            graph=graph_text(recording.program, culprit, is_gradient=finding.kind == "gradient"),
+            tensors=_facts(recording),
+        )
+    except ProgramError as error:
+        return Evidence(refusal=f"The program is not shown: {error}")
+
+
+def culprit_of(program: Program, finding: Finding) -> int | None:
+    """Return the index of the step that is misaligned: the last that bears the finding's target, else the last call."""
+    calls = program.calls
+    named = [index for index, step in calls if finding.target and step.target == finding.target]
+    found = named or [index for index, _ in calls]
+    return found[-1] if found else None
+
+
+def program_text(recording: Recording, finding: Finding, culprit: int | None) -> str:
+    """Return the program for a reader: tensors as exact literals when small, else by name; the culprit is marked."""
+    program = recording.program
+    named = names(program)
+    lines = []
+    for index, step in enumerate(program.steps):
+        if step.op == PLACEHOLDER and isinstance(step.args[0], TensorSpec):
+            lines.append(f"{named[index]} = {_tensor(recording, step.target, step.args[0])}")
+        elif step.op not in {PLACEHOLDER, OUTPUT}:
+            told = statement(index, step, named)
+            mark = f"  # {_mark(finding)}" if index == culprit else ""
+            lines += [*told[:-1], f"{told[-1]}{mark}"]
+    if finding.kind == "gradient":
+        lines += _backward(recording, named)
+    stored = any("stored(" in line for line in lines)
+    head = "import torch" + ("  # stored(): read from tensors.safetensors" if stored else "")
+    return "\n".join([head, "", *_answers(recording, finding), *lines])
+
+
+def _answers(recording: Recording, finding: Finding) -> list[str]:
+    """Return the line that says which function of the user's answers the operator."""
+    spellings = recording.note.get("spellings")
+    pairs = spellings.items() if isinstance(spellings, dict) else ()
+    paths = [path for path, spelled in pairs if isinstance(spelled, list) and finding.operator in spelled]
+    told = [path for path in paths if _DOTTED.fullmatch(path) and _DOTTED.fullmatch(finding.operator)]
+    return [f"# {finding.operator} is answered by {path}" for path in told[:1]]
+
+
+def _mark(finding: Finding) -> str:
+    if finding.outcome in {"crashed", "timed_out"}:
+        return finding.outcome.replace("_", " ")
+    return "its backward pass is misaligned" if finding.kind == "gradient" else "misaligned"
+
+
+def _backward(recording: Recording, named: Sequence[str]) -> list[str]:
+    program = recording.program
+    pairs = zip(output_refs(program), program.cotangents, strict=False)
+    return [
+        f"{named[ref.index]}.backward({_tensor(recording, cotangent_key(i), spec, is_leaf=False)})"
+        for i, (ref, spec) in enumerate(pairs)
+        if spec is not None
+    ]
+
+
+def _tensor(recording: Recording, key: str, spec: TensorSpec, *, is_leaf: bool = True) -> str:
+    shape = spec.shape if spec.is_contiguous else (spec.storage_size,)
+    if _is_inline(recording, key, spec):
+        text = tensor_text(recording.tensors[key], spec.dtype, shape)
+    else:
+        text = f"stored({key!r}).reshape({shape})"
+    if not spec.is_contiguous:
+        text += f".as_strided({spec.shape}, {spec.strides}, {spec.offset})"
+    return f"{text}.requires_grad_()" if is_leaf and spec.requires_grad else text
+
+
+def _is_inline(recording: Recording, key: str, spec: TensorSpec) -> bool:
+    return key in recording.tensors and spec.storage_size <= INLINE_ELEMENTS
+
+
+def _facts(recording: Recording) -> tuple[TensorFact, ...]:
+    """Return the tensors that go in and are not literals; what the reference gave is no part of the text."""
+    wanted = wanted_specs(recording)
+    return tuple(
+        TensorFact(
+            name=key,
+            dtype=spec.dtype,
+            shape=spec.shape,
+            size_bytes=spec.storage_size * ITEM_SIZE[spec.dtype],
+            sha256=hashlib.sha256(recording.tensors[key]).hexdigest() if key in recording.tensors else "",
+        )
+        for key, spec in wanted.items()
+        if key not in recording.expected and not _is_inline(recording, key, spec)
+    )

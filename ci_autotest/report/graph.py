@@ -1,0 +1,83 @@
+"""A program as a mermaid graph: the culprit marked, the forward path in full lines, the gradient's path in broken ones.
+
+Labels are made of targets that have passed the allow list, names of our own making, and numbers: no
+character ends a label.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.program.codegen import names
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, TensorSpec, output_refs, step_refs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.program.ir import Program, Ref, Step
+
+#: Steps beyond which a graph shows less than the text does.
+MOST_NODES: Final = 40
+
+_FOREIGN: Final = re.compile(r"[^A-Za-z0-9_., \[\]:-]")
+_STYLE: Final = "  classDef culprit fill:#ffd7d5,stroke:#cf222e,stroke-width:3px,color:#24292f"
+
+
+def graph_text(program: Program, culprit: int | None, *, is_gradient: bool) -> str:
+    """Return the graph, empty for a program of fewer than two calls or of too many steps.
+
+    Args:
+        program: Checked.
+        culprit: Index of the step that is misaligned.
+        is_gradient: Whether the backward pass is what is misaligned.
+    """
+    steps = program.steps
+    if len(steps) > MOST_NODES or len(program.calls) < 2:  # noqa: PLR2004
+        return ""
+    named = names(program)
+    nodes = [f"  s{i}{_node(step, named[i])}" for i, step in enumerate(steps) if step.op != OUTPUT]
+    edges = [(ref.index, i) for i, step in enumerate(steps) if step.op != OUTPUT for ref in _once(step)]
+    forward = [f"  s{a} --> s{b}" for a, b in edges]
+    backward = [f"  s{b} -. gradient .-> s{a}" for a, b in _gradient_path(program, edges)] if is_gradient else []
+    marks = [] if culprit is None else [_STYLE, f"  class s{culprit} culprit"]
+    return "\n".join(["flowchart TD", *nodes, *forward, *backward, *marks])
+
+
+def _once(step: Step) -> list[Ref]:
+    return list(dict.fromkeys(step_refs(step)))
+
+
+def _node(step: Step, name: str) -> str:
+    if step.op == PLACEHOLDER and isinstance(step.args[0], TensorSpec):
+        spec = step.args[0]
+        sizes = ", ".join(map(str, spec.shape))
+        return f'(["{_label(f"{name}: {spec.dtype}[{sizes}]")}"])'
+    return f'["{_label(f"{name}: {step.target}")}"]'
+
+
+def _label(text: str) -> str:
+    return _FOREIGN.sub("?", text)[:120]
+
+
+def _gradient_path(program: Program, edges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the edges that lie between a leaf that requires grad and an output that a gradient is put into."""
+    leaves = {
+        i
+        for i, step in enumerate(program.steps)
+        if step.op == PLACEHOLDER and isinstance(step.args[0], TensorSpec) and step.args[0].requires_grad
+    }
+    weighted = zip(output_refs(program), program.cotangents, strict=False)
+    outputs = {ref.index for ref, spec in weighted if spec is not None}
+    below = _reached(leaves, edges)
+    above = _reached(outputs, [(b, a) for a, b in reversed(edges)])
+    return [(a, b) for a, b in edges if a in below and b in above]
+
+
+def _reached(start: set[int], edges: Sequence[tuple[int, int]]) -> set[int]:
+    """Return what is reached from ``start`` along edges that are in the order of the program, or in its reverse."""
+    found = set(start)
+    for a, b in edges:
+        if a in found:
+            found.add(b)
+    return found

@@ -1,0 +1,64 @@
+"""A downloaded report: decoded strictly from an archive in memory; its tensors are never loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ci_autotest.errors import PublishError
+from ci_autotest.github.archive import opened
+from ci_autotest.report import report_json
+from ci_autotest.report.artifacts import FINDINGS
+from ci_autotest.report.evidence import MOST_PROGRAM_BYTES, Evidence, evidence_of
+
+if TYPE_CHECKING:
+    from ci_autotest.github.archive import Archive
+    from ci_autotest.report.evidence import Source
+    from ci_autotest.result import Finding, RunResult
+
+
+@dataclass(frozen=True)
+class Downloaded:
+    """Hold a report, and what finds its programs."""
+
+    result: RunResult
+    source: Source
+
+
+def read_downloaded(name: str, data: bytes) -> Downloaded:
+    """Return the report in an artifact.
+
+    Args:
+        name: Of the artifact, for messages.
+        data: Its archive.
+
+    Raises:
+        PublishError: The archive holds what no report's folder does, or is damaged.
+        OutputError: Its report is damaged, or of another version.
+    """
+    archive = opened(name, data)
+    content = archive.read("report.json", report_json.GREATEST_SIZE_BYTES)
+    result = report_json.parsed(content, f"report.json of artifact '{name}'")
+    return Downloaded(result, _source(archive))
+
+
+def _source(archive: Archive) -> Source:
+    """Return what finds the programs of an archive; each is read once."""
+    found: dict[str, Evidence | None] = {}
+
+    def source(finding: Finding) -> Evidence | None:
+        if finding.id not in found:
+            found[finding.id] = _evidence(archive, finding)
+        return found[finding.id]
+
+    return source
+
+
+def _evidence(archive: Archive, finding: Finding) -> Evidence | None:
+    entry = f"{FINDINGS}/{finding.id}/program.json"
+    if entry not in archive:
+        return None
+    try:
+        return evidence_of(finding, archive.read(entry, MOST_PROGRAM_BYTES), None)
+    except PublishError as error:
+        return Evidence(refusal=str(error))

@@ -1,0 +1,80 @@
+"""10,000 findings: what is published of them, and what that costs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from junitparser import Failure, JUnitXml
+
+from tests import program_samples as programs
+from tests import report_samples as samples
+from tests.archives import report_bytes, zipped
+from tests.fake_github import BOT, FakeGithub
+from tests.fake_github_server import serving
+from tests.objections import STORED, arranged, environ_of
+from tests.projects import environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COUNT = 10_000
+
+
+@pytest.fixture(scope="module")
+def archive() -> bytes:
+    """Return the artifact of 10,000 tests with a finding each, every finding with its four files."""
+    findings = tuple(
+        samples.numbered(i, test=f"autotests/autotest_{i % 100}.py::op{i:05}", target=programs.OPERATOR, tests=())
+        for i in range(COUNT)
+    )
+    results = tuple(samples.failed(test=item.test, findings=(item.id,)) for item in findings)
+    program, tensors = programs.files()
+    files = {
+        "repro.py": b"print('x')\n" * 100,
+        "program.json": program,
+        "tensors.safetensors": tensors,
+        "README.md": b"x",
+    }
+    saved = {f"findings/{item.id}/{name}": data for item in findings for name, data in files.items()}
+    return zipped({"report.json": report_bytes(samples.misaligned(findings=findings, results=results)), **saved})
+
+
+def test_comment__10000_findings__is_within_every_limit(archive: bytes, tmp_path: Path) -> None:
+    with serving(FakeGithub()) as github:
+        arranged(github, "run")
+        base = replace(STORED, id=500, run_id=60, branch="main", repository="octo/kernels", data=archive)
+        github.artifacts = [base, replace(STORED, data=archive)]
+        environ = environment(environ_of(github, "run", tmp_path, "workflow_run"))
+        command = ["comment", "--run-id", "77", "--baseline", "auto", "--output", "read"]
+        begun = time.monotonic()
+        with subprocess.Popen(
+            [sys.executable, "-m", "ci_autotest", *command],
+            cwd=tmp_path,
+            env=environ,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            said = process.stdout.read() if process.stdout else ""
+        took_s = time.monotonic() - begun
+    calls = [seen for seen in github.seen if not seen.path.startswith("/store/")]
+    (body,) = github.bodies(BOT).values()
+    folder = tmp_path / "read" / "ci-autotest-report"
+    suites = list(JUnitXml.fromfile(str(folder / "junit.xml")))
+
+    print(f"{took_s:.1f} s, {used.ru_maxrss / 1024:.0f} MB, {len(calls)} calls, archive of {len(archive):,} bytes")  # noqa: T201
+    assert (process.returncode, "(created)" in said) == (0, True), said
+    assert len(body.encode()) <= 65_536
+    assert len((folder / "summary.md").read_bytes()) < 1_048_576
+    assert "9,940 more findings are in the summary and the artifact." in body
+    assert sum(isinstance(found, Failure) for suite in suites for case in suite for found in case.result) == COUNT
+    assert len(calls) <= 8
+    assert took_s < 60
+    assert used.ru_maxrss < 500 * 1024

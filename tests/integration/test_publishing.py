@@ -1,0 +1,362 @@
+"""The command ``comment`` over real HTTP: what is in the comment, of which report, and when there is one."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from markdown_it import MarkdownIt
+
+from ci_autotest.github.body import sections_of
+from ci_autotest.report import report_json
+from ci_autotest.session.publishing import leg_name
+from tests import program_samples as programs
+from tests import report_samples as samples
+from tests.archives import report_bytes, zipped
+from tests.fake_github import BOT, NUMBER, FakeGithub, Fault, Stored, refusal
+from tests.fake_github_server import serving
+from tests.objections import OWN, RUN_ID, STORED, archive_of, arranged, commented
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MARKDOWN = MarkdownIt("commonmark").enable("table")
+MISALIGNED = samples.misaligned(findings=(samples.finding(target=programs.OPERATOR),))
+OWN_HTML = re.compile(r"<!-- [^>]* -->|</?details>|<summary>[a-z A-Z]*</summary>|</?sub>")
+
+
+@pytest.fixture
+def github() -> Iterator[FakeGithub]:
+    with serving(FakeGithub()) as fake:
+        yield fake
+
+
+def published(github: FakeGithub, folder: Path, archive: bytes, **changes) -> tuple[int, str, str]:
+    """Publish an artifact of a fork; return the status, what is said, and the comment."""
+    arranged(github, "run")
+    github.artifacts = [replace(STORED, data=archive)]
+    status, said = commented(github, "run", folder, **changes)
+    return status, said, next(iter(github.bodies(BOT).values()), "")
+
+
+def test_comment__of_a_fork__prints_the_program_anew_and_offers_a_replay_in_a_container(github, tmp_path) -> None:
+    found = samples.finding(program="import os  # the artifact's own text", replay="curl -o x evil", message="rm -rf")
+
+    _, _, body = published(github, tmp_path, archive_of(samples.misaligned(findings=(found,))))
+
+    assert "y = torch.nn.functional.layer_norm(shifted, (2,), eps=1e-05)  # misaligned" in body
+    assert "```mermaid\nflowchart TD" in body
+    assert (
+        'gh run download 77 --repo octo/kernels --name ci-autotest-report --dir autotest-report && docker run --rm '
+        '--network none --read-only --cap-drop ALL --tmpfs /tmp:exec -v "$PWD:/github/workspace:ro" '
+        "-w /github/workspace ghcr.io/org/ci-autotest:v1 replay autotest-report/findings/layer_norm-3f2a"
+    ) in body  # fmt: skip
+    assert [text for text in ("import os", "curl", "evil", "repro.py") if text in body] == []
+
+
+def test_comment__tensors_of_a_fork__are_never_loaded(github, tmp_path) -> None:
+    entry = "findings/layer_norm-3f2a/tensors.safetensors"
+
+    _, _, body = published(github, tmp_path, archive_of(MISALIGNED, **{entry: b"not tensors at all"}))
+
+    assert "| `input_0` | float32\\[1, 2\\] | 8 | not read |" in body
+    assert [call for call in github.seen if "authorization" in call.headers and call.path.startswith("/store/")] == []
+
+
+def test_comment__of_the_repository_itself__replays_without_a_container(github, tmp_path) -> None:
+    arranged(github, "run")
+    github.heads, github.runs = {NUMBER: OWN}, {RUN_ID: OWN}
+
+    commented(github, "run", tmp_path)
+
+    assert "&& ci-autotest replay autotest-report/findings/layer_norm-3f2a" in github.bodies(BOT)[152]
+
+
+def test_comment__links__are_to_the_commit_that_was_tested_and_never_out_of_the_repository(github, tmp_path) -> None:
+    found = samples.finding(
+        location=msgspec.structs.replace(samples.finding().location, file="../../../../evil/x/blob/a.py")
+    )
+    environment = msgspec.structs.replace(samples.run().environment, folder="../..")
+
+    _, _, body = published(github, tmp_path, archive_of(samples.misaligned(findings=(found,), environment=environment)))
+
+    links = [
+        child.attrs["href"]
+        for token in MARKDOWN.parse(body)
+        for child in token.children or []
+        if child.tag == "a" and child.attrs
+    ]
+    assert links == [
+        f"https://github.com/octo/kernels/blob/{'5f' * 20}/evil/x/blob/a.py#L12",
+        "https://github.com/octo/kernels/actions/runs/77",
+        "https://github.com/octo/kernels/actions/runs/77/artifacts/900",
+    ]
+
+
+def test_comment__legs_of_a_matrix__have_a_section_each_in_one_comment(github, tmp_path) -> None:
+    arranged(github, "run")
+    github.artifacts = [
+        replace(STORED, id=901, name="ci-autotest-report-gpu", data=archive_of(MISALIGNED)),
+        replace(STORED, id=902, name="ci-autotest-report-cpu", data=archive_of(samples.run())),
+        replace(STORED, id=903, name="coverage", data=b""),
+        replace(STORED, id=904, name="ci-autotest-report-gpu", data=archive_of(MISALIGNED)),
+    ]
+
+    commented(github, "run", tmp_path, output=tmp_path / "read")
+
+    (body,) = github.bodies(BOT).values()
+    assert [(section.leg, section.headline) for section in sections_of(body)] == [
+        ("cpu", "### ✓ cpu: aligned: 1 test on 2 candidates, 40 cases"),
+        ("gpu", "### ✗ gpu: 1 operator misaligned: torch.nn.functional.layer_norm on kernels"),
+    ]
+    assert "**1 of 2 legs not aligned**" in body
+    assert {path.relative_to(tmp_path / "read").as_posix() for path in (tmp_path / "read").rglob("*.json")} == {
+        "ci-autotest-report-gpu/report.json", "ci-autotest-report-cpu/report.json"
+    }  # fmt: skip
+
+
+def test_comment__leg_of_a_matrix_job__adds_its_section(github, tmp_path) -> None:
+    arranged(github, "folder")
+
+    for leg in ('{"python": "3.11", "gpu": true}', '{"python": "3.12", "gpu": false}'):
+        commented(github, "folder", tmp_path, leg=leg, legs=2)
+
+    (body,) = github.bodies(BOT).values()
+    assert [section.leg for section in sections_of(body)] == ["3.11, true", "3.12, false"]
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("", ""), ("{}", ""), ("null", ""), ("gpu", "gpu"), ('{"os": "ubuntu", "n": 3}', "ubuntu, 3"), ("{broken", "{broken"),
+        ('{"a": {"b": [1]}}', '{"b": [1]}'), ("x" * 100, "x" * 59 + "…"), ("a\u202eb\nc", "abc"), ('{"a":' * 2000, "{"),
+    ],
+)  # fmt: skip
+def test_leg_name__what_github_gives(given: str, name: str) -> None:
+    assert leg_name(given).startswith(name)
+    assert len(leg_name(given)) <= 60
+
+
+# --- when there is a comment
+
+
+@pytest.mark.parametrize(
+    ("when", "exit_code", "new", "fixed", "begins"),
+    [
+        ("always", 0, None, (), True),
+        ("failures", 1, None, (), True),
+        ("failures", 0, None, (), False),
+        ("changes", 0, (), ("kernels torch.relu value",), True),
+        ("changes", 1, ("layer_norm-3f2a",), (), True),
+        ("changes", 1, (), (), False),
+        ("changes", 1, None, (), True),
+        ("changes", 0, None, (), False),
+    ],
+)
+def test_comment__policy__says_when_one_begins(github, tmp_path, when, exit_code, new, fixed, begins) -> None:
+    result = (samples.misaligned if exit_code else samples.run)(new=new, fixed=fixed, exit_code=exit_code)
+
+    _, said, _ = published(github, tmp_path, archive_of(result), when=when)
+
+    assert ("(created)" in said, "(skipped)" in said) == (begins, not begins)
+
+
+def test_comment__aligned_again__says_so_in_the_comment_that_is_there(github, tmp_path) -> None:
+    published(github, tmp_path, archive_of(MISALIGNED))
+    github.artifacts = [replace(STORED, id=905, run_id=78, data=archive_of(samples.run()))]
+    github.runs[78] = github.runs[RUN_ID]
+
+    status, said = commented(github, "run", tmp_path, run_id=78)
+
+    (body,) = github.bodies(BOT).values()
+    assert (status, "(updated)" in said) == (0, True)
+    assert (
+        "### ✓ aligned: 1 test on 2 candidates, 40 cases\n\nWhat was misaligned here before is aligned again.\n" in body
+    )
+
+
+# --- against the base branch
+
+
+def based(github: FakeGithub, *artifacts: Stored) -> None:
+    arranged(github, "run")
+    github.artifacts = [replace(STORED, id=910, data=archive_of(MISALIGNED)), *artifacts]
+
+
+OLD = samples.finding(id="relu-0001", operator="torch.relu", target="torch.relu", case=1)
+BASE = Stored(
+    id=500, name="ci-autotest-report", run_id=60, branch="main", data=archive_of(samples.misaligned(findings=(OLD,)))
+)
+
+
+def test_comment__baseline_auto__is_the_base_branch_s_last_report(github, tmp_path) -> None:
+    newer = archive_of(samples.misaligned(findings=(samples.finding(),)))
+    based(
+        github,
+        BASE,
+        replace(BASE, id=501, run_id=61, branch="other", data=newer),
+        replace(BASE, id=502, run_id=62, repository="mallory/kernels", data=newer),  # a fork's branch of the same name
+        replace(BASE, id=503, run_id=63, expired=True, data=newer),
+        replace(BASE, id=504, run_id=64, name="ci-autotest-report-2", data=newer),
+    )  # fmt: skip
+
+    commented(github, "run", tmp_path, baseline="auto")
+
+    assert "Against the baseline: 1 new, 0 still there, 1 fixed: `kernels torch.relu value`." in github.bodies(BOT)[152]
+
+
+@pytest.mark.parametrize(
+    ("base", "fault", "note"),
+    [
+        pytest.param([], None, "branch 'main' has no report 'ci-autotest-report'", id="none"),
+        pytest.param([BASE], refusal("GET", "actions/artifacts$"), "lacks \\`actions: read\\`", id="no permission"),
+        pytest.param([replace(BASE, data=b"<html>")], None, "is not compared with", id="damaged"),
+        pytest.param(
+            [BASE], Fault(method="GET", path="500/zip", status=410), "lacks \\`actions: read\\`", id="expired"
+        ),
+    ],
+)
+def test_comment__baseline_cannot_be_had__is_told_and_ends_nothing(github, tmp_path, base, fault, note) -> None:
+    based(github, *base)
+    if fault:
+        github.plant(fault)
+
+    status, said = commented(github, "run", tmp_path, baseline="auto")
+
+    assert (status, "(created)" in said) == (0, True)
+    assert note in github.bodies(BOT)[152].replace("\\_", "_")
+    assert "Against the baseline" not in github.bodies(BOT)[152]
+
+
+def test_comment__baseline_in_a_folder__is_read(github, tmp_path) -> None:
+    based(github)
+    report_json.write(samples.misaligned(findings=(OLD,)), tmp_path / "base.json")
+
+    commented(github, "run", tmp_path, baseline=str(tmp_path / "base.json"))
+
+    assert "1 fixed: `kernels torch.relu value`" in github.bodies(BOT)[152]
+
+
+def test_comment__part_of_a_run_and_tests_that_compared_nothing__fix_nothing(github, tmp_path) -> None:
+    partial = samples.misaligned(is_partial=True)
+    silent = samples.misaligned(
+        results=(samples.failed(), samples.rejected("autotests/autotest_x.py::relu", "kernels"))
+    )
+    elsewhere = msgspec.structs.replace(OLD, test="autotests/autotest_x.py::relu")
+    report_json.write(samples.misaligned(findings=(elsewhere,)), tmp_path / "base.json")
+
+    for result in (partial, silent):
+        _, _, body = published(github, tmp_path, archive_of(result), baseline=str(tmp_path / "base.json"))
+        github.comments.clear()
+        assert "1 new, 0 still there, 0 fixed" in body
+
+
+# --- how often GitHub is asked
+
+
+@pytest.mark.parametrize(("way", "changes", "calls"), [("folder", {}, 4), ("run", {"baseline": "auto"}, 8)])
+def test_comment__plain_case__asks_this_often(github, tmp_path, way, changes, calls) -> None:
+    arranged(github, way)
+    github.artifacts.append(BASE)
+
+    commented(github, way, tmp_path, event="workflow_run", **changes)
+
+    assert len([seen for seen in github.seen if not seen.path.startswith("/store/")]) == calls
+
+
+# --- what may be in an artifact
+
+
+def damaged(change) -> bytes:
+    document = json.loads(report_bytes(samples.misaligned()))
+    change(document)
+    return json.dumps(document).encode()
+
+
+TEN_MB = "x" * 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        pytest.param(b"", "is not a report", id="empty"),
+        pytest.param(report_bytes(samples.run(), schema="ci-autotest/report/2"), "this version reads", id="wrong version"),
+        pytest.param(report_bytes(samples.run(), seed="1"), "Expected `int`", id="wrong type"),
+        pytest.param(report_bytes(samples.run(), findings={}), "Expected `array`", id="wrong type of a list"),
+        pytest.param(damaged(lambda d: d.update(duration_s=math.nan)), "is not a report", id="NaN"),
+        pytest.param(damaged(lambda d: d["findings"][0].update(greatest_absolute_difference=math.inf)), "is not", id="Infinity"),
+        pytest.param(report_bytes(samples.run()).replace(b"1729", b"9" * 5_000), "is not a report", id="huge number"),
+        pytest.param(report_bytes(samples.run())[:-1] + b', "seed": 2}', "the key 'seed' twice", id="key twice"),
+        pytest.param(
+            report_bytes(samples.misaligned()).replace(b'"id": ', b'"id": "a-1", "id": ', 1), "the key 'id' twice", id="inner key twice"
+        ),
+        pytest.param(b'{"schema":' * 100_000, "is not a report", id="deep"),
+        pytest.param(report_bytes(samples.run())[:-1] + b', "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "is not", id="deep and unknown"),
+        pytest.param(report_bytes(samples.run()).replace(b'"notes": []', b'"notes": ["\\ud800"]'), "is not a report", id="lone surrogate"),
+        pytest.param(b"\xff\xfe" + report_bytes(samples.run()), "is not a report", id="UTF-16"),
+        pytest.param(damaged(lambda d: d["findings"][0].update(id="../../x")), "no finding's id", id="id that leads out"),
+        pytest.param(b" " * (65 << 20), "and 67,108,864 are allowed", id="too large"),
+    ],
+)  # fmt: skip
+def test_comment__hostile_report__is_refused_in_one_sentence(github, tmp_path, report: bytes, said: str) -> None:
+    status, told, body = published(github, tmp_path, zipped({"report.json": report}))
+
+    assert (status, said in told, told.count("\n"), body) == (2, True, 0, "")
+    assert len(told) < 600
+
+
+@pytest.mark.parametrize("field", ["headline", "message", "program", "operator", "detail", "oracle", "test", "profile"])
+def test_comment__strings_of_10_mb__are_shortened(github, tmp_path, field: str) -> None:
+    found = samples.finding(**{field: TEN_MB})
+
+    status, _, body = published(
+        github, tmp_path, zipped({"report.json": report_bytes(samples.misaligned(findings=(found,)))})
+    )
+
+    assert (status, 200 < len(body.encode()) <= 65_536) == (0, True)
+
+
+@pytest.mark.parametrize("name", samples.HOSTILE)
+def test_comment__hostile_name__is_shown_as_those_characters(github, tmp_path, name: str) -> None:
+    value = samples.HOSTILE[name].encode("utf-8", "backslashreplace").decode()
+    found = samples.finding(
+        operator=value, target=value, candidate=value, test=f"a.py::{value}", where=value, headline=value, oracle=value,
+        detail=value, profile=value, candidate_seen=value, reference_seen=value, message=value, program=value, replay=value,
+    )  # fmt: skip
+    result = samples.misaligned(
+        findings=(found,), notes=(value,), broken=(samples.broken(test=value, message=value, traceback=value),)
+    )
+
+    status, _, body = published(github, tmp_path, archive_of(result))
+
+    tokens = [child for token in MARKDOWN.parse(body) for child in (token, *(token.children or ()))]
+    html = [OWN_HTML.sub("", token.content).strip() for token in tokens if token.type in {"html_inline", "html_block"}]
+    assert status == 0
+    assert [text for text in html if text] == []
+    assert not set(body) & set("\x00\x1b\x07\u202e\u2066")
+    comments = "".join(token.content for token in tokens if token.type == "html_block" and "<!--" in token.content)
+    assert comments.splitlines() == body.splitlines()[:2]
+    hrefs = [str(token.attrs.get("href")) for token in tokens if token.type == "link_open"]
+    assert [href for href in hrefs if not href.startswith("https://github.com/octo/kernels/")] == []
+
+
+def test_comment__artifact_name_that_leads_out__is_refused(github, tmp_path) -> None:
+    status, said, _ = published(github, tmp_path, b"", artifact_name="../x")
+
+    assert (status, said) == (
+        2, "artifact name '../x' is none that is read: letters, digits, '_', '.', '-' and blanks only."
+    )  # fmt: skip
+
+
+def test_comment__neither_folder_nor_run__says_what_to_give(github, tmp_path) -> None:
+    arranged(github, "run")
+
+    assert commented(github, "run", tmp_path, run_id=None) == (
+        2, "comment takes the folder of a report, or --run-id: give one of them."
+    )  # fmt: skip

@@ -1,0 +1,187 @@
+"""Hostile archives: each is refused with one sentence, or what is odd in it does no harm."""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+import time
+import zipfile
+
+import pytest
+
+from ci_autotest.errors import PublishError
+from ci_autotest.github import archive
+from ci_autotest.github.archive import opened
+from tests.archives import bomb, made, patched, zipped
+
+REPORT = b'{"schema": "x"}' * 100
+HONEST = zipped({"report.json": REPORT, "findings/relu-1/program.json": b"{}", "findings/relu-1/": b""})
+LINK = {"external_attr": (stat.S_IFLNK | 0o777) << 16}
+
+
+def refusal(data: bytes, entry: str = "report.json", most_bytes: int = 1 << 20) -> str:
+    with pytest.raises(PublishError) as caught:
+        opened("report", data).read(entry, most_bytes)
+    said = str(caught.value)
+    return said.removeprefix("artifact 'report' is not read: ").removesuffix(
+        ". It is no report of ci-autotest; see what uploaded it."
+    )
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_read__honest__is_the_content(method: int) -> None:
+    found = opened("report", zipped({"report.json": REPORT, "findings/relu-1/README.md": b"x"}, method))
+
+    assert (found.read("report.json", 10_000), "findings/relu-1/README.md" in found) == (REPORT, True)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../report.json", "findings/../../report.json", "/etc/passwd", "/report.json", "C:\\report.json",
+        "findings\\relu-1\\program.json", "./report.json", "report.json/", "findings//program.json", "REPORT.JSON",
+        "findings/../report.json", "findings/relu-1/x/program.json", "findings/relu-1/evil.py", ".github/workflows/x.yml",
+        "report.json\n", "r\N{CYRILLIC SMALL LETTER IE}port.json", "findings/a\u202eb/program.json",
+        "", "findings/" + "a" * 201 + "/program.json",
+    ],
+)  # fmt: skip
+def test_opened__name_that_is_not_allowed__refuses_the_whole(name: str) -> None:
+    said = refusal(made([("report.json", REPORT, {}), (name, b"x", {})]))
+
+    assert said.startswith("entry ")
+    assert said.endswith(("is none of a report's files", "is a folder with a file's name"))
+    assert said.isprintable()
+
+
+def test_opened__name_that_the_library_shortens__is_asked_for_as_written() -> None:
+    # The library reads "report.json\0.py" as "report.json".
+    data = zipped({"report.jsonX.py": REPORT}).replace(b"report.jsonX.py", b"report.json\x00.py")
+
+    assert refusal(data) == "entry 'report.json\\x00.py' is none of a report's files"
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        pytest.param(stat.S_IFLNK, "is no plain file", id="symbolic link"),
+        pytest.param(stat.S_IFCHR, "is no plain file", id="device"),
+        pytest.param(stat.S_IFIFO, "is no plain file", id="pipe"),
+        pytest.param(stat.S_IFDIR, "is a folder with a file's name", id="folder"),
+    ],
+)
+def test_opened__no_plain_file__is_refused(kind: int, said: str) -> None:
+    data = made([("report.json", b"/etc/passwd", {"external_attr": (kind | 0o777) << 16})])
+
+    assert refusal(data) == f"entry 'report.json' {said}"
+
+
+def test_opened__name_twice__is_refused() -> None:
+    assert (
+        refusal(made([("report.json", REPORT, {}), ("report.json", b"{}", {})])) == "entry 'report.json' is there twice"
+    )
+
+
+def test_opened__bomb__is_refused_unread() -> None:
+    data = bomb(200 << 20)
+
+    begun = time.perf_counter()
+    said = refusal(data)
+
+    assert (len(data) < 300_000, time.perf_counter() - begun < 1) == (True, True)
+    assert said == "entry 'report.json' has 209,715,200 bytes, and 67,108,864 are allowed"
+
+
+def test_opened__many_bombs_under_the_limit_of_one__are_refused() -> None:
+    one = zipped({"findings/a0/tensors.safetensors": b"\0" * 1000})
+    entries = [(f"findings/a{i}/tensors.safetensors", b"\0" * 1000, {}) for i in range(5)]
+    data = made(entries)
+    for i in range(5):
+        data = patched(data, f"findings/a{i}/tensors.safetensors", 22, 24, "<I", 1 << 30)
+
+    assert "a0" in opened("report", one)._entries.popitem()[0]
+    assert refusal(data) == "its entries have 5,368,709,120 bytes, and 4,294,967,296 are allowed"
+
+
+def test_opened__65536_entries__are_refused_before_any_is_looked_at() -> None:
+    data = made([(f"findings/a{i}/program.json", b"", {}) for i in range(65_536)], zipfile.ZIP_STORED)
+
+    begun = time.perf_counter()
+    said = refusal(data)
+
+    assert time.perf_counter() - begun < 1
+    assert said == "it has 65,536 entries, and 60,000 are allowed"
+
+
+def test_opened__40000_entries_of_10000_findings__are_taken() -> None:
+    names = ("repro.py", "program.json", "tensors.safetensors", "README.md")
+    data = made([(f"findings/a{i}/{name}", b"", {}) for i in range(10_000) for name in names], zipfile.ZIP_STORED)
+
+    assert "findings/a9999/repro.py" in opened("report", data)
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        pytest.param(10, "Bad CRC-32", id="less than there is"),
+        pytest.param(1 << 19, "it has 1,500 bytes and says 524,288", id="more than there is"),
+        pytest.param(2 << 20, "has 2,097,152 bytes, and 1,048,576 are read", id="more than is read"),
+    ],
+)
+def test_read__lie_about_the_size__is_refused(declared: int, said: str) -> None:
+    assert said in refusal(patched(HONEST, "report.json", 22, 24, "<I", declared))
+
+
+def test_read__lie_about_the_compressed_size__is_refused() -> None:
+    assert "report.json cannot be read" in refusal(patched(HONEST, "report.json", 18, 20, "<I", 5))
+
+
+@pytest.mark.parametrize("flag", [0x1, 0x40, 0x2000], ids=["encrypted", "strongly", "directory"])
+def test_opened__encrypted__is_refused(flag: int) -> None:
+    assert refusal(patched(HONEST, "report.json", 6, 8, "<H", flag)) == "entry 'report.json' is encrypted"
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA, 99])
+def test_opened__compressed_in_a_way_that_is_not_allowed__is_refused(method: int) -> None:
+    said = refusal(patched(HONEST, "report.json", 8, 10, "<H", method))
+
+    assert said == f"entry 'report.json' is compressed by method {method}"
+
+
+def test_read__other_name_in_the_local_header__is_refused() -> None:
+    local = HONEST.index(b"report.json")
+    data = HONEST[:local] + b"repro.pyxxx" + HONEST[local + 11 :]
+
+    assert "report.json cannot be read" in refusal(data)
+
+
+def test_opened__truncated_anywhere__is_refused() -> None:
+    for length in range(0, len(HONEST), 7):
+        assert refusal(HONEST[:length])
+
+
+def test_opened__every_byte_damaged__is_refused_or_read() -> None:
+    # Whatever a byte does: a refusal, or the very content. The sum finds what the headers do not.
+    for at in range(0, len(HONEST), 3):
+        data = bytearray(HONEST)
+        data[at] ^= 0xFF
+        with contextlib.suppress(PublishError):
+            assert opened("report", bytes(data)).read("report.json", 1 << 20) == REPORT
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"PK", b"<html>", b"PK\x05\x06" + b"\xff" * 18, b"PK\x01\x02" * 10], ids=range(5)
+)
+def test_opened__no_archive__is_refused(data: bytes) -> None:
+    assert refusal(data).startswith("it is no archive: ")
+
+
+def test_read__entry_is_not_there__says_so() -> None:
+    assert refusal(zipped({"junit.xml": b""})) == (
+        "artifact 'report' holds no report.json: no run of ci-autotest has written it."
+    )
+
+
+def test_most_of__every_allowed_file__has_a_limit() -> None:
+    assert all(
+        archive._ALLOWED.fullmatch(name) or archive._ALLOWED.fullmatch(f"findings/a/{name}") for name in archive.MOST_OF
+    )

@@ -1,0 +1,150 @@
+"""Programs made anew from their files: text, graph, tensors; what is hostile is refused or harmless."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+
+import pytest
+
+from ci_autotest.report.evidence import MOST_PROGRAM_BYTES, Evidence, TensorFact, evidence_of
+from tests import program_samples as programs
+from tests import report_samples as samples
+
+VALUE = samples.finding(target=programs.OPERATOR)
+GRADIENT = samples.finding(target=programs.OPERATOR, kind="gradient", where="gradient of x")
+
+TEXT = """\
+import torch
+
+x = torch.ones((1, 2)).requires_grad_()
+b = torch.tensor([-0.0, -0.0])
+shifted = x + b
+y = torch.nn.functional.layer_norm(shifted, (2,), eps=1e-05)  # misaligned"""
+GRAPH = """\
+flowchart TD
+  s0(["x: float32[1, 2]"])
+  s1(["b: float32[2]"])
+  s2["shifted: operator.add"]
+  s3["y: torch.nn.functional.layer_norm"]
+  s0 --> s2
+  s1 --> s2
+  s2 --> s3
+  classDef culprit fill:#ffd7d5,stroke:#cf222e,stroke-width:3px,color:#24292f
+  class s3 culprit"""
+
+
+def test_evidence_of__small_tensors__are_exact_literals_and_the_culprit_is_marked() -> None:
+    assert evidence_of(VALUE, *programs.files()) == Evidence(program=TEXT, graph=GRAPH)
+
+
+def test_evidence_of__gradient__has_its_own_path_and_the_weight_that_is_put_in() -> None:
+    found = evidence_of(GRADIENT, *programs.files())
+
+    assert found.program.splitlines()[-2:] == [
+        "y = torch.nn.functional.layer_norm(shifted, (2,), eps=1e-05)  # its backward pass is misaligned",
+        "y.backward(torch.tensor([[0.5, 0.5]]))",
+    ]
+    # The path of the gradient leads to x, which asks for one, and not to b.
+    assert [line for line in found.graph.splitlines() if "gradient" in line] == [
+        "  s2 -. gradient .-> s0", "  s3 -. gradient .-> s2"
+    ]  # fmt: skip
+
+
+def test_evidence_of__large_tensors__are_named_with_size_and_sum() -> None:
+    found = evidence_of(VALUE, *programs.files(columns=100))
+    recording = programs.recording(columns=100)
+
+    assert found.tensors == tuple(
+        TensorFact(name=name, dtype="float32", shape=shape, size_bytes=400,
+                   sha256=hashlib.sha256(recording.tensors[name]).hexdigest())
+        for name, shape in (("input_0", (1, 100)), ("input_1", (100,)), ("cotangent_0", (1, 100)))
+    )  # fmt: skip
+    assert "x = stored('input_0').reshape((1, 100)).requires_grad_()" in found.program
+
+
+def test_evidence_of__tensors_not_loaded__are_named_with_their_size() -> None:
+    found = evidence_of(VALUE, programs.files()[0], None)
+
+    assert found.tensors == tuple(
+        TensorFact(name=name, dtype="float32", shape=shape, size_bytes=8)
+        for name, shape in (("input_0", (1, 2)), ("input_1", (2,)), ("cotangent_0", (1, 2)))
+    )
+    assert "torch.ones" not in found.program
+
+
+@pytest.mark.parametrize(
+    ("spellings", "lines"),
+    [
+        ({"mykernels.layer_norm": [programs.OPERATOR]}, [f"# {programs.OPERATOR} is answered by mykernels.layer_norm"]),
+        ({"mykernels.softmax": ["torch.softmax"]}, []),
+        ({"x\nimport os": [programs.OPERATOR]}, []),
+        ({"a.b": 7}, []),
+        (["a"], []),
+    ],
+)
+def test_evidence_of__replacement__is_named_when_it_is_a_name(spellings: object, lines: list[str]) -> None:
+    found = evidence_of(VALUE, programs.files(note={"spellings": spellings})[0], None)
+
+    assert found.program.splitlines()[2:-4] == lines
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"{" * 100_000, id="deep"),
+        pytest.param(b'{"schema": NaN}', id="NaN"),
+        pytest.param(programs.edited(("schema",), "ci-autotest/program/9"), id="other schema"),
+        pytest.param(programs.edited(("body", 3, "target"), "os.system"), id="target"),
+        pytest.param(programs.edited(("body", 3, "target"), "torch.load"), id="operator that reads files"),
+        pytest.param(programs.edited(("body", 3, "kwargs", 0, 0), "x);import os;("), id="keyword"),
+        pytest.param(programs.edited(("body", 3, "args", 0), {"ref": 9}), id="reference"),
+        pytest.param(programs.edited(("body", 0, "args", 0, "tensor", "shape"), [10**12]), id="terabytes"),
+        pytest.param(programs.edited(("body", 0, "args", 0, "tensor", "dtype"), "object"), id="dtype"),
+        pytest.param(b" " * (MOST_PROGRAM_BYTES + 1), id="too large"),
+        pytest.param(programs.edited(("body", 3, "op"), "call_shell"), id="opcode"),
+    ],
+)
+@pytest.mark.parametrize("has_tensors", [False, True])
+def test_evidence_of__hostile_program__is_refused(program: bytes, has_tensors: bool) -> None:
+    found = evidence_of(VALUE, program, programs.files()[1] if has_tensors else None)
+
+    assert (found.program, found.graph, found.tensors, bool(found.refusal)) == ("", "", (), True)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("</details><img src=x onerror=1>", "value"), ("`" * 50, "value"), ('"] --> x', "value"),
+        ("a\nimport os", "value"), ("\u202e", "value"), ("class", "value"), ("torch", "value"), ("len", "len_0"),
+    ],
+)  # fmt: skip
+def test_evidence_of__hostile_name__is_one_of_our_own(name: str, shown: str) -> None:
+    found = evidence_of(VALUE, programs.edited(("body", 2, "name"), name), None)
+
+    assert f"\n{shown} = x + b\n" in found.program
+    assert f'  s2["{shown}: operator.add"]\n' in found.graph
+    compile(found.program, "program", "exec")
+
+
+def test_evidence_of__hostile_string_argument__is_a_literal() -> None:
+    hostile = "'\"\n`" * 20 + "</details>"
+    found = evidence_of(VALUE, programs.edited(("body", 3, "kwargs", 0, 1), hostile), None)
+
+    assert repr(hostile) in found.program
+    assert hostile not in found.graph
+
+
+def test_evidence_of__many_steps__are_left_to_the_artifact_at_once() -> None:
+    step = {"op": "call_function", "target": "operator.add", "name": "v", "args": [{"ref": 0}, 1]}
+    document = json.loads(programs.files()[0])
+    document["body"][2:-1] = [step] * 9_000
+    document["body"][-1]["args"] = [{"ref": 5}]
+    begun = time.perf_counter()
+    found = evidence_of(VALUE, json.dumps(document, separators=(",", ":")).encode(), None)
+
+    assert (found.refusal, time.perf_counter() - begun < 2) == (
+        "The program has 9,003 steps: it is in the artifact.", True
+    )  # fmt: skip
