@@ -39,13 +39,19 @@ def _config_options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(path_type=Path),
         help="autotest.yml; the nearest one above unless given.",
     )
+    settings = click.option(
+        "--set",
+        multiple=True,
+        metavar="KEY=YAML",
+        help="A key of autotest.yml, over what the file says; repeatable.",
+    )
     candidate = click.option(
         "--candidate",
         multiple=True,
         metavar="NAME",
         help="Run this candidate; repeatable; all of the file unless given.",
     )
-    return config(candidate(command))
+    return config(settings(candidate(command)))
 
 
 @cli.command()

@@ -15,11 +15,11 @@ from tests.projects import environment
 #: Options by command, as the README documents them.
 OPTIONS = {
     "run": {
-        "config", "candidate", "cases", "budget", "seed", "strictness", "workers", "shard", "device", "baseline",
+        "config", "set", "candidate", "cases", "budget", "seed", "strictness", "workers", "shard", "device", "baseline",
         "fail-on", "output",
     },
-    "list": {"config", "candidate"},
-    "replay": {"config", "candidate"},
+    "list": {"config", "set", "candidate"},
+    "replay": {"config", "set", "candidate"},
     "report": {"output", "fail-on"},
     "comment": {"name"},
 }  # fmt: skip
