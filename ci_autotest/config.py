@@ -152,7 +152,7 @@ def read(path: Path) -> Config:
     return decode(parse(text, f"configuration {path}") or {}, str(path))
 
 
-def parse(text: str, where: str) -> Any:
+def parse(text: str, where: str) -> Any:  # noqa: ANN401 - what YAML may be; `decode` says what it must be
     """Return what YAML says, a key written twice refused.
 
     Raises:

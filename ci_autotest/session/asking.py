@@ -1,4 +1,4 @@
-"""From the command line and ``autotest.yml`` to a request: options over ``--set``, that over the file, that over defaults."""
+"""From the command line and ``autotest.yml`` to a request: options over ``--set``, over the file, over defaults."""
 
 from __future__ import annotations
 

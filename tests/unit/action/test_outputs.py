@@ -114,34 +114,25 @@ def test_output_block__value_with_the_delimiter__is_refused():
         outputs.output_block("folder", "a\nd1\nexit-status=0", "d1")
 
 
-def test_fit_summary__too_long__is_cut_at_a_line_and_says_so():
-    text = "é" * 10 + "\n" + "second line\n" * 100
-    cut = outputs.fit_summary(text, 120)
-    assert len(cut.encode()) <= 120
-    assert cut == "é" * 10 + "\nsecond line\nsecond line" + outputs.CUT
+def test_doubt__report_of_the_command__is_none():
+    assert outputs.doubt(1, outputs.Report(2, 3, 1), Path("out")) == ""
+    assert outputs.doubt(2, None, Path("out")) == ""
 
 
-def test_fit_summary__fits__is_unchanged():
-    assert outputs.fit_summary("short\n", 6) == "short\n"
+def test_doubt__no_report_after_success__is_said():
+    assert outputs.doubt(0, None, Path("out")) == "the command ended with 0, but wrote no report.json into 'out'."
 
 
-def test_fit_summary__no_room__is_empty():
-    assert outputs.fit_summary("short\n", -5) == ""
+def test_doubt__report_that_says_otherwise__is_said():
+    assert outputs.doubt(1, outputs.Report(0, 0, 0), Path("out")) == (
+        "the command ended with 1, but 'out/report.json' says 0: something else wrote it. It is not shown; the status is "
+        "the command's."
+    )
 
 
-@pytest.mark.parametrize(
-    ("policy", "status", "event", "wanted"),
-    [
-        ("failures", "1", "pull_request", True),
-        ("failures", "3", "pull_request", True),
-        ("failures", "0", "pull_request", False),
-        ("always", "0", "pull_request", True),
-        ("off", "1", "pull_request", False),
-        ("always", "1", "push", False),
-    ],
-)
-def test_wants_comment__policy__decides(policy: str, status: str, event: str, wanted: bool):
-    assert outputs.wants_comment(policy, status, event) is wanted
+def test_annotations__of_what_was_printed__are_those_that_show_something():
+    printed = "::error file=a.py,line=3::x%0Ay\nplain\n::add-mask::a\n::set-env name=A::b\n ::error ::z\n::notice title=t::n\n"
+    assert outputs.annotations(printed) == "::error file=a.py,line=3::x%0Ay\n::notice title=t::n\n"
 
 
 @pytest.mark.parametrize(

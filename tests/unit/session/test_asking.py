@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ci_autotest.config import Config
 from ci_autotest.errors import ConfigError
 from ci_autotest.session.asking import request_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ci_autotest.config import Config
 
 
 def asked(folder: Path, *settings: str, **given: object) -> Config:
