@@ -16,6 +16,8 @@ from pathlib import Path
 
 import yaml
 
+from tests.npm import installed
+
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = "@actions/expressions"
 LIBRARY_VERSION = "0.3.61"
@@ -50,23 +52,9 @@ class ActionRecord:
     artifacts: Path
 
 
-def install_expressions(tools: Path) -> Path:
-    """Install GitHub's library of expressions below ``tools``, once; return its entry file."""
-    folder = tools / "expressions"
-    entry = folder / "node_modules" / LIBRARY / "dist" / "index.js"
-    if not entry.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        options = [
-            "--no-save",
-            "--no-audit",
-            "--no-fund",
-            "--ignore-scripts",
-            "--silent",
-            "--prefix",
-            str(folder),
-        ]
-        subprocess.run(["npm", "install", *options, f"{LIBRARY}@{LIBRARY_VERSION}"], check=True, timeout=300)
-    return entry
+def expressions_entry() -> Path:
+    """Return the entry file of GitHub's library of expressions, installed once."""
+    return installed("expressions", f"{LIBRARY}@{LIBRARY_VERSION}") / LIBRARY / "dist" / "index.js"
 
 
 def parse_file_command(text: str) -> dict[str, str]:

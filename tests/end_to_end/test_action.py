@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from action.inputs import WITHHELD
-from tests.action_runner import ActionRecord, ActionRunner, install_expressions, job_environ
+from tests.action_runner import ActionRecord, ActionRunner, expressions_entry, job_environ
 from tests.fake_github import BOT, NUMBER, REPOSITORY, TOKEN, FakeGithub, refusal
 from tests.fake_github_server import serving
 
@@ -103,7 +103,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]
     event = scratch / "event.json"
     head = {"sha": sha, "ref": "faster", "repo": {"full_name": REPOSITORY}}
     event.write_text(json.dumps({"number": NUMBER, "pull_request": {"number": NUMBER, "head": head}}), "utf-8")
-    expressions = install_expressions(ROOT / ".tools")
+    expressions = expressions_entry()
     with serving(FakeGithub(heads={NUMBER: (REPOSITORY, "faster", sha)})) as github:
         yield Repository(folder, export(scratch / "checkout"), event, sha, github, expressions)
 
