@@ -152,6 +152,14 @@ def comment(folder: Path, name: str) -> int:
     return publish_comment(folder, os.environ, name, sys.stdout)
 
 
+@cli.command()
+def init() -> int:
+    """Write autotest.yml, a first test and two workflows into this repository; what is there stays as it is."""
+    from ci_autotest.session.starting import init as write_files  # noqa: PLC0415 - after --help
+
+    return write_files(Path.cwd(), sys.stdout)
+
+
 def _request(paths: tuple[str, ...], given: dict[str, Any], *, needs_candidate: bool = True) -> Request:
     """Return what was asked for: command line over file over defaults."""
     from ci_autotest.session.asking import request_of  # noqa: PLC0415 - after --help

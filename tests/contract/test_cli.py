@@ -22,6 +22,7 @@ OPTIONS = {
     "replay": {"config", "set", "candidate"},
     "report": {"output", "fail-on"},
     "comment": {"name"},
+    "init": set(),
 }  # fmt: skip
 FRAMEWORKS = ("torch", "numpy", "rich", "requests", "yaml", "msgspec", "jinja2", "junit_xml")
 #: Runs a command and prints, last, which modules it has imported.
