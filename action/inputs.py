@@ -150,9 +150,12 @@ def settings(environ: Mapping[str, str]) -> list[str]:
 def comment_argv(environ: Mapping[str, str]) -> list[str]:
     """Return the arguments of ``ci-autotest comment``, for the report that is here or for that of another run.
 
+    A check is known by the name of its artifact, which a workflow's author chooses anyway where there are several.
     Only a job that reports may look for the base branch's last report: that needs `actions: read`.
     """
-    when = [f"--when={comment_policy(environ)}", f"--artifact-name={single(environ, 'artifact-name')}"]
+    artifact = single(environ, "artifact-name")
+    named = [f"--name={artifact.removesuffix('-report')}", f"--artifact-name={artifact}"]
+    when = [f"--when={comment_policy(environ)}", *named]
     baseline = single(environ, "baseline") or ("auto" if mode(environ) == "report" else "")
     compared = [f"--baseline={baseline}"] if baseline else []
     if task(environ) == "publish":

@@ -91,20 +91,21 @@ def test_runtime__unknown__names_the_known():
 def test_comment_argv__report_that_is_here__names_its_folder_last():
     environ = {"ARTIFACT_DIR": "/w/out", "INPUT_ARTIFACT_NAME": "r", "INPUT_BASELINE": "base"}
     assert inputs.comment_argv(environ) == [
-        "comment", "--when=failures", "--artifact-name=r", "--baseline=base", "--", "/w/out",
+        "comment", "--when=failures", "--name=r", "--artifact-name=r", "--baseline=base", "--", "/w/out",
     ]  # fmt: skip
 
 
 def test_comment_argv__leg_of_a_matrix__says_which():
     environ = {"ARTIFACT_DIR": "out", "MATRIX": '{"os": "a"}', "JOB_TOTAL": "2", "INPUT_ARTIFACT_NAME": "r"}
-    assert inputs.comment_argv(environ)[3:5] == ['--leg={"os": "a"}', "--legs=2"]
+    assert inputs.comment_argv(environ)[4:6] == ['--leg={"os": "a"}', "--legs=2"]
     assert inputs.leg({"MATRIX": "null", "JOB_TOTAL": "1"}) == []
 
 
 def test_comment_argv__run_of_another_workflow__is_numbered():
     environ = {"INPUT_MODE": "report", "INPUT_RUN_ID": "77", "INPUT_ARTIFACT_NAME": "r", "INPUT_COMMENT": "always"}
     assert inputs.comment_argv(environ) == [
-        "comment", "--when=always", "--artifact-name=r", "--baseline=auto", "--run-id=77", "--output=autotest-report",
+        "comment", "--when=always", "--name=r", "--artifact-name=r", "--baseline=auto", "--run-id=77",
+        "--output=autotest-report",
     ]  # fmt: skip
 
 
