@@ -14,6 +14,7 @@ from tests.projects import environment
 
 #: Options by command, as the README documents them.
 OPTIONS = {
+    "init": set(),
     "run": {
         "config", "set", "candidate", "cases", "budget", "seed", "strictness", "workers", "shard", "device", "baseline",
         "fail-on", "output",
@@ -22,7 +23,6 @@ OPTIONS = {
     "replay": {"config", "set", "candidate"},
     "report": {"output", "fail-on"},
     "comment": {"name"},
-    "init": set(),
 }  # fmt: skip
 FRAMEWORKS = ("torch", "numpy", "rich", "requests", "yaml", "msgspec", "jinja2", "junit_xml")
 #: Runs a command and prints, last, which modules it has imported.
