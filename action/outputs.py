@@ -96,7 +96,7 @@ def output_block(name: str, value: str, delimiter: str) -> str:
     return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
 
 
-def annotations(printed: str) -> str:
+def shown_commands(printed: str) -> str:
     """Return the lines of ``printed`` that show something, and none that tells the runner to do something else."""
     lines = re.findall(r"^::(?:error|warning|notice) [^\r\n]*$", printed, flags=re.MULTILINE)
     return "".join(f"{line}\n" for line in lines)

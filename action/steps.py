@@ -183,7 +183,7 @@ def show(environ: Mapping[str, str], folder: Path) -> None:
         append(environ, "GITHUB_STEP_SUMMARY", rendered(environ, folder, "summary", f"--limit={room}"))
     except (OSError, StepError) as error:
         say(outputs.workflow_command("warning", f"the summary is not shown: {error}"))
-    say(outputs.annotations(rendered(environ, folder, "annotations")))
+    say(outputs.shown_commands(rendered(environ, folder, "annotations")))
 
 
 def rendered(environ: Mapping[str, str], folder: Path, surface: str, *options: str) -> str:

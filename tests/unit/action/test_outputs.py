@@ -130,9 +130,9 @@ def test_doubt__report_that_says_otherwise__is_said():
     )
 
 
-def test_annotations__of_what_was_printed__are_those_that_show_something():
+def test_shown_commands__of_what_was_printed__are_those_that_show_something():
     printed = "::error file=a.py,line=3::x%0Ay\nplain\n::add-mask::a\n::set-env name=A::b\n ::error ::z\n::notice title=t::n\n"
-    assert outputs.annotations(printed) == "::error file=a.py,line=3::x%0Ay\n::notice title=t::n\n"
+    assert outputs.shown_commands(printed) == "::error file=a.py,line=3::x%0Ay\n::notice title=t::n\n"
 
 
 @pytest.mark.parametrize(
