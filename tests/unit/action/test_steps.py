@@ -165,7 +165,7 @@ def test_run__link_in_the_report__is_not_uploaded(job: Job):
     assert [path.name for path in folder.iterdir()] == ["report.json"]
 
 
-@pytest.mark.parametrize("name", ["", "absent", "link", "."], ids=["not set", "missing", "a link", "a folder"])
+@pytest.mark.parametrize("name", ["", "absent", "."], ids=["not set", "missing", "a folder"])
 def test_run__no_summary_file__warns_and_goes_on(job: Job, name: str):
     done = job.step("run", REPORT=report(), STATUS="0", GITHUB_STEP_SUMMARY=str(job.folder / name) if name else "")
     assert "::warning title=ci-autotest::the summary is not shown: " in done.stdout
@@ -185,6 +185,15 @@ def test_run__no_output_file__fails_and_says_so(job: Job, name: str, reason: str
     done = job.step("run", REPORT=report(), STATUS="0", GITHUB_OUTPUT=str(job.folder / name) if name else "")
     assert done.returncode == 2
     assert reason in done.stdout.splitlines()[-1]
+
+
+def test_run__link_in_the_place_of_the_outputs__is_not_followed(job: Job):
+    (job.folder / "target").write_text("kept")
+    (job.folder / "output").unlink()
+    (job.folder / "output").symlink_to(job.folder / "target")
+    job.step("run", REPORT=report(1), STATUS="1")
+    assert ((job.folder / "target").read_text(), (job.folder / "output").is_symlink()) == ("kept", False)
+    assert output(job, "exit-status") == "1"
 
 
 def test_run__workflow_command_in_foreign_output__stands_behind_the_wall(job: Job):
