@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -15,7 +16,8 @@ from msgspec import inspect
 
 from action import container, inputs, outputs, runner
 from ci_autotest.cli import cli
-from ci_autotest.config import Config
+from ci_autotest.config import Config, decode
+from ci_autotest.errors import ConfigError
 from ci_autotest.session.asking import request_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +69,16 @@ def sample(kind: inspect.Type, default: object = None) -> Any:
     return known[type(kind)]
 
 
+def accepted(name: str, field: inspect.Field) -> Any:
+    """Return a sample that the configuration takes: of texts, one of a few forms."""
+    for plain in (sample(field.type, field.default), "512MiB", "other"):
+        with contextlib.suppress(ConfigError):
+            decode({field.encode_name: plain}, "sample")
+            return plain
+    message = f"no sample fits '{name}': add a form to this function"
+    raise AssertionError(message)
+
+
 def text_of(value: Any) -> str:
     """Return a value as a workflow's author writes it into an input."""
     if isinstance(value, list) and isinstance(value[0], str):
@@ -102,7 +114,7 @@ def test_inputs__forwarded_as_inputs__have_the_name_that_is_read():
 def test_input__key_of_the_configuration__reaches_it(name: str, tmp_path: Path):
     field = FIELDS[name]
     assert BY_ID["run"]["env"][inputs.variable(name)] == f"${{{{ inputs.{name} }}}}"
-    plain = sample(field.type, field.default)
+    plain = accepted(name, field)
     argv = inputs.cli_argv({inputs.variable(name): text_of(plain)})
     given = cli.commands["run"].make_context("run", argv[1:]).params
     request = request_of(given.pop("paths"), given, tmp_path, needs_candidate=False)
