@@ -30,6 +30,20 @@ ATTACKS = {
         "pathlib.Path(variable('GITHUB_ENV')).write_text('BASH_ENV=/tmp/x\\n'); os._exit(0)"
     ),
 }
+#: What the log says of some.
+SAID = {
+    "writes a green report and ends the parent": ("something else wrote it",),
+    "leaves a daemon that writes green reports": ("the tests left 1 processes running, which were ended.",),
+    "writes outputs": ("the tests wrote to GITHUB_OUTPUT: that was discarded.", "ended with 1 (failure)"),
+    "writes the environment of later steps": ("the tests wrote to GITHUB_ENV: that was discarded.",),
+}
+#: A test that the planted kernel fails.
+MISALIGNED = """
+from ci_autotest import autotest, random_tensor, torch
+@autotest()
+def layer_norm():
+    return torch.nn.functional.layer_norm(random_tensor(ndim=3, dim1=2, dim2=4), (2, 4))
+"""
 ATTACK = """
 import json, os, pathlib, signal, subprocess, sys, time
 GREEN = {"schema": "ci-autotest/report/1", "exit_code": 0, "summary": {"misaligned": 0, "findings": 0}, "findings": []}
@@ -55,24 +69,23 @@ def daemon(act):
 
 
 @pytest.mark.parametrize(
-    ("inputs", "status"),
+    ("name", "value"),
     [
-        ({"candidate": "; touch owned"}, 2),
-        ({"candidate": "--output=/etc"}, 2),
-        ({"paths": "; rm -rf /"}, 3),
-        ({"paths": "--privileged"}, 3),
-        ({"device": "-v /:/host"}, 2),
-        ({"known": "!!python/object/apply:os.system [touch owned]"}, 2),
-        ({"cases": "$(touch owned)"}, 2),
+        ("candidate", "; touch owned"),
+        ("candidate", "--output=/etc"),
+        ("paths", "; rm -rf /"),
+        ("paths", "--privileged"),
+        ("device", "-v /:/host"),
+        ("known", "!!python/object/apply:os.system [touch owned]"),
+        ("cases", "$(touch owned)"),
     ],
-    ids=lambda value: next(iter(value.values())) if isinstance(value, dict) else str(value),
 )
 def test_action__hostile_input__is_refused_and_says_no_green(
-    repository: Repository, planted: ActionRecord, tmp_path: Path, inputs: dict[str, str], status: int
+    repository: Repository, planted: ActionRecord, tmp_path: Path, name: str, value: str
 ):
-    inputs = {"python": sys.executable, "output": "other", **inputs}
+    inputs = {"python": sys.executable, "output": "other", name: value}
     record = repository.runner(tmp_path / "scratch").run(inputs, installed(planted))
-    assert record.status == status, record.steps["run"].log
+    assert (record.status, record.outputs["conclusion"]) == (2, "usage"), record.steps["run"].log
     assert not (repository.folder / "owned").exists()
     assert record.steps["upload"].outcome == "skipped"
 
@@ -101,25 +114,18 @@ def test_action__test_file_that_would_be_green__is_not(
     repository: Repository, planted: ActionRecord, tmp_path: Path, way: str
 ):
     folder = repository.folder / "attacks"
-    body = "from ci_autotest import autotest, random_tensor, torch\n@autotest()\ndef f(): return torch.relu(random_tensor(2))\n"
     folder.mkdir(exist_ok=True)
     shutil.rmtree(repository.folder / "attacked", ignore_errors=True)
-    (folder / "autotest_attack.py").write_text(f"{body}{ATTACK}{ATTACKS[way]}\n", "utf-8")
-    inputs = {
-        "python": sys.executable, "paths": "attacks", "candidate": "torch", "cases": "2", "output": "attacked",
-        "comment": "off",
-    }  # fmt: skip
+    (folder / "autotest_attack.py").write_text(f"{MISALIGNED}{ATTACK}{ATTACKS[way]}\n", "utf-8")
+    inputs = {"python": sys.executable, "paths": "attacks", "cases": "2", "output": "attacked"}
     before = repository.github.bodies()
-    record = repository.runner(tmp_path / "scratch").run(inputs, installed(planted))
+    record = repository.runner(tmp_path / "scratch").run({**inputs, "comment": "off"}, installed(planted))
     log = "\n".join(step.log for step in record.steps.values())
-    # The daemon's and the outputs' writer do no harm to a run that is green by itself; their traces are gone.
-    expected_green = way in {"leaves a daemon that writes green reports", "writes outputs"}
-    assert (record.status == 0) is (expected_green and "something else wrote it" not in log), log
+    assert record.status != 0, log
+    assert record.outputs["conclusion"] != "success"
     assert repository.github.bodies() == before
-    if "writes" in way and "report" not in way:
-        assert "that was discarded." in log
-    if "daemon" in way:
-        assert "the tests left 1 processes running, which were ended." in log
+    for word in SAID.get(way, ()):
+        assert word in log
 
 
 def test_action__test_that_changes_the_publisher__is_not_published(
