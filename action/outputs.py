@@ -76,7 +76,13 @@ def doubt(status: int, report: Report | None, folder: Path) -> str:
     )
 
 
-def step_outputs(status: int, report: Report | None, folder: Path | None) -> dict[str, str]:
+def has_artifacts(server: str) -> bool:
+    """Whether a server has the artifacts of ``upload-artifact`` v4 and later: GitHub Enterprise Server has not."""
+    host = server.partition("://")[2].rstrip("/")
+    return host in {"", "github.com"} or host.endswith(".ghe.com")
+
+
+def step_outputs(status: int, report: Report | None, folder: Path | None, *, uploads: bool = True) -> dict[str, str]:
     """Return the outputs of the step ``run``; ``folder`` is what there is to upload, if anything."""
     return {
         "exit-status": str(status),
@@ -85,6 +91,7 @@ def step_outputs(status: int, report: Report | None, folder: Path | None) -> dic
         "findings": str(report.findings) if report else "",
         "report-json": str(folder / "report.json") if report and folder else "",
         "artifact-dir": str(folder) if folder else "",
+        "upload": str(folder) if folder and uploads else "",
     }
 
 

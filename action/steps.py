@@ -112,7 +112,11 @@ def run(environ: Mapping[str, str]) -> int:
     if report:
         show(environ, folder)
     upload = folder if folder.is_dir() and (report or not was_there) else None
-    write_outputs(environ, outputs.step_outputs(final, report, upload))
+    uploads = outputs.has_artifacts(environ.get("GITHUB_SERVER_URL", ""))
+    if upload and not uploads:
+        message = f"this server has no artifacts of upload-artifact v4: upload '{upload}' with a version that it has."
+        say(outputs.workflow_command("notice", message))
+    write_outputs(environ, outputs.step_outputs(final, report, upload, uploads=uploads))
     return 0
 
 

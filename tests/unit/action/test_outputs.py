@@ -78,15 +78,28 @@ def test_final_status__of_process_and_report__is_green_only_where_both_are(
 def test_step_outputs__with_a_report__names_the_files():
     assert outputs.step_outputs(1, REPORT, Path("/w/out")) == {
         "exit-status": "1", "conclusion": "failure", "misaligned": "2", "findings": "3",
-        "report-json": "/w/out/report.json", "artifact-dir": "/w/out",
+        "report-json": "/w/out/report.json", "artifact-dir": "/w/out", "upload": "/w/out",
     }  # fmt: skip
 
 
 def test_step_outputs__nothing_written__has_no_path():
     assert outputs.step_outputs(139, None, None) == {
         "exit-status": "139", "conclusion": "error", "misaligned": "", "findings": "",
-        "report-json": "", "artifact-dir": "",
+        "report-json": "", "artifact-dir": "", "upload": "",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("server", "has"),
+    [
+        ("https://github.com", True),
+        ("https://company.ghe.com", True),
+        ("https://github.company.com", False),
+        ("https://github.com.evil.test", False),
+    ],
+)
+def test_has_artifacts__of_a_server__is_not_so_on_enterprise_server(server: str, has: bool):
+    assert outputs.has_artifacts(server) is has
 
 
 @pytest.mark.parametrize(

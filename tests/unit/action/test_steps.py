@@ -113,6 +113,16 @@ def test_run__misaligned__writes_outputs_and_summary_and_does_not_fail(job: Job)
     assert done.stdout.splitlines()[-1] == "::error file=a::b"
 
 
+def test_run__enterprise_server__leaves_the_upload_to_its_caller(job: Job):
+    done = job.step("run", REPORT=report(), STATUS="0", GITHUB_SERVER_URL="https://github.company.com")
+    folder = str(job.workspace / "autotest-report")
+    assert (output(job, "artifact-dir"), output(job, "upload")) == (folder, "")
+    assert (
+        f"::notice title=ci-autotest::this server has no artifacts of upload-artifact v4: upload '{folder}'"
+        in done.stdout
+    )
+
+
 def test_run__green_command_without_a_report__is_not_green(job: Job):
     done = job.step("run", REPORT="null", STATUS="0")
     assert "::error title=ci-autotest::the command ended with 0, but wrote no report.json" in done.stdout
