@@ -1,11 +1,7 @@
-# The released image names its base by digest: --build-arg BASE=python:3.11-slim@sha256:...
+# The released file names its base by digest: the release workflow writes it here, and --build-arg BASE=... does by hand.
 ARG BASE=python:3.11-slim
 # hadolint ignore=DL3006
 FROM ${BASE}
-
-LABEL org.opencontainers.image.title="ci-autotest" \
-      org.opencontainers.image.description="Operator-alignment testing for deep-learning frameworks and kernels, in CI" \
-      org.opencontainers.image.licenses="Apache-2.0"
 
 # A compiler and Python's headers, for torch.compile. A base whose Python is Debian's own has its headers in python3-dev:
 # --build-arg HEADERS=python3-dev. Versions are the base's snapshot, which its digest pins.
@@ -21,19 +17,17 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
 RUN python -m venv /venv
 ENV PATH=/venv/bin:$PATH
 
-# The CPU build of torch, far the largest layer, changes least. Where an exact version brings CUDA, pip is pointed at the
-# CPU builds with --build-arg PIP_EXTRA_INDEX_URL=...; an image with CUDA inside by mistake is not built.
-ARG TORCH=2.13.0
+# Everything from outside, each file held against its hash; far the largest layer, it changes with the lock only.
+# VARIANT is cpu or cuda. The CPU build of torch has an index of its own where the first one has CUDA builds:
+# --build-arg PIP_EXTRA_INDEX_URL=... An image whose torch is not of its variant is not built.
+ARG VARIANT=cpu
 ARG PIP_EXTRA_INDEX_URL
-COPY constraints.txt /src/
-RUN python -m pip install -c /src/constraints.txt "torch==${TORCH}" setuptools wheel \
- && python -c "import torch; assert torch.version.cuda is None, 'torch ' + torch.__version__ + ' is a CUDA build'"
+COPY locks/image-${VARIANT}.txt /src/lock.txt
+RUN python -m pip install --require-hashes --only-binary=:all: --no-deps -r /src/lock.txt \
+ && python -c "import sys, torch; sys.exit(0 if (torch.version.cuda is None) == (sys.argv[1] == 'cpu') else f'torch {torch.__version__} is not of variant {sys.argv[1]}')" "${VARIANT}"
 
-# Its dependencies, which change with pyproject.toml; then the package alone, which changes with every commit.
-COPY pyproject.toml LICENSE /src/
-RUN python -c "import tomllib; print(*tomllib.load(open('/src/pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > /src/requirements.txt \
- && python -m pip install -c /src/constraints.txt -r /src/requirements.txt
-COPY README.md /src/
+# The package alone, which changes with every commit.
+COPY pyproject.toml LICENSE README.md /src/
 COPY ci_autotest /src/ci_autotest
 RUN python -m pip install --no-deps --no-build-isolation /src && rm -rf /src/build
 
@@ -49,3 +43,14 @@ USER 1001
 WORKDIR /github/workspace
 ENTRYPOINT ["ci-autotest"]
 CMD ["--help"]
+
+# Last, so that a commit's hash makes no layer anew.
+ARG REVISION=""
+ARG VERSION=""
+ARG BASE
+LABEL org.opencontainers.image.title="ci-autotest" \
+      org.opencontainers.image.description="Operator-alignment testing for deep-learning frameworks and kernels, in CI" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="${BASE}"

@@ -4,8 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ONE_THREAD := OMP_NUM_THREADS=1
+LOCK   := $(BIN)/uv pip compile pyproject.toml --quiet --generate-hashes --no-annotate --no-header --constraints constraints.txt
+IMAGE  := --python-version 3.11 --python-platform x86_64-manylinux_2_28
 
-.PHONY: run test test-all check bench format clean
+.PHONY: run test test-all check lock bench format clean
 .DEFAULT_GOAL := run
 
 # The environment is made again when the pins or the project's requirements change.
@@ -34,6 +36,14 @@ check: $(READY)  ## format, lint, types, floors, action and workflows
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows workflows/*.yml .github/workflows/*.yml
 	$(BIN)/zizmor --offline --quiet --persona auditor action.yml workflows .github/workflows
 	$(BIN)/hadolint Dockerfile
+	@if command -v npm > /dev/null; then $(BIN)/python -m tests.workflow_parser action.yml workflows/*.yml .github/workflows/*.yml; \
+	else echo "npm is not here: GitHub's own parser reads the workflows in \`make test-all\` only"; fi
+
+lock: $(READY)  ## the hashes of what the publisher and the images install; TORCH_CPU names a folder with torch's CPU build
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv==0.13.8'
+	$(LOCK) --universal --python-version 3.10 --output-file locks/report.txt
+	$(LOCK) --extra torch $(IMAGE) --output-file locks/image-cuda.txt
+	$(LOCK) --extra torch $(IMAGE) --find-links $(TORCH_CPU) --output-file locks/image-cpu.txt
 
 bench: $(READY)  ## ratios against raw execution, in one run
 	$(ONE_THREAD) $(BIN)/python -m benchmarks

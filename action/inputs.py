@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-MODES = ("run", "report")
-COMMENTS = ("failures", "always", "off")
+MODES = ("auto", "run", "report")
+RUNTIMES = ("host", "python", "container")
+COMMENTS = ("failures", "changes", "always", "off")
 #: Inputs of one value that ``ci-autotest run`` takes as an option of the same name.
 OPTIONS = (
     "config",
@@ -27,6 +28,8 @@ OPTIONS = (
     "baseline",
     "fail-on",
 )
+#: Inputs that are keys of the configuration without an option of their own; their values are YAML.
+SETTINGS = ("case-timeout", "reference", "candidates", "tolerances", "known")
 DEFAULT_OUTPUT = "autotest-report"
 #: What foreign code must not inherit: tokens, and the files by which a step speaks to the runner.
 WITHHELD = frozenset(
@@ -35,6 +38,8 @@ WITHHELD = frozenset(
         "GITHUB_ENV", "GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY",
     }
 )  # fmt: skip
+#: A variable with one of these in its name holds a secret, whoever set it.
+SECRET = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "KEY")
 
 
 class StepError(Exception):
@@ -72,12 +77,47 @@ def one_of(environ: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> s
 
 
 def mode(environ: Mapping[str, str]) -> str:
-    """Return ``run`` or ``report``."""
-    return one_of(environ, "mode", MODES)
+    """Return ``run`` or ``report``: by itself, a workflow that another one started reports."""
+    value = one_of(environ, "mode", MODES)
+    if value != "auto":
+        return value
+    return "report" if environ.get("GITHUB_EVENT_NAME") == "workflow_run" else "run"
+
+
+def task(environ: Mapping[str, str]) -> str:
+    """Return ``run``, ``merge`` (reports that are here) or ``publish`` (those that another run uploaded)."""
+    if mode(environ) == "run":
+        return "run"
+    return "merge" if several(environ, "paths") else "publish"
+
+
+def runtime(environ: Mapping[str, str], *, is_installed: bool) -> str:
+    """Return where tests run: ``host``, ``python`` or ``container``.
+
+    Args:
+        environ: ``JOB_CONTAINER`` is the id of the job's container, or empty.
+        is_installed: Whether the caller's interpreter has this package.
+    """
+    if not single(environ, "runtime"):
+        return "host" if environ.get("JOB_CONTAINER") and is_installed else "python"
+    return one_of(environ, "runtime", RUNTIMES)
+
+
+def run_id(environ: Mapping[str, str]) -> str:
+    """Return the workflow run whose artifact is published."""
+    value = single(environ, "run-id")
+    if re.fullmatch(r"[1-9][0-9]{0,18}", value) is None:
+        got = f"the input 'run-id' is '{value}'" if value else "there is no run to report on"
+        message = (
+            f"{got}: mode 'report' publishes what the run of a `workflow_run` event uploaded, or the run that "
+            "'run-id' numbers; to merge reports that are here, name their folders in the input 'paths', one a line."
+        )
+        raise StepError(message)
+    return value
 
 
 def comment_policy(environ: Mapping[str, str]) -> str:
-    """Return ``failures``, ``always`` or ``off``."""
+    """Return ``failures``, ``changes``, ``always`` or ``off``."""
     return one_of(environ, "comment", COMMENTS)
 
 
@@ -96,12 +136,47 @@ def cli_argv(environ: Mapping[str, str]) -> list[str]:
     paths = several(environ, "paths")
     output = f"--output={output_folder(environ)}"
     if mode(environ) == "report":
-        if not paths:
-            message = "mode 'report' merges reports: name their folders in the input 'paths', one a line."
-            raise StepError(message)
-        return ["report", *options_of(environ, ("fail-on",)), output, "--", *paths]
+        return ["report", *options_of(environ, ("fail-on", "baseline")), output, "--", *paths]
     candidates = [f"--candidate={name}" for name in several(environ, "candidate")]
-    return ["run", *options_of(environ, OPTIONS), *candidates, output, "--", *paths]
+    return ["run", *options_of(environ, OPTIONS), *settings(environ), *candidates, output, "--", *paths]
+
+
+def settings(environ: Mapping[str, str]) -> list[str]:
+    """Return ``--set`` for the inputs that are keys of the configuration and nothing else."""
+    given = {name: environ.get(variable(name), "").strip() for name in SETTINGS}
+    return [f"--set={name}={value}" for name, value in given.items() if value]
+
+
+def comment_argv(environ: Mapping[str, str]) -> list[str]:
+    """Return the arguments of ``ci-autotest comment``, for the report that is here or for that of another run.
+
+    A check is known by the name of its artifact, which a workflow's author chooses anyway where there are several.
+    Only a job that reports may look for the base branch's last report: that needs `actions: read`.
+    """
+    artifact = single(environ, "artifact-name")
+    named = [f"--name={artifact.removesuffix('-report')}", f"--artifact-name={artifact}"]
+    when = [f"--when={comment_policy(environ)}", *named]
+    baseline = single(environ, "baseline") or ("auto" if mode(environ) == "report" else "")
+    compared = [f"--baseline={baseline}"] if baseline else []
+    if task(environ) == "publish":
+        return ["comment", *when, *compared, f"--run-id={run_id(environ)}", f"--output={output_folder(environ)}"]
+    return ["comment", *when, *compared, *leg(environ), "--", environ.get("ARTIFACT_DIR", "")]
+
+
+def leg(environ: Mapping[str, str]) -> list[str]:
+    """Return which leg of a matrix this job is, and of how many; nothing where there is no matrix."""
+    matrix, legs = environ.get("MATRIX", "").strip(), environ.get("JOB_TOTAL", "").strip()
+    return [f"--leg={matrix}", f"--legs={legs}"] if matrix not in {"", "null", "{}"} and legs else []
+
+
+def is_secret(name: str) -> bool:
+    """Whether a variable of this name is kept from every process that lives beside foreign code."""
+    return any(word in name.upper() for word in SECRET)
+
+
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without what `is_secret` names."""
+    return {name: value for name, value in environ.items() if not is_secret(name)}
 
 
 def foreign_environ(environ: Mapping[str, str]) -> dict[str, str]:

@@ -27,7 +27,6 @@ CONCLUSIONS = {
 SUMMARY_LIMIT = 1024 * 1024
 #: Events that are about a pull request, or lead to one.
 COMMENT_EVENTS = frozenset({"pull_request", "pull_request_target", "workflow_run", "issue_comment"})
-CUT = "\n\nThe summary is cut here; the artifact holds the whole report.\n"
 
 
 class Report(NamedTuple):
@@ -65,7 +64,25 @@ def final_status(status: int, report: Report | None) -> int:
     return 0 if report is not None and report.exit_code == 0 else 2
 
 
-def step_outputs(status: int, report: Report | None, folder: Path | None) -> dict[str, str]:
+def doubt(status: int, report: Report | None, folder: Path) -> str:
+    """Return what does not fit between the end of the command and its report, or nothing."""
+    if report is None:
+        return f"the command ended with 0, but wrote no report.json into '{folder}'." if status == 0 else ""
+    if report.exit_code == status:
+        return ""
+    return (
+        f"the command ended with {status}, but '{folder / 'report.json'}' says {report.exit_code}: "
+        "something else wrote it. It is not shown; the status is the command's."
+    )
+
+
+def has_artifacts(server: str) -> bool:
+    """Whether a server has the artifacts of ``upload-artifact`` v4 and later: GitHub Enterprise Server has not."""
+    host = server.partition("://")[2].rstrip("/")
+    return host in {"", "github.com"} or host.endswith(".ghe.com")
+
+
+def step_outputs(status: int, report: Report | None, folder: Path | None, *, uploads: bool = True) -> dict[str, str]:
     """Return the outputs of the step ``run``; ``folder`` is what there is to upload, if anything."""
     return {
         "exit-status": str(status),
@@ -74,6 +91,7 @@ def step_outputs(status: int, report: Report | None, folder: Path | None) -> dic
         "findings": str(report.findings) if report else "",
         "report-json": str(folder / "report.json") if report and folder else "",
         "artifact-dir": str(folder) if folder else "",
+        "upload": str(folder) if folder and uploads else "",
     }
 
 
@@ -85,19 +103,10 @@ def output_block(name: str, value: str, delimiter: str) -> str:
     return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
 
 
-def fit_summary(text: str, room_bytes: int) -> str:
-    """Return ``text``, cut at a line where it takes more than ``room_bytes``; the cut is named."""
-    if len(text.encode()) <= room_bytes:
-        return text
-    if room_bytes < len(CUT):
-        return ""
-    head = text.encode()[: room_bytes - len(CUT)].decode(errors="ignore")
-    return head.rpartition("\n")[0] + CUT
-
-
-def wants_comment(policy: str, status: str, event: str) -> bool:
-    """Whether ``comment`` asks for a comment on a run that ended so, and there is a place for it."""
-    return event in COMMENT_EVENTS and (policy == "always" or (policy == "failures" and status != "0"))
+def shown_commands(printed: str) -> str:
+    """Return the lines of ``printed`` that show something, and none that tells the runner to do something else."""
+    lines = re.findall(r"^::(?:error|warning|notice) [^\r\n]*$", printed, flags=re.MULTILINE)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def comment_url(printed: str) -> str:

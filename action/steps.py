@@ -1,171 +1,234 @@
-"""The steps of ``action.yml``: prepare, run, publish, finish. They act; what is decided is beside them.
+"""The steps of ``action.yml``: prepare, run, publish. They act; what is decided is beside them.
 
 The standard library only: the first starts in the caller's interpreter, with nothing installed.
 """
 
 from __future__ import annotations
 
-import re
-import shlex
-import site
+import os
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from action import inputs, outputs
+from action import container, environment, foreign, inputs, outputs
 from action.inputs import StepError
-from action.runner import append, commands_stopped, run_foreign, say, write_outputs
+from action.runner import append, commands_stopped, opened, say, take_back, write_outputs
+from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ACTION = Path(__file__).resolve().parent.parent
 OLDEST_PYTHON = (3, 10)
-#: An exit status is one byte: 256 would arrive as 0.
-GREATEST_STATUS = 255
-
-
-def pip_install(python: Path, arguments: list[str], environ: Mapping[str, str]) -> None:
-    """Install with the pip of ``python``; what builds the action's own package is pinned too."""
-    pip = [str(python), "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
-    pinned = {**environ, "PIP_BUILD_CONSTRAINT": str(ACTION / "constraints.txt")}
-    if status := run_foreign([*pip, *arguments], pinned):
-        message = f"pip ended with {status} for {shlex.join(arguments)}: its last lines above say why."
-        raise StepError(message)
-
-
-def make_environment(folder: Path, environ: Mapping[str, str]) -> Path:
-    """Make an environment in ``folder`` that sees the caller's packages; return its interpreter."""
-    if run_foreign([sys.executable, "-I", "-m", "venv", "--system-site-packages", str(folder)], environ):
-        message = f"'{sys.executable}' cannot make an environment: use actions/setup-python before this."
-        raise StepError(message)
-    # `--system-site-packages` shows the base interpreter's only, and `-I` hides the user's own.
-    of_venv = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-    added = of_venv if sys.prefix != sys.base_prefix else [site.getusersitepackages()]
-    there = [path for path in dict.fromkeys(added) if Path(path).is_dir()]
-    lines = "".join(f"import site; site.addsitedir({path!r})\n" for path in there)
-    packages = Path(sysconfig.get_path("purelib", "posix_prefix", {"base": str(folder)}))
-    (packages / "callers-packages.pth").write_text(lines, encoding="utf-8")
-    return folder / "bin" / "python"
-
-
-def present_packages(python: Path) -> list[str]:
-    """Return the names of what ``python`` can import, by their metadata."""
-    code = "import importlib.metadata as m; print(*{d.name for d in m.distributions()}, sep='\\n')"
-    listed = subprocess.run([str(python), "-I", "-c", code], check=True, capture_output=True, text=True)
-    return listed.stdout.split()
-
-
-def install(folder: Path, environ: Mapping[str, str]) -> Path:
-    """Install the action in ``folder``; torch only where it is needed and there is none.
-
-    What the caller asks for comes first and unpinned; the pins hold for the rest.
-    """
-    python = make_environment(folder / "venv", environ)
-    if asked := inputs.install_arguments(environ):
-        pip_install(python, asked, environ)
-    present = present_packages(python)
-    pins = (ACTION / "constraints.txt").read_text("utf-8")
-    constraints = folder / "constraints.txt"
-    constraints.write_text(inputs.kept_constraints(pins, present), encoding="utf-8")
-    extra = "[torch]" if inputs.mode(environ) == "run" and "torch" not in present else ""
-    pip_install(python, ["-c", str(constraints), f"{ACTION}{extra}"], environ)
-    return python
 
 
 def prepare(environ: Mapping[str, str]) -> int:
-    """Refuse inputs that cannot be meant, then install; ``python`` runs the other steps."""
+    """Refuse inputs that cannot be meant, then install what this job needs."""
+    refuse_machine()
+    task = refuse_inputs(environ)
+    folder = Path(tempfile.mkdtemp(prefix="ci-autotest-", dir=environ.get("RUNNER_TEMP") or None))
+    say("::group::Install ci-autotest\n")
+    has_own = environment.installed_version(Path(sys.executable)) != ""
+    runtime = inputs.runtime(environ, is_installed=has_own) if task == "run" else "python"
+    venv = environment.make_environment(folder / "venv", environ)
+    packages = environment.install_publisher(venv, folder, environ)
+    python = tested_python(task, runtime, venv, environ)
+    say(f"::endgroup::\nci-autotest {VERSION}: task '{task}', runtime '{runtime}'.\n")
+    write_outputs(
+        environ,
+        {
+            "task": task, "runtime": runtime, "python": str(python), "publisher": str(environment.interpreter()),
+            "packages": str(packages), "sealed": "\n".join(environment.sealed_paths(packages)),
+        },
+    )  # fmt: skip
+    return 0
+
+
+def refuse_machine() -> None:
+    """Refuse an interpreter or a system that the steps were not written for."""
     if sys.version_info < OLDEST_PYTHON:
         got = sys.version.split()[0]
         message = f"'{sys.executable}' is Python {got}: name one of 3.10 or newer in the input 'python'."
         raise StepError(message)
-    inputs.comment_policy(environ)
+    if sys.platform != "linux":
+        message = f"the runner's system is '{sys.platform}': this action runs on Linux. Use a Linux runner."
+        raise StepError(message)
+
+
+def refuse_inputs(environ: Mapping[str, str]) -> str:
+    """Return the task; refuse inputs that cannot be meant before anything is installed."""
     inputs.cli_argv(environ)
-    folder = Path(tempfile.mkdtemp(prefix="ci-autotest-", dir=environ.get("RUNNER_TEMP") or None))
-    say("::group::Install ci-autotest\n")
-    python = install(folder, environ)
-    say("::endgroup::\n")
-    write_outputs(environ, {"python": str(python)})
+    task = inputs.task(environ)
+    if task == "publish" or inputs.comment_policy(environ) != "off":
+        inputs.comment_argv(environ)
+    if task == "run" and inputs.runtime(environ, is_installed=False) == "container":
+        container.image_of(inputs.single(environ, "image"))
+        container.extra_options(inputs.several(environ, "container-options"))
+        if inputs.several(environ, "install"):
+            message = (
+                "the input 'install' has no effect in the container, whose root cannot be written: "
+                "build an image from the one of 'image'."
+            )
+            raise StepError(message)
+    return task
+
+
+def tested_python(task: str, runtime: str, venv: Path, environ: Mapping[str, str]) -> Path:
+    """Return the interpreter that runs the tests, with what it needs installed."""
+    if task != "run" or runtime == "container":
+        return Path(sys.executable)
+    if runtime == "python":
+        environment.install_tested(venv, venv.parent, environ)
+        return venv
+    if asked := inputs.install_arguments(environ):
+        environment.pip_install(Path(sys.executable), asked, environ)
+    if (found := environment.installed_version(Path(sys.executable))) != VERSION:
+        got = f"has version {found}" if found else "cannot import ci_autotest"
+        message = (
+            f"'{sys.executable}' {got}, and this action is version {VERSION}: runtime 'host' needs the package of the "
+            "same version in the job's container. Use this action's image, or `runtime: python`."
+        )
+        raise StepError(message)
+    return Path(sys.executable)
+
+
+def run(environ: Mapping[str, str]) -> int:
+    """Run ``ci-autotest`` and write what came of it to the outputs; the step does not fail."""
+    foreign.forget_secrets(environ)
+    foreign.adopt_orphans()
+    folder = Path(inputs.output_folder(environ)).absolute()
+    was_there = folder.exists()
+    if inputs.task(environ) == "run" and folder.is_dir():  # a report from before must not pass for this run's
+        (folder / "report.json").unlink(missing_ok=True)
+    argv = command(environ)
+    status = foreign.run_foreign(argv, environ) if argv else unavailable()
+    tidy(environ, folder)
+    report = read_report(folder)
+    final = outputs.final_status(status, report)
+    if said := outputs.doubt(final if status else 0, report, folder):
+        say(outputs.workflow_command("error", said))
+        report = None
+    if report:
+        show(environ, folder)
+    upload = folder if folder.is_dir() and (report or not was_there) else None
+    uploads = outputs.has_artifacts(environ.get("GITHUB_SERVER_URL", ""))
+    if upload and not uploads:
+        message = f"this server has no artifacts of upload-artifact v4: upload '{upload}' with a version that it has."
+        say(outputs.workflow_command("notice", message))
+    write_outputs(environ, outputs.step_outputs(final, report, upload, uploads=uploads))
     return 0
+
+
+def command(environ: Mapping[str, str]) -> list[str]:
+    """Return the command that this step runs; nothing where a GPU that was asked for is not there."""
+    argv = inputs.cli_argv(environ)
+    if inputs.task(environ) != "run":
+        return environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), argv)
+    if environ.get("RUNTIME") == "container":
+        return in_container(environ, argv)
+    return [sys.executable, "-I", "-m", "ci_autotest", *argv]
+
+
+def in_container(environ: Mapping[str, str], argv: list[str]) -> list[str]:
+    """Return the command that runs the tests in the image; nothing where `device: cuda` finds no GPU in it."""
+    place = container.place_of(Path.cwd(), inputs.output_folder(environ), os.getuid(), os.getgid())
+    place.output.mkdir(parents=True, exist_ok=True)
+    if os.getuid() == 0:
+        os.chown(place.output, *place.user)
+    image = container.image_of(inputs.single(environ, "image"))
+    extra = container.extra_options(inputs.several(environ, "container-options"))
+    device = inputs.single(environ, "device")
+    gpus = device in {"cuda", "auto"} and foreign.run_foreign(container.proof_argv(place, image, extra), environ) == 0
+    if device == "cuda" and not gpus:
+        return []
+    options = [*container.hardened(place, extra, gpus=gpus), *container.passed_options(environ)]
+    return container.container_argv(image, options, argv)
+
+
+def unavailable() -> int:
+    """Say that the GPU that was asked for is not in the container; return the status of that."""
+    message = (
+        "device 'cuda' was asked for, and torch finds no GPU in the container: the machine has none, the engine "
+        "ignores `--gpus`, or the image's torch has no CUDA. Nothing was tested."
+    )
+    say(outputs.workflow_command("error", message))
+    return 4
+
+
+def tidy(environ: Mapping[str, str], folder: Path) -> None:
+    """Undo what foreign code must not leave behind, and say what that was."""
+    if left := foreign.end_orphans():
+        say(outputs.workflow_command("warning", f"the tests left {left} processes running, which were ended."))
+    if folder.is_symlink():
+        folder.unlink()
+        say(outputs.workflow_command("warning", f"the tests put a link in the place of '{folder}': it was removed."))
+    if dropped := foreign.drop_irregular(folder):
+        text = f"'{folder}' held {len(dropped)} links or other things that are no files, which were removed: "
+        say(outputs.workflow_command("warning", text + ", ".join(sorted(dropped)[:10])))
+    if written := take_back(environ):
+        text = f"the tests wrote to {', '.join(written)}: that was discarded."
+        say(outputs.workflow_command("warning", text))
 
 
 def read_report(folder: Path) -> outputs.Report | None:
     """Return what ``report.json`` in ``folder`` says, ``None`` where none can be read."""
     try:
-        return outputs.parse_report((folder / "report.json").read_text("utf-8"))
+        with os.fdopen(opened(str(folder / "report.json"), os.O_RDONLY), encoding="utf-8") as file:
+            return outputs.parse_report(file.read())
     except (OSError, ValueError):
         return None
 
 
-def write_summary(environ: Mapping[str, str], folder: Path) -> None:
-    """Add ``summary.md`` to the step's summary; that it cannot be shown fails nothing."""
+def show(environ: Mapping[str, str], folder: Path) -> None:
+    """Show the summary and the annotations of a report; that they cannot be shown fails nothing."""
     try:
-        written = Path(environ.get("GITHUB_STEP_SUMMARY", "")).stat().st_size
-        text = (folder / "summary.md").read_text("utf-8", errors="replace")
-        append(
-            environ,
-            "GITHUB_STEP_SUMMARY",
-            outputs.fit_summary(text, outputs.SUMMARY_LIMIT - written),
-        )
+        room = outputs.SUMMARY_LIMIT - Path(environ.get("GITHUB_STEP_SUMMARY", "")).stat().st_size
+        append(environ, "GITHUB_STEP_SUMMARY", rendered(environ, folder, "summary", f"--limit={room}"))
     except (OSError, StepError) as error:
         say(outputs.workflow_command("warning", f"the summary is not shown: {error}"))
+    say(outputs.shown_commands(rendered(environ, folder, "annotations")))
 
 
-def run(environ: Mapping[str, str]) -> int:
-    """Run ``ci-autotest`` and write what came of it to the outputs; the step does not fail."""
-    argv = inputs.cli_argv(environ)
-    folder = Path(inputs.output_folder(environ)).absolute()
-    was_there = folder.exists()
-    if argv[0] == "run":  # a report from before must not pass for this run's
-        (folder / "report.json").unlink(missing_ok=True)
-    status = run_foreign([sys.executable, "-I", "-m", "ci_autotest", *argv], environ)
-    report = read_report(folder)
-    if report:
-        write_summary(environ, folder)
-    final = outputs.final_status(status, report)
-    if status == 0 and final != 0:
-        message = f"the command ended with 0, but {folder / 'report.json'} is missing or damaged, or says otherwise."
-        say(outputs.workflow_command("error", message))
-    upload = folder if folder.is_dir() and (report or not was_there) else None
-    write_outputs(environ, outputs.step_outputs(final, report, upload))
-    return 0
+def rendered(environ: Mapping[str, str], folder: Path, surface: str, *options: str) -> str:
+    """Return a surface of the report; nothing, and its reason in the log, where that cannot be made."""
+    argv = ["render", str(folder), surface, *options]
+    done = subprocess.run(
+        environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), argv),
+        env=inputs.foreign_environ(environ), check=False, capture_output=True, text=True, errors="replace",
+    )  # fmt: skip
+    if done.returncode == 0:
+        return done.stdout
+    with commands_stopped():
+        say(done.stderr)
+    say(outputs.workflow_command("warning", f"the {surface} of '{folder}' cannot be made: the log says why."))
+    return ""
+
+
+def fresh_folder(environ: Mapping[str, str]) -> str:
+    """Return an empty folder: where Python looks for compiled files, so that it finds none."""
+    return tempfile.mkdtemp(prefix="ci-autotest-", dir=environ.get("RUNNER_TEMP") or None)
 
 
 def publish(environ: Mapping[str, str]) -> int:
-    """Comment on the pull request where that is asked for; that it cannot be done fails nothing."""
-    status, event = environ.get("EXIT_STATUS", ""), environ.get("GITHUB_EVENT_NAME", "")
-    policy = inputs.comment_policy(environ)
-    if not outputs.wants_comment(policy, status, event):
-        say(f"No comment: the input is '{policy}', the run ended with {status}, the event is '{event}'.\n")
+    """Comment on the pull request where there is one; that it cannot be done fails nothing."""
+    event = environ.get("GITHUB_EVENT_NAME", "")
+    if event not in outputs.COMMENT_EVENTS:
+        say(f"No comment: the event is '{event}', and not about a pull request.\n")
         return 0
-    argv = [sys.executable, "-I", "-m", "ci_autotest", "comment", environ.get("ARTIFACT_DIR", "")]
+    argv = environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), inputs.comment_argv(environ))
     with commands_stopped():
         done = subprocess.run(argv, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         say(done.stdout)
     url = outputs.comment_url(done.stdout)
-    if not url:
+    if done.returncode != 0:
         message = "no comment was written: the log says why. The summary and the artifact hold the report."
         say(outputs.workflow_command("warning", message))
     write_outputs(environ, {"comment-url": url})
     return 0
 
 
-def finish(environ: Mapping[str, str]) -> int:
-    """End with the status of the run; a run that left none has failed."""
-    status = environ.get("EXIT_STATUS", "")
-    if re.fullmatch(r"[0-9]{1,3}", status) is None or int(status) > GREATEST_STATUS:
-        message = "the run left no exit status: an earlier step of this action says why."
-        raise StepError(message)
-    if status != "0":
-        text = f"ci-autotest ended with {status} ({outputs.conclusion(int(status))})."
-        say(outputs.workflow_command("error", text))
-    return int(status)
-
-
-STEPS = {"prepare": prepare, "run": run, "publish": publish, "finish": finish}
+STEPS = {"prepare": prepare, "run": run, "publish": publish}
 
 
 def main(argv: list[str], environ: Mapping[str, str]) -> int:

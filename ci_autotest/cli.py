@@ -39,13 +39,19 @@ def _config_options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(path_type=Path),
         help="autotest.yml; the nearest one above unless given.",
     )
+    settings = click.option(
+        "--set",
+        multiple=True,
+        metavar="KEY=YAML",
+        help="A key of autotest.yml, over what the file says; repeatable.",
+    )
     candidate = click.option(
         "--candidate",
         multiple=True,
         metavar="NAME",
         help="Run this candidate; repeatable; all of the file unless given.",
     )
-    return config(candidate(command))
+    return config(settings(candidate(command)))
 
 
 _BASELINE = "FILE|DIR|auto"
@@ -178,6 +184,14 @@ def comment(**given: Any) -> int:
     from ci_autotest.session.publishing import comment as publish_comment  # noqa: PLC0415 - likewise
 
     return publish_comment(Publication(**given), os.environ, sys.stdout)
+
+
+@cli.command()
+def init() -> int:
+    """Write autotest.yml, a first test and two workflows into this repository; what is there stays as it is."""
+    from ci_autotest.session.starting import init as write_files  # noqa: PLC0415 - after --help
+
+    return write_files(Path.cwd(), sys.stdout)
 
 
 def _request(paths: tuple[str, ...], given: dict[str, Any], *, needs_candidate: bool = True) -> Request:

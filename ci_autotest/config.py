@@ -152,14 +152,22 @@ def read(path: Path) -> Config:
     except (OSError, UnicodeDecodeError) as error:
         message = f"configuration {path} cannot be read: {getattr(error, 'strerror', None) or error}."
         raise ConfigError(message) from error
+    return decode(parse(text, f"configuration {path}") or {}, str(path))
+
+
+def parse(text: str, where: str) -> Any:  # noqa: ANN401 - what YAML may be; `decode` says what it must be
+    """Return what YAML says, a key written twice refused.
+
+    Raises:
+        ConfigError: It is not YAML; the message begins with ``where``.
+    """
     try:
-        plain = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader, made stricter
-    except yaml.YAMLError as error:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader, made stricter
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         at = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        message = f"configuration {path} is not YAML{at}: {getattr(error, 'problem', None) or error}."
+        message = f"{where} is not YAML{at}: {getattr(error, 'problem', None) or error}."
         raise ConfigError(message) from error
-    return decode(plain if plain is not None else {}, str(path))
 
 
 class _Loader(yaml.SafeLoader):

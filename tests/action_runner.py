@@ -16,6 +16,8 @@ from pathlib import Path
 
 import yaml
 
+from tests.npm import installed
+
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = "@actions/expressions"
 LIBRARY_VERSION = "0.3.61"
@@ -50,23 +52,9 @@ class ActionRecord:
     artifacts: Path
 
 
-def install_expressions(tools: Path) -> Path:
-    """Install GitHub's library of expressions below ``tools``, once; return its entry file."""
-    folder = tools / "expressions"
-    entry = folder / "node_modules" / LIBRARY / "dist" / "index.js"
-    if not entry.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        options = [
-            "--no-save",
-            "--no-audit",
-            "--no-fund",
-            "--ignore-scripts",
-            "--silent",
-            "--prefix",
-            str(folder),
-        ]
-        subprocess.run(["npm", "install", *options, f"{LIBRARY}@{LIBRARY_VERSION}"], check=True, timeout=300)
-    return entry
+def expressions_entry() -> Path:
+    """Return the entry file of GitHub's library of expressions, installed once."""
+    return installed("expressions", f"{LIBRARY}@{LIBRARY_VERSION}") / LIBRARY / "dist" / "index.js"
 
 
 def parse_file_command(text: str) -> dict[str, str]:
@@ -97,7 +85,9 @@ class ActionRunner:
         action: Folder of ``action.yml``.
         workspace: Where the caller's repository is checked out.
         scratch: An empty folder, or one to be made.
-        github: The ``github`` context, of which ``token`` is one.
+        github: The ``github`` context, of which ``token`` and ``event`` are two.
+        matrix: The ``matrix`` context; ``None`` where the job has none.
+        leg: Which leg of the matrix this is, of how many.
         environ: Environment of the job.
         expressions: Entry file of GitHub's library of expressions.
         steps: What the steps so far did, by id.
@@ -107,9 +97,11 @@ class ActionRunner:
     action: Path
     workspace: Path
     scratch: Path
-    github: dict[str, str]
+    github: dict[str, object]
     environ: dict[str, str]
     expressions: Path
+    matrix: dict[str, object] | None = None
+    leg: tuple[int, int] = (0, 1)
     inputs: dict[str, str] = field(default_factory=dict)
     steps: dict[str, StepRecord] = field(default_factory=dict)
     status: int = 0
@@ -120,12 +112,13 @@ class ActionRunner:
         for name in ("temp", "artifacts", "files"):
             (self.scratch / name).mkdir(parents=True)
 
-    def run(self, inputs: dict[str, str]) -> ActionRecord:
-        """Run every step whose condition holds and return what came of it."""
+    def run(self, inputs: dict[str, str], done: dict[str, StepRecord] | None = None) -> ActionRecord:
+        """Run every step whose condition holds and return what came of it; those that are ``done`` stay as they are."""
         unknown = inputs.keys() - self.definition["inputs"].keys()
         assert not unknown, f"not inputs of the action: {unknown}"
         defaults = {name: str(entry.get("default", "")) for name, entry in self.definition["inputs"].items()}
         self.inputs = self.fill(defaults) | inputs
+        self.steps |= done or {}
         for index, step in enumerate(self.definition["runs"]["steps"]):
             self.run_step(index, step)
         outputs = self.fill({name: entry["value"] for name, entry in self.definition["outputs"].items()})
@@ -147,6 +140,9 @@ class ActionRunner:
                 "inputs": self.inputs,
                 "steps": steps,
                 "runner": {"os": "Linux"},
+                "job": {"status": "failure" if self.status else "success"},
+                "matrix": self.matrix,
+                "strategy": {"job-index": self.leg[0], "job-total": self.leg[1]},
             },
             "status": "failure" if self.status else "success",
             "templates": templates,
@@ -167,6 +163,8 @@ class ActionRunner:
         """Run one step, or skip it, and keep its record under its id."""
         assert step.keys() <= STEP_KEYS, f"the runner of the tests does not know {step.keys() - STEP_KEYS}"
         name = str(step.get("id", f"step-{index}"))
+        if name in self.steps:
+            return
         _, (wanted,) = self.evaluate([], [str(step.get("if", "success()"))])
         if not wanted:
             self.steps[name] = StepRecord(outcome="skipped")

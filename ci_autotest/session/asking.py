@@ -1,4 +1,4 @@
-"""From the command line and ``autotest.yml`` to a request: command line over file, file over defaults."""
+"""From the command line and ``autotest.yml`` to a request: options over ``--set``, over the file, over defaults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
     path = given.get("config")
     file = path if path is not None else configuration.find(start)
     config = configuration.read(file) if file is not None else Config()
-    merged = msgspec.structs.replace(config, **_overrides(given))
+    merged = msgspec.structs.replace(config, **(_settings(given.get("set") or ()) | _overrides(given)))
     configuration.check(merged, str(file) if file is not None else "command line")
     return Request(
         config=merged,
@@ -45,6 +45,19 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
         baseline=given.get("baseline"),
         cases=given.get("cases"),
     )
+
+
+def _settings(given: tuple[str, ...]) -> dict[str, Any]:
+    """Return the keys of the file that ``--set KEY=YAML`` gives, as the file itself would be read."""
+    plain: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            message = f"--set is {text!r}. Write KEY=VALUE, the value in YAML, such as case_timeout=30s."
+            raise ConfigError(message)
+        plain[name.strip().replace("-", "_")] = configuration.parse(value, f"--set {name}")
+    config = configuration.decode(plain, "--set")
+    return {name: getattr(config, name) for name in plain}
 
 
 def _overrides(given: dict[str, Any]) -> dict[str, Any]:

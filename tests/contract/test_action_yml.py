@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import tomllib
 import yaml
+from msgspec import inspect
 
-from action import inputs, outputs
+from action import container, inputs, outputs, runner
 from ci_autotest.cli import cli
+from ci_autotest.config import Config, decode
+from ci_autotest.errors import ConfigError
+from ci_autotest.session.asking import request_of
 
 ROOT = Path(__file__).resolve().parents[2]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
 STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
 BY_ID = {step["id"]: step for step in STEPS if "id" in step}
 WORKFLOWS = sorted([*(ROOT / "workflows").glob("*.yml"), *(ROOT / ".github" / "workflows").glob("*.yml")])
-#: Inputs that `ci-autotest run` takes; the rest say how the action runs it and what it shows.
-OF_RUN = {"paths", "candidate", "output", *inputs.OPTIONS}
-OF_ACTION = {"mode", "python", "install", "comment", "artifact-name", "github-token"}
+README = (ROOT / "README.md").read_text("utf-8")
+#: Every key of the configuration is an input, whoever adds one.
+FIELDS = {field.encode_name.replace("_", "-"): field for field in inspect.type_info(Config).fields}
+#: What `ci-autotest run` takes besides: `--set` is how a key without an option of its own arrives.
+OF_COMMAND = {parameter.name.replace("_", "-") for parameter in cli.commands["run"].params} - {"set"}
+OF_ACTION = {
+    "mode", "runtime", "python", "install", "image", "container-options", "run-id", "comment", "artifact-name",
+    "github-token",
+}  # fmt: skip
 OUTPUTS = {
     "conclusion",
     "misaligned",
@@ -40,20 +54,55 @@ def used(steps: list[dict[str, Any]]) -> list[str]:
     return [step["uses"] for step in steps if "uses" in step]
 
 
-def test_inputs__of_the_action__are_those_of_the_design():
-    assert ACTION["inputs"].keys() == OF_RUN | OF_ACTION
+def sample(kind: inspect.Type, default: object = None) -> Any:
+    """Return plain data of a type of the configuration that is not its default."""
+    if isinstance(kind, inspect.UnionType):
+        return sample(next(part for part in kind.types if not isinstance(part, inspect.NoneType)), default)
+    if isinstance(kind, inspect.LiteralType):
+        return next(value for value in reversed(kind.values) if value != default)
+    if isinstance(kind, inspect.VarTupleType):
+        return [sample(kind.item_type)]
+    if isinstance(kind, inspect.StructType):
+        required = [field for field in kind.fields if field.required] or kind.fields[-1:]
+        return {field.encode_name: sample(field.type, field.default) for field in required}
+    known = {inspect.IntType: 7, inspect.FloatType: 0.5, inspect.StrType: "7m", inspect.BoolType: default is False}
+    return known[type(kind)]
 
 
-def test_inputs__of_run__are_what_the_command_takes():
-    taken = {parameter.name.replace("_", "-") for parameter in cli.commands["run"].params}
-    assert taken == OF_RUN
+def accepted(name: str, field: inspect.Field) -> Any:
+    """Return a sample that the configuration takes: of texts, one of a few forms."""
+    for plain in (sample(field.type, field.default), "512MiB", "other"):
+        with contextlib.suppress(ConfigError):
+            decode({field.encode_name: plain}, "sample")
+            return plain
+    message = f"no sample fits '{name}': add a form to this function"
+    raise AssertionError(message)
+
+
+def text_of(value: Any) -> str:
+    """Return a value as a workflow's author writes it into an input."""
+    if isinstance(value, list) and isinstance(value[0], str):
+        return "\n".join(value)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def test_inputs__of_the_action__are_the_keys_the_options_and_its_own():
+    assert ACTION["inputs"].keys() == FIELDS.keys() | OF_COMMAND | OF_ACTION
 
 
 @pytest.mark.parametrize("name", sorted(ACTION["inputs"]))
 def test_input__declared__is_described_and_forwarded(name: str):
     assert ACTION["inputs"][name].keys() == {"description", "default"}
-    forwarded = [value for step in STEPS for key in ("env", "with") for value in step.get(key, {}).values()]
+    forwarded = "\n".join(
+        str(value) for step in STEPS for key in ("env", "with") for value in step.get(key, {}).values()
+    )
     assert f"${{{{ inputs.{name} }}}}" in forwarded
+
+
+@pytest.mark.parametrize("name", sorted(ACTION["inputs"]))
+def test_input__declared__is_documented_in_the_readme(name: str):
+    section = README.partition("## In a pull request")[2].partition("\n## ")[0]
+    assert f"`{name}`" in section
 
 
 def test_inputs__forwarded_as_inputs__have_the_name_that_is_read():
@@ -61,8 +110,21 @@ def test_inputs__forwarded_as_inputs__have_the_name_that_is_read():
     assert found == [(inputs.variable(value[11:-3]), value) for _, value in found]
 
 
-@pytest.mark.parametrize("name", sorted(OF_RUN))
-def test_input__of_run__reaches_the_argument_vector(name: str):
+@pytest.mark.parametrize("name", sorted(FIELDS))
+def test_input__key_of_the_configuration__reaches_it(name: str, tmp_path: Path):
+    field = FIELDS[name]
+    assert BY_ID["run"]["env"][inputs.variable(name)] == f"${{{{ inputs.{name} }}}}"
+    plain = accepted(name, field)
+    argv = inputs.cli_argv({inputs.variable(name): text_of(plain)})
+    given = cli.commands["run"].make_context("run", argv[1:]).params
+    request = request_of(given.pop("paths"), given, tmp_path, needs_candidate=False)
+    got = request.paths if name == "paths" else getattr(request.config, field.name)
+    expected = msgspec.convert({field.encode_name: plain}, Config)
+    assert got == getattr(expected, field.name) != getattr(Config(), field.name)
+
+
+@pytest.mark.parametrize("name", sorted(OF_COMMAND - FIELDS.keys()))
+def test_input__option_of_run__reaches_the_argument_vector(name: str):
     assert BY_ID["run"]["env"][inputs.variable(name)] == f"${{{{ inputs.{name} }}}}"
     values = [part.rpartition("=")[2] for part in inputs.cli_argv({inputs.variable(name): "sentinel"})]
     assert values.count("sentinel") == 1
@@ -72,14 +134,15 @@ def test_inputs__left_alone__ask_for_what_the_program_does_by_itself():
     defaults = {name: entry["default"] for name, entry in ACTION["inputs"].items() if entry["default"]}
     assert defaults == {
         "output": inputs.DEFAULT_OUTPUT, "mode": inputs.MODES[0], "comment": inputs.COMMENTS[0],
-        "python": "python3", "artifact-name": "ci-autotest-report",
-        "github-token": "${{ github.token }}",
+        "python": "python3", "artifact-name": "ci-autotest-report", "image": "ghcr.io/org/ci-autotest:v1",
+        "github-token": "${{ github.token }}", "run-id": "${{ github.event.workflow_run.id }}",
     }  # fmt: skip
 
 
 def test_outputs__declared__are_written_by_the_step_that_they_name():
     written = {
-        "prepare": {"python"},
+        "prepare": {"python", "publisher", "packages", "sealed", "task", "runtime"},
+        "seal": {"digest"},
         "run": set(outputs.step_outputs(0, None, None)),
         "upload": {"artifact-url"},  # of actions/upload-artifact
         "publish": {"comment-url"},
@@ -101,6 +164,12 @@ def test_steps__run__hold_no_expression():
     assert [script for script in scripts if "${{" in script] == []
 
 
+def test_steps__of_python__are_isolated():
+    started = [line for step in STEPS for line in step.get("run", "").splitlines() if "_PATH/action" in line]
+    assert len(started) == 3
+    assert [line for line in started if re.search(r"exec \"\$\w+\" -I ", line) is None] == []
+
+
 def test_steps__with_the_token__are_the_one_that_comments():
     holders = [step.get("id") for step in STEPS if "token" in str(step.get("env", {})) + str(step.get("with", {}))]
     assert holders == ["publish"]
@@ -109,7 +178,7 @@ def test_steps__with_the_token__are_the_one_that_comments():
 def test_steps__after_a_failure__still_upload_comment_and_end():
     conditions = [str(step.get("if", "")) for step in STEPS]
     regardless = [bool(re.search(r"always\(\)|!cancelled\(\)", text)) for text in conditions]
-    assert regardless == [False, False, True, True, True]
+    assert regardless == [False, False, False, True, True, True]
 
 
 def test_uses__everywhere__is_pinned_to_one_hash():
@@ -124,12 +193,35 @@ def test_uses__everywhere__is_pinned_to_one_hash():
     assert [pin for values in pins.values() for pin in values if not re.fullmatch(r"[0-9a-f]{40}", pin)] == []
 
 
+#: Permissions beyond reading the repository, by workflow and job, each with what it is for.
+MORE = {
+    ("workflows/autotest-report.yml", "report"): {"actions": "read", "pull-requests": "write"},
+    ("workflows/autotest-sharded.yml", "merge"): {"actions": "read"},
+    ("workflows/autotest-nightly.yml", "issues"): {"issues": "write"},
+    (".github/workflows/release.yml", "image"): {"packages": "write", "attestations": "write", "id-token": "write"},
+    (".github/workflows/release.yml", "release"): {"contents": "write"},
+}
+
+
 @NAMES
 def test_workflow__permissions__are_given_by_the_job_and_few(path: Path):
     assert yaml.safe_load(path.read_text("utf-8"))["permissions"] == {}
-    allowed = {"contents": "read", "pull-requests": "write"}
     for name, job in jobs(path).items():
-        assert job["permissions"].items() <= allowed.items(), name
+        more = MORE.get((path.relative_to(ROOT).as_posix(), name), {})
+        assert job["permissions"].items() <= {"contents": "read", **more}.items() | more.items(), name
+
+
+def test_workflow__that_writes_on_pull_requests__is_the_one_that_runs_nothing_of_theirs():
+    writers = {
+        path.name: job
+        for path in (ROOT / "workflows").glob("*.yml")
+        for job in jobs(path).values()
+        if job["permissions"].get("pull-requests") == "write"
+    }
+    assert writers.keys() == {"autotest-report.yml"}
+    assert [uses.partition("@")[0] for uses in used(writers["autotest-report.yml"]["steps"])] == [
+        "actions/setup-python", "org/ci-autotest",
+    ]  # fmt: skip
 
 
 @NAMES
@@ -140,9 +232,37 @@ def test_workflow__inputs_given_to_the_action__are_declared(path: Path):
                 assert step.get("with", {}).keys() <= ACTION["inputs"].keys()
 
 
-def test_dockerfile__torch__is_the_version_of_the_constraints():
-    pinned = re.search(r"^torch==(\S+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.MULTILINE)
-    asked = re.search(r"^ARG TORCH=(\S+)$", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
-    assert pinned is not None
-    assert asked is not None
-    assert asked[1] == pinned[1]
+def test_container__allow_list__is_the_readmes():
+    assert [name for name in container.ALLOWED if f"`{name.removeprefix('--')}`" not in README] == []
+
+
+def test_files_of_the_runner__are_withheld_and_taken_back():
+    assert set(runner.FILES) <= inputs.WITHHELD
+
+
+def versions(lock: str) -> dict[str, set[str]]:
+    """Return the versions in a lock by name; each has its hashes."""
+    found: dict[str, set[str]] = {}
+    for entry in re.split(r"\n(?=\S)", (ROOT / "locks" / lock).read_text("utf-8").strip()):
+        name, _, version = entry.split()[0].partition("==")
+        assert "--hash=sha256:" in entry, name
+        found.setdefault(name, set()).add(version.partition("+")[0])
+    return found
+
+
+LOCKS = pytest.mark.parametrize("lock", ["report.txt", "image-cpu.txt", "image-cuda.txt"])
+
+
+@LOCKS
+def test_lock__versions__are_those_of_the_constraints(lock: str):
+    pins = re.findall(r"^([\w.-]+)==([^;\s]+)", (ROOT / "constraints.txt").read_text("utf-8"), re.MULTILINE)
+    pinned = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pins}
+    assert [name for name, found in versions(lock).items() if pinned.get(name, next(iter(found))) not in found] == []
+
+
+@LOCKS
+def test_lock__what_the_package_needs__is_in_it(lock: str):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = [*project["dependencies"], *([] if lock == "report.txt" else project["optional-dependencies"]["torch"])]
+    assert {re.split(r"[<>=!~ ;\[]", line)[0] for line in needed} <= versions(lock).keys()
+    assert ("torch" in versions(lock)) is (lock != "report.txt")

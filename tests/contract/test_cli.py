@@ -14,12 +14,13 @@ from tests.projects import environment
 
 #: Options by command, as the README documents them.
 OPTIONS = {
+    "init": set(),
     "run": {
-        "config", "candidate", "cases", "budget", "seed", "strictness", "workers", "shard", "device", "baseline",
+        "config", "set", "candidate", "cases", "budget", "seed", "strictness", "workers", "shard", "device", "baseline",
         "fail-on", "output",
     },
-    "list": {"config", "candidate"},
-    "replay": {"config", "candidate"},
+    "list": {"config", "set", "candidate"},
+    "replay": {"config", "set", "candidate"},
     "report": {"output", "fail-on", "baseline", "artifact-name"},
     "render": {"limit"},
     "comment": {"run-id", "artifact-name", "name", "leg", "legs", "when", "baseline", "output"},

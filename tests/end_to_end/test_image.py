@@ -8,8 +8,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.action_runner import ActionRecord, ActionRunner, expressions_entry, job_environ
+from tests.projects import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.heavy
 
@@ -17,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT.parent / "shared" / "container"
 TAG = "localhost/ci-autotest:test"
 TOOLS = ("buildah", "podman", "runc", "debootstrap")
+BASE = "localhost/python:3.11-slim"
 SCRATCH = "/tmp"  # noqa: S108 - the container's own
 HARDENED = [
     "--user", "1001:118", "--read-only", "--read-only-tmpfs=false",
@@ -58,7 +66,7 @@ def image() -> str:
     assert made.returncode == 0, made.stderr[-4000:]
     wheels = os.environ.get("PIP_FIND_LINKS", "")
     local = ["-v", f"{wheels}:{wheels}:ro", "--env", "PIP_FIND_LINKS"] if wheels.startswith("/") else []
-    arguments = ["BASE=localhost/python:3.11-slim", "HEADERS=python3-dev"]
+    arguments = [f"BASE={BASE}", "HEADERS=python3-dev", f"REVISION={'5f' * 20}"]
     built = with_scripts(
         "buildah", "bud", "--layers", "--isolation", "chroot", "--network", "host", *local,
         *[part for argument in arguments for part in ("--build-arg", argument)], "-t", TAG, ".",
@@ -114,16 +122,106 @@ def test_image__kernels__has_the_findings_of_the_host(image: str, kernels: Path,
     assert findings(kernels / "autotest-report" / "report.json") == expected
 
 
-def test_image__torch_compile__finds_its_compiler(image: str):
-    code = "import torch; print(torch.compile(lambda x: (x.sin() + 1).sum())(torch.zeros(8)).item())"
-    done = run_image(image, "-c", code, options=("--entrypoint", "python"), scratch=f"{SCRATCH}:exec")
-    assert (done.returncode, done.stdout) == (0, "8.0\n"), done.stderr
+def outcomes(report: Path) -> dict[tuple[str, str], tuple[str, dict[str, int]]]:
+    """Return outcome and cases by (test, candidate)."""
+    results = json.loads(report.read_text("utf-8"))["results"]
+    return {(item["test"], item["candidate"]): (item["outcome"], item["cases"]) for item in results}
+
+
+def test_image__inductor__compiles_and_agrees_with_the_host(image: str, kernels: Path, tmp_path: Path):
+    inductor = "candidates=[{name: compiled, backend: torch.compile, options: {backend: inductor}}]"
+    asked = ["run", "autotests/autotest_kernels.py::softmax", "--cases=3", "--workers=1", f"--set={inductor}"]
+    host = subprocess.run(
+        [sys.executable, "-m", "ci_autotest", *asked, f"--output={tmp_path / 'host'}"],
+        cwd=kernels, capture_output=True, text=True, check=False, timeout=900,
+    )  # fmt: skip
+    inside = run_image(image, *asked, options=("-v", f"{kernels}:/github/workspace"), scratch=f"{SCRATCH}:exec")
+    assert (host.returncode, inside.returncode) == (0, 0), inside.stdout + inside.stderr
+    seen = outcomes(kernels / "autotest-report" / "report.json")
+    assert seen == outcomes(tmp_path / "host" / "report.json")
+    ((outcome, cases),) = seen.values()
+    assert (outcome, cases["aligned"]) == ("aligned", 3)
+
+
+def in_job(engine: str, image: str, folder: Path, scratch: Path, **inputs: str) -> ActionRecord:
+    """Run the action with ``runtime: container`` by the docker client, on podman's socket."""
+    runner = ActionRunner(
+        action=ROOT, workspace=folder, scratch=scratch, expressions=expressions_entry(),
+        github={"token": "", "event_name": "push", "event": {}},
+        environ=job_environ() | {"GITHUB_SHA": "5f" * 20, "DEPLOY_TOKEN": "s3cret", "DOCKER_HOST": engine},
+    )  # fmt: skip
+    given = {"python": sys.executable, "runtime": "container", "image": image, "comment": "off", **inputs}
+    return runner.run(given)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Serve podman where the docker client looks for its engine; yield the address."""
+    socket = tmp_path_factory.mktemp("engine") / "podman.sock"
+    argv = ["bash", "-c", SETTING, "bash", str(SCRIPTS), "podman", "system", "service", "--time=0", f"unix://{socket}"]
+    with subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        assert wait_until(socket.exists, 60)
+        yield f"unix://{socket}"
+        process.terminate()
+
+
+#: What a test file in the container tries, and prints.
+LOOKING = """
+import os, pathlib, socket
+def tried(act):
+    try:
+        return act()
+    except OSError as error:
+        return error.strerror or type(error).__name__
+report = {
+    "user": os.getuid(), "secrets": [n for n in os.environ if "TOKEN" in n or n.startswith("INPUT_")],
+    "capabilities": [l.split()[1] for l in open("/proc/self/status") if l.startswith("CapEff")],
+    "root": tried(lambda: open("/x", "w")), "checkout": tried(lambda: open("/github/workspace/x", "w")),
+    "socket": os.path.exists("/var/run/docker.sock") or os.path.exists("/run/podman/podman.sock"),
+    "network": tried(lambda: socket.create_connection(("192.0.2.1", 80), 2)),
+    "processes": sum(e.name.isdigit() for e in pathlib.Path("/proc").iterdir()) < 20,
+}
+pathlib.Path("/github/workspace/autotest-report/looked.json").write_text(__import__("json").dumps(report))
+os.symlink("/etc/hostname", "/github/workspace/autotest-report/link")
+"""
+
+
+def test_action_in_container__planted_kernel__is_found_and_the_test_reaches_nothing(
+    engine: str, image: str, kernels: Path, tmp_path: Path
+):
+    for file in kernels.rglob("autotest_*.py"):
+        file.write_text(file.read_text("utf-8") + LOOKING, "utf-8")
+    record = in_job(engine, image, kernels, tmp_path / "scratch", cases="4")
+    log = "\n".join(step.log for step in record.steps.values())
+    assert (record.status, record.outputs["conclusion"]) == (1, "failure"), log
+    assert {finding["operator"] for finding in findings(kernels / "autotest-report" / "report.json")} == {
+        "torch.nn.functional.layer_norm"
+    }
+    uploaded = record.artifacts / "ci-autotest-report"
+    assert json.loads((uploaded / "looked.json").read_text("utf-8")) == {
+        "user": 1001, "secrets": [], "capabilities": ["0000000000000000"], "root": "Read-only file system",
+        "checkout": "Read-only file system", "socket": False, "network": "Network is unreachable", "processes": True,
+    }  # fmt: skip
+    assert not (uploaded / "link").exists()
+    assert "which were removed: link" in record.steps["run"].log
+
+
+def test_action_in_container__gpu_that_is_not_there__ends_with_4(
+    engine: str, image: str, kernels: Path, tmp_path: Path
+):
+    record = in_job(engine, image, kernels, tmp_path / "scratch", device="cuda")
+    assert (record.status, record.outputs["conclusion"]) == (4, "unavailable"), record.steps["run"].log
+    assert "torch finds no GPU in the container" in record.steps["run"].log
 
 
 def test_image__configuration__has_a_user_labels_and_no_cuda(image: str):
     shown = with_scripts("podman", "image", "inspect", image, timeout_s=60)
     config = json.loads(shown.stdout)[0]["Config"]
     assert (config["User"], config["Entrypoint"]) == ("1001", ["ci-autotest"])
-    assert config["Labels"]["org.opencontainers.image.title"] == "ci-autotest"
+    labels = {name.removeprefix("org.opencontainers.image."): value for name, value in config["Labels"].items()}
+    assert (labels["title"], labels["licenses"], labels["revision"]) == ("ci-autotest", "Apache-2.0", "5f" * 20)
+    assert labels["base.name"] == BASE
     done = run_image(image, "-c", "import torch; print(torch.version.cuda)", options=("--entrypoint", "python"))
     assert done.stdout == "None\n"

@@ -41,6 +41,81 @@ def test_cli_argv__every_input__is_one_element_each():
 
 
 @pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize("name", inputs.SETTINGS)
+def test_settings__hostile_value__stays_one_option(name: str, value: str):
+    assert inputs.settings({inputs.variable(name): value}) == [f"--set={name}={value.strip()}"]
+
+
+def test_settings__of_many_lines__are_one_argument():
+    value = "- {name: a, backend: torch}\n- {name: b, backend: torch}\n"
+    assert inputs.settings({"INPUT_CANDIDATES": value}) == [f"--set=candidates={value.strip()}"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "task"),
+    [
+        ({}, "run"),
+        ({"INPUT_MODE": "auto", "GITHUB_EVENT_NAME": "pull_request"}, "run"),
+        ({"INPUT_MODE": "auto", "GITHUB_EVENT_NAME": "workflow_run"}, "publish"),
+        ({"INPUT_MODE": "run", "GITHUB_EVENT_NAME": "workflow_run"}, "run"),
+        ({"INPUT_MODE": "report", "INPUT_PATHS": "shard-1"}, "merge"),
+        ({"INPUT_MODE": "report"}, "publish"),
+    ],
+    ids=["default", "pull request", "after a run", "told to run", "told to merge", "told to publish"],
+)
+def test_task__mode_and_event__decide(environ: dict[str, str], task: str):
+    assert inputs.task(environ) == task
+
+
+@pytest.mark.parametrize(
+    ("environ", "is_installed", "runtime"),
+    [
+        ({}, False, "python"),
+        ({}, True, "python"),
+        ({"JOB_CONTAINER": "4f3a"}, True, "host"),
+        ({"JOB_CONTAINER": "4f3a"}, False, "python"),
+        ({"JOB_CONTAINER": "4f3a", "INPUT_RUNTIME": "container"}, True, "container"),
+    ],
+    ids=["runner", "runner that has it", "our image", "another image", "told"],
+)
+def test_runtime__of_a_job__is_told_or_found(environ: dict[str, str], is_installed: bool, runtime: str):
+    assert inputs.runtime(environ, is_installed=is_installed) == runtime
+
+
+def test_runtime__unknown__names_the_known():
+    with pytest.raises(inputs.StepError) as raised:
+        inputs.runtime({"INPUT_RUNTIME": "docker"}, is_installed=False)
+    assert str(raised.value) == "the input 'runtime' is 'docker': it is one of host, python, container."
+
+
+def test_comment_argv__report_that_is_here__names_its_folder_last():
+    environ = {"ARTIFACT_DIR": "/w/out", "INPUT_ARTIFACT_NAME": "r", "INPUT_BASELINE": "base"}
+    assert inputs.comment_argv(environ) == [
+        "comment", "--when=failures", "--name=r", "--artifact-name=r", "--baseline=base", "--", "/w/out",
+    ]  # fmt: skip
+
+
+def test_comment_argv__leg_of_a_matrix__says_which():
+    environ = {"ARTIFACT_DIR": "out", "MATRIX": '{"os": "a"}', "JOB_TOTAL": "2", "INPUT_ARTIFACT_NAME": "r"}
+    assert inputs.comment_argv(environ)[4:6] == ['--leg={"os": "a"}', "--legs=2"]
+    assert inputs.leg({"MATRIX": "null", "JOB_TOTAL": "1"}) == []
+
+
+def test_comment_argv__run_of_another_workflow__is_numbered():
+    environ = {"INPUT_MODE": "report", "INPUT_RUN_ID": "77", "INPUT_ARTIFACT_NAME": "r", "INPUT_COMMENT": "always"}
+    assert inputs.comment_argv(environ) == [
+        "comment", "--when=always", "--name=r", "--artifact-name=r", "--baseline=auto", "--run-id=77",
+        "--output=autotest-report",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["", "0", "7 --when=always", "$(id)", "\u0667"])
+def test_run_id__no_number__is_refused(value: str):
+    with pytest.raises(inputs.StepError, match=r"mode 'report' publishes what the run of a `workflow_run` event"):
+        inputs.comment_argv({"INPUT_MODE": "report", "INPUT_RUN_ID": value})
+
+
+@pytest.mark.parametrize("value", HOSTILE)
 @pytest.mark.parametrize("name", [*inputs.OPTIONS, "output"])
 def test_cli_argv__hostile_value__stays_one_option(name: str, value: str):
     value = value.replace("\u2028", "")
@@ -86,13 +161,9 @@ def test_cli_argv__mode_report__merges_the_folders():
     [
         ({"INPUT_OUTPUT": "a\nb"}, "the input 'output' has 2 lines: give one value."),
         ({"INPUT_FAIL_ON": "new\r\n--cases=0"}, "the input 'fail-on' has 2 lines: give one value."),
-        ({"INPUT_MODE": "runn"}, "the input 'mode' is 'runn': it is one of run, report."),
-        (
-            {"INPUT_MODE": "report"},
-            "mode 'report' merges reports: name their folders in the input 'paths', one a line.",
-        ),
+        ({"INPUT_MODE": "runn"}, "the input 'mode' is 'runn': it is one of auto, run, report."),
     ],
-    ids=["two lines", "carriage return", "unknown mode", "nothing to merge"],
+    ids=["two lines", "carriage return", "unknown mode"],
 )
 def test_cli_argv__cannot_be_meant__says_what_to_write(environ: dict[str, str], message: str):
     with pytest.raises(inputs.StepError) as raised:
@@ -103,12 +174,17 @@ def test_cli_argv__cannot_be_meant__says_what_to_write(environ: dict[str, str], 
 def test_comment_policy__unknown__names_the_known():
     with pytest.raises(inputs.StepError) as raised:
         inputs.comment_policy({"INPUT_COMMENT": "failure"})
-    assert str(raised.value) == "the input 'comment' is 'failure': it is one of failures, always, off."
+    assert str(raised.value) == "the input 'comment' is 'failure': it is one of failures, changes, always, off."
 
 
 def test_foreign_environ__tokens_and_runner_files__are_withheld():
     environ = dict.fromkeys([*inputs.WITHHELD, "INPUT_GITHUB_TOKEN", "PATH", "GITHUB_SHA"], "x")
     assert inputs.foreign_environ(environ) == {"PATH": "x", "GITHUB_SHA": "x"}
+
+
+def test_without_secrets__names_of_secrets__are_left_out():
+    environ = dict.fromkeys(["GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "npm_password", "PATH", "GITHUB_ENV"], "x")
+    assert inputs.without_secrets(environ) == {"PATH": "x", "GITHUB_ENV": "x"}
 
 
 def test_install_arguments__lines__options_are_split_and_requirements_are_not():

@@ -78,15 +78,28 @@ def test_final_status__of_process_and_report__is_green_only_where_both_are(
 def test_step_outputs__with_a_report__names_the_files():
     assert outputs.step_outputs(1, REPORT, Path("/w/out")) == {
         "exit-status": "1", "conclusion": "failure", "misaligned": "2", "findings": "3",
-        "report-json": "/w/out/report.json", "artifact-dir": "/w/out",
+        "report-json": "/w/out/report.json", "artifact-dir": "/w/out", "upload": "/w/out",
     }  # fmt: skip
 
 
 def test_step_outputs__nothing_written__has_no_path():
     assert outputs.step_outputs(139, None, None) == {
         "exit-status": "139", "conclusion": "error", "misaligned": "", "findings": "",
-        "report-json": "", "artifact-dir": "",
+        "report-json": "", "artifact-dir": "", "upload": "",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("server", "has"),
+    [
+        ("https://github.com", True),
+        ("https://company.ghe.com", True),
+        ("https://github.company.com", False),
+        ("https://github.com.evil.test", False),
+    ],
+)
+def test_has_artifacts__of_a_server__is_not_so_on_enterprise_server(server: str, has: bool):
+    assert outputs.has_artifacts(server) is has
 
 
 @pytest.mark.parametrize(
@@ -114,34 +127,25 @@ def test_output_block__value_with_the_delimiter__is_refused():
         outputs.output_block("folder", "a\nd1\nexit-status=0", "d1")
 
 
-def test_fit_summary__too_long__is_cut_at_a_line_and_says_so():
-    text = "é" * 10 + "\n" + "second line\n" * 100
-    cut = outputs.fit_summary(text, 120)
-    assert len(cut.encode()) <= 120
-    assert cut == "é" * 10 + "\nsecond line\nsecond line" + outputs.CUT
+def test_doubt__report_of_the_command__is_none():
+    assert outputs.doubt(1, outputs.Report(2, 3, 1), Path("out")) == ""
+    assert outputs.doubt(2, None, Path("out")) == ""
 
 
-def test_fit_summary__fits__is_unchanged():
-    assert outputs.fit_summary("short\n", 6) == "short\n"
+def test_doubt__no_report_after_success__is_said():
+    assert outputs.doubt(0, None, Path("out")) == "the command ended with 0, but wrote no report.json into 'out'."
 
 
-def test_fit_summary__no_room__is_empty():
-    assert outputs.fit_summary("short\n", -5) == ""
+def test_doubt__report_that_says_otherwise__is_said():
+    assert outputs.doubt(1, outputs.Report(0, 0, 0), Path("out")) == (
+        "the command ended with 1, but 'out/report.json' says 0: something else wrote it. It is not shown; the status is "
+        "the command's."
+    )
 
 
-@pytest.mark.parametrize(
-    ("policy", "status", "event", "wanted"),
-    [
-        ("failures", "1", "pull_request", True),
-        ("failures", "3", "pull_request", True),
-        ("failures", "0", "pull_request", False),
-        ("always", "0", "pull_request", True),
-        ("off", "1", "pull_request", False),
-        ("always", "1", "push", False),
-    ],
-)
-def test_wants_comment__policy__decides(policy: str, status: str, event: str, wanted: bool):
-    assert outputs.wants_comment(policy, status, event) is wanted
+def test_shown_commands__of_what_was_printed__are_those_that_show_something():
+    printed = "::error file=a.py,line=3::x%0Ay\nplain\n::add-mask::a\n::set-env name=A::b\n ::error ::z\n::notice title=t::n\n"
+    assert outputs.shown_commands(printed) == "::error file=a.py,line=3::x%0Ay\n::notice title=t::n\n"
 
 
 @pytest.mark.parametrize(

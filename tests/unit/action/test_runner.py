@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -78,41 +77,32 @@ def test_append__no_permission__says_so(tmp_path: Path):
     assert done.stdout == f"GITHUB_OUTPUT names '{file}', which cannot be written: Permission denied.\n"
 
 
-def test_run_foreign__workflow_commands_in_both_streams__stand_behind_the_wall(
-    capfd: pytest.CaptureFixture[str],
-):
-    code = "import sys; print('::error::forged', flush=True)\nsys.stderr.write('::add-path::/x'); sys.exit(7)"
-    assert runner.run_foreign([sys.executable, "-c", code], {"PATH": os.environ["PATH"]}) == 7
-    out, err = capfd.readouterr()
-    assert re.fullmatch(r"::stop-commands::(\w{32})\n::error::forged\n::add-path::/x\n::\1::\n", out)
-    assert err == ""
+def files(folder: Path) -> dict[str, str]:
+    """Return the runner's files, made as it makes them."""
+    for variable in runner.FILES:
+        (folder / variable).touch()
+    return {variable: str(folder / variable) for variable in runner.FILES}
 
 
-def test_run_foreign__token_in_the_environment__does_not_arrive(capfd: pytest.CaptureFixture[str]):
-    code = "import os; print([name for name in os.environ if 'TOKEN' in name or 'OUTPUT' in name])"
-    environ = {
-        "PATH": os.environ["PATH"],
-        "GITHUB_TOKEN": "s3cret",
-        "GITHUB_OUTPUT": "x",
-        "INPUT_OUTPUT": "y",
-    }
-    runner.run_foreign([sys.executable, "-c", code], environ)
-    assert "\n[]\n" in capfd.readouterr().out
+def test_take_back__files_that_foreign_code_wrote__are_emptied_and_named(tmp_path: Path):
+    environ = files(tmp_path)
+    (tmp_path / "GITHUB_ENV").write_text("BASH_ENV=/tmp/evil\n")
+    (tmp_path / "GITHUB_OUTPUT").write_text("exit-status<<EOF\n0\n")
+    assert runner.take_back(environ) == ["GITHUB_ENV", "GITHUB_OUTPUT"]
+    assert [path.read_text() for path in tmp_path.iterdir()] == [""] * len(runner.FILES)
 
 
-def test_run_foreign__interrupted__hands_the_interrupt_on_and_waits(tmp_path: Path):
-    child = (
-        "import pathlib, signal, sys, time\n"
-        "signal.signal(signal.SIGINT, lambda *_: sys.exit(130))\n"
-        f"pathlib.Path({str(tmp_path / 'ready')!r}).touch()\n"
-        "time.sleep(60)"
-    )
-    parent = (
-        "import os, sys\nfrom action.runner import run_foreign\n"
-        f"sys.exit(run_foreign([sys.executable, '-c', {child!r}], os.environ))"
-    )
-    process = subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT, stdout=subprocess.DEVNULL)
-    while not (tmp_path / "ready").exists():
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 130
+def test_take_back__link_or_pipe_in_the_place_of_a_file__is_replaced(tmp_path: Path):
+    environ = files(tmp_path)
+    (tmp_path / "target").write_text("BASH_ENV=/tmp/evil\n")
+    for name in ("GITHUB_ENV", "GITHUB_PATH"):
+        (tmp_path / name).unlink()
+    (tmp_path / "GITHUB_ENV").symlink_to(tmp_path / "target")
+    os.mkfifo(tmp_path / "GITHUB_PATH")
+    assert runner.take_back(environ) == ["GITHUB_ENV", "GITHUB_PATH"]
+    assert [(tmp_path / name).read_text() for name in ("GITHUB_ENV", "GITHUB_PATH")] == ["", ""]
+    assert (tmp_path / "target").read_text() == "BASH_ENV=/tmp/evil\n"
+
+
+def test_take_back__nothing_written__is_nothing(tmp_path: Path):
+    assert runner.take_back({**files(tmp_path), "GITHUB_STATE": str(tmp_path / "absent"), "GITHUB_PATH": ""}) == []

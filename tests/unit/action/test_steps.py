@@ -23,8 +23,18 @@ output = next((a.removeprefix("--output=") for a in sys.argv if a.startswith("--
 if output and report is not None:
     folder = pathlib.Path(output); folder.mkdir(exist_ok=True)
     (folder / "report.json").write_text(json.dumps(report))
-    (folder / "summary.md").write_text("# Summary\\n")
 sys.exit(int(os.environ["STATUS"]))
+"""
+
+#: Stands where the publisher's command line does: prints its arguments, or a surface that is asked for.
+PUBLISHER = """
+import json, os, sys
+def main():
+    if sys.argv[1] == "render":
+        sys.stdout.write("# Summary\\n" if sys.argv[3] == "summary" else "::error file=a::b\\n::add-mask::a\\n")
+        sys.exit(int(os.environ.get("RENDER_STATUS", "0")))
+    print("argv", json.dumps(sys.argv[1:]), *[name for name in os.environ if "TOKEN" in name])
+    sys.exit(int(os.environ["STATUS"]))
 """
 
 
@@ -51,6 +61,9 @@ class Job:
         given = {
             "GITHUB_OUTPUT": str(self.folder / "output"),
             "GITHUB_STEP_SUMMARY": str(self.folder / "summary"),
+            "GITHUB_ENV": str(self.folder / "env"),
+            "PACKAGES": str(self.folder / "packages"),
+            "INPUT_ARTIFACT_NAME": "ci-autotest-report",
         }
         return subprocess.run(
             [str(self.python), "-I", str(ROOT / "action"), name], cwd=self.workspace,
@@ -70,8 +83,11 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def job(tmp_path: Path, python: Path) -> Job:
     (tmp_path / "workspace").mkdir()
-    for name in ("output", "summary"):
+    for name in ("output", "summary", "env"):
         (tmp_path / name).touch()
+    (tmp_path / "packages" / "ci_autotest").mkdir(parents=True)
+    (tmp_path / "packages" / "ci_autotest" / "__init__.py").touch()
+    (tmp_path / "packages" / "ci_autotest" / "cli.py").write_text(PUBLISHER)
     return Job(tmp_path, python)
 
 
@@ -94,11 +110,22 @@ def test_run__misaligned__writes_outputs_and_summary_and_does_not_fail(job: Job)
         "1", "failure", "2", "3", str(folder / "report.json"), str(folder),
     ]  # fmt: skip
     assert job.summary == "# Summary\n"
+    assert done.stdout.splitlines()[-1] == "::error file=a::b"
+
+
+def test_run__enterprise_server__leaves_the_upload_to_its_caller(job: Job):
+    done = job.step("run", REPORT=report(), STATUS="0", GITHUB_SERVER_URL="https://github.company.com")
+    folder = str(job.workspace / "autotest-report")
+    assert (output(job, "artifact-dir"), output(job, "upload")) == (folder, "")
+    assert (
+        f"::notice title=ci-autotest::this server has no artifacts of upload-artifact v4: upload '{folder}'"
+        in done.stdout
+    )
 
 
 def test_run__green_command_without_a_report__is_not_green(job: Job):
     done = job.step("run", REPORT="null", STATUS="0")
-    assert "::error title=ci-autotest::the command ended with 0, but " in done.stdout
+    assert "::error title=ci-autotest::the command ended with 0, but wrote no report.json" in done.stdout
     assert (output(job, "exit-status"), output(job, "artifact-dir")) == ("2", "")
 
 
@@ -115,22 +142,68 @@ def test_run__report_of_an_earlier_run__does_not_pass_for_this_one(job: Job):
 
 
 def test_run__report_that_says_otherwise__is_not_green(job: Job):
-    job.step("run", REPORT=report(1, 1, 1), STATUS="0")
-    assert output(job, "exit-status") == "2"
+    done = job.step("run", REPORT=report(1, 1, 1), STATUS="0")
+    assert (output(job, "exit-status"), output(job, "report-json"), job.summary) == ("2", "", "")
+    assert "report.json' says 1: something else wrote it. It is not shown" in done.stdout
 
 
-def test_run__no_summary_file__warns_and_goes_on(job: Job):
-    done = job.step("run", REPORT=report(), STATUS="0", GITHUB_STEP_SUMMARY="")
+def test_run__report_that_says_green_after_a_failure__is_not_shown_and_changes_nothing(job: Job):
+    job.step("run", REPORT=report(0), STATUS="1")
+    assert (output(job, "exit-status"), output(job, "misaligned"), job.summary) == ("1", "", "")
+
+
+def test_run__surface_that_cannot_be_made__warns_and_goes_on(job: Job):
+    done = job.step("run", REPORT=report(), STATUS="0", RENDER_STATUS="70")
+    assert "::warning title=ci-autotest::the summary of " in done.stdout
+    assert output(job, "exit-status") == "0"
+
+
+def test_run__tests_write_to_the_runners_files__is_discarded_and_said(job: Job):
+    (job.folder / "env").write_text("BASH_ENV=/tmp/evil\n")
+    (job.folder / "output").write_text("exit-status<<never closed\n0\n")
+    done = job.step("run", REPORT=report(1), STATUS="1")
+    assert "the tests wrote to GITHUB_ENV, GITHUB_OUTPUT: that was discarded." in done.stdout
+    assert ((job.folder / "env").read_text(), output(job, "exit-status")) == ("", "1")
+
+
+def test_run__link_in_the_report__is_not_uploaded(job: Job):
+    folder = job.workspace / "autotest-report"
+    folder.mkdir()
+    (folder / "summary.md").symlink_to("/etc/hostname")
+    done = job.step("run", REPORT=report(), STATUS="0")
+    assert "held 1 links or other things that are no files, which were removed: summary.md" in done.stdout
+    assert [path.name for path in folder.iterdir()] == ["report.json"]
+
+
+@pytest.mark.parametrize("name", ["", "absent", "."], ids=["not set", "missing", "a folder"])
+def test_run__no_summary_file__warns_and_goes_on(job: Job, name: str):
+    done = job.step("run", REPORT=report(), STATUS="0", GITHUB_STEP_SUMMARY=str(job.folder / name) if name else "")
     assert "::warning title=ci-autotest::the summary is not shown: " in done.stdout
     assert output(job, "exit-status") == "0"
 
 
-def test_run__no_output_file__fails_and_says_so(job: Job):
-    done = job.step("run", REPORT=report(), STATUS="0", GITHUB_OUTPUT="")
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("", "GITHUB_OUTPUT is not set: this step runs under GitHub Actions only."),
+        ("absent", "which cannot be written: No such file or directory."),
+        (".", "which cannot be written: Is a directory."),
+    ],
+    ids=["not set", "missing", "a folder"],
+)
+def test_run__no_output_file__fails_and_says_so(job: Job, name: str, reason: str):
+    done = job.step("run", REPORT=report(), STATUS="0", GITHUB_OUTPUT=str(job.folder / name) if name else "")
     assert done.returncode == 2
-    assert (
-        "::error title=ci-autotest::GITHUB_OUTPUT is not set: this step runs under GitHub Actions only." in done.stdout
-    )
+    assert reason in done.stdout.splitlines()[-1]
+
+
+def test_run__link_in_the_place_of_the_outputs__is_not_followed(job: Job):
+    (job.folder / "target").write_text("kept")
+    (job.folder / "output").unlink()
+    (job.folder / "output").symlink_to(job.folder / "target")
+    job.step("run", REPORT=report(1), STATUS="1")
+    assert ((job.folder / "target").read_text(), (job.folder / "output").is_symlink()) == ("kept", False)
+    assert output(job, "exit-status") == "1"
 
 
 def test_run__workflow_command_in_foreign_output__stands_behind_the_wall(job: Job):
@@ -139,40 +212,38 @@ def test_run__workflow_command_in_foreign_output__stands_behind_the_wall(job: Jo
     assert lines.index("::error::forged") < lines.index(f"::{token}::")
 
 
-def test_publish__not_asked_for__does_not_start_the_command(job: Job):
-    done = job.step("publish", EXIT_STATUS="0", GITHUB_EVENT_NAME="pull_request", INPUT_COMMENT="failures")
-    assert done.stdout == "No comment: the input is 'failures', the run ended with 0, the event is 'pull_request'.\n"
+def test_run__mode_report__merges_with_the_publishers_command(job: Job):
+    done = job.step("run", INPUT_MODE="report", INPUT_PATHS="a\nb", STATUS="0")
+    assert 'argv ["report", "--output=autotest-report", "--", "a", "b"]' in done.stdout
+
+
+def test_run__container_that_may_not_be__is_refused_before_anything_runs(job: Job):
+    environ = {"RUNTIME": "container", "INPUT_IMAGE": "a:b", "INPUT_CONTAINER_OPTIONS": "--privileged"}
+    done = job.step("run", **environ, REPORT="null", STATUS="0")
+    assert (done.returncode, job.outputs) == (2, "")
+    assert "::error title=ci-autotest::the input 'container-options' holds '--privileged'" in done.stdout
+
+
+def test_publish__push__does_not_start_the_command(job: Job):
+    done = job.step("publish", GITHUB_EVENT_NAME="push", STATUS="0")
+    assert done.stdout == "No comment: the event is 'push', and not about a pull request.\n"
 
 
 def test_publish__command_fails__warns_and_fails_nothing(job: Job):
-    environ = {"EXIT_STATUS": "1", "GITHUB_EVENT_NAME": "pull_request", "ARTIFACT_DIR": "out"}
-    done = job.step("publish", **environ, REPORT="null", STATUS="2")
+    environ = {"GITHUB_EVENT_NAME": "pull_request", "ARTIFACT_DIR": "out", "GITHUB_TOKEN": "s3cret"}
+    done = job.step("publish", **environ, STATUS="2")
     assert done.returncode == 0
-    assert 'argv ["comment", "out"]' in done.stdout
+    words = ["comment", "--when=failures", "--name=ci-autotest", "--artifact-name=ci-autotest-report", "--", "out"]
+    assert f"argv {json.dumps(words)} GITHUB_TOKEN" in done.stdout
     assert "::warning title=ci-autotest::no comment was written" in done.stdout
     assert output(job, "comment-url") == ""
-
-
-@pytest.mark.parametrize("status", ["0", "1", "3", "4", "130"])
-def test_finish__status_of_the_run__is_the_steps(job: Job, status: str):
-    done = job.step("finish", EXIT_STATUS=status)
-    assert done.returncode == int(status)
-    assert ("::error" in done.stdout) is (status != "0")
-
-
-@pytest.mark.parametrize("status", ["", "256", "-1", "0 ", "\u0660", "success"])
-def test_finish__no_status__fails(job: Job, status: str):
-    done = job.step("finish", EXIT_STATUS=status)
-    assert done.returncode == 2
-    message = "the run left no exit status: an earlier step of this action says why."
-    assert done.stdout == f"::error title=ci-autotest::{message}\n"
 
 
 def test_prepare__inputs_that_cannot_be_meant__stop_before_anything_is_installed(job: Job):
     done = job.step("prepare", INPUT_COMMENT="never", RUNNER_TEMP=str(job.folder))
     assert done.returncode == 2
     assert done.stdout == (
-        "::error title=ci-autotest::the input 'comment' is 'never': it is one of failures, always, off.\n"
+        "::error title=ci-autotest::the input 'comment' is 'never': it is one of failures, changes, always, off.\n"
     )
     assert not list(job.folder.glob("ci-autotest-*"))
 
@@ -187,8 +258,8 @@ def test_make_environment__in_a_callers_environment__imports_its_packages(job: J
     # `python` is an environment with a package of its own: `--system-site-packages` does not show it.
     code = (
         "import os, pathlib, subprocess, sys; sys.path.insert(0, sys.argv[1])\n"
-        "from action import steps\n"
-        "made = steps.make_environment(pathlib.Path(sys.argv[2]), os.environ)\n"
+        "from action import environment\n"
+        "made = environment.make_environment(pathlib.Path(sys.argv[2]), os.environ)\n"
         "find = 'import importlib.util as u; print(u.find_spec(\"ci_autotest\").origin)'\n"
         "subprocess.run([made, '-I', '-c', find], check=True)"
     )

@@ -1,0 +1,147 @@
+"""Inputs and tests that are up to no good, in the whole action: a clean refusal, and never a green end."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.action_repository import installed
+from tests.fake_github import TOKEN
+
+if TYPE_CHECKING:
+    from tests.action_repository import Repository
+    from tests.action_runner import ActionRecord
+
+pytestmark = pytest.mark.heavy
+
+#: A test file that tries each way to look green, or to reach what comes after it; WAY says which.
+ATTACKS = {
+    "exits with 0": "os._exit(0)",
+    "ends the parent": "os.kill(os.getppid(), signal.SIGKILL)",
+    "ends the step": "os.kill(step(), signal.SIGKILL)",
+    "writes a green report and ends the parent": ("write(GREEN); os.kill(os.getppid(), signal.SIGKILL)"),
+    "leaves a daemon that writes green reports": ("daemon(lambda: write(GREEN))"),
+    "writes outputs": "pathlib.Path(variable('GITHUB_OUTPUT')).write_text('exit-status=0\\nx<<never\\n')",
+    "writes the environment of later steps": (
+        "pathlib.Path(variable('GITHUB_ENV')).write_text('BASH_ENV=/tmp/x\\n'); os._exit(0)"
+    ),
+}
+#: What the log says of some.
+SAID = {
+    "writes a green report and ends the parent": ("something else wrote it",),
+    "leaves a daemon that writes green reports": ("the tests left 1 processes running, which were ended.",),
+    "writes outputs": ("the tests wrote to GITHUB_OUTPUT: that was discarded.", "ended with 1 (failure)"),
+    "writes the environment of later steps": ("the tests wrote to GITHUB_ENV: that was discarded.",),
+}
+#: A test that the planted kernel fails.
+MISALIGNED = """
+from ci_autotest import autotest, random_tensor, torch
+@autotest()
+def layer_norm():
+    return torch.nn.functional.layer_norm(random_tensor(ndim=3, dim1=2, dim2=4), (2, 4))
+"""
+ATTACK = """
+import json, os, pathlib, signal, subprocess, sys, time
+GREEN = {"schema": "ci-autotest/report/1", "exit_code": 0, "summary": {"misaligned": 0, "findings": 0}, "findings": []}
+def step():
+    pid = os.getppid()
+    while b"/action" not in (line := pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()) or b"ci_autotest" in line:
+        pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
+def variable(name):
+    lines = pathlib.Path(f"/proc/{step()}/environ").read_text().split("\\0")
+    return next(line.partition("=")[2] for line in lines if line.startswith(name + "="))
+def write(report):
+    folder = pathlib.Path("attacked"); folder.mkdir(exist_ok=True)
+    (folder / "report.json").write_text(json.dumps(report))
+def daemon(act):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for _ in range(6000):
+                act(); time.sleep(0.01)
+        os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("candidate", "; touch owned"),
+        ("candidate", "--output=/etc"),
+        ("paths", "; rm -rf /"),
+        ("paths", "--privileged"),
+        ("device", "-v /:/host"),
+        ("known", "!!python/object/apply:os.system [touch owned]"),
+        ("cases", "$(touch owned)"),
+    ],
+)
+def test_action__hostile_input__is_refused_and_says_no_green(
+    repository: Repository, planted: ActionRecord, tmp_path: Path, name: str, value: str
+):
+    inputs = {"python": sys.executable, "output": "other", name: value}
+    record = repository.runner(tmp_path / "scratch").run(inputs, installed(planted))
+    assert (record.status, record.outputs["conclusion"]) == (2, "usage"), record.steps["run"].log
+    assert not (repository.folder / "owned").exists()
+    assert record.steps["upload"].outcome == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("container-options", "--privileged"),
+        ("container-options", "-v /:/host"),
+        ("image", "; rm -rf /"),
+        ("image", "--privileged"),
+    ],
+)
+def test_action__hostile_container__is_refused_before_anything_is_installed(
+    repository: Repository, tmp_path: Path, name: str, value: str
+):
+    inputs = {"python": sys.executable, "runtime": "container", "image": "a:b", name: value}
+    record = repository.runner(tmp_path / "scratch").run(inputs)
+    assert (record.status, record.steps["prepare"].outcome) == (2, "failure")
+    assert f"the input '{name}' " in record.steps["prepare"].log
+    assert not list((tmp_path / "scratch" / "temp").iterdir())
+
+
+@pytest.mark.parametrize("way", ATTACKS)
+def test_action__test_file_that_would_be_green__is_not(
+    repository: Repository, planted: ActionRecord, tmp_path: Path, way: str
+):
+    folder = repository.folder / "attacks"
+    folder.mkdir(exist_ok=True)
+    shutil.rmtree(repository.folder / "attacked", ignore_errors=True)
+    (folder / "autotest_attack.py").write_text(f"{MISALIGNED}{ATTACK}{ATTACKS[way]}\n", "utf-8")
+    inputs = {"python": sys.executable, "paths": "attacks", "cases": "2", "output": "attacked"}
+    before = repository.github.bodies()
+    record = repository.runner(tmp_path / "scratch").run({**inputs, "comment": "off"}, installed(planted))
+    log = "\n".join(step.log for step in record.steps.values())
+    assert record.status != 0, log
+    assert record.outputs["conclusion"] != "success"
+    assert repository.github.bodies() == before
+    for word in SAID.get(way, ()):
+        assert word in log
+
+
+def test_action__test_that_changes_the_publisher__is_not_published(
+    repository: Repository, planted: ActionRecord, tmp_path: Path
+):
+    module = Path(planted.steps["prepare"].outputs["packages"]) / "requests" / "__init__.py"
+    original, before = module.read_text("utf-8"), repository.github.bodies()
+    record = repository.runner(tmp_path / "scratch")
+    record.inputs = {"github-token": TOKEN}
+    try:
+        module.write_text(f"{original}\nraise SystemExit('owned')\n", "utf-8")
+        done = record.run(
+            {"comment": "always"}, {name: planted.steps[name] for name in ("prepare", "seal", "run", "upload")}
+        )
+    finally:
+        module.write_text(original, "utf-8")
+    assert (done.steps["publish"].outcome, done.status) == ("failure", 1)
+    assert "the files of the publisher are not those that were hashed before the tests" in done.steps["publish"].log
+    assert ("owned" in done.steps["publish"].log, repository.github.bodies()) == (False, before)

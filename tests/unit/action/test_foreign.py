@@ -1,0 +1,121 @@
+"""Foreign code behind its wall, and what it leaves: processes, links."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from action import foreign
+from tests.projects import wait_until
+
+if TYPE_CHECKING:
+    import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+#: Leaves a process that has a session, a parent and a group of its own, as a daemon has; prints its number.
+DAEMON = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        os.closerange(0, 3)
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+"""
+#: Adopts, runs DAEMON, ends what it left, and prints how many that were.
+PARENT = """
+import subprocess, sys
+sys.path.insert(0, sys.argv[1])
+from action import foreign
+foreign.adopt_orphans()
+subprocess.run([sys.executable, "-c", sys.argv[2]], check=True)
+print(foreign.end_orphans())
+"""
+
+
+def test_run_foreign__workflow_commands_in_both_streams__stand_behind_the_wall(
+    capfd: pytest.CaptureFixture[str],
+):
+    code = "import sys; print('::error::forged', flush=True)\nsys.stderr.write('::add-path::/x'); sys.exit(7)"
+    assert foreign.run_foreign([sys.executable, "-c", code], {"PATH": os.environ["PATH"]}) == 7
+    out, err = capfd.readouterr()
+    assert re.fullmatch(r"::stop-commands::(\w{32})\n::error::forged\n::add-path::/x\n::\1::\n", out)
+    assert err == ""
+
+
+def test_run_foreign__token_in_the_environment__does_not_arrive(capfd: pytest.CaptureFixture[str]):
+    code = "import os; print([name for name in os.environ if 'TOKEN' in name or 'OUTPUT' in name])"
+    environ = {
+        "PATH": os.environ["PATH"],
+        "GITHUB_TOKEN": "s3cret",
+        "GITHUB_OUTPUT": "x",
+        "INPUT_OUTPUT": "y",
+    }
+    foreign.run_foreign([sys.executable, "-c", code], environ)
+    assert "\n[]\n" in capfd.readouterr().out
+
+
+def test_run_foreign__interrupted__hands_the_interrupt_on_and_waits(tmp_path: Path):
+    child = (
+        "import pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: sys.exit(130))\n"
+        f"pathlib.Path({str(tmp_path / 'ready')!r}).touch()\n"
+        "time.sleep(60)"
+    )
+    parent = (
+        "import os, sys\nfrom action.foreign import run_foreign\n"
+        f"sys.exit(run_foreign([sys.executable, '-c', {child!r}], os.environ))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT, stdout=subprocess.DEVNULL)
+    while not (tmp_path / "ready").exists():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 130
+
+
+def test_end_orphans__daemon_of_a_test__is_ended():
+    argv = [sys.executable, "-c", PARENT, str(ROOT), DAEMON]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60)
+    pid, ended = done.stdout.split()
+    assert ended == "1"
+    assert wait_until(lambda: not Path("/proc", pid).exists(), 10)
+
+
+def test_end_orphans__nothing_left__is_none():
+    argv = [sys.executable, "-c", PARENT, str(ROOT), "pass"]
+    assert subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout == "0\n"
+
+
+def test_forget_secrets__environment_that_the_process_was_started_with__has_none():
+    code = (
+        "import os, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from action import foreign\n"
+        "foreign.forget_secrets(os.environ)\n"
+        "import subprocess\n"
+        "reader = 'import os; print(open(f\"/proc/{os.getppid()}/environ\").read())'\n"
+        "subprocess.run([sys.executable, '-c', reader], check=True)"
+    )
+    environ = {"PATH": os.environ["PATH"], "GITHUB_TOKEN": "s3cret", "MY_PASSWORD": "s3cret", "KEPT": "plain"}
+    argv = [sys.executable, "-I", "-c", code, str(ROOT)]
+    shown = subprocess.run(argv, env=environ, check=True, capture_output=True, text=True, timeout=60).stdout
+    assert ("KEPT=plain" in shown, "s3cret" in shown) == (True, False)
+
+
+def test_drop_irregular__links_and_pipes__are_removed_and_named(tmp_path: Path):
+    folder, secret = tmp_path / "report", tmp_path / "secret"
+    (folder / "findings").mkdir(parents=True)
+    secret.write_text("of the runner")
+    (folder / "report.json").write_text("{}")
+    (folder / "summary.md").symlink_to(secret)
+    (folder / "findings" / "all").symlink_to(tmp_path)
+    os.mkfifo(folder / "pipe")
+    assert sorted(foreign.drop_irregular(folder)) == ["findings/all", "pipe", "summary.md"]
+    assert sorted(path.name for path in folder.rglob("*")) == ["findings", "report.json"]
+    assert secret.read_text() == "of the runner"

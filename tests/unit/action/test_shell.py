@@ -1,0 +1,104 @@
+"""The shell of ``action.yml``: the seal on what publishes, and the status at the end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+STEPS = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))["runs"]["steps"]
+SCRIPTS = {step.get("id", "end"): step["run"] for step in STEPS if "run" in step}
+#: Stands where the publisher's program does.
+PROGRAM = "import sys; print('published', sys.flags.isolated, sys.flags.no_site, sys.dont_write_bytecode)\n"
+
+
+def bash(script: str, folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    argv = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    return subprocess.run(argv, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.fixture
+def publisher(tmp_path: Path) -> Path:
+    """Make two folders and a file to seal, and the program that is started when the seal holds."""
+    (tmp_path / "packages" / "a b" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "packages" / "a b" / "module.py").write_text("x = 1\n")
+    (tmp_path / "action").mkdir()
+    (tmp_path / "action" / "__main__.py").write_text(PROGRAM)
+    (tmp_path / "python").write_text("")
+    return tmp_path
+
+
+def sealed(folder: Path) -> str:
+    return "\n".join(str(folder / name) for name in ("packages", "action", "python"))
+
+
+def seal(folder: Path) -> str:
+    (folder / "output").write_text("")
+    done = bash(SCRIPTS["seal"], folder, SEALED=sealed(folder), GITHUB_OUTPUT=str(folder / "output"))
+    assert done.returncode == 0, done.stderr
+    return (folder / "output").read_text().removeprefix("digest=").rstrip("\n")
+
+
+def publish(folder: Path, digest: str) -> subprocess.CompletedProcess[str]:
+    python = str(Path(sys.executable).resolve())
+    environ = {"SEALED": sealed(folder), "SEAL": digest, "PUBLISHER": python, "GITHUB_ACTION_PATH": str(folder)}
+    return bash(SCRIPTS["publish"], folder, **environ)
+
+
+def test_seal__the_two_that_are_compared__are_made_alike():
+    made, compared = (
+        [line for line in SCRIPTS[name].splitlines() if line.startswith(("PATH=", "seal="))]
+        for name in ("seal", "publish")
+    )
+    assert made == compared
+    assert len(made) == 2
+
+
+def test_publish__nothing_changed__starts_the_publisher_isolated(publisher: Path):
+    digest = seal(publisher)
+    (publisher / "packages" / "a b" / "__pycache__" / "module.pyc").write_bytes(b"of the run")
+    done = publish(publisher, digest)
+    assert (done.returncode, done.stdout) == (0, "published 1 1 True\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: (folder / "packages" / "a b" / "module.py").write_text("x = 2\n"),
+        lambda folder: (folder / "packages" / "json.py").write_text(""),
+        lambda folder: (folder / "packages" / "a b" / "module.py").unlink(),
+        lambda folder: (folder / "packages" / "linked").symlink_to(folder / "action"),
+        lambda folder: (folder / "packages" / "a b" / "module.py").rename(folder / "packages" / "module.py"),
+        lambda folder: (folder / "action" / "__main__.py").write_text("print('owned')"),
+        lambda folder: (folder / "python").write_text("#!/bin/sh"),
+    ],
+    ids=["changed", "added", "removed", "linked", "moved", "the program", "the interpreter"],
+)
+def test_publish__a_file_that_the_tests_touched__publishes_nothing(publisher: Path, change):
+    digest = seal(publisher)
+    change(publisher)
+    done = publish(publisher, digest)
+    assert done.returncode == 2
+    assert done.stdout.startswith("::error title=ci-autotest::the files of the publisher are not those")
+
+
+def test_publish__no_seal__publishes_nothing(publisher: Path):
+    assert publish(publisher, "").returncode == 2
+
+
+@pytest.mark.parametrize("status", ["0", "1", "3", "4", "70", "130", "255"])
+def test_end__status_of_the_run__is_the_steps(tmp_path: Path, status: str):
+    done = bash(SCRIPTS["end"], tmp_path, EXIT_STATUS=status, CONCLUSION="failure")
+    said = f"::error title=ci-autotest::ci-autotest ended with {status} (failure).\n" if status != "0" else ""
+    assert (done.returncode, done.stdout, done.stderr) == (int(status), said, "")
+
+
+@pytest.mark.parametrize("status", ["", "256", "-1", "0 ", "00", "\u0660", "success", "1; exit 0", "999"])
+def test_end__no_status__fails(tmp_path: Path, status: str):
+    done = bash(SCRIPTS["end"], tmp_path, EXIT_STATUS=status, CONCLUSION="")
+    message = "the run left no exit status: an earlier step of this action says why."
+    assert (done.returncode, done.stdout) == (2, f"::error title=ci-autotest::{message}\n")

@@ -1,0 +1,50 @@
+"""What was asked for: options over ``--set``, that over the file, that over the defaults."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ci_autotest.errors import ConfigError
+from ci_autotest.session.asking import request_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ci_autotest.config import Config
+
+
+def asked(folder: Path, *settings: str, **given: object) -> Config:
+    return request_of((), {"set": settings, **given}, folder, needs_candidate=False).config
+
+
+def test_request_of__set__stands_above_the_file_and_below_an_option(tmp_path: Path):
+    (tmp_path / "autotest.yml").write_text("cases: 3\ncase_timeout: 5s\nstrictness: ulp\n")
+    config = asked(tmp_path, "case-timeout=7s", "strictness=bitwise", cases=9)
+    assert (config.cases, config.case_timeout, config.strictness) == (9, "7s", "bitwise")
+    assert asked(tmp_path, "cases=4", cases=9).cases == 9
+    assert asked(tmp_path, "cases=4").cases == 4
+
+
+def test_request_of__set_of_a_list__replaces_that_of_the_file(tmp_path: Path):
+    (tmp_path / "autotest.yml").write_text("candidates: [{name: a, backend: torch}]\n")
+    config = asked(tmp_path, "candidates=- {name: b, backend: torch}\n- {name: c, backend: torch}")
+    assert [candidate.name for candidate in config.candidates] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("cases", "--set is 'cases'. Write KEY=VALUE, the value in YAML, such as case_timeout=30s."),
+        ("case=3", "--set: unknown key 'case'. Did you mean 'cases'?"),
+        ("cases=[", "--set cases is not YAML"),
+        ("cases=0", "--set: cases is 0"),
+        ("cases=!!python/object/apply:os.system [id]", "--set cases is not YAML"),
+    ],
+    ids=["no value", "unknown key", "not YAML", "out of range", "a tag that runs code"],
+)
+def test_request_of__set_that_cannot_be_meant__says_why(tmp_path: Path, setting: str, message: str):
+    with pytest.raises(ConfigError) as caught:
+        asked(tmp_path, setting)
+    assert str(caught.value).startswith(message)
