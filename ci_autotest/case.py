@@ -11,6 +11,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 #: Attempts that one case may take before it counts as rejected.
 ATTEMPTS_PER_CASE: Final = 20
+#: Cases of a window after the first; see ``window_of``.
+WINDOW: Final = 10
 
 DrawnValue: TypeAlias = bool | int | float | str | None
 
@@ -44,3 +46,11 @@ def test_key(seed: int, test: str) -> int:
 def key_of(test: int, case: int, attempt: int) -> tuple[int, int]:
     """Return the Philox key of an attempt, given ``test_key``: two words of 64 bits."""
     return test, (case << 8) | attempt
+
+
+def window_of(case: int) -> int:
+    """Return the number of the window that a case is in: 0 for case 0, 1 for 1 to 9, 2 for 10 to 19.
+
+    A window is never split between shards or workers.
+    """
+    return 0 if case == 0 else case // WINDOW + 1

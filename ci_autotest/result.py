@@ -161,6 +161,8 @@ class Finding(Struct, frozen=True, kw_only=True):
         known: Reason, where the configuration accepts this difference.
         repro: Path of ``repro.py`` in the output folder, ``None`` where there is none.
         replay: One line that runs it again.
+        attempt: Number of the accepted attempt at the case.
+        output: For a crash or a timeout, the end of what its process printed, with the fault handler's stack.
     """
 
     id: str
@@ -202,6 +204,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     known: str | None = None
     location: Location | None = None
     replay: str = ""
+    attempt: int = 0
+    output: str = ""
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -296,6 +300,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
         new: Ids of findings that the baseline does not have; ``None`` without a baseline.
         calls: For candidates that replace operators, the calls that were replaced, by operator.
         is_partial: Tests were selected by name, or cases were left out: what is missing here says nothing.
+        plan: Tells the plan from others: shards of one run have it in common.
         exit_code: What the command ended with.
     """
 
@@ -315,6 +320,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     duration_s: float = 0.0
     calls: dict[str, dict[str, int]] = {}
     is_partial: bool = False
+    plan: str = ""
     exit_code: int = 0
 
 

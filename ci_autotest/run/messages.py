@@ -16,7 +16,9 @@ from ci_autotest.config import Candidate, ToleranceRule
 from ci_autotest.result import CandidateInfo, Location, Verdict
 from ci_autotest.tolerance import Strictness
 
-HEADER: Final = struct.Struct("<I")
+#: A mark, so that what foreign code writes to the pipe is noticed at its first bytes, and the length of the body.
+HEADER: Final = struct.Struct("<4sI")
+_MARK: Final = b"\xc1AT1"
 #: Bytes of one frame; a recording of the largest tensors that a program may hold fits.
 FRAME_BYTES: Final = 1 << 30
 
@@ -211,7 +213,13 @@ _FROM_WORKER: Final = msgspec.msgpack.Decoder(FromWorker)
 def frame(message: Message) -> bytes:
     """Return a message's bytes with its length before them."""
     body = _ENCODER.encode(message)
-    return HEADER.pack(len(body)) + body
+    return HEADER.pack(_MARK, len(body)) + body
+
+
+def size_of(header: bytes | bytearray) -> int | None:
+    """Return the bytes that follow a header; ``None`` when it is none, or announces more than is allowed."""
+    mark, size = HEADER.unpack_from(header)
+    return size if mark == _MARK and size <= FRAME_BYTES else None
 
 
 def decode_to_worker(body: bytes) -> ToWorker:

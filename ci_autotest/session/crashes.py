@@ -28,7 +28,7 @@ from ci_autotest.session.telling import display_program
 from ci_autotest.shrink.data import zeroed
 
 if TYPE_CHECKING:
-    from ci_autotest.run.pool import Fresh
+    from ci_autotest.run.fresh import Fresh
     from ci_autotest.session.ledger import Suspect
     from ci_autotest.shrink.shrinker import Shown
 

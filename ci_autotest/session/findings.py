@@ -8,8 +8,8 @@ import msgspec
 
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.result import Finding, Verdict
+from ci_autotest.run.fresh import Fresh
 from ci_autotest.run.messages import Broken, Confirm, Tried, TryProgram
-from ci_autotest.run.pool import Fresh
 from ci_autotest.run.process import WorkerLostError
 from ci_autotest.session.crashes import crash, lost_finding
 from ci_autotest.session.made import Workshop, finding_of, flaky, is_verified, shown_of, with_program, write
@@ -25,7 +25,7 @@ CONFIRMED_AT_MOST: Final = 50
 
 def make_finding(suspect: Suspect, workshop: Workshop) -> Finding:
     """Confirm, localize, shrink and write down one suspect; its folder is whole after each stage."""
-    fresh = Fresh(workshop.start, workshop.hello)
+    fresh = Fresh(workshop.start, workshop.hello, workshop.deadline)
     try:
         if suspect.lost is not None:
             return lost_finding(suspect, workshop, fresh)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from ci_autotest.run.executor import Worker
     from ci_autotest.run.messages import Hello
-    from ci_autotest.run.process import WorkerProcess
     from ci_autotest.session.ledger import Suspect
 
-_REPRO_TIMEOUT_S: Final = 120
+_REPRO_TIMEOUT_S: Final = 120.0
+_REPRO_LEAST_S: Final = 5.0
 #: The script is run as a user without this package would: isolated, and with the package hidden.
 _HIDDEN: Final = (
     "import runpy, sys; sys.modules['ci_autotest'] = None; sys.path += sys.argv[2:]; script = sys.argv[1]; "
@@ -54,9 +56,10 @@ class Workshop:
         case_timeout_s: Seconds that a case may take.
         shown: The output folder as the user wrote it.
         python: Interpreter of the repro.
+        deadline: Monotonic seconds after which no finding is looked at any longer; ``None``: never.
     """
 
-    start: Callable[[], WorkerProcess]
+    start: Callable[[], Worker]
     hello: Hello
     output: Path
     folders: tuple[Path, ...]
@@ -65,6 +68,7 @@ class Workshop:
     case_timeout_s: float = 60.0
     shown: str = "autotest-report"
     python: str = sys.executable
+    deadline: float | None = None
 
 
 def finding_of(suspect: Suspect, verdict: Verdict, workshop: Workshop) -> Finding:
@@ -77,7 +81,8 @@ def finding_of(suspect: Suspect, verdict: Verdict, workshop: Workshop) -> Findin
     finding = Finding(
         id=identity, candidate=suspect.candidate, operator=operator, target=verdict.target or operator, kind=kind,
         blame=verdict.blame, outcome=verdict.outcome if verdict.outcome != "not_run" else "misaligned",
-        test=suspect.test.id, case=suspect.case, seed=workshop.seed, profile=suspect.profile,
+        test=suspect.test.id, case=suspect.case, attempt=max(suspect.attempt, 0), seed=workshop.seed,
+        profile=suspect.profile,
         greatest_absolute_difference=difference.greatest_absolute if difference else None,
         greatest_relative_difference=difference.greatest_relative if difference else None,
         greatest_ulp_difference=difference.greatest_ulp if difference else None,
@@ -182,13 +187,20 @@ def run_repro(workshop: Workshop, script: Path) -> int | None:
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
         try:
-            return child.wait(_REPRO_TIMEOUT_S)
+            return child.wait(_left_s(workshop))
         except subprocess.TimeoutExpired:
             return None
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+
+
+def _left_s(workshop: Workshop) -> float:
+    """Return the seconds that a repro may take: a few, even when the budget is spent."""
+    if workshop.deadline is None:
+        return _REPRO_TIMEOUT_S
+    return max(_REPRO_LEAST_S, min(_REPRO_TIMEOUT_S, workshop.deadline - time.monotonic()))
 
 
 def shown_of(tried: Tried) -> Shown:

@@ -1,4 +1,4 @@
-"""The commands ``list``, ``replay``, ``report`` and ``comment``."""
+"""The commands ``replay``, ``report`` and ``comment``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from ci_autotest.errors import ProgramError, UnavailableError, UsageError
 from ci_autotest.program.serialize import decode
 from ci_autotest.report.artifacts import check_writable
 from ci_autotest.report.markdown import render_comment
-from ci_autotest.report.markdown_text import plural
 from ci_autotest.report.merge import merge
+from ci_autotest.run.fresh import Fresh
 from ci_autotest.run.messages import Broken, Tried, TryProgram
-from ci_autotest.run.pool import Fresh, Pool
-from ci_autotest.run.process import WorkerLostError, WorkerProcess
-from ci_autotest.session.requested import Request, discovered, hello_for
+from ci_autotest.run.process import Limits, WorkerLostError, WorkerProcess
+from ci_autotest.session.requested import Request, hello_for
 from ci_autotest.session.results import FAILED, FINE, NOTHING, settled
 from ci_autotest.session.surfaces import links_from, read_report, write_surfaces
 
@@ -25,29 +24,6 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from ci_autotest.result import RunResult
-
-_SILENCE_S = 300.0
-
-
-def list_tests(request: Request, environ: Mapping[str, str], stream: TextIO) -> int:
-    """Print the tests by file; say which files do not import."""
-    pool = Pool(lambda: WorkerProcess(environ, _SILENCE_S), hello_for(request, 0), 1)
-    try:
-        tests, broken = discovered(pool, request)
-    finally:
-        pool.close()
-    file = ""
-    for test in tests:
-        if test.location.file != file:
-            file = test.location.file
-            stream.write(f"{file}\n")
-        cases = plural(test.n or request.config.cases, "case")
-        stream.write(f"  {test.id}  line {test.location.line}, {cases}\n")
-    for item in broken:
-        stream.write(f"{item.test} {item.message}\n{item.traceback}\n")
-    files = len({test.location.file for test in tests})
-    stream.write(f"{plural(len(tests), 'test')} in {plural(files, 'file')}\n")
-    return FAILED if broken else FINE
 
 
 def replay(path: Path, request: Request, environ: Mapping[str, str], stream: TextIO) -> int:
@@ -77,7 +53,7 @@ def replay(path: Path, request: Request, environ: Mapping[str, str], stream: Tex
         )
         raise ProgramError(message)
     silence_s = duration_s(request.config.case_timeout, "case_timeout")
-    fresh = Fresh(lambda: WorkerProcess(environ, silence_s), hello_for(request, 0))
+    fresh = Fresh(lambda: WorkerProcess(environ, Limits(silence_s)), hello_for(request, 0))
     try:
         answer = fresh.ask(TryProgram(program=data[0], tensors=data[1], candidate=candidate.name))
     finally:
