@@ -22,6 +22,7 @@ OPTIONS = (
     "seed",
     "strictness",
     "workers",
+    "memory",
     "shard",
     "device",
     "baseline",

@@ -71,6 +71,7 @@ def merge(results: Sequence[RunResult]) -> RunResult:
             duration_s=max(part.duration_s for part in parts),
             calls=_merged_calls(parts),
             is_partial=any(part.is_partial for part in parts),
+            plan=parts[0].plan,
         )
     )
 
@@ -102,6 +103,7 @@ def _check_shards(results: Sequence[RunResult]) -> None:
         ("seeds", {part.seed for part in results}),
         ("numbers of shards", {part.shard[1] for part in results}),
         ("commits", {part.environment.commit for part in results if part.environment.commit}),
+        ("plans", {part.plan for part in results if part.plan}),
     ):
         if len(values) > 1:
             given = ", ".join(map(str, sorted(values)))

@@ -52,8 +52,8 @@ class Executor(Protocol):
     def slots(self) -> int:
         """Workers that run at once."""
 
-    def start(self, slot: int) -> Worker:
-        """Start the worker of a slot."""
+    def start(self, slot: int | None) -> Worker:
+        """Start the worker of a slot; ``None``: one beside them, for what is looked at again."""
 
     def close(self) -> None:
         """Let go of everything; no worker is left."""
@@ -79,9 +79,9 @@ class LocalExecutor:
         """Workers that run at once."""
         return len(self._added)
 
-    def start(self, slot: int) -> WorkerProcess:
-        """Start the worker of a slot."""
-        return WorkerProcess(self._environ, self._limits, self._added[slot])
+    def start(self, slot: int | None) -> WorkerProcess:
+        """Start the worker of a slot, or one beside them that sees what the first one sees."""
+        return WorkerProcess(self._environ, self._limits, self._added[slot or 0])
 
     def close(self) -> None:
         """Hold nothing."""

@@ -203,11 +203,45 @@ class Tried(Message, frozen=True, kw_only=True):
     attempt: int = 0
 
 
+class Gone(msgspec.Struct, frozen=True, kw_only=True):
+    """Say how a worker of another machine was lost; the attributes are those of ``WorkerLostError``."""
+
+    reason: str
+    spot: tuple[int, int, int, int, int]
+    output: str
+    timed_out: bool
+    is_killed: bool
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """Carry what a worker of another machine said to a message: bodies of frames, and its end where it came to one."""
+
+    bodies: list[bytes]
+    gone: Gone | None = None
+
+
 FromWorker: TypeAlias = Ready | Discovered | Broken | CasesDone | Tried
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _TO_WORKER: Final = msgspec.msgpack.Decoder(ToWorker)
 _FROM_WORKER: Final = msgspec.msgpack.Decoder(FromWorker)
+
+
+_REPLY: Final = msgspec.msgpack.Decoder(Reply)
+
+
+def encode(message: Message | Reply) -> bytes:
+    """Return a message's bytes, without a frame."""
+    return _ENCODER.encode(message)
+
+
+def decode_reply(data: bytes) -> Reply:
+    """Return what the agent of another machine passes on.
+
+    Raises:
+        msgspec.DecodeError: It is no reply.
+    """
+    return _REPLY.decode(data)
 
 
 def frame(message: Message) -> bytes:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ci_autotest.run.messages import Hello, TestInfo
 
 _POLL_S: Final = 0.05
+#: Times that a worker is started that is ended from outside before it is ready.
+_STARTS: Final = 4
 
 
 class Pool:
@@ -48,10 +50,7 @@ class Pool:
         """
         if self._ready is None:
             slot = self._slots[0]
-            try:
-                answer = _wait(slot)
-            except WorkerLostError as error:
-                raise unavailable(error) from error
+            answer = _first_word(slot)
             if not isinstance(answer, Ready):
                 told = answer.message if isinstance(answer, Broken) else "a worker answered out of turn"
                 is_refused = isinstance(answer, Broken) and answer.is_refusal
@@ -68,7 +67,7 @@ class Pool:
             answer = slot.worker.ask(Discover(file))
         except WorkerLostError as error:
             slot.renew()
-            ready = _wait(slot)
+            ready = _first_word(slot)
             slot.ready = ready if isinstance(ready, Ready) else None
             return Broken(message=f"importing it, the process {error.reason}", traceback=error.output)
         if isinstance(answer, Discovered):
@@ -130,6 +129,22 @@ def _heard(slots: list[Slot], timeout_s: float) -> list[Slot]:
         for slot in slots:
             selector.register(slot.worker.fd, selectors.EVENT_READ, slot)
         return [key.data for key, _ in selector.select(timeout_s)]
+
+
+def _first_word(slot: Slot) -> object:
+    """Return what a worker says first; one that is ended from outside is started again.
+
+    Raises:
+        UnavailableError: It died by itself, or again and again.
+    """
+    for left in reversed(range(_STARTS)):
+        try:
+            return _wait(slot)
+        except WorkerLostError as error:
+            if not left or not error.is_killed:
+                raise unavailable(error) from error
+            slot.renew()
+    raise AssertionError  # the last try returned or raised
 
 
 def _wait(slot: Slot) -> object:

@@ -22,7 +22,7 @@ from ci_autotest.run.output import Output
 from ci_autotest.run.place import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ci_autotest.run.messages import FromWorker
     from ci_autotest.run.place import Spot
@@ -109,7 +109,7 @@ class WorkerProcess:
         os.close(to_read)
         os.close(to_write)
         self._buffer = bytearray()
-        self._has_spoken = False
+        self._has_spoken = self._is_closed = False
         self._moves = -1
         self._moved_at = self._looked_at = time.monotonic()
 
@@ -213,13 +213,25 @@ class WorkerProcess:
         Raises:
             WorkerLostError: The worker is gone, or was silent for too long.
         """
+        *_, answer = self.exchange(message)
+        return answer
+
+    def exchange(self, message: Message) -> Iterator[FromWorker]:
+        """Send a message and yield the answer's parts, the last one last.
+
+        Raises:
+            WorkerLostError: The worker is gone, or was silent for too long.
+        """
         self.send(message)
         with selectors.DefaultSelector() as selector:
             selector.register(self._from, selectors.EVENT_READ)
             while True:
-                answer = self.receive() if selector.select(0.2) else None
-                if answer is not None and not (isinstance(answer, CasesDone) and not answer.last):
-                    return answer
+                answer = self.receive() if selector.select(_LOOK_S) else None
+                while answer is not None:
+                    yield answer
+                    if not isinstance(answer, CasesDone) or answer.last:
+                        return
+                    answer = self.buffered()
                 self.check()
 
     def kill(self) -> None:
@@ -230,7 +242,10 @@ class WorkerProcess:
         end_children_of(self._token)
 
     def close(self) -> None:
-        """End the worker and let go of its pipes and files."""
+        """End the worker and let go of its pipes and files; once."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self.kill()
         for fd in (self._to, self._from):
             with contextlib.suppress(OSError):

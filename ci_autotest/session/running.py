@@ -132,8 +132,9 @@ def _stages(state: _Run, executor: Executor, world: tuple[Signals, Mapping[str, 
     signals, environ, stream = world
     request = state.request
     hello = hello_for(request, state.seed, state.selection)
+    folders = module_folders(request, state.selection)
     workshop = Workshop(
-        lambda: executor.start(0), hello, state.output, module_folders(request, state.selection), state.seed, environ,
+        lambda: executor.start(None), hello, state.output, folders, state.seed, environ,
         configuration.duration_s(request.config.case_timeout, "case_timeout"), shown=request.config.output,
         deadline=state.budget.deadline,
     )  # fmt: skip

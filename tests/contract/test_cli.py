@@ -16,9 +16,9 @@ from tests.projects import environment
 OPTIONS = {
     "run": {
         "config", "candidate", "cases", "budget", "seed", "strictness", "workers", "shard", "device", "baseline",
-        "fail-on", "output",
+        "fail-on", "output", "memory", "executor",
     },
-    "list": {"config", "candidate"},
+    "list": {"config", "candidate", "cases", "shards"},
     "replay": {"config", "candidate"},
     "report": {"output", "fail-on"},
     "comment": {"name"},
