@@ -137,8 +137,8 @@ def replay(path: Path, **given: Any) -> int:
 )
 def report(folders: tuple[Path, ...], output: Path, fail_on: str) -> int:
     """Merge the reports of the shards of one run."""
+    from ci_autotest.session.merging import report as merge_reports  # noqa: PLC0415 - likewise
     from ci_autotest.session.progress import show_result  # noqa: PLC0415 - after --help
-    from ci_autotest.session.replaying import report as merge_reports  # noqa: PLC0415 - likewise
 
     result = merge_reports(folders, output, fail_on, os.environ)
     show_result(result, sys.stdout, str(output))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import TYPE_CHECKING, Protocol
 
+from ci_autotest.errors import OutputError
 from ci_autotest.run.process import WorkerProcess
 
 if TYPE_CHECKING:
@@ -80,8 +82,17 @@ class LocalExecutor:
         return len(self._added)
 
     def start(self, slot: int | None) -> WorkerProcess:
-        """Start the worker of a slot, or one beside them that sees what the first one sees."""
-        return WorkerProcess(self._environ, self._limits, self._added[slot or 0])
+        """Start the worker of a slot, or one beside them that sees what the first one sees.
+
+        Raises:
+            OutputError: The system has no room for what a worker needs.
+        """
+        try:
+            return WorkerProcess(self._environ, self._limits, self._added[slot or 0])
+        except OSError as error:
+            where = tempfile.gettempdir()
+            message = f"a worker cannot be started: {error.strerror} (temporary files are in {where}). Make room there."
+            raise OutputError(message) from error
 
     def close(self) -> None:
         """Hold nothing."""

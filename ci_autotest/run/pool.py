@@ -62,17 +62,21 @@ class Pool:
         """Return the tests of a file, or why it cannot be imported; a file that ends its process costs only itself."""
         self.ready()
         slot = self._slots[0]
-        try:
-            slot.worker.begin()
-            answer = slot.worker.ask(Discover(file))
-        except WorkerLostError as error:
-            slot.renew()
-            ready = _first_word(slot)
-            slot.ready = ready if isinstance(ready, Ready) else None
-            return Broken(message=f"importing it, the process {error.reason}", traceback=error.output)
-        if isinstance(answer, Discovered):
-            return answer.tests
-        return answer if isinstance(answer, Broken) else Broken(message="no answer", traceback="")
+        for left in reversed(range(_STARTS)):
+            try:
+                slot.worker.begin()
+                answer = slot.worker.ask(Discover(file))
+            except WorkerLostError as error:
+                slot.renew()
+                ready = _first_word(slot)
+                slot.ready = ready if isinstance(ready, Ready) else None
+                if not left or not error.is_killed:
+                    return Broken(message=f"importing it, the process {error.reason}", traceback=error.output)
+            else:
+                if isinstance(answer, Discovered):
+                    return answer.tests
+                return answer if isinstance(answer, Broken) else Broken(message="no answer", traceback="")
+        raise AssertionError  # the last try returned
 
     @property
     def torch(self) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from ci_autotest.run.gpu import RETIRED
 from ci_autotest.run.messages import HEADER, CasesDone, Message, decode_from_worker, frame, size_of
 from ci_autotest.run.orphans import TOKEN, end_children_of
 from ci_autotest.run.output import Output
@@ -278,6 +279,8 @@ def _resident_bytes(pid: int) -> int:
 
 
 def _ending(code: int) -> str:
+    if code == RETIRED:
+        return "retired itself: its GPU answers every call with an error"
     if code >= 0:
         return f"ended with status {code}"
     try:
@@ -291,6 +294,12 @@ def _package_folder() -> str:
 
 
 def worker_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of foreign code: without secrets, one thread, the fault handler on."""
+    """Return the environment of foreign code: without secrets, one thread, the fault handler on, no TF32.
+
+    Source:
+        NVIDIA's documentation of ``NVIDIA_TF32_OVERRIDE``, and cuBLAS's of ``CUBLAS_WORKSPACE_CONFIG``
+        (reproducible results need one of two values).
+    """
     kept = {name: value for name, value in environ.items() if not any(word in name.upper() for word in _SECRET)}
-    return {**kept, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+    own = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+    return {**kept, **own, "NVIDIA_TF32_OVERRIDE": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}

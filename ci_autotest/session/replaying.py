@@ -1,4 +1,4 @@
-"""The commands ``replay``, ``report`` and ``comment``."""
+"""The commands ``replay`` and ``comment``."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ from typing import TYPE_CHECKING
 from ci_autotest.config import duration_s
 from ci_autotest.errors import ProgramError, UnavailableError, UsageError
 from ci_autotest.program.serialize import decode
-from ci_autotest.report.artifacts import check_writable
 from ci_autotest.report.markdown import render_comment
-from ci_autotest.report.merge import merge
 from ci_autotest.run.fresh import Fresh
 from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.run.process import Limits, WorkerLostError, WorkerProcess
 from ci_autotest.session.requested import Request, hello_for
-from ci_autotest.session.results import FAILED, FINE, NOTHING, settled
-from ci_autotest.session.surfaces import links_from, read_report, write_surfaces
+from ci_autotest.session.results import FAILED, FINE, NOTHING
+from ci_autotest.session.surfaces import links_from, read_report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
     from typing import TextIO
-
-    from ci_autotest.result import RunResult
 
 
 def replay(path: Path, request: Request, environ: Mapping[str, str], stream: TextIO) -> int:
@@ -88,29 +84,6 @@ def _say(answer: Tried | Broken | WorkerLostError, candidate: str, stream: TextI
             stream.write(f"  {found.detail}\n")
     stream.write(f"  blame: {verdict.blame}; {verdict.oracle}\n")
     return FAILED
-
-
-def report(folders: tuple[Path, ...], output: Path, fail_on: str, environ: Mapping[str, str]) -> RunResult:
-    """Merge the shards of one run, and write the whole."""
-    merged = merge([read_report(folder) for folder in folders])
-    check_writable(output)
-    result = settled(merged, fail_on)
-    for folder in folders:
-        _copy_findings(folder, output)
-    write_surfaces(result, output, environ)
-    return result
-
-
-def _copy_findings(folder: Path, output: Path) -> None:
-    from ci_autotest.report.artifacts import FILES, FINDINGS, is_finding_id, write_finding  # noqa: PLC0415 - one use
-
-    source = folder / FINDINGS
-    if not source.is_dir() or source.resolve() == (output / FINDINGS).resolve():
-        return
-    for finding in sorted(source.iterdir()):
-        files = {name: (finding / name).read_bytes() for name in sorted(FILES) if (finding / name).is_file()}
-        if is_finding_id(finding.name) and files and not (output / FINDINGS / finding.name).exists():
-            write_finding(output / FINDINGS / finding.name, files)
 
 
 def comment(folder: Path, environ: Mapping[str, str], name: str, stream: TextIO) -> int:

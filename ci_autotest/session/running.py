@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ci_autotest import config as configuration
 from ci_autotest.discovery import nothing_found, select
-from ci_autotest.errors import ConfigError, UnavailableError
+from ci_autotest.errors import AutotestError, ConfigError, OutputError, UnavailableError
 from ci_autotest.report.artifacts import check_writable, prepare
 from ci_autotest.result import Environment
 from ci_autotest.run.orphans import adopt, children, end_others
@@ -80,6 +80,7 @@ class _Run:
     findings: list[Finding] = field(default_factory=list)
     regressions: Regressions = field(default_factory=Regressions)
     is_interrupted: bool = False
+    failure: AutotestError | None = None
 
 
 def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResult:
@@ -102,6 +103,10 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
             _stages(state, executor, (signals, environ, stream))
         except KeyboardInterrupt:
             state.is_interrupted = True
+        except (OutputError, UnavailableError) as error:
+            if state.plan is None:
+                raise
+            state.failure = error  # What ran is reported before it is raised.
         finally:
             signals.hold()
             executor.close()
@@ -110,6 +115,8 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
             prepare(state.output)
         result = _result(state, environ, baseline)
         write_surfaces(result, state.output, environ)
+    if state.failure is not None:
+        raise state.failure
     return result
 
 
@@ -166,7 +173,8 @@ def _result(state: _Run, environ: Mapping[str, str], baseline: tuple[Finding, ..
     request, ledger = state.request, state.ledger
     known = apply_known(tuple(state.findings), request.config.known, datetime.now(timezone.utc).date())
     # Part of a run calls part of the replacements: only a whole one can say that one was never called.
-    is_partial = state.is_interrupted or bool(state.selection.wanted) or not ledger.is_complete
+    is_whole = ledger.is_complete and not state.is_interrupted and state.failure is None
+    is_partial = bool(state.selection.wanted) or not is_whole
     _learn(state)
     told = Circumstances(
         seed=state.seed, environment=_environment(state, environ), candidates=tuple(state.infos), shard=request.shard,
@@ -203,7 +211,8 @@ def _refuse_missing(infos: list[CandidateInfo], request: Request) -> None:
 
 def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tuple[str, ...]:
     known = state.request.config.known
-    notes = [f"candidate {info.name!r} was skipped: {info.reason}" for info in state.infos if not info.available]
+    notes = [str(state.failure)] if state.failure is not None else []
+    notes += [f"candidate {info.name!r} was skipped: {info.reason}" for info in state.infos if not info.available]
     if is_whole:
         notes += unmatched(findings, known, datetime.now(timezone.utc).date())
     if state.ledger.passed:
