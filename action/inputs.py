@@ -23,6 +23,7 @@ OPTIONS = (
     "seed",
     "strictness",
     "workers",
+    "memory",
     "shard",
     "device",
     "baseline",

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Attempts that one case may take before it counts as rejected.
 ATTEMPTS_PER_CASE: Final = 20
+#: Cases of a window after the first; see ``window_of``.
+WINDOW: Final = 10
 
 #: Bounds of a tensor's free sizes, exclusive above; source: OneFlow's AutoTest 0.9.0.
 FREE_SIZE: Final = (1, 8)
@@ -79,3 +81,11 @@ def test_key(seed: int, test: str) -> int:
 def key_of(test: int, case: int, attempt: int) -> tuple[int, int]:
     """Return the Philox key of an attempt, given ``test_key``: two words of 64 bits."""
     return test, (case << 8) | attempt
+
+
+def window_of(case: int) -> int:
+    """Return the number of the window that a case is in: 0 for case 0, 1 for 1 to 9, 2 for 10 to 19.
+
+    A window is never split between shards or workers.
+    """
+    return 0 if case == 0 else case // WINDOW + 1

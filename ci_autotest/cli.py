@@ -77,6 +77,12 @@ _artifact_option = click.option(
     help="How tolerances are read.",
 )
 @click.option("--workers", metavar="N|auto", help="Worker processes; one per core unless given.")
+@click.option("--memory", metavar="SIZE|auto|off", help="Resident memory that a worker may hold, such as 4GiB.")
+@click.option(
+    "--executor",
+    type=click.Choice(["local", "ray"]),
+    help="Where workers run: on this machine, or on a Ray cluster (ci-autotest[ray]).",
+)
 @click.option("--shard", metavar="K/N", default="1/1", help="Run the K-th of N parts.")
 @click.option(
     "--device",
@@ -108,11 +114,14 @@ def run(paths: tuple[str, ...], **given: Any) -> int:
 @cli.command(name="list")
 @click.argument("paths", nargs=-1)
 @_config_options
+@click.option("--cases", type=click.IntRange(1), help="Cases per test; overrides @autotest(n=...).")
+@click.option("--shards", type=click.IntRange(1), metavar="N", help="Print which cases each of N shards would run.")
 def list_command(paths: tuple[str, ...], **given: Any) -> int:
-    """List tests with their ids, lines and numbers of cases."""
-    from ci_autotest.session.replaying import list_tests  # noqa: PLC0415 - after --help
+    """List tests with their ids, lines and numbers of cases; with --shards, who would run what."""
+    from ci_autotest.session.listing import list_tests  # noqa: PLC0415 - after --help
 
-    return list_tests(_request(paths, given, needs_candidate=False), os.environ, sys.stdout)
+    shards = given.pop("shards")
+    return list_tests(_request(paths, given, needs_candidate=False), os.environ, sys.stdout, shards)
 
 
 @cli.command()
@@ -143,8 +152,8 @@ def replay(path: Path, **given: Any) -> int:
 @_artifact_option
 def report(folders: tuple[Path, ...], output: Path, fail_on: str, baseline: str, artifact_name: str) -> int:
     """Merge the reports of the shards of one run."""
+    from ci_autotest.session.merging import report as merge_reports  # noqa: PLC0415 - likewise
     from ci_autotest.session.progress import show_result  # noqa: PLC0415 - after --help
-    from ci_autotest.session.replaying import report as merge_reports  # noqa: PLC0415 - likewise
 
     result = merge_reports(folders, output, fail_on, (baseline, artifact_name), os.environ)
     show_result(result, sys.stdout, str(output))

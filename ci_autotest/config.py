@@ -88,6 +88,8 @@ class Config(Section, frozen=True, kw_only=True):
         strictness: How tolerances are read.
         case_timeout: Of one case on one candidate.
         workers: A number, or ``auto`` for one per core.
+        memory: Resident memory that a worker may hold, ``512MiB``, ``4GiB``; ``auto`` for its share of the machine's;
+            ``off`` for no limit.
         reference: The side believed.
         candidates: The sides tested.
         tolerances: First match holds.
@@ -103,6 +105,7 @@ class Config(Section, frozen=True, kw_only=True):
     strictness: Strictness = "tolerance"
     case_timeout: str = "60s"
     workers: int | Literal["auto"] = "auto"
+    memory: str = "auto"
     reference: Reference = Reference()
     candidates: tuple[Candidate, ...] = ()
     tolerances: tuple[ToleranceRule, ...] = ()
@@ -122,22 +125,42 @@ BUILT_IN: Final[dict[str, Candidate]] = {
     "cuda": Candidate(name="cuda", backend="torch", device="cuda"),
 }
 _PATH: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
-_UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)(MiB|GiB)")
+_UNIT_BYTES: Final = {"MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def duration_s(text: str, name: str) -> float:
     """Return a duration in seconds from ``90s``, ``10m``, ``1.5h``.
 
     Raises:
-        ConfigError: It is not one, or it is 0.
+        ConfigError: It is not one, has no unit, or is 0.
     """
     match = _DURATION.fullmatch(text.strip())
-    seconds = float(match[1]) * _UNIT_S[match[2] or ""] if match else 0.0
+    seconds = float(match[1]) * _UNIT_S[match[2]] if match else 0.0
     if seconds <= 0:
         message = f"{name} is {text!r}, which is no duration. Write a number with ms, s, m or h, such as 90s or 10m."
         raise ConfigError(message)
     return seconds
+
+
+def size_bytes(text: str, name: str = "memory") -> int | None:
+    """Return a size in bytes from ``512MiB``, ``4GiB``; ``None`` for ``auto``, 0 for ``off``.
+
+    Raises:
+        ConfigError: It is not one.
+    """
+    if text in {"auto", "off"}:
+        return None if text == "auto" else 0
+    match = _SIZE.fullmatch(text.strip())
+    size = int(float(match[1]) * _UNIT_BYTES[match[2]]) if match else 0
+    if size <= 0:
+        message = (
+            f"{name} is {text!r}, which is no size. Write a number with MiB or GiB, such as 4GiB, or auto, or off."
+        )
+        raise ConfigError(message)
+    return size
 
 
 def read(path: Path) -> Config:
@@ -283,6 +306,7 @@ def check(config: Config, where: str) -> None:
         ConfigError: One of them does.
     """
     duration_s(config.case_timeout, f"{where}: case_timeout")
+    size_bytes(config.memory, f"{where}: memory")
     if config.budget is not None:
         duration_s(config.budget, f"{where}: budget")
     for name, number in (("cases", config.cases), ("workers", config.workers)):

@@ -166,6 +166,10 @@ class AttemptCounts(Struct, frozen=True, kw_only=True):
     rejected: int = 0
 
 
+#: Cases of one test that a hit tells by number.
+HITS_TOLD: Final = 100
+
+
 class Hit(Struct, frozen=True, kw_only=True):
     """Say which cases of a test hit an identity.
 
@@ -222,6 +226,8 @@ class Finding(Struct, frozen=True, kw_only=True):
         hits: Cases that hit this identity, by test.
         versions: Of the frameworks and the platform.
         variants: Other smallest programs, from other tests that hit it.
+        attempt: Number of the accepted attempt at the case.
+        output: For a crash or a timeout, the end of what its process printed, with the fault handler's stack.
     """
 
     id: str
@@ -268,6 +274,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     hits: tuple[Hit, ...] = ()
     versions: str = ""
     variants: tuple[Variant, ...] = ()
+    attempt: int = 0
+    output: str = ""
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -362,6 +370,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
         new: Ids of findings that the baseline does not have; ``None`` without a baseline.
         calls: For candidates that replace operators, the calls that were replaced, by operator.
         is_partial: Tests were selected by name, or cases were left out: what is missing here says nothing.
+        plan: Tells the plan from others: shards of one run have it in common.
         exit_code: What the command ended with.
     """
 
@@ -381,6 +390,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     duration_s: float = 0.0
     calls: dict[str, dict[str, int]] = {}
     is_partial: bool = False
+    plan: str = ""
     exit_code: int = 0
 
 

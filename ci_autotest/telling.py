@@ -32,6 +32,7 @@ class About(NamedTuple):
         tests: Ids of the tests that hit it.
         location: Where the test is defined.
         hits: What hit it.
+        attempt: Number of its accepted attempt.
     """
 
     candidate: str
@@ -45,6 +46,7 @@ class About(NamedTuple):
     tests: tuple[str, ...] = ()
     location: Location | None = None
     hits: tuple[Hit, ...] = ()
+    attempt: int = 0
 
 
 def finding_of(verdict: Verdict, about: About) -> Finding:
@@ -57,7 +59,7 @@ def finding_of(verdict: Verdict, about: About) -> Finding:
         id=_identity_id(about.candidate, operator, kind), candidate=about.candidate, operator=operator,
         target=verdict.target or operator, kind=kind, blame=verdict.blame,
         outcome=verdict.outcome if verdict.outcome != "not_run" else "misaligned",
-        test=about.test, case=about.case, seed=about.seed, profile=about.profile,
+        test=about.test, case=about.case, attempt=about.attempt, seed=about.seed, profile=about.profile,
         greatest_absolute_difference=difference.greatest_absolute if difference else None,
         greatest_relative_difference=difference.greatest_relative if difference else None,
         greatest_ulp_difference=difference.greatest_ulp if difference else None,

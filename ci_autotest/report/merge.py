@@ -16,12 +16,14 @@ import msgspec
 from ci_autotest.errors import UsageError
 from ci_autotest.report.report_json import ordered
 from ci_autotest.result import (
+    HITS_TOLD,
     WORST_FIRST,
     AttemptCounts,
     BrokenTest,
     CandidateInfo,
     CaseCounts,
     Finding,
+    Hit,
     Outcome,
     RunResult,
     Summary,
@@ -71,6 +73,7 @@ def merge(results: Sequence[RunResult]) -> RunResult:
             duration_s=max(part.duration_s for part in parts),
             calls=_merged_calls(parts),
             is_partial=any(part.is_partial for part in parts),
+            plan=parts[0].plan,
         )
     )
 
@@ -102,6 +105,7 @@ def _check_shards(results: Sequence[RunResult]) -> None:
         ("seeds", {part.seed for part in results}),
         ("numbers of shards", {part.shard[1] for part in results}),
         ("commits", {part.environment.commit for part in results if part.environment.commit}),
+        ("plans", {part.plan for part in results if part.plan}),
     ):
         if len(values) > 1:
             given = ", ".join(map(str, sorted(values)))
@@ -191,6 +195,25 @@ def _merged_finding(parts: Sequence[Finding]) -> Finding:
         cases=sum(part.cases for part in parts),
         of_cases=sum(part.of_cases for part in parts),
         tests=tuple(sorted({test for part in parts for test in part.tests})),
+        hits=tuple(_merged_hit(group) for group in _groups_of(parts)),
+    )
+
+
+def _groups_of(parts: Sequence[Finding]) -> list[list[Hit]]:
+    """Return the hits of all parts, those of one test together, in the order of the tests' names."""
+    groups: dict[str, list[Hit]] = {}
+    for hit in chain.from_iterable(part.hits for part in parts):
+        groups.setdefault(hit.test, []).append(hit)
+    return [group for _, group in sorted(groups.items())]
+
+
+def _merged_hit(parts: Sequence[Hit]) -> Hit:
+    cases = sorted(case for part in parts for case in part.cases)
+    return Hit(
+        test=parts[0].test,
+        cases=tuple(cases[:HITS_TOLD]),
+        count=sum(part.count for part in parts),
+        of_cases=sum(part.of_cases for part in parts),
     )
 
 

@@ -28,6 +28,7 @@ from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.declare import Declaration
 from ci_autotest.result import CandidateInfo, Verdict
+from ci_autotest.run.gpu import prepare, retire_if_spoiled
 from ci_autotest.run.messages import (
     CaseFailure,
     CasesDone,
@@ -111,6 +112,7 @@ class Bench:
 
     def _set_up(self, hello: Hello) -> Ready:
         torch.set_num_threads(1)
+        prepare(torch)
         self._hello = hello
         sys.path += [folder for folder in hello.folders if folder not in sys.path]
         device = available_device(hello.reference_device)
@@ -226,6 +228,7 @@ class Bench:
             verdict = judge_case(attempt, contender, self._reference).verdict
             tally.judged(name, verdict)
             if verdict.kind is not None:
+                retire_if_spoiled(torch.cuda)
                 tally.failures.append(_failure(case, number, name, verdict, attempt.profile))
         tally.aligned(name, aligned)
         tally.saw(name, backend)

@@ -91,6 +91,7 @@ def _run(job: dict[str, object], output: int, others: list[int]) -> None:
         nothing = os.open(os.devnull, os.O_RDONLY)
         for opened, wanted in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(opened, wanted)
+        _take({str(name): str(value) for name, value in job["own"].items()})  # type: ignore[attr-defined]
         if job["kind"] == "worker":
             work = importlib.import_module("ci_autotest.run.worker").main  # preloaded; a script's process has none
             work([str(others[0]), str(others[1]), str(job["place"])])
@@ -103,6 +104,19 @@ def _run(job: dict[str, object], output: int, others: list[int]) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+
+
+def _take(own: dict[str, str]) -> None:
+    """Take variables of this process's own: what it starts has them, and the system shows them of what it forks.
+
+    What ``/proc`` shows of a process lies where its first program put it: a value of one length is written over there.
+    """
+    system = ctypes.CDLL(None)
+    system.getenv.restype = ctypes.c_void_p
+    for name, value in own.items():
+        if len(os.environb.get(name.encode(), b"")) == len(value.encode()):
+            ctypes.memmove(system.getenv(name.encode()), value.encode(), len(value.encode()))
+        os.environ[name] = value
 
 
 def _script(path: str, paths: list[str]) -> int:

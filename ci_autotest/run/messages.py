@@ -16,7 +16,9 @@ from ci_autotest.config import Candidate, ToleranceRule
 from ci_autotest.result import CandidateInfo, Location, Verdict
 from ci_autotest.tolerance import Strictness
 
-HEADER: Final = struct.Struct("<I")
+#: A mark, so that what foreign code writes to the pipe is noticed at its first bytes, and the length of the body.
+HEADER: Final = struct.Struct("<4sI")
+_MARK: Final = b"\xc1AT1"
 #: Bytes of one frame; a recording of the largest tensors that a program may hold fits.
 FRAME_BYTES: Final = 1 << 30
 
@@ -214,6 +216,23 @@ class Tried(Message, frozen=True, kw_only=True):
     attempt: int = 0
 
 
+class Gone(msgspec.Struct, frozen=True, kw_only=True):
+    """Say how a worker of another machine was lost; the attributes are those of ``WorkerLostError``."""
+
+    reason: str
+    spot: tuple[int, int, int, int, int]
+    output: str
+    timed_out: bool
+    is_killed: bool
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """Carry what a worker of another machine said to a message: bodies of frames, and its end where it came to one."""
+
+    bodies: list[bytes]
+    gone: Gone | None = None
+
+
 FromWorker: TypeAlias = Ready | Discovered | Broken | CasesDone | Tried
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -221,10 +240,33 @@ _TO_WORKER: Final = msgspec.msgpack.Decoder(ToWorker)
 _FROM_WORKER: Final = msgspec.msgpack.Decoder(FromWorker)
 
 
+_REPLY: Final = msgspec.msgpack.Decoder(Reply)
+
+
+def encode(message: Message | Reply) -> bytes:
+    """Return a message's bytes, without a frame."""
+    return _ENCODER.encode(message)
+
+
+def decode_reply(data: bytes) -> Reply:
+    """Return what the agent of another machine passes on.
+
+    Raises:
+        msgspec.DecodeError: It is no reply.
+    """
+    return _REPLY.decode(data)
+
+
 def frame(message: Message) -> bytes:
     """Return a message's bytes with its length before them."""
     body = _ENCODER.encode(message)
-    return HEADER.pack(len(body)) + body
+    return HEADER.pack(_MARK, len(body)) + body
+
+
+def size_of(header: bytes | bytearray) -> int | None:
+    """Return the bytes that follow a header; ``None`` when it is none, or announces more than is allowed."""
+    mark, size = HEADER.unpack_from(header)
+    return size if mark == _MARK and size <= FRAME_BYTES else None
 
 
 def decode_to_worker(body: bytes) -> ToWorker:

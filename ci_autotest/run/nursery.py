@@ -13,19 +13,21 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.run import cradle
-from ci_autotest.run.process import WorkerProcess, package_folder, worker_environ
+from ci_autotest.run.orphans import TOKEN, end_children_of, new_token
+from ci_autotest.run.process import WorkerProcess
+from ci_autotest.run.spawning import package_folder, worker_environ
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import IO
 
     from ci_autotest.config import Candidate
+    from ci_autotest.run.process import Limits
+    from ci_autotest.run.spawning import Start
 
 _SERVE: Final = "import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.append(sys.argv[1]); "
 _WORKER: Final = f"{_SERVE}from ci_autotest.run.cradle import main; main(int(sys.argv[2]), sys.argv[3:], [])"
@@ -82,23 +84,36 @@ class Nursery:
 
     Args:
         environ: The parent's environment; secrets are taken out.
-        silence_s: Seconds without a move after which a worker is ended.
+        limits: What a worker may take.
         modules: Imported besides what workers need: a compiler, where there is one.
+        added: Variables of all of them, such as the GPU that they see.
     """
 
-    def __init__(self, environ: Mapping[str, str], silence_s: float, modules: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        limits: Limits,
+        modules: Sequence[str] = (),
+        added: Mapping[str, str] | None = None,
+    ) -> None:
         """Start nothing yet."""
         self._environ = environ
-        self._silence_s = silence_s
+        self._limits = limits
         self._modules = tuple(modules)
+        self._added = {**(added or {}), TOKEN: new_token()}
         self._sockets: dict[bool, socket.socket] = {}
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> WorkerProcess:
-        """Return a fresh worker; a spawned one where nothing can be forked."""
-        if not hasattr(os, "fork") or not hasattr(socket, "send_fds"):
-            return WorkerProcess(self._environ, self._silence_s)
-        return WorkerProcess(self._environ, self._silence_s, self._launch_worker)
+        """Return a fresh worker; a spawned one where nothing can be forked.
+
+        Raises:
+            OSError: The system has no room for what a worker needs.
+        """
+        if hasattr(os, "fork") and hasattr(socket, "send_fds"):
+            with contextlib.suppress(OSError):
+                return WorkerProcess(self._environ, self._limits, self._added, self._launch_worker)
+        return WorkerProcess(self._environ, self._limits, self._added)
 
     def run_script(self, script: Path, paths: Sequence[str], timeout_s: float) -> int | None:
         """Run a script isolated, this package hidden; return its status, ``None`` when it does not end.
@@ -110,16 +125,20 @@ class Nursery:
             paths: Folders appended to its import path.
             timeout_s: Seconds that it may take.
         """
-        with tempfile.TemporaryFile() as output:
+        own = {TOKEN: new_token()}
+        with Path(os.devnull).open("wb") as output:
             child = self._fork(
-                {"kind": "script", "script": str(script), "paths": list(paths)}, (output.fileno(),), is_alone=True
-            )
-            try:
-                return child.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                return None
-            finally:
-                end_group(child.pid)
+                {"kind": "script", "script": str(script), "paths": list(paths), "own": own}, (output.fileno(),),
+                is_alone=True,
+            )  # fmt: skip
+        try:
+            return child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            end_group(child.pid)
+            child.wait()
+            end_children_of(own[TOKEN])
 
     def close(self) -> None:
         """End the preloaded processes and whatever they forked."""
@@ -128,11 +147,12 @@ class Nursery:
         for process in self._processes:
             end_group(process.pid)
             process.wait()
+        end_children_of(self._added[TOKEN])
         self._sockets, self._processes = {}, []
 
-    def _launch_worker(self, argv: Sequence[str], descriptors: tuple[int, int], output: IO[bytes]) -> Child:
-        job: dict[str, object] = {"kind": "worker", "place": argv[-1]}
-        return self._fork(job, (output.fileno(), *descriptors), is_alone=False)
+    def _launch_worker(self, start: Start) -> Child:
+        job: dict[str, object] = {"kind": "worker", "place": start.words[-1], "own": dict(start.added)}
+        return self._fork(job, (start.output, *start.descriptors), is_alone=False)
 
     def _fork(self, job: dict[str, object], descriptors: tuple[int, ...], *, is_alone: bool) -> Child:
         for is_last in (False, True):
@@ -163,7 +183,7 @@ class Nursery:
                 subprocess.Popen(
                     [sys.executable, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True,
-                    env=worker_environ(self._environ),
+                    env={**worker_environ(self._environ), **self._added},
                 )
             )  # fmt: skip
             theirs.close()

@@ -3,118 +3,116 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import selectors
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest.run.messages import (
-    FRAME_BYTES,
-    HEADER,
-    CasesDone,
-    Message,
-    decode_from_worker,
-    frame,
-)
+from ci_autotest.run.gpu import RETIRED
+from ci_autotest.run.messages import HEADER, CasesDone, Message, decode_from_worker, frame, size_of
+from ci_autotest.run.orphans import TOKEN, end_children_of, new_token
+from ci_autotest.run.output import Output
 from ci_autotest.run.place import Place
+from ci_autotest.run.spawning import Start, spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from ci_autotest.run.messages import FromWorker
     from ci_autotest.run.place import Spot
+    from ci_autotest.run.spawning import Handle, Launch
 
-#: Bytes of a worker's output that are kept for its case.
-OUTPUT_BYTES: Final = 4096
 _READ_BYTES: Final = 1 << 20
 _GRACE_S: Final = 2.0
+#: Seconds between two looks at a worker's memory and output.
+_LOOK_S: Final = 0.05
+#: Seconds that the fault handler has to write down where a silent worker is.
+_STACK_S: Final = 1.0
 #: Seconds that a worker may take to import its frameworks.
 _START_S: Final = 180.0
-#: The current folder is not on the worker's path: a `torch/` or `json.py` there would be imported
-#: for the real one.
-_START: Final = (
-    "import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.append(sys.argv.pop(1)); "
-    "from ci_autotest.run.worker import main; main(sys.argv[1:])"
-)
-#: What a worker never sees: it runs foreign code.
-_SECRET: Final = (
-    "TOKEN", "KEY", "CREDENTIAL", "SECRET", "PASSWORD", "ACTIONS_RUNTIME", "ACTIONS_ID", "GITHUB_OUTPUT", "GITHUB_ENV",
-    "GITHUB_PATH", "GITHUB_STEP_SUMMARY", "GITHUB_STATE",
-)  # fmt: skip
+_GIB: Final = 1 << 30
 
 
-class Handle(Protocol):
-    """What is asked of a process that was started."""
+class Limits(NamedTuple):
+    """Say what a worker may take.
 
-    @property
-    def pid(self) -> int:
-        """Its id, and that of its group."""
+    Attributes:
+        silence_s: Seconds without a move after which it is ended.
+        memory_bytes: Of resident memory, after which it is ended; 0: no limit.
+    """
 
-    def wait(self, timeout: float | None = None) -> int:
-        """Return its exit status, negative for a signal; ``subprocess.TimeoutExpired`` when it lives on."""
-
-
-#: Starts a process: words, descriptors to read from and write to, where its output goes.
-Launch: TypeAlias = "Callable[[Sequence[str], tuple[int, int], IO[bytes]], Handle]"
+    silence_s: float
+    memory_bytes: int = 0
 
 
 class WorkerLostError(Exception):
-    """Say that a worker is gone: it died, was silent for too long, or sent what is no message.
+    """Say that a worker is gone: it died, was silent for too long, took too much, or sent what is no message.
 
     Attributes:
         reason: For the reader, ``ended by signal 11 (SIGSEGV)``.
         timed_out: Whether it was ended for silence.
         spot: Where it was.
-        output: The end of what it printed.
+        output: The end of what it printed since its task began, with the fault handler's stack.
+        is_killed: Whether it was ended by SIGKILL, and not by us: by the system, or by another process.
     """
 
-    def __init__(self, reason: str, spot: Spot, output: str, *, timed_out: bool = False) -> None:
+    def __init__(
+        self, reason: str, spot: Spot, output: str, *, timed_out: bool = False, is_killed: bool = False
+    ) -> None:
         """Hold the reason."""
         super().__init__(reason)
         self.reason = reason
         self.spot = spot
         self.output = output
         self.timed_out = timed_out
+        self.is_killed = is_killed
 
 
 class WorkerProcess:
-    """Hold one spawned worker.
+    """Hold one worker.
 
     Args:
         environ: The parent's environment; secrets are taken out.
-        silence_s: Seconds without a move after which the worker is ended.
+        limits: What it may take.
+        added: Variables of this worker's own, such as the GPU that it sees.
         launch: Starts the process otherwise than by spawning it.
     """
 
-    def __init__(self, environ: Mapping[str, str], silence_s: float, launch: Launch | None = None) -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        limits: Limits,
+        added: Mapping[str, str] | None = None,
+        launch: Launch | None = None,
+    ) -> None:
         """Start the worker."""
-        self._silence_s = silence_s
+        self._limits = limits
+        self._token = new_token()
         self.place = Place.create()
-        self._output: IO[bytes] = tempfile.TemporaryFile(prefix="ci-autotest-output-")  # noqa: SIM115 - kept open
+        self._output = Output()
         to_read, self._to = os.pipe()
         self._from, to_write = os.pipe()
-        argv = [sys.executable, "-c", _START, package_folder(), str(to_read), str(to_write), str(self.place.path)]
-        self._process: Handle = (
-            launch(argv, (to_read, to_write), self._output)
-            if launch is not None
-            else subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output,
-                pass_fds=(to_read, to_write), start_new_session=True, env=worker_environ(environ),
-            )
-        )  # fmt: skip
+        words = [str(to_read), str(to_write), str(self.place.path)]
+        self._process: Handle = (launch or spawn)(
+            Start(words, (to_read, to_write), self._output.fd, environ, {**(added or {}), TOKEN: self._token})
+        )
         os.close(to_read)
         os.close(to_write)
         self._buffer = bytearray()
-        self._has_spoken = False
+        self._has_spoken = self._is_closed = False
         self._moves = -1
-        self._moved_at = time.monotonic()
+        self._moved_at = self._looked_at = time.monotonic()
+
+    def begin(self) -> None:
+        """Forget where it was and what it printed: another task comes."""
+        self.place.reset()
+        self._output.begin()
 
     @property
     def fd(self) -> int:
@@ -151,10 +149,10 @@ class WorkerProcess:
         """Return the next whole message that was read already, or ``None``."""
         if len(self._buffer) < HEADER.size:
             return None
-        size = HEADER.unpack_from(self._buffer)[0]
-        if size > FRAME_BYTES:
-            what = f"announced a message of {size:,} bytes"
-            raise self._broken(what)
+        size = size_of(self._buffer)
+        if size is None:
+            what = "wrote what is no message to its pipe"
+            raise self.broken(what)
         if len(self._buffer) < HEADER.size + size:
             return None
         body = bytes(self._buffer[HEADER.size : HEADER.size + size])
@@ -165,7 +163,7 @@ class WorkerProcess:
             return decode_from_worker(body)
         except msgspec.DecodeError as error:
             what = f"sent what is no message ({error})"
-            raise self._broken(what) from error
+            raise self.broken(what) from error
 
     def check(self) -> None:
         """End the worker when it has not moved for too long.
@@ -174,17 +172,49 @@ class WorkerProcess:
             WorkerLostError: It was ended.
         """
         now = time.monotonic()
+        if now - self._looked_at < _LOOK_S:
+            return
+        self._looked_at = now
+        self._output.bound()
+        self._check_memory()
         moves = self.place.read().moves
+        silence_s = self._limits.silence_s
         if moves != self._moves:
             self._moves, self._moved_at = moves, now
-        elif now - self._moved_at > (limit := self._silence_s if self._has_spoken else max(self._silence_s, _START_S)):
+        elif now - self._moved_at > (limit := silence_s if self._has_spoken else max(silence_s, _START_S)):
             spot = self.place.read()
+            self._tell_stack()
             self.kill()
             reason = f"did not move for {limit:g} s and was ended"
-            raise WorkerLostError(reason, spot, self._tail(), timed_out=True)
+            raise WorkerLostError(reason, spot, self._output.tail(), timed_out=True)
+
+    def _check_memory(self) -> None:
+        allowed = self._limits.memory_bytes
+        held = _resident_bytes(self._process.pid) if allowed else 0
+        if held > allowed:
+            what = (
+                f"held {held / _GIB:.1f} GiB of memory, more than its limit of {allowed / _GIB:.1f} GiB, and was ended"
+            )
+            raise self.broken(what)
+
+    def _tell_stack(self) -> None:
+        """Have the fault handler write down where a silent worker is: it answers SIGABRT, in foreign code too."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self._process.pid, signal.SIGABRT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STACK_S)
 
     def ask(self, message: Message) -> FromWorker:
         """Send a message and wait for the answer.
+
+        Raises:
+            WorkerLostError: The worker is gone, or was silent for too long.
+        """
+        *_, answer = self.exchange(message)
+        return answer
+
+    def exchange(self, message: Message) -> Iterator[FromWorker]:
+        """Send a message and yield the answer's parts, the last one last.
 
         Raises:
             WorkerLostError: The worker is gone, or was silent for too long.
@@ -193,9 +223,12 @@ class WorkerProcess:
         with selectors.DefaultSelector() as selector:
             selector.register(self._from, selectors.EVENT_READ)
             while True:
-                answer = self.receive() if selector.select(0.2) else None
-                if answer is not None and not (isinstance(answer, CasesDone) and not answer.last):
-                    return answer
+                answer = self.receive() if selector.select(_LOOK_S) else None
+                while answer is not None:
+                    yield answer
+                    if not isinstance(answer, CasesDone) or answer.last:
+                        return
+                    answer = self.buffered()
                 self.check()
 
     def kill(self) -> None:
@@ -203,9 +236,13 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        end_children_of(self._token)
 
     def close(self) -> None:
-        """End the worker and let go of its pipes and files."""
+        """End the worker and let go of its pipes and files; once."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self.kill()
         for fd in (self._to, self._from):
             with contextlib.suppress(OSError):
@@ -213,41 +250,36 @@ class WorkerProcess:
         self._output.close()
         self.place.remove()
 
-    def _broken(self, what: str) -> WorkerLostError:
+    def broken(self, what: str) -> WorkerLostError:
+        """End a worker for what it did; return how it was lost."""
         spot = self.place.read()
         self.kill()
-        return WorkerLostError(what, spot, self._tail())
+        return WorkerLostError(what, spot, self._output.tail())
 
     def _lost(self) -> WorkerLostError:
         spot = self.place.read()
         try:
             code = self._process.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
-            return self._broken("closed its pipe")
+            return self.broken("closed its pipe")
         self.kill()
-        return WorkerLostError(_ending(code), spot, self._tail())
+        return WorkerLostError(_ending(code), spot, self._output.tail(), is_killed=code == -signal.SIGKILL)
 
-    def _tail(self) -> str:
-        size = self._output.seek(0, os.SEEK_END)
-        self._output.seek(max(0, size - OUTPUT_BYTES))
-        return self._output.read(OUTPUT_BYTES).decode(errors="replace")
+
+def _resident_bytes(pid: int) -> int:
+    """Return the memory that a process holds, 0 where the system does not say."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * mmap.PAGESIZE
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def _ending(code: int) -> str:
+    if code == RETIRED:
+        return "retired itself: its GPU answers every call with an error"
     if code >= 0:
         return f"ended with status {code}"
     try:
         return f"ended by signal {-code} ({signal.Signals(-code).name})"
     except ValueError:
         return f"ended by signal {-code}"
-
-
-def package_folder() -> str:
-    """Return the folder that holds this package."""
-    return str(Path(__file__).resolve().parents[2])
-
-
-def worker_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of foreign code: without secrets, one thread, the fault handler on."""
-    kept = {name: value for name, value in environ.items() if not any(word in name.upper() for word in _SECRET)}
-    return {**kept, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}

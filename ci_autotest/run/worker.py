@@ -38,7 +38,7 @@ def main(argv: list[str]) -> None:
     _end_with_parent()
     faulthandler.enable()
     from ci_autotest.run.bench import Bench  # noqa: PLC0415 - imports the framework, after the fault handler is on
-    from ci_autotest.run.messages import HEADER, decode_to_worker, frame  # noqa: PLC0415 - likewise
+    from ci_autotest.run.messages import HEADER, decode_to_worker, frame, size_of  # noqa: PLC0415 - likewise
     from ci_autotest.run.place import Place  # noqa: PLC0415 - likewise
 
     bench = Bench(Place(place), lambda message: _write(write_fd, frame(message)))
@@ -46,7 +46,8 @@ def main(argv: list[str]) -> None:
         head = _read(read_fd, HEADER.size)
         if head is None:
             os._exit(0)
-        body = _read(read_fd, HEADER.unpack(head)[0])
+        size = size_of(head)
+        body = _read(read_fd, size) if size is not None else None
         if body is None:
             os._exit(0)
         _write(write_fd, frame(_answer(bench, decode_to_worker(body))))

@@ -44,6 +44,7 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
         shard=shard_of(given.get("shard") or "1/1"),
         baseline=given.get("baseline"),
         cases=given.get("cases"),
+        executor=given.get("executor") or "local",
     )
 
 
@@ -63,7 +64,9 @@ def _settings(given: tuple[str, ...]) -> dict[str, Any]:
 def _overrides(given: dict[str, Any]) -> dict[str, Any]:
     if given.get("budget") is not None:
         configuration.duration_s(given["budget"], "--budget")
-    names = ("budget", "strictness", "fail_on", "output", "cases")
+    if given.get("memory") is not None:
+        configuration.size_bytes(given["memory"], "--memory")
+    names = ("budget", "strictness", "fail_on", "output", "cases", "memory")
     found = {name: given[name] for name in names if given.get(name) is not None}
     if given.get("seed") is not None:
         found["seed"] = _number(given["seed"], "seed", ("random", "commit"))

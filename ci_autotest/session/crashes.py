@@ -13,7 +13,7 @@ from ci_autotest.errors import is_own
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.artifacts import FINDINGS, remove_finding
 from ci_autotest.result import Finding, Misalignment, Verdict
-from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
+from ci_autotest.run.messages import Broken, Confirm, Record, Tried, TryProgram
 from ci_autotest.run.process import WorkerLostError
 from ci_autotest.session.made import (
     Workshop,
@@ -29,7 +29,7 @@ from ci_autotest.shrink.data import zeroed
 from ci_autotest.telling import display_program
 
 if TYPE_CHECKING:
-    from ci_autotest.run.pool import Fresh
+    from ci_autotest.run.fresh import Fresh
     from ci_autotest.session.ledger import Suspect
     from ci_autotest.shrink.shrinker import Shown
 
@@ -46,7 +46,9 @@ def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
             candidate=suspect.candidate,
         )
     )
-    if not isinstance(recorded, Tried):
+    if isinstance(recorded, Broken):
+        return _unasked(crash(suspect, Verdict(outcome="crashed", target="its test"), lost, workshop), recorded)
+    if isinstance(recorded, WorkerLostError):
         return flaky(suspect, recorded, workshop)
     suspect = suspect._replace(attempt=recorded.attempt, profile=recorded.profile)
     shown = shown_of(recorded)
@@ -60,6 +62,8 @@ def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
             candidate=suspect.candidate,
         )
     )
+    if isinstance(again, Broken):
+        return _unasked(first, again)
     if not isinstance(again, WorkerLostError):
         return flaky(suspect._replace(verdict=Verdict(outcome=first.outcome, operator=first.operator,
                                                        kind=first.kind)), again, workshop)  # fmt: skip
@@ -97,6 +101,11 @@ def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
         write(finding, kept.recording, workshop, repro=True)
         return finding
     return msgspec.structs.replace(first, confirmed=True)
+
+
+def _unasked(finding: Finding, why: Broken) -> Finding:
+    """Return a finding that could not be looked at again: that nothing was shown is no sign that it is flaky."""
+    return msgspec.structs.replace(finding, detail=f"{finding.detail}; not confirmed: {why.message}".lstrip("; "))
 
 
 def _smallest(shown: Shown, suspect: Suspect, fresh: Fresh, step: int | None) -> Shown:

@@ -9,7 +9,6 @@ import msgspec
 from ci_autotest.program.serialize import decode
 from ci_autotest.result import Finding, Variant, Verdict
 from ci_autotest.run.messages import Broken, Confirm, Tried
-from ci_autotest.run.pool import Fresh
 from ci_autotest.run.process import WorkerLostError
 from ci_autotest.session.crashes import crash, lost_finding
 from ci_autotest.session.made import Workshop, finding_of, flaky, is_verified, shown_of, with_program, write
@@ -19,6 +18,7 @@ from ci_autotest.telling import display_program
 if TYPE_CHECKING:
     from ci_autotest.config import Candidate
     from ci_autotest.program.ir import Recording
+    from ci_autotest.run.fresh import Fresh
     from ci_autotest.session.ledger import Suspect
     from ci_autotest.shrink.shrinker import Shown
 
@@ -30,7 +30,7 @@ _VARIANTS_AT_MOST: Final = 2
 
 def make_finding(suspect: Suspect, workshop: Workshop) -> Finding:
     """Confirm, localize, shrink and write down one suspect; its folder is whole after each stage."""
-    fresh = Fresh(workshop.nursery.start, workshop.hello)
+    fresh = workshop.fresh()
     try:
         if suspect.lost is not None:
             return lost_finding(suspect, workshop, fresh)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from bisect import bisect, insort
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest.result import TOLERATED_BLAMES, Hit
+from ci_autotest.result import HITS_TOLD, TOLERATED_BLAMES, Hit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ci_autotest.result import Verdict
+    from ci_autotest.run.inquiry import Lost
     from ci_autotest.run.messages import CaseFailure, CasesDone, TestInfo
-    from ci_autotest.run.pool import Lost
     from ci_autotest.run.process import WorkerLostError
 
-
-#: Cases of one test that are listed by number.
-_TOLD: Final = 100
+#: Failing cases of a test that are kept whole, of each kind of failure: the first, and two to look at if it is flaky.
+_KEPT: Final = 3
 
 
 @dataclass(slots=True)
@@ -24,7 +26,7 @@ class TestEntry:
     """Hold what is counted once per test, for all candidates."""
 
     info: TestInfo
-    cases: tuple[int, ...]
+    cases: Sequence[int]
     order: int
     accepted: int = 0
     rejected: int = 0
@@ -39,26 +41,74 @@ class TestEntry:
     broken_traceback: str = ""
 
 
+class Failing(NamedTuple):
+    """What makes failing cases of one test on one candidate alike.
+
+    Attributes:
+        outcome: Of the case.
+        operator: Canonical.
+        kind: Of the misalignment.
+        is_tolerated: Whether the candidate is not to blame.
+        is_rejected: Whether the reference rejected the attempt: it is reported, and no case.
+    """
+
+    outcome: str
+    operator: str
+    kind: str
+    is_tolerated: bool
+    is_rejected: bool
+
+
+@dataclass(slots=True)
+class Hits:
+    """Count the cases that fail alike; keep the first few whole, and the numbers of some more."""
+
+    count: int = 0
+    first: list[CaseFailure] = field(default_factory=list)
+    cases: list[int] = field(default_factory=list)
+
+    def add(self, failure: CaseFailure) -> None:
+        """Count one."""
+        self.count += 1
+        if bisect(self.cases, failure.case) >= HITS_TOLD:
+            return
+        insort(self.cases, failure.case)
+        del self.cases[HITS_TOLD:]
+        insort(self.first, failure, key=lambda item: item.case)
+        del self.first[_KEPT:]
+
+
 @dataclass(slots=True)
 class PairEntry:
-    """Hold what is counted for one (test, candidate)."""
+    """Hold what is counted for one (test, candidate): its size does not grow with its cases."""
 
     aligned: int = 0
     unsupported: int = 0
     note: str = ""
-    failures: list[CaseFailure] = field(default_factory=list)
+    failures: dict[Failing, Hits] = field(default_factory=dict)
     lost: list[Lost] = field(default_factory=list)
+
+    def fail(self, failure: CaseFailure) -> None:
+        """Count a case that was not aligned."""
+        verdict = failure.verdict
+        is_tolerated = verdict.blame in TOLERATED_BLAMES
+        is_rejected = verdict.is_of_a_rejected_attempt
+        alike = Failing(verdict.outcome, verdict.operator, verdict.kind or "", is_tolerated, is_rejected)
+        self.failures.setdefault(alike, Hits()).add(failure)
+
+    @property
+    def misaligned(self) -> dict[Failing, Hits]:
+        """What counts as a case: what the reference rejects and the candidate accepts is none."""
+        return {
+            alike: hits
+            for alike, hits in self.failures.items()
+            if alike.outcome == "misaligned" and not alike.is_rejected
+        }
 
     @property
     def done(self) -> int:
-        """Cases run so far; what the reference rejects and the candidate accepts is no case."""
-        misaligned = [item for item in self.failures if item.verdict.outcome == "misaligned"]
-        return (
-            self.aligned
-            + self.unsupported
-            + sum(not item.verdict.is_of_a_rejected_attempt for item in misaligned)
-            + len(self.lost)
-        )
+        """Cases run so far."""
+        return self.aligned + self.unsupported + sum(h.count for h in self.misaligned.values()) + len(self.lost)
 
 
 class Identity(NamedTuple):
@@ -84,6 +134,8 @@ class Suspect(NamedTuple):
         lost: How the worker was lost, for crashes and timeouts.
         others: ``(case, attempt, test)`` of a few more that hit it: of its test, then the first of each other test.
         hits: Cases that hit it, by test.
+        history: Which cases must run before a lost one for it to end its worker again, for reading.
+        repeats: Whether a lost one ends its worker again.
     """
 
     test: TestInfo
@@ -98,10 +150,8 @@ class Suspect(NamedTuple):
     lost: WorkerLostError | None = None
     others: tuple[tuple[int, int, TestInfo], ...] = ()
     hits: tuple[Hit, ...] = ()
-
-
-def _is_tolerated(failure: CaseFailure) -> bool:
-    return failure.verdict.blame in TOLERATED_BLAMES
+    history: str = ""
+    repeats: str = "alone"
 
 
 class Ledger:
@@ -112,12 +162,15 @@ class Ledger:
         candidates: Names of those that run.
     """
 
-    def __init__(self, tests: list[tuple[TestInfo, tuple[int, ...]]], candidates: tuple[str, ...]) -> None:
+    def __init__(self, tests: Sequence[tuple[TestInfo, Sequence[int]]], candidates: tuple[str, ...]) -> None:
         """Begin with nothing run."""
         self.candidates = candidates
         self.tests = {info.id: TestEntry(info, cases, order) for order, (info, cases) in enumerate(tests)}
         self.pairs = {(info.id, name): PairEntry() for info, _ in tests for name in candidates}
         self.seen: dict[str, Counter[str]] = {name: Counter() for name in candidates}
+        self.passed: list[WorkerLostError] = []
+        self._identities: set[tuple[str, str, str]] = set()
+        self._done = 0
 
     def part(self, test: str, done: CasesDone) -> None:
         """Count a part of a task."""
@@ -137,8 +190,18 @@ class Ledger:
             if name in done.unsupported:
                 pair.unsupported += done.unsupported[name]
                 pair.note = done.notes.get(name, "")
-            pair.failures += [failure for failure in done.failures if failure.candidate == name]
             self.seen[name].update(done.seen.get(name, {}))
+            self._done += done.aligned.get(name, 0) + done.unsupported.get(name, 0)
+        for failure in done.failures:
+            if failure.candidate in self.candidates:
+                self.pairs[test, failure.candidate].fail(failure)
+                self._seen(failure)
+
+    def _seen(self, failure: CaseFailure) -> None:
+        verdict = failure.verdict
+        if verdict.outcome == "misaligned":
+            self._identities.add((failure.candidate, verdict.operator, verdict.kind or ""))
+            self._done += not verdict.is_of_a_rejected_attempt
 
     def lost(self, lost: Lost) -> None:
         """Count a case that ended its worker; the reference's own end breaks the test."""
@@ -147,6 +210,8 @@ class Ledger:
             entry.broken = f"the reference ended its process in case {lost.case}: it {lost.error.reason}"
             entry.broken_traceback = lost.error.output
         else:
+            self._done += 1
+            self._identities.add((lost.candidate, lost.task.test.id, "timeout" if lost.error.timed_out else "crash"))
             self.pairs[lost.task.test.id, lost.candidate].lost.append(lost)
 
     def broken(self, test: str, message: str, traceback: str) -> None:
@@ -157,7 +222,7 @@ class Ledger:
     @property
     def done(self) -> int:
         """Cases run so far, on all candidates."""
-        return sum(pair.done for pair in self.pairs.values())
+        return self._done
 
     @property
     def is_complete(self) -> bool:
@@ -171,68 +236,71 @@ class Ledger:
     @property
     def suspected(self) -> int:
         """Identities seen so far."""
-        return len(self._grouped()) + len(self._lost())
+        return len(self._identities)
 
     def suspects(self) -> list[Suspect]:
         """Return the first failing case of each identity, in the order of tests and cases: the same for any workers."""
         found = []
-        for identity, failures in sorted(self._grouped().items()):
-            # What is not the candidate's fault never stands for what is: the first case that counts is looked at.
-            failures.sort(key=lambda item: (_is_tolerated(item[1]), self.tests[item[0]].order, item[1].case))
+        for identity, groups in sorted(self._grouped().items()):
+            failures = self._in_order(groups)
             test, first = failures[0]
             ids = tuple(dict.fromkeys(test for test, _ in failures))
             found.append(
                 Suspect(
                     self.tests[test].info, identity.candidate, first.case, first.attempt, first.verdict, first.profile,
-                    len(failures), sum(len(self.tests[name].cases) for name in ids), ids,
-                    others=self._others(failures), hits=self._hits(failures),
+                    sum(hits.count for _, _, hits in groups), sum(len(self.tests[name].cases) for name in ids), ids,
+                    others=self._others(failures), hits=tuple(self._hit(name, groups) for name in ids),
                 )
             )  # fmt: skip
         return found + self._lost()
+
+    def _in_order(self, groups: list[tuple[str, bool, Hits]]) -> list[tuple[str, CaseFailure]]:
+        """Return the failures that are kept; what is not the candidate's fault never stands for what is."""
+        kept = [(is_tolerated, test, item) for test, is_tolerated, hits in groups for item in hits.first]
+        kept.sort(key=lambda entry: (entry[0], self.tests[entry[1]].order, entry[2].case))
+        return [(test, item) for _, test, item in kept]
 
     def _others(self, failures: list[tuple[str, CaseFailure]]) -> tuple[tuple[int, int, TestInfo], ...]:
         first = failures[0][0]
         firsts: dict[str, CaseFailure] = {}
         for name, item in failures:
             firsts.setdefault(name, item)
-        chosen = [*failures[1:3], *((name, item) for name, item in firsts.items() if name != first)]
+        chosen = [*failures[1:_KEPT], *((name, item) for name, item in firsts.items() if name != first)]
         unique = {(name, item.case): item for name, item in chosen}
         return tuple((item.case, item.attempt, self.tests[name].info) for (name, _), item in unique.items())
 
-    def _hits(self, failures: list[tuple[str, CaseFailure]]) -> tuple[Hit, ...]:
-        cases: dict[str, list[int]] = {}
-        for name, item in failures:
-            cases.setdefault(name, []).append(item.case)
-        return tuple(
-            Hit(test=name, cases=tuple(sorted(found)[:_TOLD]), count=len(found), of_cases=len(self.tests[name].cases))
-            for name, found in cases.items()
-        )
+    def _hit(self, test: str, groups: list[tuple[str, bool, Hits]]) -> Hit:
+        own = [hits for name, _, hits in groups if name == test]
+        cases = sorted(case for hits in own for case in hits.cases)
+        return Hit(
+            test=test, cases=tuple(cases[:HITS_TOLD]), count=sum(hits.count for hits in own),
+            of_cases=len(self.tests[test].cases),
+        )  # fmt: skip
 
-    def _grouped(self) -> dict[Identity, list[tuple[str, CaseFailure]]]:
-        grouped: dict[Identity, list[tuple[str, CaseFailure]]] = {}
+    def _grouped(self) -> dict[Identity, list[tuple[str, bool, Hits]]]:
+        """Return, by identity, the tests that hit it, whether it is tolerated there, and the cases."""
+        grouped: dict[Identity, list[tuple[str, bool, Hits]]] = {}
         for (test, name), pair in self.pairs.items():
-            for failure in pair.failures:
-                if failure.verdict.outcome == "misaligned":
-                    identity = Identity(name, failure.verdict.operator, failure.verdict.kind or "")
-                    grouped.setdefault(identity, []).append((test, failure))
+            for alike, hits in pair.failures.items():
+                if alike.outcome == "misaligned":
+                    identity = Identity(name, alike.operator, alike.kind)
+                    grouped.setdefault(identity, []).append((test, alike.is_tolerated, hits))
         return grouped
 
     def _lost(self) -> list[Suspect]:
         found = []
         for (test, name), pair in self.pairs.items():
-            for timed_out in (False, True):
-                lost = sorted(
-                    (item for item in pair.lost if item.error.timed_out == timed_out),
-                    key=lambda i: i.case,
-                )
-                if lost:
-                    entry = self.tests[test]
-                    found.append(
-                        Suspect(
-                            entry.info, name, lost[0].case, lost[0].error.spot.attempt, None, "ordinary",
-                            len(lost), len(entry.cases), (test,), lost[0].error,
-                            hits=(Hit(test=test, cases=tuple(item.case for item in lost), count=len(lost),
-                                      of_cases=len(entry.cases)),),
-                        )
-                    )  # fmt: skip
+            groups: dict[tuple[bool, str], list[Lost]] = {}
+            for item in sorted(pair.lost, key=lambda item: item.case):
+                groups.setdefault((item.error.timed_out, item.repeats), []).append(item)
+            for _, lost in sorted(groups.items(), key=lambda group: group[0]):
+                first, entry = lost[0], self.tests[test]
+                cases = tuple(item.case for item in lost[:HITS_TOLD])
+                found.append(
+                    Suspect(
+                        entry.info, name, first.case, first.error.spot.attempt, None, "ordinary",
+                        len(lost), len(entry.cases), (test,), first.error, history=first.history, repeats=first.repeats,
+                        hits=(Hit(test=test, cases=cases, count=len(lost), of_cases=len(entry.cases)),),
+                    )
+                )  # fmt: skip
         return found

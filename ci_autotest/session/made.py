@@ -15,32 +15,50 @@ from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.report.artifacts import FINDINGS, write_finding
 from ci_autotest.report.markdown import render_finding
 from ci_autotest.result import Finding, Verdict
+from ci_autotest.run.fresh import Fresh
 from ci_autotest.run.messages import Broken, Tried
 from ci_autotest.session.repros import repro_script, versions
 from ci_autotest.shrink.shrinker import Shown
 from ci_autotest.telling import About, display_program, message_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from ci_autotest.run.executor import Worker
     from ci_autotest.run.messages import Hello
     from ci_autotest.run.nursery import Nursery
     from ci_autotest.run.process import WorkerLostError
     from ci_autotest.session.ledger import Suspect
 
-_REPRO_TIMEOUT_S: Final = 120
+_REPRO_TIMEOUT_S: Final = 120.0
+_REPRO_LEAST_S: Final = 5.0
 
 
 @dataclass(slots=True)
 class Allowance:
-    """What may still be spent on running repros alone; beyond it they are marked unverified.
+    """What may still be spent on confirming, shrinking and running repros alone.
 
     Args:
-        seconds: Left.
+        deadline: Monotonic seconds after which nothing is asked or tried any longer; ``None``: never.
+        repros_s: Seconds left for running repros alone; beyond it they are marked unverified.
     """
 
-    seconds: float = 300.0
+    deadline: float | None = None
+    repros_s: float = 300.0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no further finding is looked at."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    @property
+    def repro_s(self) -> float:
+        """Seconds that one repro may take: a few when the deadline is past, none when all have taken too long."""
+        if self.repros_s <= 0:
+            return 0.0
+        left = _REPRO_TIMEOUT_S if self.deadline is None else self.deadline - time.monotonic()
+        return max(_REPRO_LEAST_S, min(_REPRO_TIMEOUT_S, left))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +66,8 @@ class Workshop:
     """What findings are made with.
 
     Args:
-        nursery: Starts fresh workers, and runs repros alone.
+        start: Starts a fresh worker.
+        nursery: Runs repros alone.
         hello: What a worker is told first.
         output: The output folder.
         folders: Where the candidates' modules are looked for.
@@ -56,9 +75,10 @@ class Workshop:
         environ: For the repro's own process.
         case_timeout_s: Seconds that a case may take.
         shown: The output folder as the user wrote it.
-        allowance: For running repros.
+        allowance: For looking at them.
     """
 
+    start: Callable[[], Worker]
     nursery: Nursery
     hello: Hello
     output: Path
@@ -69,13 +89,18 @@ class Workshop:
     shown: str = "autotest-report"
     allowance: Allowance = field(default_factory=Allowance)
 
+    def fresh(self, seed: int | None = None) -> Fresh:
+        """Return a worker for one question at a time; with ``seed``, of another run's root seed."""
+        hello = self.hello if seed is None else msgspec.structs.replace(self.hello, seed=seed)
+        return Fresh(self.start, hello, self.allowance.deadline)
+
 
 def finding_of(suspect: Suspect, verdict: Verdict, workshop: Workshop) -> Finding:
     """Return a finding without its program."""
     about = About(
         candidate=suspect.candidate, test=suspect.test.id, name=suspect.test.name, case=suspect.case,
         seed=workshop.seed, profile=suspect.profile, cases=suspect.cases, of_cases=suspect.of_cases,
-        tests=suspect.tests, location=suspect.test.location, hits=suspect.hits,
+        tests=suspect.tests, location=suspect.test.location, hits=suspect.hits, attempt=max(suspect.attempt, 0),
     )  # fmt: skip
     return telling.finding_of(verdict, about)
 
@@ -141,17 +166,11 @@ def write(finding: Finding, recording: Recording, workshop: Workshop, *, repro: 
 
 def is_verified(workshop: Workshop, finding: str) -> bool:
     """Whether the repro, run alone, says that the candidate is misaligned; no once the allowance is spent."""
-    if workshop.allowance.seconds <= 0:
-        return False
     begun = time.monotonic()
     try:
-        return _says_misaligned(workshop, finding)
+        return run_repro(workshop, workshop.output / FINDINGS / finding / "repro.py") == 1
     finally:
-        workshop.allowance.seconds -= time.monotonic() - begun
-
-
-def _says_misaligned(workshop: Workshop, finding: str) -> bool:
-    return run_repro(workshop, workshop.output / FINDINGS / finding / "repro.py") == 1
+        workshop.allowance.repros_s -= time.monotonic() - begun
 
 
 def _python_path(environ: Mapping[str, str]) -> list[str]:
@@ -160,8 +179,9 @@ def _python_path(environ: Mapping[str, str]) -> list[str]:
 
 
 def run_repro(workshop: Workshop, script: Path) -> int | None:
-    """Return the exit status of a repro without this package, isolated; ``None`` when it does not end."""
-    return workshop.nursery.run_script(script, _python_path(workshop.environ), _REPRO_TIMEOUT_S)
+    """Return the exit status of a repro without this package, isolated; ``None`` when it does not end in time."""
+    timeout_s = workshop.allowance.repro_s
+    return workshop.nursery.run_script(script, _python_path(workshop.environ), timeout_s) if timeout_s else None
 
 
 def shown_of(tried: Tried) -> Shown:

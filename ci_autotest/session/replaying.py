@@ -1,4 +1,4 @@
-"""The commands ``list``, ``replay`` and ``report``."""
+"""The command ``replay``: a saved program again on its candidate."""
 
 from __future__ import annotations
 
@@ -7,46 +7,16 @@ from typing import TYPE_CHECKING
 from ci_autotest.config import duration_s
 from ci_autotest.errors import ProgramError, UnavailableError, UsageError
 from ci_autotest.program.serialize import decode
-from ci_autotest.report.artifacts import check_writable
-from ci_autotest.report.markdown_text import plural
-from ci_autotest.report.merge import merge
+from ci_autotest.run.fresh import Fresh
 from ci_autotest.run.messages import Broken, Tried, TryProgram
-from ci_autotest.run.pool import Fresh, Pool
-from ci_autotest.run.process import WorkerLostError, WorkerProcess
-from ci_autotest.session.baseline import against
-from ci_autotest.session.requested import Request, discovered, hello_for
-from ci_autotest.session.results import FAILED, FINE, NOTHING, settled
-from ci_autotest.session.surfaces import read_report, setting_for, write_surfaces
+from ci_autotest.run.process import Limits, WorkerLostError, WorkerProcess
+from ci_autotest.session.requested import Request, hello_for
+from ci_autotest.session.results import FAILED, FINE, NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
     from typing import TextIO
-
-    from ci_autotest.result import RunResult
-
-_SILENCE_S = 300.0
-
-
-def list_tests(request: Request, environ: Mapping[str, str], stream: TextIO) -> int:
-    """Print the tests by file; say which files do not import."""
-    pool = Pool(lambda: WorkerProcess(environ, _SILENCE_S), hello_for(request, 0), 1)
-    try:
-        tests, broken = discovered(pool, request)
-    finally:
-        pool.close()
-    file = ""
-    for test in tests:
-        if test.location.file != file:
-            file = test.location.file
-            stream.write(f"{file}\n")
-        cases = plural(test.n or request.config.cases, "case")
-        stream.write(f"  {test.id}  line {test.location.line}, {cases}\n")
-    for item in broken:
-        stream.write(f"{item.test} {item.message}\n{item.traceback}\n")
-    files = len({test.location.file for test in tests})
-    stream.write(f"{plural(len(tests), 'test')} in {plural(files, 'file')}\n")
-    return FAILED if broken else FINE
 
 
 def replay(path: Path, request: Request, environ: Mapping[str, str], stream: TextIO) -> int:
@@ -76,7 +46,7 @@ def replay(path: Path, request: Request, environ: Mapping[str, str], stream: Tex
         )
         raise ProgramError(message)
     silence_s = duration_s(request.config.case_timeout, "case_timeout")
-    fresh = Fresh(lambda: WorkerProcess(environ, silence_s), hello_for(request, 0))
+    fresh = Fresh(lambda: WorkerProcess(environ, Limits(silence_s)), hello_for(request, 0))
     try:
         answer = fresh.ask(TryProgram(program=data[0], tensors=data[1], candidate=candidate.name))
     finally:
@@ -111,28 +81,3 @@ def _say(answer: Tried | Broken | WorkerLostError, candidate: str, stream: TextI
             stream.write(f"  {found.detail}\n")
     stream.write(f"  blame: {verdict.blame}; {verdict.oracle}\n")
     return FAILED
-
-
-def report(
-    folders: tuple[Path, ...], output: Path, fail_on: str, baseline: tuple[str, str], environ: Mapping[str, str]
-) -> RunResult:
-    """Merge the shards of one run, and write the whole; ``baseline`` is what it is held against, and its artifact."""
-    merged = merge([read_report(folder) for folder in folders])
-    check_writable(output)
-    result = settled(against(merged, *baseline, environ), fail_on)
-    for folder in folders:
-        _copy_findings(folder, output)
-    write_surfaces(result, output, setting_for(result, output, environ))
-    return result
-
-
-def _copy_findings(folder: Path, output: Path) -> None:
-    from ci_autotest.report.artifacts import FILES, FINDINGS, is_finding_id, write_finding  # noqa: PLC0415 - one use
-
-    source = folder / FINDINGS
-    if not source.is_dir() or source.resolve() == (output / FINDINGS).resolve():
-        return
-    for finding in sorted(source.iterdir()):
-        files = {name: (finding / name).read_bytes() for name in sorted(FILES) if (finding / name).is_file()}
-        if is_finding_id(finding.name) and files and not (output / FINDINGS / finding.name).exists():
-            write_finding(output / FINDINGS / finding.name, files)

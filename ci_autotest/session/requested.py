@@ -31,6 +31,7 @@ class Request:
         shard: ``(K, N)``.
         baseline: A report to hold this one against.
         cases: From the command line: overrides ``@autotest(n=...)`` too.
+        executor: ``local``, or ``ray`` for the workers of a cluster.
     """
 
     config: Config
@@ -41,6 +42,7 @@ class Request:
     shard: tuple[int, int] = (1, 1)
     baseline: Path | None = None
     cases: int | None = None
+    executor: str = "local"
 
 
 class NothingFoundError(UsageError):

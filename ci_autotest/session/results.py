@@ -51,6 +51,8 @@ class Circumstances:
         fail_on: Which findings fail the run.
         is_partial: Tests were selected by name, or cases were left out.
         duration_s: Seconds of the run.
+        plan: What tells the plan from others.
+        fixed: Identities of findings of earlier runs that no longer show.
     """
 
     seed: int
@@ -64,6 +66,8 @@ class Circumstances:
     fail_on: str
     is_partial: bool
     duration_s: float
+    plan: str = ""
+    fixed: tuple[str, ...] = ()
 
 
 def make_result(ledger: Ledger, findings: tuple[Finding, ...], told: Circumstances) -> RunResult:
@@ -85,7 +89,7 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], told: Circumstanc
     made = RunResult(
         seed=told.seed, environment=told.environment, candidates=told.candidates, results=results, findings=findings,
         summary=summarize(results, findings, broken), broken=broken, shard=told.shard, interrupted=told.interrupted,
-        notes=told.notes, fixed=fixed, new=new,
+        notes=told.notes, fixed=tuple(sorted({*fixed, *told.fixed})), new=new, plan=told.plan,
         duration_s=round(told.duration_s, 3),
         calls={name: dict(sorted(counts.items())) for name, counts in ledger.seen.items() if counts},
         is_partial=told.is_partial,
@@ -118,21 +122,14 @@ def _counts(ledger: Ledger, entry: TestEntry, name: str, findings: list[Finding]
     pair = ledger.pairs[entry.info.id, name]
     flaky = {item.identity[1:] for item in findings if item.outcome == "flaky"}
     misaligned = flakies = 0
-    for failure in pair.failures:
-        if failure.verdict.is_of_a_rejected_attempt:
-            continue  # Reported, and not a case: the attempt was rejected.
-        verdict = failure.verdict
-        if verdict.outcome == "misaligned":
-            is_flaky = (verdict.operator, verdict.kind) in flaky
-            flakies += is_flaky
-            misaligned += not is_flaky
+    for alike, hits in pair.misaligned.items():
+        is_flaky = (alike.operator, alike.kind) in flaky
+        flakies += hits.count * is_flaky
+        misaligned += hits.count * (not is_flaky)
     lost = {False: 0, True: 0}
     for item in pair.lost:
-        lost[item.error.timed_out] += 1
-    for kind, timed_out in (("crash", False), ("timeout", True)):
-        if any(item.outcome == "flaky" and item.kind == kind for item in findings):
-            flakies += lost[timed_out]
-            lost[timed_out] = 0
+        lost[item.error.timed_out] += item.repeats != "never"
+        flakies += item.repeats == "never"
     run = pair.aligned + misaligned + flakies + pair.unsupported + lost[False] + lost[True]
     return CaseCounts(
         aligned=pair.aligned, misaligned=misaligned, unsupported=pair.unsupported, crashed=lost[False],

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
-from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from ci_autotest import config as configuration
 from ci_autotest.case import root_seed
 from ci_autotest.discovery import nothing_found, select
-from ci_autotest.errors import OutputError, UnavailableError
+from ci_autotest.errors import AutotestError, OutputError, UnavailableError
 from ci_autotest.known import apply_known, unmatched
-from ci_autotest.plan import blocks, shares
 from ci_autotest.report.artifacts import check_writable, prepare
-from ci_autotest.result import BrokenTest, CandidateInfo, Environment, Finding, RunResult
-from ci_autotest.run.nursery import Nursery, preloaded
-from ci_autotest.run.pool import Lost, Part, Pool, Task, Wrong
-from ci_autotest.run.process import WorkerProcess
-from ci_autotest.session.findings import CONFIRMED_AT_MOST, make_finding, unconfirmed
+from ci_autotest.result import Environment
+from ci_autotest.run.orphans import adopt, children, end_others
+from ci_autotest.run.pool import Pool
+from ci_autotest.session.budget import Budget, not_run_note
+from ci_autotest.session.database import FOLDER, Database
+from ci_autotest.session.executing import Plan, execute, learned_of
 from ci_autotest.session.ledger import Ledger
-from ci_autotest.session.made import Workshop
-from ci_autotest.session.progress import Progress
+from ci_autotest.session.looking import look_at
+from ci_autotest.session.made import Allowance, Workshop
+from ci_autotest.session.means import means_for
+from ci_autotest.session.regressions import Regressions, kept_of, regressed, replay_kept
 from ci_autotest.session.requested import NothingFoundError, Request, discover_tests, hello_for, module_folders
 from ci_autotest.session.results import Circumstances, make_result
+from ci_autotest.session.signals import Signals
 from ci_autotest.session.surfaces import read_baseline, setting_for, write_surfaces
 from ci_autotest.version import VERSION
 
@@ -36,13 +36,32 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TextIO
 
-    from ci_autotest.config import Config
-    from ci_autotest.run.messages import TestInfo
-    from ci_autotest.session.ledger import Suspect
+    from ci_autotest.discovery import Selection
+    from ci_autotest.result import BrokenTest, CandidateInfo, Finding, RunResult
+    from ci_autotest.session.database import Kept, Learned
+    from ci_autotest.session.means import Means
 
 
-#: Cases that may end their worker, per test and candidate, before the rest is left alone.
-LOST_AT_MOST: Final = 5
+@dataclass(slots=True)
+class _Run:
+    """Hold what a run has come to: read when it ends, however it ends."""
+
+    request: Request
+    selection: Selection
+    seed: int
+    output: Path
+    budget: Budget
+    database: Database
+    learned: dict[str, Learned]
+    infos: list[CandidateInfo] = field(default_factory=list)
+    torch: str = ""
+    plan: Plan | None = None
+    ledger: Ledger = field(default_factory=lambda: Ledger([], ()))
+    broken: list[BrokenTest] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    regressions: Regressions = field(default_factory=Regressions)
+    is_interrupted: bool = False
+    failure: AutotestError | None = None
 
 
 def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResult:
@@ -52,76 +71,113 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         AutotestError: What was asked for cannot be run.
     """
     begun = time.monotonic()
-    config = request.config
-    seed = root_seed(config.seed, environ)
     # Everything that can be refused is refused before the output folder is touched.
     baseline = read_baseline(request.baseline) if request.baseline is not None else None
-    selection = select(
-        request.paths or config.paths,
-        request.root,
-        request.start if request.paths else request.root,
-    )
+    state = _begun(request, environ, begun)
+    means = means_for(request, environ)
+    known = frozenset(children())
+    adopt()
+    signals = Signals()
+    with signals.installed():
+        stream.write(f"seed {state.seed}\n")
+        try:
+            _stages(state, means, (signals, environ, stream))
+        except KeyboardInterrupt:
+            state.is_interrupted = True
+        except (OutputError, UnavailableError) as error:
+            if state.plan is None:
+                raise
+            state.failure = error  # What ran is reported before it is raised.
+        finally:
+            signals.hold()
+            means.close()
+            end_others(known)
+        if state.plan is None:
+            prepare(state.output)
+        result = _result(state, environ, baseline)
+        write_surfaces(result, state.output, setting_for(result, state.output, environ))
+    if state.failure is not None:
+        raise state.failure
+    return result
+
+
+def _begun(request: Request, environ: Mapping[str, str], begun: float) -> _Run:
+    config = request.config
+    seed = root_seed(config.seed, environ)
+    selection = select(request.paths or config.paths, request.root, request.start if request.paths else request.root)
     output = (request.start / config.output).resolve()
     if not selection.files:
         raise NothingFoundError(nothing_found(selection))
     check_writable(output)
-    deadline = None if config.budget is None else begun + configuration.duration_s(config.budget, "budget")
-    hello = hello_for(request, seed, selection)
-    silence_s = configuration.duration_s(config.case_timeout, "case_timeout")
+    total_s = None if config.budget is None else configuration.duration_s(config.budget, "budget")
+    database = Database(request.root / FOLDER)
+    budget = Budget(time.monotonic, begun, total_s)
+    return _Run(request, selection, seed, output, budget, database, database.durations())
+
+
+def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], TextIO]) -> None:
+    """Go from stage to stage; what each came to is in ``state`` before the next begins."""
+    signals, environ, stream = world
+    request = state.request
+    hello = hello_for(request, state.seed, state.selection)
+    folders = module_folders(request, state.selection)
     workshop = Workshop(
-        Nursery(environ, silence_s, preloaded(request.candidates)),
-        hello,
-        output,
-        module_folders(request, selection),
-        seed,
-        environ,
-        silence_s,
-        shown=config.output,
-    )
-    stream.write(f"seed {seed}\n")
-    pool = Pool(lambda: WorkerProcess(environ, silence_s), hello, _workers(config))
-    interrupted = False
-    ledger: Ledger | None = None
-    broken: list[BrokenTest] = []
-    findings: list[Finding] = []
-    infos: list[CandidateInfo] = []
+        lambda: means.executor.start(None), means.nursery, hello, state.output, folders, state.seed, environ,
+        configuration.duration_s(request.config.case_timeout, "case_timeout"), shown=request.config.output,
+        allowance=Allowance(state.budget.deadline),
+    )  # fmt: skip
+    pool = Pool(means.executor, hello)
     try:
-        infos = pool.ready().candidates
-        _refuse_missing(infos, request)
-        tests, broken = discover_tests(pool, selection)
-        ledger = _plan(tests, request, infos)
-        prepare(output)
-        _execute(pool, ledger, deadline, stream)
-        pool.close()
-        _make_findings(ledger, workshop, (deadline, stream), findings)
-    except KeyboardInterrupt:
-        interrupted = True
+        ready = pool.ready()
+        state.infos, state.torch = ready.candidates, ready.torch
+        _refuse_missing(state.infos, request)
+        tests, state.broken = discover_tests(pool, state.selection)
+        state.plan = plan = Plan(tests, request, state.learned)
+        prepare(state.output)
+        state.ledger = ledger = plan.ledger(state.infos)
+        by_id = {test.id: test for test in tests}
+        state.regressions = replay_kept(state.database.findings(), by_id, ledger.candidates, workshop)
+        with signals.held():
+            execute(
+                pool, ledger, plan.tasks(ledger, state.learned),
+                lambda: signals.is_pending or state.budget.is_over(has_found=bool(ledger.suspected)), stream,
+            )  # fmt: skip
+            pool.close()
+        look_at(ledger, workshop, stream, state.findings)
+        seen = [finding.identity for finding in state.findings]
+        state.findings += regressed(state.regressions, seen, by_id, workshop)
     finally:
         pool.close()
-        workshop.nursery.close()
-    if ledger is None:
-        ledger = Ledger([], ())
-        prepare(output)
-    known = apply_known(tuple(findings), config.known, datetime.now(timezone.utc).date())
+
+
+def _result(state: _Run, environ: Mapping[str, str], baseline: tuple[Finding, ...] | None) -> RunResult:
+    request, ledger = state.request, state.ledger
+    known = apply_known(tuple(state.findings), request.config.known, datetime.now(timezone.utc).date())
     # Part of a run calls part of the replacements: only a whole one can say that one was never called.
-    is_partial = interrupted or bool(selection.wanted) or not ledger.is_complete
-    is_whole = not is_partial and request.shard == (1, 1)
+    is_whole = ledger.is_complete and not state.is_interrupted and state.failure is None
+    is_partial = bool(state.selection.wanted) or not is_whole
+    _learn(state)
     told = Circumstances(
-        seed=seed, environment=_environment(pool, environ, request.root), candidates=tuple(infos), shard=request.shard,
-        interrupted=interrupted, notes=_notes(infos, config, known, is_whole=is_whole), broken=tuple(broken),
-        baseline=baseline, fail_on=config.fail_on,
-        is_partial=is_partial,
-        duration_s=time.monotonic() - begun,
+        seed=state.seed, environment=_environment(state, environ), candidates=tuple(state.infos), shard=request.shard,
+        interrupted=state.is_interrupted,
+        notes=_notes(state, known, is_whole=not is_partial and request.shard == (1, 1)),
+        broken=tuple(state.broken), baseline=baseline, fail_on=request.config.fail_on, is_partial=is_partial,
+        duration_s=time.monotonic() - state.budget.begun, plan=state.plan.digest if state.plan is not None else "",
+        fixed=tuple(" ".join(entry.identity) for entry in state.regressions.fixed),
     )  # fmt: skip
-    result = make_result(ledger, known, told)
-    write_surfaces(result, output, setting_for(result, output, environ))
-    return result
+    return make_result(ledger, known, told)
 
 
-def _workers(config: Config) -> int:
-    if isinstance(config.workers, int):
-        return config.workers
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _learn(state: _Run) -> None:
+    """Keep what the next run can use; shards of one run must plan alike, so ``report`` does it for them."""
+    if state.plan is None or state.request.shard != (1, 1):
+        return
+    kept: dict[str, Kept] = {item.entry.id: item for item in state.regressions.kept}
+    for finding in state.findings:
+        item = kept_of(finding, state.output)
+        if item is not None:
+            kept[finding.id] = item
+    state.database.save(learned_of(state.ledger, state.learned), kept.values())
 
 
 def _refuse_missing(infos: list[CandidateInfo], request: Request) -> None:
@@ -134,118 +190,30 @@ def _refuse_missing(infos: list[CandidateInfo], request: Request) -> None:
             raise UnavailableError(message)
 
 
-def _plan(tests: list[TestInfo], request: Request, infos: list[CandidateInfo]) -> Ledger:
-    counts = [request.cases or test.n or request.config.cases for test in tests]
-    shared = shares(counts, request.shard)
-    available = tuple(info.name for info in infos if info.available)
-    return Ledger([(test, share.cases) for test, share in zip(tests, shared, strict=True)], available)
-
-
-def _execute(pool: Pool, ledger: Ledger, deadline: float | None, stream: TextIO) -> None:
-    """Run every block; events go into the ledger, and what cannot be run is left out."""
-    entries = list(ledger.tests.values())
-    counts = [len(entry.cases) for entry in entries]
-    if not ledger.candidates:
-        return
-    positions = blocks(shares(counts, (1, 1)))
-    tasks = [
-        Task(entries[test].info, tuple(entries[test].cases[i] for i in at), ledger.candidates) for test, at in positions
-    ]
-    progress = Progress(stream, sum(counts) * len(ledger.candidates), is_terminal=stream.isatty())
-    for event in pool.run(tasks, deadline, lambda task: _still_wanted(ledger, task)):
-        match event:
-            case Part(task, done):
-                ledger.part(task.test.id, done)
-            case Lost(task):
-                ledger.lost(event)
-            case Wrong(task, wrong):
-                ledger.broken(task.test.id, wrong.message, wrong.traceback)
-        progress.update(event.task.test.id, ledger.done, ledger.suspected)
-    progress.end()
-
-
-def _still_wanted(ledger: Ledger, task: Task) -> Task | None:
-    """Return what is left of a task: not of a broken test, not on a candidate that ended too many workers."""
-    test = task.test.id
-    if ledger.tests[test].broken:
-        return None
-    names = tuple(name for name in task.candidates if len(ledger.pairs[test, name].lost) < LOST_AT_MOST)
-    return task._replace(candidates=names) if names else None
-
-
-def _make_findings(
-    ledger: Ledger, workshop: Workshop, limits: tuple[float | None, TextIO], found: list[Finding]
-) -> None:
-    """Make findings of the suspects, into ``found``: what was made before an interruption is kept, the rest as seen.
-
-    Findings of one identity, as crashes that are located later may be, are one.
-    """
-    deadline, stream = limits
-    progress = Progress(stream, 0, is_terminal=stream.isatty())
-    suspects = ledger.suspects()
-    for i, suspect in enumerate(suspects):
-        # A share of what the run took is left for confirming, even when the budget is spent.
-        late = deadline is not None and time.monotonic() > deadline and i >= 1
-        is_left = late or i >= CONFIRMED_AT_MOST
-        try:
-            finding = unconfirmed(suspect, workshop) if is_left else _made(suspect, workshop, progress)
-        except KeyboardInterrupt:
-            for other in suspects[i:]:
-                _add(found, unconfirmed(other, workshop))
-            raise
-        progress.say(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
-        _add(found, finding)
-
-
-def _add(found: list[Finding], finding: Finding) -> None:
-    at = next((i for i, other in enumerate(found) if other.identity == finding.identity), None)
-    if at is None:
-        found.append(finding)
-    else:
-        found[at] = _united(found[at], finding)
-
-
-def _made(suspect: Suspect, workshop: Workshop, progress: Progress) -> Finding:
-    """Return the finding, or the suspect as it is when making it fails: no report is lost for it."""
-    try:
-        return make_finding(suspect, workshop)
-    except OutputError:
-        raise
-    except Exception as error:  # noqa: BLE001 - a fault of ours while one finding is made must not cost the run
-        progress.say(
-            f"a finding could not be confirmed or shrunk ({type(error).__name__}: {error}); it is kept as seen"
-        )
-        return unconfirmed(suspect, workshop)
-
-
-def _united(first: Finding, second: Finding) -> Finding:
-    """Return one finding of two with one identity; the first stays, unless only the second is confirmed."""
-    kept, other = (second, first) if second.confirmed and not first.confirmed else (first, second)
-    return msgspec.structs.replace(
-        kept,
-        cases=kept.cases + other.cases,
-        of_cases=kept.of_cases + other.of_cases,
-        tests=tuple(dict.fromkeys(kept.tests + other.tests)),
-        hits=kept.hits + other.hits,
-    )
-
-
-def _notes(
-    infos: list[CandidateInfo], config: Config, findings: tuple[Finding, ...], *, is_whole: bool
-) -> tuple[str, ...]:
-    notes = [f"candidate {info.name!r} was skipped: {info.reason}" for info in infos if not info.available]
+def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tuple[str, ...]:
+    known = state.request.config.known
+    notes = [str(state.failure)] if state.failure is not None else []
+    notes += [f"candidate {info.name!r} was skipped: {info.reason}" for info in state.infos if not info.available]
     if is_whole:
-        notes += unmatched(findings, config.known, datetime.now(timezone.utc).date())
+        notes += unmatched(findings, known, datetime.now(timezone.utc).date())
+    if state.ledger.passed:
+        reasons = ", ".join(sorted({error.reason for error in state.ledger.passed}))
+        notes.append(
+            f"workers were lost without a case that does it again ({reasons}), {len(state.ledger.passed)} times; what "
+            "they ran was run again, and that counts"
+        )
+    notes += [
+        f"fixed: {entry.operator} ({entry.kind}) on {entry.candidate} no longer shows; it is kept as a regression case"
+        for entry in state.regressions.fixed
+    ]
+    notes += [note for note in (not_run_note(state.ledger), *state.regressions.refused, *state.database.notes) if note]
     return tuple(notes)
 
 
-def _environment(pool: Pool, environ: Mapping[str, str], root: Path) -> Environment:
-    torch = ""
-    with suppress(UnavailableError):
-        torch = pool.torch
+def _environment(state: _Run, environ: Mapping[str, str]) -> Environment:
     return Environment(
         ci_autotest=VERSION, python=platform.python_version(), platform=f"{platform.system()} {platform.machine()}",
-        torch=torch, commit=environ.get("GITHUB_SHA", ""), folder=_in_repository(root, environ),
+        torch=state.torch, commit=environ.get("GITHUB_SHA", ""), folder=_in_repository(state.request.root, environ),
     )  # fmt: skip
 
 

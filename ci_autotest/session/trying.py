@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ci_autotest.config import Candidate
     from ci_autotest.program.ir import Recording
     from ci_autotest.result import Verdict
+    from ci_autotest.run.fresh import Fresh
     from ci_autotest.run.messages import Broken
-    from ci_autotest.run.pool import Fresh
     from ci_autotest.session.ledger import Suspect
     from ci_autotest.shrink.shrinker import Proposal
 
@@ -45,6 +45,10 @@ class Trial:
     suspect: Suspect
     fresh: Fresh
     compiler: str = ""
+
+    def may_go_on(self, end: float) -> bool:
+        """Whether it is before ``end``, in monotonic seconds, and something is left of what findings may take."""
+        return time.monotonic() < end and not self.fresh.is_over
 
     def run(self, recording: Recording, inlined: int | None = None) -> Tried | Broken | WorkerLostError:
         """Run a program on both sides."""
@@ -75,7 +79,7 @@ def shrink(shown: Shown, trial: Trial) -> Shown:
     """Return the smallest that shows the same."""
     shrinker = Shrinker(shown)
     end = time.monotonic() + SECONDS_AT_MOST
-    while time.monotonic() < end and (proposal := shrinker.propose()) is not None:
+    while trial.may_go_on(end) and (proposal := shrinker.propose()) is not None:
         shrinker.tell(trial.propose(proposal))
     return shrinker.best
 
@@ -121,7 +125,7 @@ def shrink_crash(shown: Shown, trial: Trial, step: int | None) -> Shown:
     """
     shrinker = Shrinker(shown)
     end = time.monotonic() + SECONDS_AT_MOST
-    while time.monotonic() < end and shrinker.trials < CRASHES_AT_MOST and (proposal := shrinker.propose()) is not None:
+    while trial.may_go_on(end) and shrinker.trials < CRASHES_AT_MOST and (proposal := shrinker.propose()) is not None:
         shrinker.tell(_crashed(proposal, trial, step, shown.verdict))
     return shrinker.best
 

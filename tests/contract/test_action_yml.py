@@ -28,8 +28,9 @@ WORKFLOWS = sorted([*(ROOT / "workflows").glob("*.yml"), *(ROOT / ".github" / "w
 README = (ROOT / "README.md").read_text("utf-8")
 #: Every key of the configuration is an input, whoever adds one.
 FIELDS = {field.encode_name.replace("_", "-"): field for field in inspect.type_info(Config).fields}
-#: What `ci-autotest run` takes besides: `--set` is how a key without an option of its own arrives.
-OF_COMMAND = {parameter.name.replace("_", "-") for parameter in cli.commands["run"].params} - {"set"}
+#: What `ci-autotest run` takes besides: `--set` is how a key without an option of its own arrives, and a cluster
+#: is nothing that a job of a workflow has.
+OF_COMMAND = {parameter.name.replace("_", "-") for parameter in cli.commands["run"].params} - {"set", "executor"}
 OF_ACTION = {
     "mode", "runtime", "python", "install", "image", "container-options", "run-id", "comment", "artifact-name",
     "github-token",

@@ -17,9 +17,9 @@ OPTIONS = {
     "init": set(),
     "run": {
         "config", "set", "candidate", "cases", "budget", "seed", "strictness", "workers", "shard", "device", "baseline",
-        "fail-on", "output",
+        "fail-on", "output", "memory", "executor",
     },
-    "list": {"config", "set", "candidate"},
+    "list": {"config", "set", "candidate", "cases", "shards"},
     "replay": {"config", "set", "candidate"},
     "report": {"output", "fail-on", "baseline", "artifact-name"},
     "render": {"limit"},

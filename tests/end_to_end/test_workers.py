@@ -129,8 +129,7 @@ def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 def test_run__kernel_spoils_the_pipe__is_crashed(spoiled: Project):
     found = outcomes(spoiled.report())
-    # The loss may be noticed only when the next candidate is in flight; in a fresh process it does not repeat there.
-    assert (found["sigmoid", "kernels"], found["sigmoid", "torch"] in {"aligned", "flaky"}) == ("crashed", True)
+    assert (found["sigmoid", "kernels"], found["sigmoid", "torch"]) == ("crashed", "aligned")
 
 
 def test_run__kernel_floods_its_output__is_aligned_and_the_output_stays_out(spoiled: Project):
@@ -138,11 +137,12 @@ def test_run__kernel_floods_its_output__is_aligned_and_the_output_stays_out(spoi
     assert "noise of a kernel" not in (spoiled.folder / "autotest-report" / "report.json").read_text("utf-8")
 
 
-def test_run__kernel_always_ends_its_process__is_left_alone_after_five(spoiled: Project):
+def test_run__kernel_always_ends_its_process__is_left_alone_after_two_of_a_window(spoiled: Project):
     results = {item["candidate"]: item for item in spoiled.report()["results"] if item["test"].endswith("::square")}
     counts = results["kernels"]["cases"]
-    assert (counts["crashed"], counts["not_run"], results["torch"]["cases"]["aligned"]) == (5, 4, 9)
-    assert "5 cases ended their worker" in results["kernels"]["reason"]
+    # Case 0 is a window of its own; of 1 to 8, two are tried.
+    assert (counts["crashed"], counts["not_run"], results["torch"]["cases"]["aligned"]) == (3, 6, 9)
+    assert "3 cases ended their worker" in results["kernels"]["reason"]
 
 
 def test_run__ended_worker__is_a_finding_that_names_the_status(spoiled: Project):

@@ -11,7 +11,18 @@ import jsonschema
 import pytest
 import yaml
 
-from ci_autotest.config import BUILT_IN, Candidate, Config, chosen, decode, duration_s, find, json_schema, read
+from ci_autotest.config import (
+    BUILT_IN,
+    Candidate,
+    Config,
+    chosen,
+    decode,
+    duration_s,
+    find,
+    json_schema,
+    read,
+    size_bytes,
+)
 from ci_autotest.errors import ConfigError
 
 FULL = """
@@ -128,14 +139,30 @@ def test_read__what_cannot_be_read__says_so(content, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90s", 90), ("10m", 600), ("1.5h", 5400), ("250ms", 0.25), ("7", 7), (" 2m ", 120), ("0.5s", 0.5)],
+    [("90s", 90), ("10m", 600), ("1.5h", 5400), ("250ms", 0.25), (" 2m ", 120), ("0.5s", 0.5)],
 )
 def test_duration_s__text__is_seconds(text, seconds):
     assert duration_s(text, "budget") == seconds
 
 
 @pytest.mark.parametrize(
-    "text", ["", "s", "ten minutes", "10 m", "1h30m", "0", "0.0s", "-5s", "inf", "nan", "1e3s", "5d"]
+    ("text", "size"), [("4GiB", 4 << 30), ("512MiB", 512 << 20), ("1.5GiB", 3 << 29), ("auto", None), ("off", 0)]
+)
+def test_size_bytes__text__is_bytes(text, size):
+    assert size_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "4", "4GB", "0GiB", "-1GiB", "four", "1 GiB"])
+def test_size_bytes__what_is_none__says_what_to_write(text):
+    with pytest.raises(ConfigError) as caught:
+        size_bytes(text)
+    assert str(caught.value) == (
+        f"memory is {text!r}, which is no size. Write a number with MiB or GiB, such as 4GiB, or auto, or off."
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", "s", "7", "10", "ten minutes", "10 m", "1h30m", "0", "0.0s", "-5s", "inf", "nan", "1e3s", "5d"]
 )
 def test_duration_s__what_is_none__is_refused(text):
     with pytest.raises(ConfigError, match="budget is"):

@@ -1,19 +1,29 @@
-"""Shards and blocks: together they are the whole, once each."""
+"""Windows, shards and the order of work: together the shards are the whole, once each, and take equal time."""
 
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 
 import pytest
 
+from ci_autotest.case import WINDOW, window_of
 from ci_autotest.errors import UsageError
-from ci_autotest.plan import BLOCK, Share, blocks, shard_of, shares
+from ci_autotest.plan import TASK_CASES, Share, costs, digest, order, shard_of, shares, windows
 
 COUNTS = [20, 1, 0, 7, 130]
 
 
 def pairs(found: list[Share]) -> list[tuple[int, int]]:
     return [(share.test, case) for share in found for case in share.cases]
+
+
+@pytest.mark.parametrize("total", [0, 1, 2, 9, 10, 11, 20, 130])
+def test_windows__of_a_test__are_its_cases_once_in_order(total):
+    found = list(windows(total))
+    assert list(chain(*found)) == list(range(total))
+    assert [window_of(case) for case in chain(*found)] == [i for i, window in enumerate(found) for _ in window]
+    assert all(len(window) <= WINDOW for window in found)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 50])
@@ -23,10 +33,26 @@ def test_shares__union_of_all_shards__is_the_whole_once(count):
     assert sum(union.values()) == sum(COUNTS)
 
 
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_shares__window__is_never_split(count):
+    held = [{(test, window_of(case)) for test, case in pairs(shares(COUNTS, (i + 1, count)))} for i in range(count)]
+    assert sum(map(len, held)) == len(set().union(*held))
+
+
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_shares__shards__are_of_even_size(count):
+def test_shares__nothing_is_known_of_durations__shards_have_equal_cases(count):
     sizes = [len(pairs(shares(COUNTS, (index, count)))) for index in range(1, count + 1)]
-    assert max(sizes) - min(sizes) <= len(COUNTS)
+    assert max(sizes) - min(sizes) <= WINDOW
+
+
+def test_shares__durations_are_known__shards_take_equal_time():
+    case_s = [1.0, 30.0, 1.0, 4.0, 0.25]
+    taken = [
+        sum(len(share.cases) * case_s[share.test] for share in shares(COUNTS, (index, 3), case_s))
+        for index in (1, 2, 3)
+    ]
+    # 30 seconds are one case: nothing can be more even than the longest window.
+    assert max(taken) <= 1.2 * sum(taken) / 3
 
 
 @pytest.mark.parametrize("count", [2, 5])
@@ -39,35 +65,65 @@ def test_shares__every_share__knows_the_total():
     assert [share.total for share in shares(COUNTS, (2, 3))] == COUNTS
 
 
-def test_shares__test_added_at_the_end__moves_no_case():
-    before, after = shares(COUNTS, (1, 3)), shares([*COUNTS, 9], (1, 3))
-    assert after[: len(before)] == before
+def in_order(counts, case_s=lambda _: 0.0, shard=(1, 1)):
+    return list(order(shares(counts, shard), case_s))
 
 
-def test_shares__test_added_in_front__keeps_numbers_within_each_test():
-    # A case may move to another shard; its number, and so what it draws, stays.
-    for index in (1, 2, 3):
-        for share in shares([5, *COUNTS], (index, 3))[1:]:
-            assert set(share.cases) <= set(range(COUNTS[share.test - 1]))
-    whole = [share.cases for share in shares([5, *COUNTS], (1, 1))[1:]]
-    assert whole == [share.cases for share in shares(COUNTS, (1, 1))]
-
-
-@pytest.mark.parametrize("size", [1, 3, BLOCK, 1000])
-def test_blocks__of_any_size__are_all_cases_once_in_order(size):
-    found = [(test, case) for test, cases in blocks(shares(COUNTS, (1, 1)), size) for case in cases]
-    assert Counter(found) == Counter(pairs(shares(COUNTS, (1, 1))))
+@pytest.mark.parametrize("case_s", [0.0, 0.001, 0.05, 10.0])
+def test_order__of_any_speed__is_all_cases_once_in_whole_windows(case_s):
+    found = in_order(COUNTS, lambda _: case_s)
+    assert Counter((test, case) for test, cases in found for case in cases) == Counter(pairs(shares(COUNTS, (1, 1))))
+    seen = [(test, window) for test, cases in found for window in {window_of(case) for case in cases}]
+    assert len(seen) == len(set(seen))
     for test in range(len(COUNTS)):
-        cases = [case for t, case in found if t == test]
+        cases = [case for t, own in found if t == test for case in own]
         assert cases == sorted(cases)
 
 
-def test_blocks__every_first_block__comes_before_any_second():
-    assert [test for test, _ in blocks(shares([5, 2, 4], (1, 1)), 2)] == [0, 1, 2, 0, 2, 0]
+def test_order__every_test__has_run_once_before_any_runs_ten_times():
+    runs: Counter[int] = Counter()
+    for test, cases in in_order([50, 50, 50, 3]):
+        runs[test] += len(cases)
+        assert max(runs.values()) < 10 or len(runs) == 4
 
 
-def test_blocks__nothing__is_nothing():
-    assert list(blocks([])) == list(blocks(shares([0, 0], (1, 1)))) == []
+def test_order__durations_are_known__longest_is_first_in_each_round():
+    found = in_order([10, 10, 10], lambda test: [0.001, 0.03, 0.02][test])
+    assert [test for test, _ in found] == [1, 2, 0, 1, 2, 0]
+
+
+def test_order__slow_test__gets_tasks_of_one_window__fast_test_larger_ones():
+    found = in_order([1000], lambda _: 1.0)
+    assert max(len(cases) for _, cases in found) == WINDOW
+    assert max(len(cases) for _, cases in in_order([2000], lambda _: 1e-5)) == TASK_CASES
+
+
+def test_order__durations_are_learned_meanwhile__later_rounds_follow_them():
+    known = {0: 0.0, 1: 0.0}
+    found = []
+    for test, cases in order(shares([20, 20], (1, 1)), lambda test: known[test]):
+        found.append((test, cases[0]))
+        known[1] = 1.0
+    assert found == [(0, 0), (1, 0), (1, 1), (0, 1), (1, 10), (0, 10)]
+
+
+def test_order__nothing__is_nothing():
+    assert in_order([]) == in_order([0, 0]) == []
+
+
+def test_costs__tests_that_are_not_known__take_the_median():
+    assert costs(["a", "b", "c", "d"], {"a": 0.1, "b": 0.9, "d": 0.2}) == [0.125, 1.0, 0.25, 0.25]
+
+
+def test_costs__noise__is_rounded_away():
+    assert costs(["a"], {"a": 0.13}) == costs(["a"], {"a": 0.24})
+
+
+@pytest.mark.parametrize(
+    "changed", [([("a", 3), ("b", 2)], [1.0, 1.0]), ([("a", 2)], [1.0]), ([("a", 2), ("b", 2)], [1.0, 2.0])], ids=str
+)
+def test_digest__another_plan__is_another(changed):
+    assert digest(*changed) != digest([("a", 2), ("b", 2)], [1.0, 1.0])
 
 
 @pytest.mark.parametrize(("text", "shard"), [("1/1", (1, 1)), ("2/4", (2, 4)), (" 4/4 ", (4, 4))])

@@ -1,0 +1,109 @@
+"""Where workers run: the seam between the pool and processes of this machine or of a cluster."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import TYPE_CHECKING, Protocol
+
+from ci_autotest.errors import OutputError
+from ci_autotest.run.process import WorkerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ci_autotest.run.messages import FromWorker, Message
+    from ci_autotest.run.nursery import Nursery
+    from ci_autotest.run.process import Limits, WorkerLostError
+
+
+class Worker(Protocol):
+    """A worker as the pool sees it; every method but ``close`` may raise ``WorkerLostError``."""
+
+    @property
+    def fd(self) -> int:
+        """The descriptor to wait on."""
+
+    def begin(self) -> None:
+        """Forget where it was and what it printed: another task comes."""
+
+    def send(self, message: Message) -> None:
+        """Send a message."""
+
+    def receive(self) -> FromWorker | None:
+        """Return a message that has come in whole, or ``None``; call when ``fd`` is ready."""
+
+    def buffered(self) -> FromWorker | None:
+        """Return the next whole message that was read already, or ``None``."""
+
+    def check(self) -> None:
+        """End the worker when it was silent for too long or takes too much."""
+
+    def ask(self, message: Message) -> FromWorker:
+        """Send a message and wait for the answer."""
+
+    def broken(self, what: str) -> WorkerLostError:
+        """End a worker for what it did; return how it was lost."""
+
+    def close(self) -> None:
+        """End the worker and everything that it started."""
+
+
+class Executor(Protocol):
+    """What starts workers."""
+
+    @property
+    def slots(self) -> int:
+        """Workers that run at once."""
+
+    def start(self, slot: int | None) -> Worker:
+        """Start the worker of a slot; ``None``: one beside them, for what is looked at again."""
+
+    def close(self) -> None:
+        """Let go of everything; no worker is left."""
+
+
+class LocalExecutor:
+    """Start workers on this machine.
+
+    Args:
+        environ: The parent's environment.
+        limits: What each worker may take.
+        added: Variables of each slot's workers, such as the GPU that they see; one entry a slot.
+        nursery: Starts those beside the slots.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        limits: Limits,
+        added: Sequence[Mapping[str, str]] = ({},),
+        nursery: Nursery | None = None,
+    ) -> None:
+        """Start nothing yet."""
+        self._environ = environ
+        self._limits = limits
+        self._added = tuple(added)
+        self._nursery = nursery
+
+    @property
+    def slots(self) -> int:
+        """Workers that run at once."""
+        return len(self._added)
+
+    def start(self, slot: int | None) -> WorkerProcess:
+        """Start the worker of a slot, or one beside them that sees what the first one sees.
+
+        Raises:
+            OutputError: The system has no room for what a worker needs.
+        """
+        try:
+            if slot is None and self._nursery is not None:
+                return self._nursery.start()
+            return WorkerProcess(self._environ, self._limits, self._added[slot or 0])
+        except OSError as error:
+            where = tempfile.gettempdir()
+            message = f"a worker cannot be started: {error.strerror} (temporary files are in {where}). Make room there."
+            raise OutputError(message) from error
+
+    def close(self) -> None:
+        """Hold nothing."""

@@ -1,0 +1,66 @@
+"""A worker for one question at a time, started anew after each loss: what confirms, records and shrinks."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ci_autotest.run.messages import Broken, Ready, Tried
+from ci_autotest.run.process import WorkerLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ci_autotest.run.executor import Worker
+    from ci_autotest.run.messages import Hello, Message
+
+
+class Fresh:
+    """Hold a worker for one question at a time.
+
+    Args:
+        start: Starts a worker.
+        hello: What it is told first.
+        deadline: Monotonic seconds after which no question is put; ``None``: never.
+    """
+
+    def __init__(self, start: Callable[[], Worker], hello: Hello, deadline: float | None = None) -> None:
+        """Start nothing yet."""
+        self._start = start
+        self._hello = hello
+        self._deadline = deadline
+        self._worker: Worker | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no question is put any longer."""
+        return self._deadline is not None and time.monotonic() > self._deadline
+
+    def ask(self, message: Message) -> Tried | Broken | WorkerLostError:
+        """Return the answer, or how the worker was lost."""
+        if self.is_over:
+            return Broken(message="the budget was spent", traceback="")
+        try:
+            if self._worker is None:
+                self._worker = self._start()
+                said = self._worker.ask(self._hello)
+                candidate = getattr(message, "candidate", "")
+                for info in said.candidates if isinstance(said, Ready) else ():
+                    if info.name == candidate and not info.available:
+                        self.close()
+                        return Broken(message=f"candidate '{candidate}' is not available: {info.reason}", traceback="")
+                if isinstance(said, Broken):
+                    self.close()
+                    return said
+            self._worker.begin()
+            answer = self._worker.ask(message)
+        except WorkerLostError as error:
+            self.close()
+            return error
+        return answer  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """End the worker; the next question starts another."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None

@@ -1,0 +1,275 @@
+"""After a worker was lost: which case on which candidate ended it, and whether it does so again.
+
+What was in flight is run again: the suspect alone in a fresh worker, the others one by one. What
+ends its worker alone is a crash; what does so only after the cases that ran before it in its process
+says so; what does neither is flaky. The inquiry proposes jobs and is told what came of them, so
+that it needs no process itself, and books cases in ascending order, so that its outcome is the same
+on any number of workers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from ci_autotest.case import window_of
+from ci_autotest.run.messages import Broken, CasesDone, RunCases
+from ci_autotest.run.process import WorkerLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from ci_autotest.run.messages import TestInfo
+
+#: Cases of a window that may end their worker on one candidate before the rest of the window is left alone.
+LOST_AT_MOST: Final = 2
+#: Times that a job is begun again when its worker is ended from outside, or before it reached its case.
+_TRIES: Final = 4
+
+Repeats: TypeAlias = Literal["alone", "history", "never"]
+
+
+class Task(NamedTuple):
+    """Cases of one test for one worker."""
+
+    test: TestInfo
+    cases: tuple[int, ...]
+    candidates: tuple[str, ...]
+
+
+class Part(NamedTuple):
+    """Say what came of some cases of a task."""
+
+    task: Task
+    done: CasesDone
+
+
+class Lost(NamedTuple):
+    """Say that a case ended its worker; ``candidate`` is ``None`` while the reference ran.
+
+    Attributes:
+        repeats: Whether it does so alone, only after other cases, or not again.
+        history: Which cases it needs before it, for reading.
+    """
+
+    task: Task
+    case: int
+    candidate: str | None
+    error: WorkerLostError
+    repeats: Repeats = "alone"
+    history: str = ""
+
+
+class Wrong(NamedTuple):
+    """Say that a test cannot run: its file, its body or its declaration is wrong."""
+
+    task: Task
+    broken: Broken
+
+
+class Passed(NamedTuple):
+    """Say that a worker was ended from outside, and that what it ran passes when run again."""
+
+    task: Task
+    error: WorkerLostError
+
+
+Event: TypeAlias = Part | Lost | Wrong | Passed
+
+
+class Job(NamedTuple):
+    """Messages for one worker, one after the other.
+
+    Attributes:
+        messages: The last one's answer is what is asked for.
+        is_fresh: Whether the worker must have run nothing before.
+    """
+
+    messages: tuple[RunCases, ...]
+    is_fresh: bool
+
+
+class Heard(NamedTuple):
+    """Say what came of a job.
+
+    Attributes:
+        answer: To its last message, or how the worker was lost.
+        before: What the worker had run before the job.
+    """
+
+    answer: CasesDone | Broken | WorkerLostError
+    before: tuple[RunCases, ...] = ()
+
+
+class Loss(NamedTuple):
+    """Say how a worker was lost.
+
+    Attributes:
+        task: What it ran.
+        left: Its cases that were not answered, ascending.
+        error: How it was lost.
+        before: What the process had run, the task's own message last.
+    """
+
+    task: Task
+    left: tuple[int, ...]
+    error: WorkerLostError
+    before: tuple[RunCases, ...]
+
+
+Inquiry: TypeAlias = "Generator[Job | Event, Heard | None, None]"
+_Asking: TypeAlias = "Generator[Job | Event, Heard | None, Heard]"
+
+
+class _Books:
+    """Count what is booked of one task, so that nothing is counted twice and a window is left alone in time."""
+
+    def __init__(self) -> None:
+        self._lost: Counter[tuple[str, int]] = Counter()
+        self._counted: set[int] = set()
+        self.is_explained = False
+
+    def is_left_alone(self, case: int, name: str) -> bool:
+        """Whether enough cases of the window have ended their worker on the candidate."""
+        return self._lost[name, window_of(case)] >= LOST_AT_MOST
+
+    def booked(self, event: Event) -> Event:
+        """Count an event; attempts at a case are told once, with its first candidate."""
+        if isinstance(event, Part):
+            case = event.done.done[0]
+            counted = event if case not in self._counted else Part(event.task, without_attempts(event.done))
+            self._counted.add(case)
+            return counted
+        if isinstance(event, Lost):
+            self.is_explained = True
+            if event.candidate is not None and event.repeats == "alone":
+                self._lost[event.candidate, window_of(event.case)] += 1
+        return event
+
+
+def inquire(loss: Loss) -> Inquiry:
+    """Run again what was in flight, and yield what came of it; a job yielded is answered by ``send``."""
+    task, suspect, books = loss.task, _suspect(loss), _Books()
+    held: Event | None = None
+    if suspect is not None:
+        held = yield from _alone(task, *suspect)
+        books.is_explained = isinstance(held, Lost)
+        if _ends(held):
+            yield held
+            return
+    for case in loss.left:
+        for name in task.candidates:
+            if books.is_left_alone(case, name) or ((case, name) == suspect and isinstance(held, Part)):
+                continue  # What passed alone is settled at the end: another case may be at fault.
+            is_held = (case, name) == suspect and held is not None
+            event = held if is_held and held is not None else (yield from _careful(task, case, name))
+            yield books.booked(event)
+            if _ends(event):
+                return
+    if suspect is not None and isinstance(held, Part):
+        yield from _last(loss, suspect, held, books)
+    elif not books.is_explained:
+        yield Passed(task, loss.error)
+
+
+def _ends(event: Event | None) -> bool:
+    """Whether nothing more is asked of a test: it is wrong, or its reference ends its process."""
+    return isinstance(event, Wrong) or (isinstance(event, Lost) and event.candidate is None)
+
+
+def _suspect(loss: Loss) -> tuple[int, str | None] | None:
+    """Return the case and the candidate that the place in flight names, where that can be."""
+    spot, names = loss.error.spot, loss.task.candidates
+    if spot.case not in loss.left:
+        return None
+    return spot.case, (names[spot.candidate] if 0 <= spot.candidate < len(names) else None)
+
+
+def _alone(task: Task, case: int, candidate: str | None) -> Generator[Job | Event, Heard | None, Event]:
+    """Run one case alone, on one candidate or on the reference only, and return what is to be booked."""
+    heard = yield from _ask(task, case, () if candidate is None else (candidate,), is_fresh=True)
+    if isinstance(heard.answer, CasesDone):
+        return Part(task, heard.answer)
+    if isinstance(heard.answer, Broken):
+        return Wrong(task, heard.answer)
+    is_reference = heard.answer.spot.candidate < 0
+    return Lost(task, case, None if is_reference else candidate, heard.answer)
+
+
+def _ask(task: Task, case: int, names: Sequence[str], *, is_fresh: bool) -> _Asking:
+    """Run one case; again where the worker was ended from outside, or before it reached the case."""
+    message = RunCases(test=task.test, cases=[case], candidates=list(names))
+    heard = Heard(Broken(message="", traceback=""))
+    for _ in range(_TRIES):
+        answer = yield Job((message,), is_fresh)
+        assert answer is not None  # noqa: S101 - a job is answered
+        heard = answer
+        error = heard.answer
+        if not isinstance(error, WorkerLostError) or (error.spot.case == case and not error.is_killed):
+            return heard
+        is_fresh = True
+    error = heard.answer
+    if isinstance(error, WorkerLostError) and error.spot.case != case:
+        told = Broken(message=f"its worker {error.reason} before case {case} began", traceback=error.output)
+        return heard._replace(answer=told)
+    return heard
+
+
+def _careful(task: Task, case: int, name: str) -> Generator[Job | Event, Heard | None, Event]:
+    """Run one case on one candidate, and return what is to be booked."""
+    heard = yield from _ask(task, case, (name,), is_fresh=False)
+    if isinstance(heard.answer, CasesDone):
+        return Part(task, heard.answer)
+    if isinstance(heard.answer, Broken):
+        return Wrong(task, heard.answer)
+    candidate = None if heard.answer.spot.candidate < 0 else name
+    first = Lost(task, case, candidate, heard.answer)
+    if not heard.before:
+        return first
+    alone = yield from _alone(task, case, candidate)
+    if not isinstance(alone, Part):
+        return alone
+    message = RunCases(test=task.test, cases=[case], candidates=[name])
+    return (yield from _with_history(first, (*heard.before, message), alone.done))
+
+
+def _last(loss: Loss, suspect: tuple[int, str | None], held: Part, books: _Books) -> Inquiry:
+    """Settle a suspect that passed alone."""
+    if books.is_explained:
+        yield books.booked(held)  # Another case was at fault.
+        return
+    event = yield from _with_history(Lost(loss.task, *suspect, loss.error), loss.before, held.done)
+    yield books.booked(event)
+    if isinstance(event, Part):
+        yield Passed(loss.task, loss.error)
+
+
+def _with_history(
+    told: Lost, messages: tuple[RunCases, ...], done: CasesDone
+) -> Generator[Job | Event, Heard | None, Event]:
+    """Return a crash that needs what ran before it, what it showed alone when it was ended from outside, or flaky."""
+    if told.error.is_killed:
+        return Part(told.task, done)
+    heard = yield Job(messages, is_fresh=True)
+    assert heard is not None  # noqa: S101 - a job is answered
+    if isinstance(heard.answer, WorkerLostError) and not heard.answer.is_killed:
+        return told._replace(error=heard.answer, repeats="history", history=history_text(told.case, messages))
+    return told._replace(repeats="never")
+
+
+def history_text(case: int, messages: Sequence[RunCases]) -> str:
+    """Return which cases ran before one in its process, for reading."""
+    before = [message.cases for message in messages[:-1]] + [[n for n in messages[-1].cases if n != case]]
+    count = sum(map(len, before))
+    own = sorted({n for message in messages if message.test.id == messages[-1].test.id for n in message.cases} - {case})
+    named = ", ".join(map(str, own[:5])) + (", …" if len(own) > 5 else "")  # noqa: PLR2004 - a few are named
+    return f"{count} other cases of the same process" + (f" (of this test: {named})" if own else "")
+
+
+def without_attempts(done: CasesDone) -> CasesDone:
+    """Return a part whose attempts were counted already, with another candidate."""
+    return msgspec.structs.replace(
+        done, accepted=0, rejected=0, ordinary_accepted=0, ordinary_rejected=0, empty=0, undefined=0, profiles={}
+    )

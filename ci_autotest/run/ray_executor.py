@@ -1,0 +1,230 @@
+"""Workers on a Ray cluster: each is watched by an agent on its own machine; bytes go to it and come back.
+
+The same messages as on one machine, the same inquiry when a worker is lost. A lost node is a lost
+worker whose place is not known: what it had not answered is run again elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ci_autotest.errors import UnavailableError
+from ci_autotest.run.agent import Agent
+from ci_autotest.run.messages import decode_from_worker, decode_reply, encode
+from ci_autotest.run.place import NOWHERE, Spot
+from ci_autotest.run.process import WorkerLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ci_autotest.run.messages import FromWorker, Gone, Message
+
+_CLOSE_S: Final = 5.0
+#: Share of a core, or of a GPU, that the worker of a slot takes.
+_SHARE: Final = 0.9
+_NOWHERE: Final = Spot(NOWHERE, NOWHERE, NOWHERE, NOWHERE, 0)
+
+
+class RayExecutor:
+    """Start workers as actors of a Ray cluster, each with a core, or with a GPU.
+
+    Args:
+        environ: Names the cluster in ``RAY_ADDRESS``; without it, one is started on this machine.
+        silence_s: Seconds without a move after which a worker is ended.
+        memory_bytes: Resident memory that each may hold; ``None`` and 0: no limit, the cluster has its own.
+        workers: As many as were asked for; ``None`` for one a core, or a GPU.
+        needs_gpu: Whether each takes a GPU; ``None``: where the cluster has any.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        silence_s: float,
+        memory_bytes: int | None,
+        workers: int | None,
+        needs_gpu: bool | None,  # noqa: FBT001 - three answers
+    ) -> None:
+        """Connect to the cluster.
+
+        Raises:
+            UnavailableError: Ray is not installed, or the cluster has no room.
+        """
+        try:
+            import ray  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            message = "--executor ray needs Ray, which is not installed here. Run pip install 'ci-autotest[ray]'."
+            raise UnavailableError(message) from error
+        self._ray: Any = ray
+        self._own = not self._ray.is_initialized()
+        if self._own:
+            try:
+                self._ray.init(
+                    address=environ.get("RAY_ADDRESS") or None, include_dashboard=False, log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )  # fmt: skip
+            except Exception as error:
+                message = f"the Ray cluster cannot be reached: {error}. Set RAY_ADDRESS, or start one."
+                raise UnavailableError(message) from error
+        room = self._ray.cluster_resources()
+        gpus = int(room.get("GPU", 0))
+        if needs_gpu and not gpus:
+            message = "a GPU is asked for, and the Ray cluster has none. Add a node that has one, or ask for cpu."
+            raise UnavailableError(message)
+        takes_gpu = bool(gpus) and needs_gpu is not False
+        self.slots: int = workers or (gpus if takes_gpu else max(1, int(room.get("CPU", 1))))
+        # Some of each core and GPU is left for the one worker beside the slots.
+        own = {"num_cpus": _SHARE * min(1.0, room.get("CPU", 1.0) / self.slots)}
+        beside = {"num_cpus": 0.0}
+        if takes_gpu:
+            own["num_gpus"] = _SHARE * min(1.0, gpus / self.slots)
+            beside["num_gpus"] = 1 - _SHARE
+        actor = self._ray.remote(Agent)
+        self._slot, self._beside = (actor.options(max_restarts=0, **wanted) for wanted in (own, beside))
+        self._limits = silence_s, memory_bytes or 0
+
+    def start(self, slot: int | None) -> RayWorker:
+        """Start the worker of a slot, or one beside them, wherever there is room."""
+        actor = self._beside if slot is None else self._slot
+        return RayWorker(self._ray, actor.remote(*self._limits))
+
+    def close(self) -> None:
+        """Let go of the cluster, where this process connected to it."""
+        if self._own:
+            self._ray.shutdown()
+
+
+class RayWorker:
+    """Speak to a worker through its agent.
+
+    Args:
+        ray: The module.
+        agent: The actor.
+    """
+
+    def __init__(self, ray: Any, agent: Any) -> None:  # noqa: ANN401 - Ray's handles have no types
+        """Send nothing yet."""
+        self._ray = ray
+        self._agent = agent
+        self._bell = _Bell()
+        self._replies: deque[Any] = deque()
+        self._heard: deque[FromWorker] = deque()
+        self._gone: Gone | None = None
+        self._begins = False
+
+    @property
+    def fd(self) -> int:
+        """The descriptor to wait on: a byte comes with each reply."""
+        return self._bell.fd
+
+    def begin(self) -> None:
+        """Have the next message begin a new task."""
+        self._begins = True
+
+    def send(self, message: Message) -> None:
+        """Send a message; the reply is waited for on ``fd``."""
+        reference = self._agent.tell.remote(encode(message), begins=self._begins)
+        self._begins = False
+        self._replies.append(reference)
+        reference.future().add_done_callback(self._bell.ring)
+
+    def receive(self) -> FromWorker | None:
+        """Return a message of the reply that has come in.
+
+        Raises:
+            WorkerLostError: The worker, its agent or its node is gone.
+        """
+        os.read(self._bell.fd, 1)
+        try:
+            reply = decode_reply(self._ray.get(self._replies.popleft()))
+            self._heard.extend(decode_from_worker(body) for body in reply.bodies)
+            self._gone = reply.gone
+        except msgspec.DecodeError as error:
+            what = f"sent what is no message ({error})"
+            raise self.broken(what) from error
+        except self._ray.exceptions.RayError as error:
+            what = f"was lost with its agent or its node ({type(error).__name__})"
+            raise WorkerLostError(what, _NOWHERE, "", is_killed=True) from error
+        return self.buffered()
+
+    def buffered(self) -> FromWorker | None:
+        """Return the next message of the reply, or ``None``.
+
+        Raises:
+            WorkerLostError: The reply ends with the worker's end.
+        """
+        if self._heard:
+            return self._heard.popleft()
+        if self._gone is not None:
+            gone, self._gone = self._gone, None
+            raise WorkerLostError(
+                gone.reason, Spot(*gone.spot), gone.output, timed_out=gone.timed_out, is_killed=gone.is_killed
+            )
+        return None
+
+    def check(self) -> None:
+        """Do nothing: the agent watches the worker, and the cluster the agent."""
+
+    def ask(self, message: Message) -> FromWorker:
+        """Send a message and wait for the answer.
+
+        Raises:
+            WorkerLostError: The worker, its agent or its node is gone.
+        """
+        self.send(message)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._bell.fd, selectors.EVENT_READ)
+            selector.select()
+        answer = self.receive()
+        while (more := self.buffered()) is not None:
+            answer = more
+        if answer is None:
+            what = "answered nothing"
+            raise self.broken(what)
+        return answer
+
+    def broken(self, what: str) -> WorkerLostError:
+        """End a worker for what it did; return how it was lost."""
+        self._end()
+        return WorkerLostError(what, _NOWHERE, "")
+
+    def close(self) -> None:
+        """End the worker and everything that it started."""
+        self._end()
+        self._bell.close()
+
+    def _end(self) -> None:
+        with contextlib.suppress(Exception):  # An agent that is gone cannot be asked.
+            self._ray.get(self._agent.close.remote(), timeout=_CLOSE_S)
+        with contextlib.suppress(Exception):
+            self._ray.kill(self._agent)
+
+
+class _Bell:
+    """Wake who waits on a descriptor, from another thread, until it is closed."""
+
+    def __init__(self) -> None:
+        self.fd, self._to = os.pipe()
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def ring(self, _: object) -> None:
+        """Write a byte."""
+        with self._lock:
+            if not self._is_closed:
+                os.write(self._to, b".")
+
+    def close(self) -> None:
+        """Let go of the descriptors; once."""
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                os.close(self.fd)
+                os.close(self._to)

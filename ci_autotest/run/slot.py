@@ -1,0 +1,171 @@
+"""One place for a worker: what it runs, what it has run, and the inquiry when it was lost."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.errors import UnavailableError
+from ci_autotest.run.inquiry import Heard, Job, Loss, Part, Wrong, inquire
+from ci_autotest.run.messages import Broken, CasesDone, Ready, RunCases
+from ci_autotest.run.process import WorkerLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ci_autotest.run.executor import Executor, Worker
+    from ci_autotest.run.inquiry import Event, Inquiry, Task
+    from ci_autotest.run.messages import FromWorker, Hello
+
+#: Cases that a process has run and that are run again before one that ends it: the last ones.
+_HISTORY_CASES: Final = 200
+#: Times in a row that a worker may be lost before it is ready.
+_STILLBORN_AT_MOST: Final = 5
+
+
+class Slot:
+    """Hold one worker after another.
+
+    Args:
+        executor: Starts them.
+        number: Of the slot.
+        hello: What each is told first.
+    """
+
+    def __init__(self, executor: Executor, number: int, hello: Hello) -> None:
+        """Start the first worker; it imports while the parent goes on."""
+        self._executor = executor
+        self._number = number
+        self._hello = hello
+        self._told: deque[RunCases] = deque()
+        self._task: Task | None = None
+        self._left: set[int] = set()
+        self._inquiry: Inquiry | None = None
+        self._job: deque[RunCases] = deque()
+        self._before: tuple[RunCases, ...] = ()
+        self._stillborn = 0
+        self.ready: Ready | None = None
+        self.worker = self._started()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it runs a task."""
+        return self._task is not None
+
+    def _started(self) -> Worker:
+        self.ready = None
+        self._told.clear()
+        worker = self._executor.start(self._number)
+        with suppress(WorkerLostError):  # Its end is noticed when it is listened to.
+            worker.send(self._hello)
+        return worker
+
+    def renew(self) -> None:
+        """End the worker and start another."""
+        self.worker.close()
+        self.worker = self._started()
+
+    def stop(self) -> None:
+        """Let go of the task: what was not answered is not run."""
+        self._task = self._inquiry = None
+        self._job.clear()
+
+    def begin(self, task: Task) -> None:
+        """Give the worker a task."""
+        self._task, self._left = task, set(task.cases)
+        self._tell(RunCases(test=task.test, cases=list(task.cases), candidates=list(task.candidates)))
+
+    def _tell(self, message: RunCases) -> None:
+        self._told.append(message)
+        while len(self._told) > 1 and sum(len(told.cases) for told in self._told) > _HISTORY_CASES:
+            self._told.popleft()
+        with suppress(WorkerLostError):
+            self.worker.begin()
+            self.worker.send(message)
+
+    def hear(self) -> Iterator[Event]:
+        """Yield what comes of the messages that have come in; call when the worker's ``fd`` is ready."""
+        try:
+            message = self.worker.receive()
+            while message is not None:
+                yield from self._take(message)
+                message = self.worker.buffered() if self.is_busy else None
+        except WorkerLostError as error:
+            yield from self._lost(error)
+
+    def check(self) -> Iterator[Event]:
+        """End the worker when it was silent for too long or takes too much, and yield what comes of it."""
+        try:
+            self.worker.check()
+        except WorkerLostError as error:
+            yield from self._lost(error)
+
+    def _take(self, message: FromWorker) -> Iterator[Event]:
+        task = self._task
+        if isinstance(message, Ready) and self.ready is None:
+            self.ready, self._stillborn = message, 0
+        elif self.ready is None:
+            raise UnavailableError(message.message if isinstance(message, Broken) else "a worker answered out of turn")
+        elif task is None or not isinstance(message, CasesDone | Broken):
+            yield from self._lost(self.worker.broken("answered what it was not asked"))
+        elif self._inquiry is not None:
+            yield from self._answered(message)
+        elif isinstance(message, Broken):
+            yield Wrong(task, message)
+            self.stop()
+        elif not self._left.issuperset(message.done):
+            yield from self._lost(self.worker.broken("answered what it was not asked"))
+        else:
+            self._left.difference_update(message.done)
+            yield Part(task, message)
+            if message.last:
+                self.stop()
+
+    def _answered(self, message: CasesDone | Broken) -> Iterator[Event]:
+        if isinstance(message, CasesDone) and not message.last:
+            return
+        self._job.popleft()
+        if self._job and isinstance(message, CasesDone):
+            self._tell(self._job[0])
+        else:
+            yield from self._advance(Heard(message, self._before))
+
+    def _lost(self, error: WorkerLostError) -> Iterator[Event]:
+        before = tuple(self._told)
+        self._stillborn = self._stillborn + 1 if self.ready is None else 0
+        if self._stillborn > _STILLBORN_AT_MOST:
+            raise unavailable(error)
+        self.renew()
+        if self._task is None:
+            return
+        if self._inquiry is not None:
+            yield from self._advance(Heard(error, self._before))
+            return
+        self._inquiry = inquire(Loss(self._task, tuple(sorted(self._left)), error, before))
+        yield from self._advance(None)
+
+    def _advance(self, heard: Heard | None) -> Iterator[Event]:
+        """Tell the inquiry what came of its job, pass on what it says, and begin the next job."""
+        inquiry = self._inquiry
+        assert inquiry is not None  # noqa: S101 - the caller looked
+        try:
+            step = inquiry.send(heard)
+            while not isinstance(step, Job):
+                yield step
+                step = next(inquiry)
+        except StopIteration:
+            self.stop()
+            return
+        if step.is_fresh and self._told:
+            self.renew()
+        self._before = tuple(self._told)
+        self._job = deque(step.messages)
+        self._tell(self._job[0])
+
+
+def unavailable(error: WorkerLostError) -> UnavailableError:
+    """Return the error of a worker that cannot be set up."""
+    last = error.output.strip().splitlines()[-1:] or ["it printed nothing"]
+    message = f"a worker {error.reason} while it was set up: {last[0]}. Install torch into this environment."
+    return UnavailableError(message)

@@ -1,0 +1,177 @@
+"""The database ``.autotest/``: what earlier runs have learned; safe to lose, to merge by file, to read when damaged.
+
+```
+.autotest/durations.json                    seconds of a case, and acceptance, by test
+.autotest/findings/<id>/entry.json          which case of which test showed it, and whether it is fixed
+                       /program.json        its smallest program
+                       /tensors.safetensors the program's data
+```
+It may come from a cache that others can write: everything is decoded strictly, and a program is checked
+against the allow list before it is run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
+
+import msgspec
+
+from ci_autotest.errors import OutputError
+from ci_autotest.report.artifacts import is_finding_id
+from ci_autotest.report.atomic import write_bytes
+from ci_autotest.result import Kind, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+FOLDER: Final = ".autotest"
+#: Findings that are kept; the oldest fixed ones go first.
+FINDINGS_AT_MOST: Final = 200
+#: Tests whose durations are kept; those not seen for longest go first.
+TESTS_AT_MOST: Final = 20_000
+#: Bytes of one file that is read.
+_FILE_BYTES: Final = 64 << 20
+_DAY_S: Final = 86_400
+
+_Name = Annotated[str, msgspec.Meta(max_length=500)]
+_Natural = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+
+
+class Learned(Struct, frozen=True, kw_only=True):
+    """Say what a test took: seconds of a case on all candidates, share of ordinary attempts accepted, day last run."""
+
+    case_s: _Seconds
+    acceptance: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    day: _Natural = 0
+
+
+class Durations(Struct, frozen=True, kw_only=True):
+    """Hold what is learned by test."""
+
+    schema: Literal["ci-autotest/durations/1"] = "ci-autotest/durations/1"
+    tests: dict[_Name, Learned] = msgspec.field(default_factory=dict)
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """Name the case that showed a finding; its draws follow from ``seed``, ``test``, ``case`` and ``attempt``."""
+
+    schema: Literal["ci-autotest/entry/1"] = "ci-autotest/entry/1"
+    id: _Name
+    candidate: _Name
+    operator: _Name
+    kind: Kind
+    test: _Name
+    case: _Natural
+    attempt: _Natural
+    seed: _Natural
+    profile: _Name = "ordinary"
+    is_fixed: bool = False
+    day: _Natural = 0
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What makes it the finding that it is."""
+        return self.candidate, self.operator, self.kind
+
+
+class Kept(NamedTuple):
+    """A finding of an earlier run with its program."""
+
+    entry: Entry
+    program: bytes
+    tensors: bytes
+
+
+class Database:
+    """Read and write the folder; what cannot be read is left out, and ``notes`` says so.
+
+    Args:
+        folder: It need not be there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Read nothing yet."""
+        self._folder = folder
+        self.notes: list[str] = []
+
+    def durations(self) -> dict[str, Learned]:
+        """Return what is learned by test."""
+        path = self._folder / "durations.json"
+        data = self._read(path)
+        if data is None:
+            return {}
+        try:
+            return msgspec.json.decode(data, type=Durations).tests
+        except msgspec.DecodeError as error:
+            self.notes.append(f"{path} is damaged ({error}) and is left out")
+            return {}
+
+    def findings(self) -> list[Kept]:
+        """Return the findings that are kept, in the order of their ids."""
+        folder = self._folder / "findings"
+        try:
+            names = sorted(item.name for item in folder.iterdir() if is_finding_id(item.name))
+        except OSError:
+            return []
+        kept = [self._kept(folder / name) for name in names[: 2 * FINDINGS_AT_MOST]]
+        return [item for item in kept if item is not None]
+
+    def _kept(self, folder: Path) -> Kept | None:
+        head, program, tensors = (
+            self._read(folder / name) for name in ("entry.json", "program.json", "tensors.safetensors")
+        )
+        try:
+            entry = msgspec.json.decode(head or b"", type=Entry)
+        except msgspec.DecodeError as error:
+            self.notes.append(f"{folder / 'entry.json'} is damaged ({error}) and is left out")
+            return None
+        if entry.id != folder.name or program is None or tensors is None:
+            self.notes.append(f"{folder} is not whole and is left out")
+            return None
+        return Kept(entry, program, tensors)
+
+    def _read(self, path: Path) -> bytes | None:
+        try:
+            if path.is_symlink() or path.stat().st_size > _FILE_BYTES:
+                self.notes.append(f"{path} is a link or too large and is left out")
+                return None
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self.notes.append(f"{path} cannot be read ({error.strerror}) and is left out")
+            return None
+
+    def save(self, durations: Mapping[str, Learned], kept: Iterable[Kept]) -> None:
+        """Write what is known now; a folder that cannot be written is a note, not an error."""
+        chosen = sorted(kept, key=lambda item: (item.entry.is_fixed, -item.entry.day, item.entry.id))
+        tests = sorted(durations.items(), key=lambda item: (-item[1].day, item[0]))[:TESTS_AT_MOST]
+        try:
+            for item in chosen[:FINDINGS_AT_MOST]:
+                self._save(item)
+            for item in chosen[FINDINGS_AT_MOST:]:
+                shutil.rmtree(self._folder / "findings" / item.entry.id, ignore_errors=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_bytes(self._folder / ".gitignore", b"*\n")
+            write_bytes(
+                self._folder / "durations.json", msgspec.json.encode(Durations(tests=dict(sorted(tests)))) + b"\n"
+            )
+        except (OSError, OutputError) as error:
+            self.notes.append(f"{self._folder} cannot be written ({error}); the next run learns nothing from this one")
+
+    def _save(self, item: Kept) -> None:
+        folder = self._folder / "findings" / item.entry.id
+        folder.mkdir(parents=True, exist_ok=True)
+        # The entry last: it says that the rest is whole.
+        write_bytes(folder / "program.json", item.program)
+        write_bytes(folder / "tensors.safetensors", item.tensors)
+        write_bytes(folder / "entry.json", msgspec.json.encode(item.entry) + b"\n")
+
+
+def today() -> int:
+    """Return the days since 1970."""
+    return int(time.time() // _DAY_S)

@@ -1,0 +1,114 @@
+"""Suspects to findings: each is looked at again while the budget lasts; what is not is reported as it was seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ci_autotest.errors import OutputError
+from ci_autotest.result import Verdict
+from ci_autotest.run.messages import Record, Tried
+from ci_autotest.session.crashes import crash
+from ci_autotest.session.findings import CONFIRMED_AT_MOST, make_finding, unconfirmed
+from ci_autotest.session.made import shown_of, with_program, write
+from ci_autotest.session.progress import Progress
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from ci_autotest.result import Finding
+    from ci_autotest.session.ledger import Ledger, Suspect
+    from ci_autotest.session.made import Workshop
+
+
+def look_at(ledger: Ledger, workshop: Workshop, stream: TextIO, found: list[Finding]) -> None:
+    """Make findings of the suspects, into ``found``: what was made before an interruption is kept, the rest as seen.
+
+    Findings of one identity, as crashes that are located later may be, are one.
+    """
+    progress = Progress(stream, 0, is_terminal=stream.isatty())
+    suspects = ledger.suspects()
+    for i, suspect in enumerate(suspects):
+        is_left = workshop.allowance.is_spent or i >= CONFIRMED_AT_MOST
+        try:
+            finding = unconfirmed(suspect, workshop) if is_left else _made(suspect, workshop, progress)
+        except KeyboardInterrupt:
+            for other in suspects[i:]:
+                _add(found, _with_output(unconfirmed(other, workshop), other))
+            raise
+        progress.say(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
+        _add(found, _with_output(finding, suspect))
+
+
+def _add(found: list[Finding], finding: Finding) -> None:
+    at = next((i for i, other in enumerate(found) if other.identity == finding.identity), None)
+    if at is None:
+        found.append(finding)
+    else:
+        found[at] = _united(found[at], finding)
+
+
+def _with_output(finding: Finding, suspect: Suspect) -> Finding:
+    """Return a finding with what its process printed last: the fault handler's stack, where it had the time."""
+    return finding if suspect.lost is None else msgspec.structs.replace(finding, output=suspect.lost.output.strip())
+
+
+def _made(suspect: Suspect, workshop: Workshop, progress: Progress) -> Finding:
+    """Return the finding, or the suspect as it is when making it fails: no report is lost for it."""
+    try:
+        if suspect.lost is not None and suspect.repeats != "alone":
+            return _not_alone(suspect, workshop)
+        finding = make_finding(suspect, workshop)
+    except OutputError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a fault of ours while one finding is made must not cost the run
+        progress.say(
+            f"a finding could not be confirmed or shrunk ({type(error).__name__}: {error}); it is kept as seen"
+        )
+        return unconfirmed(suspect, workshop)
+    if suspect.lost is not None and finding.outcome == "flaky":
+        # It ended its worker again when it ran alone: that it does not when each step is watched takes nothing back.
+        told = unconfirmed(suspect, workshop)
+        return msgspec.structs.replace(
+            told, confirmed=True, detail="alone in a fresh worker it did so again; with each step watched it did not"
+        )
+    return finding
+
+
+def _not_alone(suspect: Suspect, workshop: Workshop) -> Finding:
+    """Return the finding of a case that ends its worker only after others, or did so once."""
+    lost = suspect.lost
+    assert lost is not None  # noqa: S101 - the caller looked
+    fresh = workshop.fresh()
+    attempt = suspect.attempt if suspect.attempt >= 0 else None
+    try:
+        recorded = fresh.ask(Record(test=suspect.test, case=suspect.case, attempt=attempt, candidate=suspect.candidate))
+    finally:
+        fresh.close()
+    verdict = recorded.verdict if isinstance(recorded, Tried) else Verdict(outcome="crashed", target="its test")
+    finding = crash(suspect, verdict, lost, workshop)
+    if isinstance(recorded, Tried):
+        shown = shown_of(recorded)
+        finding = with_program(finding, shown.recording, workshop)
+        write(finding, shown.recording, workshop)
+        finding = msgspec.structs.replace(finding, repro=None, replay="")
+    if suspect.repeats == "history":
+        detail = f"alone it does not: it needs {suspect.history} to run before it"
+        return msgspec.structs.replace(finding, confirmed=True, detail=detail, message=f"{finding.message}\n  {detail}")
+    detail = f"the worker {lost.reason} once; neither alone nor after the cases that ran before it did it do so again"
+    headline = f"{finding.operator} on {finding.candidate} is flaky"
+    message = f"flaky: {finding.operator} on {finding.candidate}\n  {detail}"
+    return msgspec.structs.replace(finding, outcome="flaky", detail=detail, headline=headline, message=message)
+
+
+def _united(first: Finding, second: Finding) -> Finding:
+    """Return one finding of two with one identity; the first stays, unless only the second is confirmed."""
+    kept, other = (second, first) if second.confirmed and not first.confirmed else (first, second)
+    return msgspec.structs.replace(
+        kept,
+        cases=kept.cases + other.cases,
+        of_cases=kept.of_cases + other.of_cases,
+        tests=tuple(dict.fromkeys(kept.tests + other.tests)),
+        hits=kept.hits + other.hits,
+    )

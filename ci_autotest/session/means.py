@@ -1,0 +1,77 @@
+"""What a request's processes are started by: this machine's, one a core or a GPU, or a cluster's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ci_autotest import config as configuration
+from ci_autotest.run import machine
+from ci_autotest.run.executor import Executor, LocalExecutor
+from ci_autotest.run.nursery import Nursery, preloaded
+from ci_autotest.run.process import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ci_autotest.run.machine import Gpu
+    from ci_autotest.session.requested import Request
+
+
+class Means(NamedTuple):
+    """What processes are started by.
+
+    Attributes:
+        executor: Starts workers.
+        nursery: Runs repros alone, on this machine.
+    """
+
+    executor: Executor
+    nursery: Nursery
+
+    def close(self) -> None:
+        """End what they hold."""
+        self.nursery.close()
+        self.executor.close()
+
+
+def means_for(request: Request, environ: Mapping[str, str]) -> Means:
+    """Return what starts the processes of a request.
+
+    Raises:
+        UnavailableError: The executor asked for is not there.
+    """
+    if request.executor == "local":
+        devices = machine.gpus(environ) if needs_gpu(request) is not False else []
+        return local_means(request, environ, devices)
+    from ci_autotest.run.ray_executor import RayExecutor  # noqa: PLC0415 - an extra
+
+    limits = Limits(_silence_s(request))
+    allowed = configuration.size_bytes(request.config.memory)
+    executor = RayExecutor(environ, limits.silence_s, allowed, _workers(request), needs_gpu(request))
+    return Means(executor, Nursery(environ, limits, preloaded(request.candidates)))
+
+
+def local_means(request: Request, environ: Mapping[str, str], devices: Sequence[Gpu]) -> Means:
+    """Return what starts processes here, on some GPUs."""
+    slots = machine.slots(_workers(request), machine.cores(), devices)
+    allowed = configuration.size_bytes(request.config.memory)
+    memory = machine.memory_bytes(len(slots)) if allowed is None else allowed
+    limits = Limits(_silence_s(request), memory)
+    nursery = Nursery(environ, limits, preloaded(request.candidates), slots[0])
+    return Means(LocalExecutor(environ, limits, slots, nursery), nursery)
+
+
+def _workers(request: Request) -> int | None:
+    return request.config.workers if isinstance(request.config.workers, int) else None
+
+
+def _silence_s(request: Request) -> float:
+    return configuration.duration_s(request.config.case_timeout, "case_timeout")
+
+
+def needs_gpu(request: Request) -> bool | None:
+    """Whether a side of a request runs on a GPU; ``None``: where there is one."""
+    asked = {candidate.device for candidate in request.candidates} | {request.config.reference.device}
+    if "cuda" in asked:
+        return True
+    return None if "auto" in asked else False

@@ -1,0 +1,153 @@
+"""Findings of earlier runs are run again before anything else: still there, or fixed and kept as a regression case."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ci_autotest.errors import AutotestError
+from ci_autotest.program.serialize import decode
+from ci_autotest.report.artifacts import FINDINGS
+from ci_autotest.result import Hit, Verdict
+from ci_autotest.run.messages import Broken, Confirm, Tried, TryProgram
+from ci_autotest.run.process import WorkerLostError
+from ci_autotest.session.crashes import crash
+from ci_autotest.session.database import Entry, Kept, today
+from ci_autotest.session.ledger import Suspect
+from ci_autotest.session.made import finding_of, is_verified, with_program, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from ci_autotest.result import Finding
+    from ci_autotest.run.fresh import Fresh
+    from ci_autotest.run.messages import TestInfo
+    from ci_autotest.session.made import Workshop
+
+
+class Regressions(NamedTuple):
+    """Say what became of the findings that were kept.
+
+    Attributes:
+        still: Those that show again what they showed.
+        fixed: Those that no longer do, and did before.
+        kept: All that are kept on, as they are now.
+        refused: Sentences about those that cannot be run.
+    """
+
+    still: tuple[tuple[Kept, Verdict | WorkerLostError], ...] = ()
+    fixed: tuple[Entry, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+def replay_kept(
+    kept: Sequence[Kept], tests: Mapping[str, TestInfo], candidates: Sequence[str], workshop: Workshop
+) -> Regressions:
+    """Run each kept program on its candidate, and its whole case where the program shows nothing any more."""
+    own = [item for item in kept if item.entry.test in tests and item.entry.candidate in candidates]
+    others = [item for item in kept if item not in own]  # Not part of this run: it says nothing of them.
+    still: list[tuple[Kept, Verdict | WorkerLostError]] = []
+    fixed, held, refused = [], list(others), []
+    with closing(_Replayer(workshop)) as replayer:
+        for item in own:
+            try:
+                shown = replayer.shown(item, tests[item.entry.test])
+            except AutotestError as error:
+                refused.append(f"finding {item.entry.id} of an earlier run is refused: {error}")
+                continue
+            if isinstance(shown, Broken):
+                refused.append(f"finding {item.entry.id} of an earlier run was not run again: {shown.message}")
+                held += [] if shown.is_refusal else [item]
+            elif shown is None:
+                fixed += [] if item.entry.is_fixed else [item.entry]
+                held.append(_dated(item, is_fixed=True))
+            else:
+                still.append((item, shown))
+                held.append(_dated(item, is_fixed=False))
+    return Regressions(tuple(still), tuple(fixed), tuple(held), tuple(refused))
+
+
+def _dated(item: Kept, *, is_fixed: bool) -> Kept:
+    return item._replace(entry=msgspec.structs.replace(item.entry, is_fixed=is_fixed, day=today()))
+
+
+class _Replayer:
+    """Hold one worker for each seed that kept findings come from."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        self._workshop = workshop
+        self._by_seed: dict[int, Fresh] = {}
+
+    def close(self) -> None:
+        """End the workers."""
+        for fresh in self._by_seed.values():
+            fresh.close()
+
+    def _fresh(self, seed: int) -> Fresh:
+        if seed not in self._by_seed:
+            self._by_seed[seed] = self._workshop.fresh(seed)
+        return self._by_seed[seed]
+
+    def shown(self, item: Kept, test: TestInfo) -> Verdict | WorkerLostError | Broken | None:
+        """Return what a finding shows again, ``None`` for nothing."""
+        entry = item.entry
+        decode(item.program, item.tensors)  # refused here, before a worker sees it
+        fresh = self._fresh(entry.seed)
+        answer = fresh.ask(TryProgram(program=item.program, tensors=item.tensors, candidate=entry.candidate, test=test))
+        if isinstance(answer, Tried) and answer.verdict.kind is None:
+            answer = fresh.ask(Confirm(test=test, case=entry.case, attempt=entry.attempt, candidate=entry.candidate))
+        if not isinstance(answer, Tried):
+            return answer
+        verdict = answer.verdict
+        return verdict if (verdict.operator, verdict.kind) == (entry.operator, entry.kind) else None
+
+
+def regressed(
+    regressions: Regressions, seen: Iterable[tuple[str, str, str]], tests: Mapping[str, TestInfo], workshop: Workshop
+) -> list[Finding]:
+    """Return the findings that are still there and that no case of this run has shown."""
+    known = set(seen)
+    return [
+        _finding(item, shown, tests[item.entry.test], workshop)
+        for item, shown in regressions.still
+        if item.entry.identity not in known
+    ]
+
+
+def _finding(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, workshop: Workshop) -> Finding:
+    entry = item.entry
+    recording = decode(item.program, item.tensors)
+    lost = shown if isinstance(shown, WorkerLostError) else None
+    suspect = Suspect(
+        test, entry.candidate, entry.case, entry.attempt, None, entry.profile, 1, 1, (test.id,), lost,
+        hits=(Hit(test=test.id, cases=(entry.case,), count=1, of_cases=1),),
+    )  # fmt: skip
+    if isinstance(shown, WorkerLostError):
+        verdict = Verdict(outcome="crashed", operator=entry.operator, target=entry.operator)
+        finding = crash(suspect, verdict, shown, workshop)
+    else:
+        finding = finding_of(suspect, shown, workshop)
+    finding = msgspec.structs.replace(finding, seed=entry.seed, confirmed=True, shrunk=True)
+    finding = with_program(finding, recording, workshop)
+    write(finding, recording, workshop, repro=True)
+    return msgspec.structs.replace(finding, repro_verified=is_verified(workshop, finding.id))
+
+
+def kept_of(finding: Finding, output: Path) -> Kept | None:
+    """Return what is kept of a finding of this run; ``None`` of what is not confirmed or has no program."""
+    folder = output / FINDINGS / finding.id
+    if not finding.confirmed or finding.outcome == "flaky" or finding.kind == "leniency":
+        return None
+    try:
+        program, tensors = (folder / "program.json").read_bytes(), (folder / "tensors.safetensors").read_bytes()
+    except OSError:
+        return None
+    entry = Entry(
+        id=finding.id, candidate=finding.candidate, operator=finding.operator, kind=finding.kind, test=finding.test,
+        case=finding.case, attempt=finding.attempt, seed=finding.seed, profile=finding.profile, day=today(),
+    )  # fmt: skip
+    return Kept(entry, program, tensors)

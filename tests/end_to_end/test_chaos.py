@@ -1,0 +1,191 @@
+"""Operators that crash, hang, exit, throw, leak, flood, breed and sabotage, and workers that are killed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import jsonschema
+import pytest
+from junitparser import JUnitXml
+
+from ci_autotest.report.report_json import json_schema
+from tests.projects import Project, ended, processes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.heavy
+MARK = "CI_AUTOTEST_CHAOS"
+KERNELS = """
+import ctypes
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+MARK = ("CI_AUTOTEST_CHAOS=" + os.environ["CI_AUTOTEST_CHAOS"]).encode()
+
+
+def sigmoid(x):
+    return torch.Tensor.sigmoid(x)
+
+
+def exp(x):
+    ctypes.string_at(0)
+
+
+def tanh(x):
+    time.sleep(600)
+
+
+def square(x):
+    os._exit(0)
+
+
+def sqrt(x):
+    ctypes.CDLL("libstdc++.so.6")["_ZSt17__throw_bad_allocv"]()
+
+
+def log(x):
+    return torch.mm(torch.ones(2, 3), torch.ones(2, 3))
+
+
+def sin(x):
+    held = []
+    while True:
+        held.append(bytearray(32 << 20))
+        held[-1][::4096] = bytes(len(held[-1][::4096]))
+
+
+def cos(x):
+    for _ in range(50):
+        os.write(1, b"noise of a kernel " * 58254)
+    return torch.Tensor.cos(x)
+
+
+def abs(x):
+    subprocess.Popen(["sleep", "1000"], start_new_session=True, stdout=subprocess.DEVNULL)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(1000)
+        os._exit(0)
+    os.wait()
+    return torch.Tensor.abs(x)
+
+
+def neg(x):
+    for fd in range(3, 30):
+        try:
+            if stat.S_ISFIFO(os.fstat(fd).st_mode):
+                os.write(fd, b"junk!")
+        except OSError:
+            pass
+    return torch.Tensor.neg(x)
+
+
+def sign(x):
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            line, environ = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if b"ci_autotest.run.worker" in line and MARK in environ and int(entry.name) != os.getpid():
+            os.kill(int(entry.name), 9)
+    return torch.Tensor.sign(x)
+"""
+#: Tests by operator: of a hundred, with the outcome that is right.
+TESTS = {
+    "exp": (10, "crashed"),  # signal 11
+    "tanh": (5, "timed_out"),
+    "square": (3, "crashed"),  # os._exit(0)
+    "sqrt": (2, "crashed"),  # a C++ exception that nobody catches
+    "log": (1, "misaligned"),  # one that torch turns into an error
+    "sin": (2, "crashed"),  # memory
+    "cos": (2, "aligned"),  # 50 MB of output
+    "abs": (2, "aligned"),  # children that outlive it
+    "neg": (1, "crashed"),  # garbage on the pipes
+    "sign": (1, "aligned"),  # kills the other workers
+    "sigmoid": (71, "aligned"),
+}
+CASES = 3
+#: Seconds within which it must end: a crash costs five starts of a worker, a hang the time limit besides.
+LIMIT_S = 1500
+BODY = """
+@autotest(n={cases}, auto_backward=False)
+def {operator}_{number}():
+    return torch.{operator}(random_tensor(ndim=1, dim0=4, low=0.5, high=1, requires_grad=False))
+
+"""
+
+
+def chaotic(folder: Path) -> Project:
+    project = Project(folder)
+    project.substitute({f"torch.{name}": f"mykernels.{name}" for name in TESTS}, case_timeout="6s", memory="1GiB")
+    project.write("mykernels.py", KERNELS)
+    names = [(operator, number) for operator, (count, _) in TESTS.items() for number in range(count)]
+    random.Random(5).shuffle(names)  # noqa: S311 - an order
+    project.tests("".join(BODY.format(operator=name, number=number, cases=CASES) for name, number in names))
+    return project
+
+
+def kill_now_and_then(mark: str, is_over: threading.Event, killed: list[int]) -> None:
+    drawn = random.Random(7)  # noqa: S311 - moments
+    while not is_over.wait(drawn.uniform(3, 9)):
+        workers = [line for line in processes(f"{MARK}={mark}") if "ci_autotest.run.worker" in line]
+        if workers:
+            pid = int(drawn.choice(workers).split()[0])
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            killed.append(pid)
+
+
+def test_run__chaos__every_case_has_the_right_outcome_and_nothing_is_left(tmp_path: Path):
+    project = chaotic(tmp_path)
+    is_over, killed = threading.Event(), []
+    process = project.start("run", "--workers", "2", environ={MARK: tmp_path.name})
+    killer = threading.Thread(target=kill_now_and_then, args=(tmp_path.name, is_over, killed))
+    killer.start()
+    begun = time.monotonic()
+    try:
+        done = ended(process, LIMIT_S)
+    finally:
+        is_over.set()
+        killer.join()
+    print(f"{time.monotonic() - begun:.0f} s, {len(killed)} workers killed")  # noqa: T201 - a figure to keep
+    left = processes(f"{MARK}={tmp_path.name}")
+    for line in left:
+        os.kill(int(line.split()[0]), signal.SIGKILL)
+    report = project.report()
+    assert done.status == 1, done.said
+    assert killed
+    expected = {
+        f"{operator}_{number}": {outcome: CASES}
+        for operator, (count, outcome) in TESTS.items()
+        for number in range(count)
+    }
+    found = {
+        item["test"].rpartition("::")[2]: {name: count for name, count in item["cases"].items() if count}
+        for item in report["results"]
+    }
+    assert {name: (found[name], right) for name, right in expected.items() if found[name] != right} == {}
+    assert sum(map(len, (report["results"],))) * CASES == 300
+    assert left == []
+    jsonschema.validate(report, json_schema())
+    assert sum(len(suite) for suite in JUnitXml.fromfile(str(tmp_path / "autotest-report" / "junit.xml"))) == 100
+    assert "noise of a kernel" not in done.said
+    stacks = {item["operator"].rpartition(".")[2]: item["output"] for item in report["findings"]}
+    assert "Segmentation fault" in stacks["exp"]
+    assert "mykernels.py" in stacks["exp"]
+    assert "in tanh" in stacks["tanh"]  # where it hangs

@@ -1,0 +1,186 @@
+"""Which case ended a worker, asked of a worker that is told of: books are those of the case's own doing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ci_autotest.result import Location
+from ci_autotest.run import messages
+from ci_autotest.run.inquiry import Heard, Job, Loss, Lost, Part, Passed, Task, Wrong, inquire
+from ci_autotest.run.messages import Broken, CasesDone, RunCases
+from ci_autotest.run.place import Spot
+from ci_autotest.run.process import WorkerLostError
+
+TEST = messages.TestInfo(id="a::t", file="a", name="t", n=None, location=Location(file="a", line=1))
+NAMES = ("first", "second")
+
+
+def done(message: RunCases) -> CasesDone:
+    count = len(message.cases)
+    return CasesDone(
+        done=message.cases, aligned=dict.fromkeys(message.candidates, count), unsupported={}, failures=[], notes={},
+        accepted=count, rejected=0, ordinary_accepted=count, ordinary_rejected=0, empty=0, undefined=0, refusal="",
+        profiles={"ordinary": count}, seen={}, duration_s=0.0, last=True,
+    )  # fmt: skip
+
+
+def lost_in(case: int, candidate: int = 0, **more) -> WorkerLostError:
+    return WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(case, candidate, -1, 0, 1), "", **more)
+
+
+class FakeWorker:
+    """Answer jobs as a worker would in which some (case, candidate) end the process.
+
+    Args:
+        ends: Says, of what the process has run and what it runs now, whether that ends it.
+    """
+
+    def __init__(self, ends: Callable[[list[tuple[int, str]], int, str], bool]) -> None:
+        self.ends = ends
+        self.ran: list[tuple[int, str]] = []
+        self.told: list[RunCases] = []
+        self.started = 1
+
+    def answer(self, job: Job) -> Heard:
+        if job.is_fresh and self.told:
+            self.ran, self.told = [], []
+            self.started += 1
+        before = tuple(self.told)
+        answer: CasesDone | WorkerLostError | None = None
+        for message in job.messages:
+            self.told.append(message)
+            answer = self.run(message)
+            if isinstance(answer, WorkerLostError):
+                self.ran, self.told = [], []
+                self.started += 1
+                break
+        assert answer is not None
+        return Heard(answer, before)
+
+    def run(self, message: RunCases) -> CasesDone | WorkerLostError:
+        for case in message.cases:
+            for name in message.candidates or [""]:
+                if self.ends(self.ran, case, name):
+                    return lost_in(case, message.candidates.index(name) if name else -1)
+                self.ran.append((case, name))
+        return done(message)
+
+
+def asked(loss: Loss, worker: FakeWorker) -> list:
+    inquiry = inquire(loss)
+    events, heard = [], None
+    try:
+        while True:
+            step = inquiry.send(heard)
+            heard = None
+            if isinstance(step, Job):
+                heard = worker.answer(step)
+            else:
+                events.append(step)
+    except StopIteration:
+        return events
+
+
+def loss_of(cases: tuple[int, ...], spot: tuple[int, int], names=NAMES, **more) -> Loss:
+    task = Task(TEST, cases, names)
+    message = RunCases(test=TEST, cases=list(cases), candidates=list(names))
+    return Loss(task, cases, lost_in(*spot, **more), (message,))
+
+
+def booked(events: list) -> set[tuple]:
+    """Return (case, candidate, what was booked) of every event but ``Passed``."""
+    found: list[tuple] = []
+    for event in events:
+        match event:
+            case Part(_, told):
+                found += [(told.done[0], name, "aligned") for name in told.aligned]
+            case Lost(_, case, candidate, _, repeats):
+                found.append((case, candidate, repeats))
+            case Wrong():
+                found.append(("wrong",))
+            case Passed():
+                pass
+    assert len(found) == len(set(found)), f"booked twice: {found}"
+    return set(found)
+
+
+def aligned(*pairs: tuple[int, str]) -> set[tuple]:
+    return {(*pair, "aligned") for pair in pairs}
+
+
+ALL = [(case, name) for case in (10, 11, 12) for name in NAMES]
+
+
+def test_inquire__case_that_always_ends_its_worker__is_booked_alone_and_the_others_run():
+    worker = FakeWorker(lambda ran, case, name: (case, name) == (11, "second"))
+    events = asked(loss_of((10, 11, 12), (11, 1)), worker)
+    assert booked(events) == aligned(*(pair for pair in ALL if pair != (11, "second"))) | {(11, "second", "alone")}
+
+
+def test_inquire__place_names_an_innocent_candidate__the_guilty_one_is_booked():
+    # The first candidate spoils the pipe; it is noticed while the second one is in flight.
+    worker = FakeWorker(lambda ran, case, name: (case, name) == (11, "first"))
+    events = asked(loss_of((10, 11, 12), (11, 1)), worker)
+    assert booked(events) == aligned(*(pair for pair in ALL if pair != (11, "first"))) | {(11, "first", "alone")}
+
+
+def test_inquire__place_names_a_later_case__the_guilty_one_is_booked():
+    worker = FakeWorker(lambda ran, case, name: (case, name) == (10, "first"))
+    events = asked(loss_of((10, 11, 12), (12, 1)), worker)
+    assert booked(events) == aligned(*(pair for pair in ALL if pair != (10, "first"))) | {(10, "first", "alone")}
+
+
+def test_inquire__case_that_needs_those_before_it__says_so():
+    worker = FakeWorker(lambda ran, case, name: case == 12 and len([pair for pair in ran if pair[1] == name]) >= 2)
+    events = asked(loss_of((10, 11, 12), (12, 0), names=("first",)), worker)
+    assert booked(events) == aligned((10, "first"), (11, "first")) | {(12, "first", "history")}
+    assert events[-1].history == "2 other cases of the same process (of this test: 10, 11)"
+
+
+def test_inquire__case_that_does_not_repeat__is_flaky():
+    events = asked(loss_of((10, 11), (11, 0), names=("first",)), FakeWorker(lambda *_: False))
+    assert booked(events) == aligned((10, "first")) | {(11, "first", "never")}
+
+
+def test_inquire__worker_killed_from_outside__what_it_ran_counts_as_it_runs_again():
+    events = asked(loss_of((10, 11), (11, 0), names=("first",), is_killed=True), FakeWorker(lambda *_: False))
+    assert booked(events) == aligned((10, "first"), (11, "first"))
+    assert [type(event) for event in events] == [Part, Part, Passed]
+
+
+def test_inquire__lost_before_a_case__everything_is_run():
+    events = asked(loss_of((10, 11), (-1, -1), names=("first",)), FakeWorker(lambda *_: False))
+    assert booked(events) == aligned((10, "first"), (11, "first"))
+
+
+def test_inquire__reference_ends_its_process__ends_the_test():
+    worker = FakeWorker(lambda ran, case, name: case == 10)
+    worker.run = lambda message: lost_in(message.cases[0], -1)
+    assert booked(asked(loss_of((10, 11), (10, -1)), worker)) == {(10, None, "alone")}
+
+
+@pytest.mark.parametrize("spot", [(1, 0), (3, 0), (9, 0)])
+def test_inquire__all_cases_end_their_worker__the_first_two_of_a_window_are_tried(spot):
+    cases = tuple(range(1, 20))
+    events = asked(loss_of(cases, spot, names=("first",)), FakeWorker(lambda *_: True))
+    assert booked(events) == {(case, "first", "alone") for case in (1, 2, 10, 11)}
+
+
+def test_inquire__attempts_at_a_case__are_counted_once():
+    worker = FakeWorker(lambda ran, case, name: (case, name) == (11, "first"))
+    events = asked(loss_of((10, 11, 12), (11, 0)), worker)
+    assert sum(event.done.accepted for event in events if isinstance(event, Part)) == 3
+
+
+def test_inquire__test_is_wrong__is_told_and_nothing_more_is_asked():
+    worker = FakeWorker(lambda *_: False)
+    worker.run = lambda message: Broken(message="no", traceback="")
+    assert booked(asked(loss_of((10, 11), (10, 0)), worker)) == {("wrong",)}
+
+
+def test_inquire__one_crash_in_a_batch__costs_two_more_workers():
+    worker = FakeWorker(lambda ran, case, name: (case, name) == (11, "first"))
+    asked(loss_of((10, 11, 12), (11, 0), names=("first",)), worker)
+    assert worker.started == 2
