@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ci_autotest.run.messages import Broken, Ready, Tried
 from ci_autotest.run.process import WorkerLostError
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from ci_autotest.run.executor import Worker
     from ci_autotest.run.messages import Hello, Message
+
+#: Times that a question is put whose worker is ended from outside.
+_TRIES: Final = 4
 
 
 class Fresh:
@@ -32,7 +35,15 @@ class Fresh:
         self._worker: Worker | None = None
 
     def ask(self, message: Message) -> Tried | Broken | WorkerLostError:
-        """Return the answer, or how the worker was lost."""
+        """Return the answer, or how the worker was lost; again where it was ended from outside."""
+        answer: Tried | Broken | WorkerLostError = Broken(message="", traceback="")
+        for _ in range(_TRIES):
+            answer = self._asked(message)
+            if not isinstance(answer, WorkerLostError) or not answer.is_killed:
+                break
+        return answer
+
+    def _asked(self, message: Message) -> Tried | Broken | WorkerLostError:
         if self._deadline is not None and time.monotonic() > self._deadline:
             return Broken(message="the budget was spent", traceback="")
         try:

@@ -195,7 +195,7 @@ class WorkerProcess:
 
     def _check_memory(self) -> None:
         allowed = self._limits.memory_bytes
-        held = _resident_bytes(self._process.pid) if allowed else 0
+        held = resident_bytes(self._process.pid) if allowed else 0
         if held > allowed:
             what = (
                 f"held {held / _GIB:.1f} GiB of memory, more than its limit of {allowed / _GIB:.1f} GiB, and was ended"
@@ -270,7 +270,7 @@ class WorkerProcess:
         return WorkerLostError(_ending(code), spot, self._output.tail(), is_killed=code == -signal.SIGKILL)
 
 
-def _resident_bytes(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
     """Return the memory that a process holds, 0 where the system does not say."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * mmap.PAGESIZE

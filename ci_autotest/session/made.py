@@ -21,7 +21,7 @@ from ci_autotest.report.artifacts import FINDINGS, write_finding
 from ci_autotest.report.markdown import render_finding
 from ci_autotest.result import Finding, Verdict
 from ci_autotest.run.messages import Broken, Tried
-from ci_autotest.run.process import WorkerLostError, worker_environ
+from ci_autotest.run.process import WorkerLostError, resident_bytes, worker_environ
 from ci_autotest.session.telling import display_program, headline, message_lines, repro_script
 from ci_autotest.shrink.shrinker import Shown
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _REPRO_TIMEOUT_S: Final = 120.0
 _REPRO_LEAST_S: Final = 5.0
+_LOOK_S: Final = 0.05
 #: The script is run as a user without this package would: isolated, and with the package hidden.
 _HIDDEN: Final = (
     "import runpy, sys; sys.modules['ci_autotest'] = None; sys.path += sys.argv[2:]; script = sys.argv[1]; "
@@ -57,6 +58,7 @@ class Workshop:
         shown: The output folder as the user wrote it.
         python: Interpreter of the repro.
         deadline: Monotonic seconds after which no finding is looked at any longer; ``None``: never.
+        memory_bytes: Resident memory that a repro may hold; 0: no limit.
     """
 
     start: Callable[[], Worker]
@@ -69,6 +71,7 @@ class Workshop:
     shown: str = "autotest-report"
     python: str = sys.executable
     deadline: float | None = None
+    memory_bytes: int = 0
 
 
 def finding_of(suspect: Suspect, verdict: Verdict, workshop: Workshop) -> Finding:
@@ -187,13 +190,22 @@ def run_repro(workshop: Workshop, script: Path) -> int | None:
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
         try:
-            return child.wait(_left_s(workshop))
-        except subprocess.TimeoutExpired:
-            return None
+            return _status(child, _left_s(workshop), workshop.memory_bytes)
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+
+
+def _status(child: subprocess.Popen[bytes], timeout_s: float, memory_bytes: int) -> int | None:
+    """Return the exit status of a process, ``None`` when it takes too long or too much memory."""
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return child.wait(_LOOK_S)
+        if memory_bytes and resident_bytes(child.pid) > memory_bytes:
+            return None
+    return None
 
 
 def _left_s(workshop: Workshop) -> float:

@@ -29,7 +29,7 @@ from ci_autotest.session.regressions import Regressions, kept_of, regressed, rep
 from ci_autotest.session.requested import NothingFoundError, Request, discover_tests, hello_for, module_folders
 from ci_autotest.session.results import Circumstances, make_result
 from ci_autotest.session.signals import Signals
-from ci_autotest.session.starting import executor_for
+from ci_autotest.session.starting import executor_for, memory_limit
 from ci_autotest.session.surfaces import read_baseline, write_surfaces
 from ci_autotest.version import VERSION
 
@@ -143,7 +143,7 @@ def _stages(state: _Run, executor: Executor, world: tuple[Signals, Mapping[str, 
     workshop = Workshop(
         lambda: executor.start(None), hello, state.output, folders, state.seed, environ,
         configuration.duration_s(request.config.case_timeout, "case_timeout"), shown=request.config.output,
-        deadline=state.budget.deadline,
+        deadline=state.budget.deadline, memory_bytes=memory_limit(request, executor.slots),
     )  # fmt: skip
     pool = Pool(executor, hello)
     try:

@@ -39,9 +39,13 @@ def local_executor(request: Request, environ: Mapping[str, str], devices: Sequen
     workers = config.workers if isinstance(config.workers, int) else None
     slots = machine.slots(workers, machine.cores(), devices)
     silence_s = configuration.duration_s(config.case_timeout, "case_timeout")
-    allowed = configuration.size_bytes(config.memory)
-    memory = machine.memory_bytes(len(slots)) if allowed is None else allowed
-    return LocalExecutor(environ, Limits(silence_s, memory), slots)
+    return LocalExecutor(environ, Limits(silence_s, memory_limit(request, len(slots))), slots)
+
+
+def memory_limit(request: Request, workers: int) -> int:
+    """Return the resident memory in bytes that each of some workers may hold here; 0: no limit."""
+    allowed = configuration.size_bytes(request.config.memory)
+    return machine.memory_bytes(workers) if allowed is None else allowed
 
 
 def needs_gpu(request: Request) -> bool | None:
