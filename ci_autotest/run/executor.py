@@ -37,8 +37,8 @@ class Worker(Protocol):
     def check(self) -> None:
         """End the worker when it was silent for too long or takes too much."""
 
-    def ask(self, message: Message) -> FromWorker:
-        """Send a message and wait for the answer."""
+    def ask(self, message: Message, until: float | None = None) -> FromWorker:
+        """Send a message and wait for the answer; ``OutOfTimeError`` when there is none by then."""
 
     def broken(self, what: str) -> WorkerLostError:
         """End a worker for what it did; return how it was lost."""

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.run.messages import Broken, Ready, Tried
-from ci_autotest.run.process import WorkerLostError
+from ci_autotest.run.process import OutOfTimeError, WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ci_autotest.run.executor import Worker
     from ci_autotest.run.messages import Hello, Message
 
+_SPENT: Final = Broken(message="the budget was spent", traceback="")
 #: Times that a question is put whose worker is ended from outside.
 _TRIES: Final = 4
 
@@ -45,11 +46,11 @@ class Fresh:
 
     def _asked(self, message: Message) -> Tried | Broken | WorkerLostError:
         if self._deadline is not None and time.monotonic() > self._deadline:
-            return Broken(message="the budget was spent", traceback="")
+            return _SPENT
         try:
             if self._worker is None:
                 self._worker = self._start()
-                said = self._worker.ask(self._hello)
+                said = self._worker.ask(self._hello, self._deadline)
                 candidate = getattr(message, "candidate", "")
                 for info in said.candidates if isinstance(said, Ready) else ():
                     if info.name == candidate and not info.available:
@@ -59,10 +60,13 @@ class Fresh:
                     self.close()
                     return said
             self._worker.begin()
-            answer = self._worker.ask(message)
+            answer = self._worker.ask(message, self._deadline)
         except WorkerLostError as error:
             self.close()
             return error
+        except OutOfTimeError:
+            self.close()
+            return _SPENT
         return answer  # type: ignore[return-value]
 
     def close(self) -> None:

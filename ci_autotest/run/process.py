@@ -85,6 +85,10 @@ class WorkerLostError(Exception):
         self.is_killed = is_killed
 
 
+class OutOfTimeError(Exception):
+    """Say that an answer was not waited for any longer."""
+
+
 class WorkerProcess:
     """Hold one spawned worker.
 
@@ -208,20 +212,22 @@ class WorkerProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_STACK_S)
 
-    def ask(self, message: Message) -> FromWorker:
-        """Send a message and wait for the answer.
+    def ask(self, message: Message, until: float | None = None) -> FromWorker:
+        """Send a message and wait for the answer, until a time in monotonic seconds.
 
         Raises:
             WorkerLostError: The worker is gone, or was silent for too long.
+            OutOfTimeError: There is no answer by then.
         """
-        *_, answer = self.exchange(message)
+        *_, answer = self.exchange(message, until)
         return answer
 
-    def exchange(self, message: Message) -> Iterator[FromWorker]:
+    def exchange(self, message: Message, until: float | None = None) -> Iterator[FromWorker]:
         """Send a message and yield the answer's parts, the last one last.
 
         Raises:
             WorkerLostError: The worker is gone, or was silent for too long.
+            OutOfTimeError: There is no answer by the time given.
         """
         self.send(message)
         with selectors.DefaultSelector() as selector:
@@ -234,6 +240,8 @@ class WorkerProcess:
                         return
                     answer = self.buffered()
                 self.check()
+                if until is not None and time.monotonic() > until:
+                    raise OutOfTimeError
 
     def kill(self) -> None:
         """End the worker and everything that it started, now."""
