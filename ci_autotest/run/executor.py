@@ -11,8 +11,9 @@ from ci_autotest.run.process import WorkerProcess
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ci_autotest.run.lost import WorkerLostError
     from ci_autotest.run.messages import FromWorker, Message
-    from ci_autotest.run.process import Limits, WorkerLostError
+    from ci_autotest.run.process import Limits
 
 
 class Worker(Protocol):

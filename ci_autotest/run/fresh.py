@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from ci_autotest.run.lost import OutOfTimeError, WorkerLostError
 from ci_autotest.run.messages import Broken, Ready, Tried
-from ci_autotest.run.process import OutOfTimeError, WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

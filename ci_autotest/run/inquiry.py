@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from ci_autotest.case import window_of
+from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, CasesDone, RunCases
-from ci_autotest.run.process import WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest.run.gpu import RETIRED
+from ci_autotest.run.lost import OutOfTimeError, WorkerLostError, ending
 from ci_autotest.run.messages import HEADER, CasesDone, Message, decode_from_worker, frame, size_of
 from ci_autotest.run.orphans import TOKEN, end_children_of
 from ci_autotest.run.output import Output
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ci_autotest.run.messages import FromWorker
-    from ci_autotest.run.place import Spot
 
 _READ_BYTES: Final = 1 << 20
 _GRACE_S: Final = 2.0
@@ -60,33 +59,6 @@ class Limits(NamedTuple):
 
     silence_s: float
     memory_bytes: int = 0
-
-
-class WorkerLostError(Exception):
-    """Say that a worker is gone: it died, was silent for too long, took too much, or sent what is no message.
-
-    Attributes:
-        reason: For the reader, ``ended by signal 11 (SIGSEGV)``.
-        timed_out: Whether it was ended for silence.
-        spot: Where it was.
-        output: The end of what it printed since its task began, with the fault handler's stack.
-        is_killed: Whether it was ended by SIGKILL, and not by us: by the system, or by another process.
-    """
-
-    def __init__(
-        self, reason: str, spot: Spot, output: str, *, timed_out: bool = False, is_killed: bool = False
-    ) -> None:
-        """Hold the reason."""
-        super().__init__(reason)
-        self.reason = reason
-        self.spot = spot
-        self.output = output
-        self.timed_out = timed_out
-        self.is_killed = is_killed
-
-
-class OutOfTimeError(Exception):
-    """Say that an answer was not waited for any longer."""
 
 
 class WorkerProcess:
@@ -275,7 +247,7 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             return self.broken("closed its pipe")
         self.kill()
-        return WorkerLostError(_ending(code), spot, self._output.tail(), is_killed=code == -signal.SIGKILL)
+        return WorkerLostError(ending(code), spot, self._output.tail(), is_killed=code == -signal.SIGKILL)
 
 
 def resident_bytes(pid: int) -> int:
@@ -284,17 +256,6 @@ def resident_bytes(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * mmap.PAGESIZE
     except (OSError, IndexError, ValueError):
         return 0
-
-
-def _ending(code: int) -> str:
-    if code == RETIRED:
-        return "retired itself: its GPU answers every call with an error"
-    if code >= 0:
-        return f"ended with status {code}"
-    try:
-        return f"ended by signal {-code} ({signal.Signals(-code).name})"
-    except ValueError:
-        return f"ended by signal {-code}"
 
 
 def _package_folder() -> str:

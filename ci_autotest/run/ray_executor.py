@@ -19,9 +19,9 @@ import msgspec
 
 from ci_autotest.errors import UnavailableError
 from ci_autotest.run.agent import Agent
+from ci_autotest.run.lost import OutOfTimeError, WorkerLostError
 from ci_autotest.run.messages import decode_from_worker, decode_reply, encode
 from ci_autotest.run.place import NOWHERE, Spot
-from ci_autotest.run.process import OutOfTimeError, WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

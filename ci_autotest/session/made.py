@@ -21,7 +21,7 @@ from ci_autotest.report.artifacts import FINDINGS, write_finding
 from ci_autotest.report.markdown import render_finding
 from ci_autotest.result import Finding, Verdict
 from ci_autotest.run.messages import Broken, Tried
-from ci_autotest.run.process import WorkerLostError, resident_bytes, worker_environ
+from ci_autotest.run.process import resident_bytes, worker_environ
 from ci_autotest.session.telling import display_program, headline, message_lines, repro_script
 from ci_autotest.shrink.shrinker import Shown
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ci_autotest.run.executor import Worker
+    from ci_autotest.run.lost import WorkerLostError
     from ci_autotest.run.messages import Hello
     from ci_autotest.session.ledger import Suspect
 
