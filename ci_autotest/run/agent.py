@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
+from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Gone, Reply, decode_to_worker, encode
-from ci_autotest.run.process import Limits, WorkerLostError, WorkerProcess
+from ci_autotest.run.process import Limits, WorkerProcess
 
 
 class Agent:

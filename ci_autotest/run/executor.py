@@ -11,9 +11,10 @@ from ci_autotest.run.process import WorkerProcess
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ci_autotest.run.lost import WorkerLostError
     from ci_autotest.run.messages import FromWorker, Message
     from ci_autotest.run.nursery import Nursery
-    from ci_autotest.run.process import Limits, WorkerLostError
+    from ci_autotest.run.process import Limits
 
 
 class Worker(Protocol):
@@ -38,8 +39,8 @@ class Worker(Protocol):
     def check(self) -> None:
         """End the worker when it was silent for too long or takes too much."""
 
-    def ask(self, message: Message) -> FromWorker:
-        """Send a message and wait for the answer."""
+    def ask(self, message: Message, until: float | None = None) -> FromWorker:
+        """Send a message and wait for the answer; ``OutOfTimeError`` when there is none by then."""
 
     def broken(self, what: str) -> WorkerLostError:
         """End a worker for what it did; return how it was lost."""

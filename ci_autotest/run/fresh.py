@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from ci_autotest.run.lost import OutOfTimeError, WorkerLostError
 from ci_autotest.run.messages import Broken, Ready, Tried
-from ci_autotest.run.process import WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ci_autotest.run.executor import Worker
     from ci_autotest.run.messages import Hello, Message
+
+_SPENT: Final = Broken(message="the budget was spent", traceback="")
+#: Times that a question is put whose worker is ended from outside.
+_TRIES: Final = 4
 
 
 class Fresh:
@@ -37,13 +41,21 @@ class Fresh:
         return self._deadline is not None and time.monotonic() > self._deadline
 
     def ask(self, message: Message) -> Tried | Broken | WorkerLostError:
-        """Return the answer, or how the worker was lost."""
+        """Return the answer, or how the worker was lost; again where it was ended from outside."""
+        answer: Tried | Broken | WorkerLostError = Broken(message="", traceback="")
+        for _ in range(_TRIES):
+            answer = self._asked(message)
+            if not isinstance(answer, WorkerLostError) or not answer.is_killed:
+                break
+        return answer
+
+    def _asked(self, message: Message) -> Tried | Broken | WorkerLostError:
         if self.is_over:
-            return Broken(message="the budget was spent", traceback="")
+            return _SPENT
         try:
             if self._worker is None:
                 self._worker = self._start()
-                said = self._worker.ask(self._hello)
+                said = self._worker.ask(self._hello, self._deadline)
                 candidate = getattr(message, "candidate", "")
                 for info in said.candidates if isinstance(said, Ready) else ():
                     if info.name == candidate and not info.available:
@@ -53,10 +65,13 @@ class Fresh:
                     self.close()
                     return said
             self._worker.begin()
-            answer = self._worker.ask(message)
+            answer = self._worker.ask(message, self._deadline)
         except WorkerLostError as error:
             self.close()
             return error
+        except OutOfTimeError:
+            self.close()
+            return _SPENT
         return answer  # type: ignore[return-value]
 
     def close(self) -> None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from ci_autotest.case import window_of
+from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, CasesDone, RunCases
-from ci_autotest.run.process import WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Cases of a window that may end their worker on one candidate before the rest of the window is left alone.
 LOST_AT_MOST: Final = 2
 #: Times that a job is begun again when its worker is ended from outside, or before it reached its case.
-_TRIES: Final = 4
+_TRIES: Final = 6
 
 Repeats: TypeAlias = Literal["alone", "history", "never"]
 

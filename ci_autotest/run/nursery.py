@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.run import cradle
 from ci_autotest.run.orphans import TOKEN, end_children_of, new_token
-from ci_autotest.run.process import WorkerProcess
+from ci_autotest.run.process import WorkerProcess, resident_bytes
 from ci_autotest.run.spawning import package_folder, worker_environ
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ _WORKER: Final = f"{_SERVE}from ci_autotest.run.cradle import main; main(int(sys
 _ALONE: Final = "\nmain(int(sys.argv[1]), sys.argv[2:], ['ci_autotest'])\n"
 #: Seconds in which the preloaded process has to have imported its frameworks.
 _START_S: Final = 180.0
+#: Seconds between two looks at a script.
+_LOOK_S: Final = 0.05
 
 
 class Child:
@@ -50,7 +52,10 @@ class Child:
         """Wait for the id."""
         self._status = status
         self._ended: int | None = None
-        told = self._number(_START_S)
+        try:
+            told = self._number(_START_S)
+        except subprocess.TimeoutExpired:
+            told = None
         if told is None:
             os.close(status)
             message = "the preloaded process is gone"
@@ -64,18 +69,18 @@ class Child:
             subprocess.TimeoutExpired: It lives on.
         """
         if self._ended is None:
-            begun = time.monotonic()
             found = self._number(timeout)
-            if found is None and timeout is not None and time.monotonic() - begun >= timeout:
-                raise subprocess.TimeoutExpired(str(self.pid), timeout)
             # A keeper that was ended before it could tell leaves the pipe closed.
             self._ended = -signal.SIGKILL if found is None else os.waitstatus_to_exitcode(found)
             os.close(self._status)
         return self._ended
 
     def _number(self, timeout: float | None) -> int | None:
+        """Return the next number that is told, ``None`` when there is no more."""
         ready, _, _ = select.select([self._status], [], [], timeout)
-        data = os.read(self._status, cradle.NUMBER.size) if ready else b""
+        if not ready:
+            raise subprocess.TimeoutExpired("a forked process", timeout or 0.0)
+        data = os.read(self._status, cradle.NUMBER.size)
         return cradle.NUMBER.unpack(data)[0] if len(data) == cradle.NUMBER.size else None
 
 
@@ -116,7 +121,7 @@ class Nursery:
         return WorkerProcess(self._environ, self._limits, self._added)
 
     def run_script(self, script: Path, paths: Sequence[str], timeout_s: float) -> int | None:
-        """Run a script isolated, this package hidden; return its status, ``None`` when it does not end.
+        """Run a script isolated, this package hidden; return its status, ``None`` when it takes too long or too much.
 
         What it starts is ended with it.
 
@@ -132,13 +137,21 @@ class Nursery:
                 is_alone=True,
             )  # fmt: skip
         try:
-            return child.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return None
+            return self._status(child, time.monotonic() + timeout_s)
         finally:
             end_group(child.pid)
             child.wait()
             end_children_of(own[TOKEN])
+
+    def _status(self, child: Child, end: float) -> int | None:
+        """Return the exit status of a script, ``None`` when it does not end in time or holds too much memory."""
+        allowed = self._limits.memory_bytes
+        while time.monotonic() < end:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return child.wait(_LOOK_S)
+            if allowed and resident_bytes(child.pid) > allowed:
+                return None
+        return None
 
     def close(self) -> None:
         """End the preloaded processes and whatever they forked."""

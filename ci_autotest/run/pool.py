@@ -6,8 +6,8 @@ import selectors
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import ConfigError, UnavailableError
+from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Discover, Discovered, Ready
-from ci_autotest.run.process import WorkerLostError
 from ci_autotest.run.slot import Slot, unavailable
 
 if TYPE_CHECKING:

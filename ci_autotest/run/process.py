@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest.run.gpu import RETIRED
+from ci_autotest.run.lost import OutOfTimeError, WorkerLostError, ending
 from ci_autotest.run.messages import HEADER, CasesDone, Message, decode_from_worker, frame, size_of
 from ci_autotest.run.orphans import TOKEN, end_children_of, new_token
 from ci_autotest.run.output import Output
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ci_autotest.run.messages import FromWorker
-    from ci_autotest.run.place import Spot
     from ci_autotest.run.spawning import Handle, Launch
 
 _READ_BYTES: Final = 1 << 20
@@ -49,29 +48,6 @@ class Limits(NamedTuple):
 
     silence_s: float
     memory_bytes: int = 0
-
-
-class WorkerLostError(Exception):
-    """Say that a worker is gone: it died, was silent for too long, took too much, or sent what is no message.
-
-    Attributes:
-        reason: For the reader, ``ended by signal 11 (SIGSEGV)``.
-        timed_out: Whether it was ended for silence.
-        spot: Where it was.
-        output: The end of what it printed since its task began, with the fault handler's stack.
-        is_killed: Whether it was ended by SIGKILL, and not by us: by the system, or by another process.
-    """
-
-    def __init__(
-        self, reason: str, spot: Spot, output: str, *, timed_out: bool = False, is_killed: bool = False
-    ) -> None:
-        """Hold the reason."""
-        super().__init__(reason)
-        self.reason = reason
-        self.spot = spot
-        self.output = output
-        self.timed_out = timed_out
-        self.is_killed = is_killed
 
 
 class WorkerProcess:
@@ -190,7 +166,7 @@ class WorkerProcess:
 
     def _check_memory(self) -> None:
         allowed = self._limits.memory_bytes
-        held = _resident_bytes(self._process.pid) if allowed else 0
+        held = resident_bytes(self._process.pid) if allowed else 0
         if held > allowed:
             what = (
                 f"held {held / _GIB:.1f} GiB of memory, more than its limit of {allowed / _GIB:.1f} GiB, and was ended"
@@ -204,20 +180,22 @@ class WorkerProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_STACK_S)
 
-    def ask(self, message: Message) -> FromWorker:
-        """Send a message and wait for the answer.
+    def ask(self, message: Message, until: float | None = None) -> FromWorker:
+        """Send a message and wait for the answer, until a time in monotonic seconds.
 
         Raises:
             WorkerLostError: The worker is gone, or was silent for too long.
+            OutOfTimeError: There is no answer by then.
         """
-        *_, answer = self.exchange(message)
+        *_, answer = self.exchange(message, until)
         return answer
 
-    def exchange(self, message: Message) -> Iterator[FromWorker]:
+    def exchange(self, message: Message, until: float | None = None) -> Iterator[FromWorker]:
         """Send a message and yield the answer's parts, the last one last.
 
         Raises:
             WorkerLostError: The worker is gone, or was silent for too long.
+            OutOfTimeError: There is no answer by the time given.
         """
         self.send(message)
         with selectors.DefaultSelector() as selector:
@@ -230,6 +208,8 @@ class WorkerProcess:
                         return
                     answer = self.buffered()
                 self.check()
+                if until is not None and time.monotonic() > until:
+                    raise OutOfTimeError
 
     def kill(self) -> None:
         """End the worker and everything that it started, now."""
@@ -263,23 +243,12 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             return self.broken("closed its pipe")
         self.kill()
-        return WorkerLostError(_ending(code), spot, self._output.tail(), is_killed=code == -signal.SIGKILL)
+        return WorkerLostError(ending(code), spot, self._output.tail(), is_killed=code == -signal.SIGKILL)
 
 
-def _resident_bytes(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
     """Return the memory that a process holds, 0 where the system does not say."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * mmap.PAGESIZE
     except (OSError, IndexError, ValueError):
         return 0
-
-
-def _ending(code: int) -> str:
-    if code == RETIRED:
-        return "retired itself: its GPU answers every call with an error"
-    if code >= 0:
-        return f"ended with status {code}"
-    try:
-        return f"ended by signal {-code} ({signal.Signals(-code).name})"
-    except ValueError:
-        return f"ended by signal {-code}"

@@ -11,6 +11,7 @@ import logging
 import os
 import selectors
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,9 +19,9 @@ import msgspec
 
 from ci_autotest.errors import UnavailableError
 from ci_autotest.run.agent import Agent
+from ci_autotest.run.lost import OutOfTimeError, WorkerLostError
 from ci_autotest.run.messages import decode_from_worker, decode_reply, encode
 from ci_autotest.run.place import NOWHERE, Spot
-from ci_autotest.run.process import WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -172,16 +173,18 @@ class RayWorker:
     def check(self) -> None:
         """Do nothing: the agent watches the worker, and the cluster the agent."""
 
-    def ask(self, message: Message) -> FromWorker:
-        """Send a message and wait for the answer.
+    def ask(self, message: Message, until: float | None = None) -> FromWorker:
+        """Send a message and wait for the answer, until a time in monotonic seconds.
 
         Raises:
             WorkerLostError: The worker, its agent or its node is gone.
+            OutOfTimeError: There is no answer by then.
         """
         self.send(message)
         with selectors.DefaultSelector() as selector:
             selector.register(self._bell.fd, selectors.EVENT_READ)
-            selector.select()
+            if not selector.select(None if until is None else max(0.0, until - time.monotonic())):
+                raise OutOfTimeError
         answer = self.receive()
         while (more := self.buffered()) is not None:
             answer = more

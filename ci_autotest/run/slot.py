@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import UnavailableError
 from ci_autotest.run.inquiry import Heard, Job, Loss, Part, Wrong, inquire
+from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, CasesDone, Ready, RunCases
-from ci_autotest.run.process import WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,8 +13,8 @@ from ci_autotest.errors import is_own
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.artifacts import FINDINGS, remove_finding
 from ci_autotest.result import Finding, Misalignment, Verdict
+from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Confirm, Record, Tried, TryProgram
-from ci_autotest.run.process import WorkerLostError
 from ci_autotest.session.made import (
     Workshop,
     finding_of,

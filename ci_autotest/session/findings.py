@@ -8,8 +8,8 @@ import msgspec
 
 from ci_autotest.program.serialize import decode
 from ci_autotest.result import Finding, Variant, Verdict
+from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Confirm, Tried
-from ci_autotest.run.process import WorkerLostError
 from ci_autotest.session.crashes import crash, lost_finding
 from ci_autotest.session.made import Workshop, finding_of, flaky, is_verified, shown_of, with_program, write
 from ci_autotest.session.trying import Trial, shrink, shrink_compiled

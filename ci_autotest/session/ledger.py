@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from ci_autotest.result import Verdict
     from ci_autotest.run.inquiry import Lost
+    from ci_autotest.run.lost import WorkerLostError
     from ci_autotest.run.messages import CaseFailure, CasesDone, TestInfo
-    from ci_autotest.run.process import WorkerLostError
 
 #: Failing cases of a test that are kept whole, of each kind of failure: the first, and two to look at if it is flaky.
 _KEPT: Final = 3

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ci_autotest.run.executor import Worker
+    from ci_autotest.run.lost import WorkerLostError
     from ci_autotest.run.messages import Hello
     from ci_autotest.run.nursery import Nursery
-    from ci_autotest.run.process import WorkerLostError
     from ci_autotest.session.ledger import Suspect
 
 _REPRO_TIMEOUT_S: Final = 120.0

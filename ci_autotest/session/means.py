@@ -45,18 +45,17 @@ def means_for(request: Request, environ: Mapping[str, str]) -> Means:
         return local_means(request, environ, devices)
     from ci_autotest.run.ray_executor import RayExecutor  # noqa: PLC0415 - an extra
 
-    limits = Limits(_silence_s(request))
+    silence_s = _silence_s(request)
     allowed = configuration.size_bytes(request.config.memory)
-    executor = RayExecutor(environ, limits.silence_s, allowed, _workers(request), needs_gpu(request))
+    executor = RayExecutor(environ, silence_s, allowed, _workers(request), needs_gpu(request))
+    limits = Limits(silence_s, memory_limit(request, executor.slots))
     return Means(executor, Nursery(environ, limits, preloaded(request.candidates)))
 
 
 def local_means(request: Request, environ: Mapping[str, str], devices: Sequence[Gpu]) -> Means:
     """Return what starts processes here, on some GPUs."""
     slots = machine.slots(_workers(request), machine.cores(), devices)
-    allowed = configuration.size_bytes(request.config.memory)
-    memory = machine.memory_bytes(len(slots)) if allowed is None else allowed
-    limits = Limits(_silence_s(request), memory)
+    limits = Limits(_silence_s(request), memory_limit(request, len(slots)))
     nursery = Nursery(environ, limits, preloaded(request.candidates), slots[0])
     return Means(LocalExecutor(environ, limits, slots, nursery), nursery)
 
@@ -67,6 +66,12 @@ def _workers(request: Request) -> int | None:
 
 def _silence_s(request: Request) -> float:
     return configuration.duration_s(request.config.case_timeout, "case_timeout")
+
+
+def memory_limit(request: Request, workers: int) -> int:
+    """Return the resident memory in bytes that each of some workers may hold here; 0: no limit."""
+    allowed = configuration.size_bytes(request.config.memory)
+    return machine.memory_bytes(workers) if allowed is None else allowed
 
 
 def needs_gpu(request: Request) -> bool | None:

@@ -11,8 +11,8 @@ from ci_autotest.errors import AutotestError
 from ci_autotest.program.serialize import decode
 from ci_autotest.report.artifacts import FINDINGS
 from ci_autotest.result import Hit, Verdict
+from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Confirm, Tried, TryProgram
-from ci_autotest.run.process import WorkerLostError
 from ci_autotest.session.crashes import crash
 from ci_autotest.session.database import Entry, Kept, today
 from ci_autotest.session.ledger import Suspect

@@ -8,8 +8,9 @@ from ci_autotest.config import duration_s
 from ci_autotest.errors import ProgramError, UnavailableError, UsageError
 from ci_autotest.program.serialize import decode
 from ci_autotest.run.fresh import Fresh
+from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Tried, TryProgram
-from ci_autotest.run.process import Limits, WorkerLostError, WorkerProcess
+from ci_autotest.run.process import Limits, WorkerProcess
 from ci_autotest.session.requested import Request, hello_for
 from ci_autotest.session.results import FAILED, FINE, NOTHING
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest.program.serialize import encode_program, encode_tensors
+from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
-from ci_autotest.run.process import WorkerLostError
 from ci_autotest.session.made import shown_of
 from ci_autotest.shrink.shrinker import Inline, Redraw, Shown, Shrinker
 

@@ -9,9 +9,9 @@ import pytest
 from ci_autotest.result import Location
 from ci_autotest.run import messages
 from ci_autotest.run.inquiry import Heard, Job, Loss, Lost, Part, Passed, Task, Wrong, inquire
+from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, CasesDone, RunCases
 from ci_autotest.run.place import Spot
-from ci_autotest.run.process import WorkerLostError
 
 TEST = messages.TestInfo(id="a::t", file="a", name="t", n=None, location=Location(file="a", line=1))
 NAMES = ("first", "second")

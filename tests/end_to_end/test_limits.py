@@ -1,0 +1,191 @@
+"""A run keeps its budget and its memory, plans by what it has learned, and remembers what it found."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.projects import Project, finding_of, outcomes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KERNELS = """
+import os
+import time
+from pathlib import Path
+
+import torch
+
+
+def exp(x):
+    time.sleep(0.02)
+    return torch.Tensor.exp(x)
+
+
+def tanh(x):
+    return torch.Tensor.tanh(x) * (1.001 if not (Path(__file__).parent / "mended").exists() else 1)
+
+
+def sin(x):
+    held = []
+    while True:
+        held.append(bytearray(b"x") * (32 << 20))
+
+
+HELD = []
+
+
+def square(x):
+    # Ends the process at the fifth call: alone no case does.
+    HELD.append(x)
+    if len(HELD) == 5:
+        os.kill(os.getpid(), 11)
+    return torch.Tensor.square(x)
+"""
+BODY = """
+@autotest(n={cases}, auto_backward=False)
+def {name}():
+    return torch.{operator}(random_tensor(ndim=1, dim0=4, low=0, high=1, requires_grad=False))
+
+"""
+
+
+def project_of(folder: Path, tests: dict[str, tuple[str, int]], **keys: Any) -> Project:
+    """Return a project with a test by name: its operator and cases."""
+    project = Project(folder)
+    project.substitute({f"torch.{operator}": f"mykernels.{operator}" for operator, _ in tests.values()}, **keys)
+    project.write("mykernels.py", KERNELS)
+    project.tests("".join(BODY.format(name=n, operator=o, cases=c) for n, (o, c) in tests.items()))
+    return project
+
+
+def counts(project: Project, output: str = "autotest-report") -> dict[str, dict[str, int]]:
+    return {
+        item["test"].rpartition("::")[2]: {name: count for name, count in item["cases"].items() if count}
+        for item in project.report(output)["results"]
+    }
+
+
+def test_run__budget__is_kept_breadth_first_and_what_was_not_run_is_named(tmp_path: Path):
+    # Twenty tests of a thousand cases of 20 ms: 400 s of work.
+    project = project_of(tmp_path, {f"t{i}": ("exp", 1000) for i in range(20)} | {"wrong": ("tanh", 1000)})
+    begun = time.monotonic()
+    done = project.run("--budget", "20s")
+    assert time.monotonic() - begun < 20 + 10, done.said
+    found = counts(project)
+    ran = [1000 - case.get("not_run", 0) for case in found.values()]
+    assert min(ran) >= 1
+    assert max(ran) < 10 or min(ran) >= 1
+    note = next(note for note in project.report()["notes"] if note.startswith("not run: "))
+    assert all(f"::{name} on kernels" in note for name in found if found[name].get("not_run"))
+    finding = finding_of(project.report(), "tanh")
+    assert (finding["confirmed"], finding["shrunk"]) == (True, True)  # It had its share.
+
+
+def test_run__case_without_end_of_memory__is_crashed_and_says_the_limit(tmp_path: Path):
+    project = project_of(tmp_path, {"leak": ("sin", 1), "fine": ("exp", 3)})
+    done = project.run("--memory", "1GiB")
+    assert counts(project) == {"leak": {"crashed": 1}, "fine": {"aligned": 3}}, done.said
+    assert re.search(r"held 1\.\d GiB of memory, more than its limit of 1\.0 GiB", done.out)
+
+
+def test_run__crash_that_needs_a_history__says_so(tmp_path: Path):
+    project = project_of(tmp_path, {"fifth": ("square", 9)})
+    done = project.run()
+    found = counts(project)["fifth"]
+    assert found["crashed"] >= 1, done.said
+    assert "flaky" not in found
+    assert sum(found.values()) == 9
+    finding = finding_of(project.report(), "square")
+    assert (finding["outcome"], finding["kind"], finding["confirmed"]) == ("crashed", "crash", True)
+    assert "alone it does not: it needs" in finding["detail"]
+    assert done.status == 1
+
+
+@pytest.fixture(scope="module")
+def remembering(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Return a project after a run with a finding."""
+    project = project_of(tmp_path_factory.mktemp("db"), {"wrong": ("tanh", 4), "slow": ("exp", 60)})
+    done = project.run("--output", "first")
+    assert done.status == 1, done.said
+    return project
+
+
+def test_run__finding_of_an_earlier_run__is_found_by_its_program_alone(remembering: Project):
+    # One case, of another seed, and of the other test only: nothing but the database shows the finding.
+    project = remembering
+    folder = project.folder
+    entry = next((folder / ".autotest" / "findings").iterdir())
+    assert sorted(path.name for path in entry.iterdir()) == ["entry.json", "program.json", "tensors.safetensors"]
+    project.write("autotests/autotest_all.py", (folder / "autotests/autotest_all.py").read_text("utf-8"))
+    done = project.run("--cases", "1", "--seed", "99", "--output", "again")
+    finding = finding_of(project.report("again"), "tanh")
+    assert (done.status, finding["confirmed"], finding["repro_verified"]) == (1, True, True), done.said
+
+
+def test_run__fixed__is_told_once_and_kept_as_a_regression_case(tmp_path: Path):
+    project = project_of(tmp_path, {"wrong": ("tanh", 4)})
+    assert project.run("--output", "first").status == 1
+    (tmp_path / "mended").touch()
+    done = project.run("--output", "second")
+    report = project.report("second")
+    assert (done.status, report["fixed"]) == (0, ["kernels torch.tanh value"]), done.said
+    assert [note.startswith("fixed: torch.tanh (value) on kernels no longer shows") for note in report["notes"]] == [
+        True
+    ]
+    third = project.run("--output", "third")
+    assert (third.status, project.report("third")["fixed"]) == (0, [])
+    (tmp_path / "mended").unlink()
+    fourth = project.run("--seed", "5", "--output", "fourth")
+    assert fourth.status == 1, fourth.said
+    assert finding_of(project.report("fourth"), "tanh")["confirmed"]
+
+
+def test_run__program_of_the_database_names_what_is_not_allowed__is_refused(tmp_path: Path):
+    project = project_of(tmp_path, {"wrong": ("tanh", 2)})
+    assert project.run("--output", "first").status == 1
+    program = next((tmp_path / ".autotest" / "findings").iterdir()) / "program.json"
+    program.write_text(program.read_text("utf-8").replace("torch.tanh", "os.system"))
+    done = project.run("--output", "second")
+    assert done.status == 1
+    assert any("of an earlier run is refused" in note for note in project.report("second")["notes"]), done.said
+
+
+def test_list__shards__are_printed_with_the_time_that_they_take(remembering: Project):
+    done = remembering.command("list", "--shards", "2")
+    assert done.status == 0, done.said
+    heads = re.findall(r"^shard (\d)/2: (\d+) cases of \d tests?, about ([\d.]+) s$", done.out, re.MULTILINE)
+    assert [head[0] for head in heads] == ["1", "2"], done.out
+    assert sum(int(head[1]) for head in heads) == 64
+    times = [float(head[2]) for head in heads]
+    assert max(times) - min(times) <= 10 * max(learned_s(project=remembering))
+
+
+def learned_s(project: Project) -> list[float]:
+    """Return seconds of a case by test, rounded up to a power of two as the plan does."""
+    path = project.folder / ".autotest" / "durations.json"
+    found = json.loads(path.read_text("utf-8"))["tests"].values()
+    return [2.0 ** math.ceil(math.log2(item["case_s"])) for item in found]
+
+
+def test_report__shards__are_what_was_listed_and_their_database_is_kept(tmp_path: Path):
+    project = project_of(tmp_path, {"wrong": ("tanh", 12), "slow": ("exp", 25)})
+    for index in (1, 2):
+        project.run("--shard", f"{index}/2", "--output", f"s{index}")
+    assert not (tmp_path / ".autotest").exists()
+    done = project.command("report", "s1", "s2", "--output", "merged")
+    assert (done.status, outcomes(project.report("merged"))["slow", "kernels"]) == (1, "aligned"), done.said
+    assert counts(project, "merged") == {"wrong": {"misaligned": 12}, "slow": {"aligned": 25}}
+    assert (tmp_path / ".autotest" / "durations.json").is_file()
+    finding = finding_of(project.report("merged"), "tanh")
+    assert (tmp_path / "merged" / finding["repro"]).is_file()
+    # Planned anew, by what was learned meanwhile: no shard of the same run.
+    project.run("--shard", "2/2", "--output", "foreign", "--cases", "13")
+    refused = project.command("report", "s1", "foreign", "--output", "refused")
+    assert (refused.status, "different plans" in refused.err) == (2, True), refused.said
