@@ -19,6 +19,7 @@ OPTIONS = {
         "fail-on", "output",
     },
     "list": {"config", "candidate"},
+    "draws": {"config", "candidate", "case", "edit", "log", "seed"},
     "replay": {"config", "candidate"},
     "report": {"output", "fail-on"},
     "comment": {"name"},
