@@ -69,20 +69,10 @@ class CompileBackend:
         return trace
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
-        """Run one backward pass over all outputs; leaves and parameters only.
-
-        Of an output that is made into another one inside, as the cell state of an LSTM is, the compiled function shows
-        only the gradient that was put in.
-        """
+        """Run one backward pass over all outputs; leaves and parameters only."""
         if self.on_step is not None:
             self.on_step(IN_BACKWARD)
         backward(program, trace, cotangents)
-        steps = program.steps
-        trace.gradients = {
-            key: gradient
-            for key, gradient in trace.gradients.items()
-            if isinstance(key, tuple) or steps[key].op == PLACEHOLDER
-        }
 
     def take_seen(self) -> dict[str, int]:
         """Return nothing: no calls are counted."""
