@@ -125,6 +125,23 @@ def list_command(paths: tuple[str, ...], **given: Any) -> int:
 
 
 @cli.command()
+@click.argument("test", required=False, metavar="[PATH::TEST]")
+@_config_options
+@click.option("--case", type=click.IntRange(0), default=0, help="Which one, from 0.")
+@click.option("--edit", multiple=True, metavar="SITE=VALUE", help="Draw this instead; repeatable.")
+@click.option("--log", type=click.Path(path_type=Path, exists=True), help="What this command printed, edited.")
+@click.option("--seed", metavar="N", help="Root seed.")
+def draws(test: str | None, case: int, edit: tuple[str, ...], log: Path | None, **given: Any) -> int:
+    """Print the draws of a case, edit them, and run it again from them."""
+    from ci_autotest.session.draw_log import asked_for  # noqa: PLC0415 - after --help
+    from ci_autotest.session.drawing import draws as draw_again  # noqa: PLC0415 - likewise
+
+    request = _request((), given, needs_candidate=False)
+    wanted = asked_for(test, case, edit, log, request.config.seed)
+    return draw_again(wanted, _request((wanted.test,), given, needs_candidate=False), os.environ, sys.stdout)
+
+
+@cli.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @_config_options
 def replay(path: Path, **given: Any) -> int:

@@ -59,8 +59,8 @@ def select(paths: Iterable[str], root: Path, start: Path) -> Selection:
     for path in asked:
         place, _, name = path.partition("::")
         if place.startswith(SUITE):
-            found, count = _suite(path), 0
-            name = ""
+            found, count = _suite(path if place == SUITE else place), 0
+            name = "" if place == SUITE else name
         else:
             found, count = _files(start / place, root, path)
         read += count
@@ -116,7 +116,8 @@ def families() -> tuple[str, ...]:
 
 
 def _suite(path: str) -> list[str]:
-    family = path.removeprefix(SUITE).removeprefix("::")
+    # A family is asked for as in `builtin:suite::pooling`, and named in ids as in `builtin:suite/pooling::max_pool2d`.
+    family = path.removeprefix(SUITE).removeprefix("/" if path.startswith(f"{SUITE}/") else "::")
     known = families()
     if not family:
         return [f"{SUITE}/{name}" for name in known]

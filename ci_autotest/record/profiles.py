@@ -53,10 +53,14 @@ def _offset(test: str) -> int:
 
 
 def shaped(drawer: Drawer, site: str, shape: list[int], free: list[int]) -> bool:
-    """Bring one free dimension of ``shape`` to the profile's size, in place; say whether that could be done."""
+    """Bring a free dimension of ``shape`` to the profile's size, or all to 1, in place; say whether it could be done."""
     profile = drawer.profile
     if not free or profile not in SHAPE_PROFILES or profile == "zero_dim":
         return False
+    if profile == "size_one" and drawer.choice(f"{site}.all", 2):
+        for i in free:
+            shape[i] = 1
+        return True
     at = free[drawer.choice(f"{site}.profile_dim", len(free))] if len(free) > 1 else free[0]
     if profile == "boundary":
         size = BOUNDARY_SIZES[drawer.choice(f"{site}.boundary", len(BOUNDARY_SIZES))]

@@ -79,7 +79,8 @@ class Child:
         """Return the next number that is told, ``None`` when there is no more."""
         ready, _, _ = select.select([self._status], [], [], timeout)
         if not ready:
-            raise subprocess.TimeoutExpired("a forked process", timeout or 0.0)
+            what = "a forked process"
+            raise subprocess.TimeoutExpired(what, timeout or 0.0)
         data = os.read(self._status, cradle.NUMBER.size)
         return cradle.NUMBER.unpack(data)[0] if len(data) == cradle.NUMBER.size else None
 

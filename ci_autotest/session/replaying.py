@@ -52,10 +52,11 @@ def replay(path: Path, request: Request, environ: Mapping[str, str], stream: Tex
         answer = fresh.ask(TryProgram(program=data[0], tensors=data[1], candidate=candidate.name))
     finally:
         fresh.close()
-    return _say(answer, candidate.name, stream)
+    return say(answer, candidate.name, stream)
 
 
-def _say(answer: Tried | Broken | WorkerLostError, candidate: str, stream: TextIO) -> int:
+def say(answer: Tried | Broken | WorkerLostError, candidate: str, stream: TextIO) -> int:
+    """Print what a program showed on its candidate, and return the exit status of that."""
     if isinstance(answer, WorkerLostError):
         stream.write(f"{'timed out' if answer.timed_out else 'crashed'}: the worker {answer.reason}\n{answer.output}\n")
         return FAILED

@@ -1,41 +1,62 @@
-"""Recurrent layers and cells: outputs, last states, gradients of every weight."""
+"""Recurrent layers and cells: outputs, last states, gradients of every weight.
+
+Layers are the functions that the modules call: torch.compile runs the modules eagerly, which would be no test of it.
+"""
 
 from ci_autotest import autotest, nothing, oneof, random, random_bool, random_tensor, torch
 
 
+def sizes():
+    """Return drawn sizes: steps, batch, features, hidden. Compilers unroll the steps: few."""
+    return random(1, 4).to(int), random(1, 5).to(int), random(1, 5).to(int), random(1, 5).to(int)
+
+
+def weights(gates, features, hidden):
+    """Return input weight, hidden weight and the two biases of one layer in one direction."""
+    rows = gates * hidden
+    shapes = ((rows, features), (rows, hidden), (rows,), (rows,))
+    return [random_tensor(dims=shape) for shape in shapes]
+
+
 @autotest()
-def rnn():
-    features, hidden = random(1, 5).to(int), random(1, 5).to(int)
-    module = torch.nn.RNN(
-        features,
-        hidden,
-        num_layers=random(1, 3).to(int),
-        nonlinearity=oneof("tanh", "relu"),
-        bias=random_bool(),
-        batch_first=random_bool(),
-        bidirectional=random_bool(),
-    )
-    x = random_tensor(ndim=3, dim2=features)
-    return module(x)
+def rnn_tanh():
+    steps, batch, features, hidden = sizes()
+    x, h = random_tensor(dims=(steps, batch, features)), random_tensor(dims=(1, batch, hidden))
+    return torch.rnn_tanh(x, h, weights(1, features, hidden), True, 1, 0.0, False, False, False)
+
+
+@autotest()
+def rnn_relu():
+    steps, batch, features, hidden = sizes()
+    x, h = random_tensor(dims=(batch, steps, features)), random_tensor(dims=(2, batch, hidden))
+    both = weights(1, features, hidden) + weights(1, features, hidden)
+    return torch.rnn_relu(x, h, both, True, 1, 0.0, False, True, True)
 
 
 @autotest()
 def lstm():
-    features, hidden = random(1, 5).to(int), random(1, 5).to(int)
-    module = torch.nn.LSTM(
-        features, hidden, num_layers=random(1, 3).to(int), bias=random_bool(), bidirectional=random_bool()
-    )
-    x = random_tensor(ndim=3, dim2=features)
-    y, (h, c) = module(x)
-    return y, h, c
+    steps, batch, features, hidden = sizes()
+    x = random_tensor(dims=(steps, batch, features))
+    state = (random_tensor(dims=(1, batch, hidden)), random_tensor(dims=(1, batch, hidden)))
+    return torch.lstm(x, state, weights(4, features, hidden), True, 1, 0.0, False, False, False)
+
+
+@autotest()
+def lstm_stacked():
+    # Two layers, both directions: the second layer reads both directions of the first.
+    steps, batch, features, hidden = sizes()
+    x = random_tensor(dims=(steps, batch, features))
+    state = (random_tensor(dims=(4, batch, hidden)), random_tensor(dims=(4, batch, hidden)))
+    first = weights(4, features, hidden) + weights(4, features, hidden)
+    second = weights(4, 2 * hidden, hidden) + weights(4, 2 * hidden, hidden)
+    return torch.lstm(x, state, first + second, True, 2, 0.0, False, True, False)
 
 
 @autotest()
 def gru():
-    features, hidden = random(1, 5).to(int), random(1, 5).to(int)
-    module = torch.nn.GRU(features, hidden, bias=random_bool(), batch_first=random_bool(), bidirectional=random_bool())
-    x = random_tensor(ndim=3, dim2=features)
-    return module(x)
+    steps, batch, features, hidden = sizes()
+    x, h = random_tensor(dims=(steps, batch, features)), random_tensor(dims=(1, batch, hidden))
+    return torch.gru(x, h, weights(3, features, hidden), True, 1, 0.0, False, False, False)
 
 
 @autotest()

@@ -24,7 +24,7 @@ def scatter():
 def scatter_add():
     # Indices repeat: what falls on one element is summed.
     rows, columns = oneof(random(0, 12).to(int), 33), random(1, 8).to(int)
-    x = random_tensor(ndim=2, dim1=columns)
+    x = random_tensor(ndim=2, dim0=random(1, 10).to(int), dim1=columns)
     index = index_tensor(x, dims=(rows, columns))
     source = random_tensor(ndim=2, dim0=rows, dim1=columns)
     return torch.scatter_add(x, oneof(0, -2), index, source)

@@ -20,6 +20,7 @@ OPTIONS = {
         "fail-on", "output", "memory", "executor",
     },
     "list": {"config", "set", "candidate", "cases", "shards"},
+    "draws": {"config", "set", "candidate", "case", "edit", "log", "seed"},
     "replay": {"config", "set", "candidate"},
     "report": {"output", "fail-on", "baseline", "artifact-name"},
     "render": {"limit"},

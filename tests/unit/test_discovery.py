@@ -94,6 +94,11 @@ def test_select__family__is_that_one(project):
     assert (found.files, found.wanted) == (("builtin:suite/pooling",), {})
 
 
+def test_select__id_of_a_shipped_test__is_that_test(project):
+    found = select(["builtin:suite/pooling::max_pool2d"], project, project)
+    assert (found.files, found.wanted) == (("builtin:suite/pooling",), {"builtin:suite/pooling": ("max_pool2d",)})
+
+
 @pytest.mark.parametrize("path", ["builtin:suite::poolin", "builtin:suite::pooling::x", "builtin:suites"])
 def test_select__no_such_family__names_those_there_are(project, path):
     with pytest.raises(UsageError) as caught:

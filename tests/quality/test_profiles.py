@@ -1,0 +1,49 @@
+"""Profiles: each finds a fault that no other profile and no ordinary case finds, and a test may ask for some of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch as real
+
+from ci_autotest import random_tensor, torch
+from ci_autotest.record.profiles import PROFILES
+from tests.engine import judged, record, substitute
+
+CASES = 64
+#: Where each fault strikes.
+ONLY = {
+    "zero_dim": lambda x: x.dim() == 0,
+    "zero_size": lambda x: x.numel() == 0,
+    "size_one": lambda x: x.dim() > 2 and x.numel() == 1,
+    "boundary": lambda x: max(x.shape, default=0) > 30,
+    "non_contiguous": lambda x: not x.is_contiguous(),
+    "zeros_and_ties": lambda x: x.numel() > 1 and bool((x == 0).any() and x.isfinite().all()),
+    "large": lambda x: bool((x.abs() > 1000).any() and x.isfinite().all()),
+    "special": lambda x: bool(x.isnan().any()),
+}
+
+
+def body():
+    return torch.neg(random_tensor())
+
+
+def found_by(fault: str, profiles: tuple[str, ...]) -> bool:
+    """Say whether any of a test's cases shows that ``neg`` is wrong where ``fault`` strikes."""
+    strikes = ONLY[fault]
+    candidate = substitute(neg=lambda x: (x.sum() if x.numel() == 0 else x + 1) if strikes(x) else real.neg(x))
+    attempts = (record(body, case, test="neg", profiles=profiles) for case in range(CASES))
+    return any(judged(attempt, candidate).verdict.outcome == "misaligned" for attempt in attempts)
+
+
+def test_profiles__each_has_a_fault():
+    assert set(ONLY) == set(PROFILES)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_profile__fault_of_its_own__is_found_by_it_and_by_no_other(profile):
+    others = tuple(name for name in PROFILES if name != profile)
+    assert (found_by(profile, (profile,)), found_by(profile, others)) == (True, False)
+
+
+def test_profiles__none_asked_for__finds_what_is_wrong_everywhere_and_nothing_else():
+    assert not any(found_by(profile, ()) for profile in PROFILES)
