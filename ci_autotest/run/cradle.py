@@ -45,6 +45,7 @@ def main(descriptor: int, modules: list[str], hidden: list[str]) -> None:
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    listener.send(b".")  # Ready.
     while True:
         data, descriptors, _, _ = socket.recv_fds(listener, _JOB_BYTES, _DESCRIPTORS)
         if not data:

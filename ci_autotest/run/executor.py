@@ -70,7 +70,7 @@ class LocalExecutor:
         environ: The parent's environment.
         limits: What each worker may take.
         added: Variables of each slot's workers, such as the GPU that they see; one entry a slot.
-        nursery: Starts those beside the slots.
+        nursery: Starts those beside the slots, and as soon as it can those that follow a slot's first.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class LocalExecutor:
         self._limits = limits
         self._added = tuple(added)
         self._nursery = nursery
+        self._begun: set[int] = set()
 
     @property
     def slots(self) -> int:
@@ -98,9 +99,11 @@ class LocalExecutor:
             OutputError: The system has no room for what a worker needs.
         """
         try:
-            if slot is None and self._nursery is not None:
-                return self._nursery.start()
-            return WorkerProcess(self._environ, self._limits, self._added[slot or 0])
+            added = self._added[slot or 0]
+            if self._nursery is not None and (slot is None or (slot in self._begun and self._nursery.is_warm())):
+                return self._nursery.start(added)
+            self._begun.add(slot or 0)
+            return WorkerProcess(self._environ, self._limits, added)
         except OSError as error:
             where = tempfile.gettempdir()
             message = f"a worker cannot be started: {error.strerror} (temporary files are in {where}). Make room there."

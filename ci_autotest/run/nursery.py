@@ -34,6 +34,7 @@ _WORKER: Final = f"{_SERVE}from ci_autotest.run.cradle import main; main(int(sys
 _ALONE: Final = "\nmain(int(sys.argv[1]), sys.argv[2:], ['ci_autotest'])\n"
 #: Seconds in which the preloaded process has to have imported its frameworks.
 _START_S: Final = 180.0
+_CAN_FORK: Final = hasattr(os, "fork") and hasattr(socket, "send_fds")
 #: Seconds between two looks at a script.
 _LOOK_S: Final = 0.05
 
@@ -107,19 +108,31 @@ class Nursery:
         self._limits = limits
         self._modules = tuple(modules)
         self._added = {**(added or {}), TOKEN: new_token()}
+        self._is_warm = False
         self._sockets: dict[bool, socket.socket] = {}
         self._processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self) -> WorkerProcess:
-        """Return a fresh worker; a spawned one where nothing can be forked.
+    def is_warm(self) -> bool:
+        """Whether a worker can be forked at once; where it cannot, preloading is begun."""
+        if _CAN_FORK and not self._is_warm:
+            with contextlib.suppress(OSError):
+                self._is_warm = bool(self._socket(is_alone=False).recv(1, socket.MSG_DONTWAIT))
+        return self._is_warm
+
+    def start(self, added: Mapping[str, str] | None = None) -> WorkerProcess:
+        """Return a fresh worker, forked when that can be; a spawned one where nothing can be forked.
+
+        Args:
+            added: Variables of its own.
 
         Raises:
             OSError: The system has no room for what a worker needs.
         """
-        if hasattr(os, "fork") and hasattr(socket, "send_fds"):
+        own = {**self._added, **(added or {})}
+        if _CAN_FORK:
             with contextlib.suppress(OSError):
-                return WorkerProcess(self._environ, self._limits, self._added, self._launch_worker)
-        return WorkerProcess(self._environ, self._limits, self._added)
+                return WorkerProcess(self._environ, self._limits, own, self._launch_worker)
+        return WorkerProcess(self._environ, self._limits, own)
 
     def run_script(self, script: Path, paths: Sequence[str], timeout_s: float) -> int | None:
         """Run a script isolated, this package hidden; return its status, ``None`` when it takes too long or too much.
