@@ -16,6 +16,7 @@ from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Mapping_, Slice
 from ci_autotest.record.generators import NOTHING, Generator
 from ci_autotest.record.modules import RecordedModule
+from ci_autotest.record.refusals import stale
 from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class Arguments:
         for arg in args:
             kind = type(arg)
             if kind is Value:
+                if arg._recorder is not self._recorder:
+                    stale()
                 real_args.append(arg._tensor)
                 step_args.append(arg._ref)
             elif kind in _PLAIN:
@@ -88,6 +91,8 @@ class Arguments:
         if kind in _PLAIN:
             return value, value
         if kind is Value:
+            if value._recorder is not self._recorder:
+                stale()
             return value._tensor, value._ref
         if isinstance(value, RecordedModule):
             return value.real, value.ref

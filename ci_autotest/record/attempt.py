@@ -22,7 +22,8 @@ from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import elements
 from ci_autotest.record.draws import COTANGENT_SLOT, Drawer, Streams
 from ci_autotest.record.profiles import ORDINARY, PROFILES, profile_of
-from ci_autotest.record.recorder import Recorder
+from ci_autotest.record.recorder import Ended, Recorder
+from ci_autotest.record.refusals import meaning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _GRAD: Final = FLOATING | COMPLEX
 _FLOAT32: Final = torch.float32
+_STANDARD_LIBRARY: Final = str(Path(traceback.__file__).parent)
 _seed_torch: Final = torch.default_generator.manual_seed
 _DTYPE_NAMES: Final = {getattr(torch, name): name for name in _GRAD}
 
@@ -136,10 +138,12 @@ def _run_body(recorder: Recorder, call: Callable[[], object]) -> None:
         raise AuthorError(message) from error
     except BaseException as error:
         if recorder.rejection is None:
-            message = f"the body raised {type(error).__name__}: {said(error)}{_body_line(error, call)}"
+            line = _body_line(error, call)
+            message = f"the body raised {type(error).__name__}: {said(error)}{line}{meaning(said(error))}"
             raise AuthorError(message) from error
     finally:
         CURRENT.reset(token)
+        recorder.__class__ = Ended
 
 
 def _refuse_empty(recorder: Recorder) -> None:
@@ -152,11 +156,15 @@ def _refuse_empty(recorder: Recorder) -> None:
 def _body_line(error: BaseException, call: Callable[[], object]) -> str:
     """Return `` (file, line n)`` of the innermost frame that is the user's, else of the body."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_own(frame.filename)]
-    frames = [frame for frame in frames if "/site-packages/" not in frame.filename] or frames
+    frames = [frame for frame in frames if not _is_library(frame.filename)] or frames
     if frames:
         return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
     code = getattr(call, "__code__", None)
     return f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code is not None else ""
+
+
+def _is_library(file: str) -> bool:
+    return "/site-packages/" in file or file.startswith(_STANDARD_LIBRARY)
 
 
 def _rejected(recorder: Recorder) -> Attempt:
