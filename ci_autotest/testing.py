@@ -85,6 +85,8 @@ def random_tensor(
     Raises:
         AuthorError: Called outside a test, or with arguments that contradict one another.
     """
+    if dtype is float and (recorder := CURRENT.get()) is not None and recorder.dtype is not None:
+        dtype = recorder.dtype
     value: Any = draw_tensor(ndim, (dim0, dim1, dim2, dim3, dim4), low, high, dtype, requires_grad)
     return value  # type: ignore[no-any-return]
 

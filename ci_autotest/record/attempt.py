@@ -21,6 +21,7 @@ from ci_autotest.program.ir import COMPLEX, FLOATING, Program, arranged
 from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import elements
 from ci_autotest.record.draws import COTANGENT_SLOT, Drawer, Streams
+from ci_autotest.record.options import dtype_of
 from ci_autotest.record.profiles import ORDINARY, PROFILES, profile_of
 from ci_autotest.record.recorder import Ended, Recorder
 from ci_autotest.record.refusals import meaning
@@ -85,6 +86,7 @@ class Attempts:
         drawer = Drawer(self._streams, key_of(key, case, number), edits or {}, chosen)
         self._seed(drawer.seed)
         recorder = Recorder(drawer, self._device)
+        recorder.dtype = dtype_of(case, declaration.dtypes)
         _run_body(recorder, call)
         if recorder.rejection is not None:
             return _rejected(recorder)

@@ -72,6 +72,7 @@ class Recorder:
         trace: The reference's side of it.
         sources: Data of each placeholder by key, given to no one; every side gets its own copy.
         rejection: The step that the reference refused, with what it raised.
+        dtype: Of tensors whose dtype the test leaves open; ``None`` for float32.
         has_setup: Whether a module was constructed.
         keeps_graph: Whether an automatic backward pass is still possible: no step has run one of its own.
         modules: Modules that were constructed, not their parts.
@@ -85,6 +86,7 @@ class Recorder:
         "captured",
         "device",
         "drawer",
+        "dtype",
         "has_setup",
         "keeps_graph",
         "modules",
@@ -104,6 +106,7 @@ class Recorder:
         self.trace = Trace()
         self.sources: dict[str, torch.Tensor] = {}
         self.rejection: tuple[Step, Failure] | None = None
+        self.dtype: torch.dtype | None = None
         self.has_setup = False
         self.keeps_graph = True
         self.modules: list[RecordedModule] = []
