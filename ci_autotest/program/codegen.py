@@ -49,6 +49,8 @@ _PREFIX: Final = {"neg": "-", "pos": "+", "invert": "~"}
 _AUGMENTED: Final = {f"i{name.rstrip('_')}": f"{symbol}=" for name, symbol in _INFIX.items()}
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEYWORDS: Final = frozenset({*keyword.kwlist, "torch", "device", "stored"})
+#: How a graph check compiles a body: one graph or an error, by the compiler that needs nothing but torch.
+GRAPH_OPTIONS: Final = (("backend", "aot_eager"), ("fullgraph", True))
 #: Functions of Python's own that printed code calls: a value of that name would hide them.
 _CALLED: Final = frozenset({"abs", "bool", "int", "float", "len", "complex", "getattr", "setattr"})
 

@@ -12,6 +12,7 @@ from ci_autotest.backends.operators import is_random
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.targets import is_function
 from ci_autotest.record.current import CURRENT
+from ci_autotest.record.refusals import instead
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ class Function:
         self.name = target.rpartition(".")[2].strip("_")
         self.is_random = is_random(target)
         self.is_module_class = isinstance(real, type) and issubclass(real, torch.nn.Module)
-        self.is_operator = is_function(target)
+        self.is_operator = is_function(target) and instead(target) is None
         self.is_autograd = target.startswith("torch.autograd.")
         self.hints: dict[str, object] | None = None
 

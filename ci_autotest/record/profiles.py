@@ -53,7 +53,7 @@ def _offset(test: str) -> int:
 
 
 def shaped(drawer: Drawer, site: str, shape: list[int], free: list[int]) -> bool:
-    """Bring one free dimension of ``shape`` to the profile's size, or all to 1, in place; say whether it could be done."""
+    """Bring one free dimension of ``shape`` to the profile's size, or all to 1, in place; say whether it was done."""
     profile = drawer.profile
     if not free or profile not in SHAPE_PROFILES or profile == "zero_dim":
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import namedtuple
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import torch
 
@@ -38,6 +38,7 @@ from ci_autotest.record.function import plain_function
 from ci_autotest.record.gradients import ends_the_graph, unread
 from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.modules import RecordedModule
+from ci_autotest.record.refusals import refuse, stale
 from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Recorder:
         trace: The reference's side of it.
         sources: Data of each placeholder by key, given to no one; every side gets its own copy.
         rejection: The step that the reference refused, with what it raised.
+        dtype: Of tensors whose dtype the test leaves open; ``None`` for float32.
         has_setup: Whether a module was constructed.
         keeps_graph: Whether an automatic backward pass is still possible: no step has run one of its own.
         modules: Modules that were constructed, not their parts.
@@ -84,6 +86,7 @@ class Recorder:
         "captured",
         "device",
         "drawer",
+        "dtype",
         "has_setup",
         "keeps_graph",
         "modules",
@@ -103,6 +106,7 @@ class Recorder:
         self.trace = Trace()
         self.sources: dict[str, torch.Tensor] = {}
         self.rejection: tuple[Step, Failure] | None = None
+        self.dtype: torch.dtype | None = None
         self.has_setup = False
         self.keeps_graph = True
         self.modules: list[RecordedModule] = []
@@ -126,7 +130,7 @@ class Recorder:
         if function.is_module_class:
             return self._construct(function, args, kwargs)
         if not function.is_operator:
-            raise AuthorError(_refusal(function.target))
+            refuse(function.target)
         if function.is_autograd:
             self.keeps_graph = self.keeps_graph and not ends_the_graph(function.target, kwargs)
         real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, function)
@@ -140,7 +144,7 @@ class Recorder:
         if form == "getattr":
             return getattr(args[0], function.name)
         if form == "method" and isinstance(args[0], Value):
-            return self.call_method(args[0], function.name, args[1:], kwargs)
+            return args[0]._recorder.call_method(args[0], function.name, args[1:], kwargs)
         return self.call_function(function, args, kwargs)
 
     def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:  # noqa: ANN401
@@ -213,6 +217,8 @@ class Recorder:
     def _returned(self, value: object) -> list[Ref]:
         if isinstance(value, Value):
             return [value._ref]
+        if value is None:
+            return []
         if isinstance(value, dict):
             value = tuple(value.values())
         if isinstance(value, tuple | list):
@@ -349,17 +355,13 @@ class Recorder:
         return (self.drawer.seed + 7919 * len(self.steps)) & 0xFFFF_FFFF
 
 
-#: What a body may want of torch that is no operator, and what to write.
-_INSTEAD: Final = {
-    "torch.inference_mode": "use torch.no_grad()",
-}
+class Ended(Recorder):
+    """What a recorder becomes when its attempt is over: a value that outlived its test records nothing."""
 
+    __slots__ = ()
 
-def _refusal(target: str) -> str:
-    hint = _INSTEAD.get(
-        target, "use the function of torch, torch.nn.functional, torch.linalg, torch.fft or torch.special"
-    )
-    return f"{target} is not recorded: {hint}."
+    def _run(self, *_: object) -> NoReturn:
+        stale()
 
 
 def _kind(value: object) -> str:

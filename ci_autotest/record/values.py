@@ -98,6 +98,13 @@ class Value:
     def __getitem__(self, index: object) -> Any:  # noqa: ANN401 - a recorded value
         return self._recorder.call_python("operator.getitem", operator.getitem, (self, index), "getitem")
 
+    def __reduce_ex__(self, protocol: object) -> Any:  # noqa: ANN401 - never returns
+        message = "a recorded tensor cannot be copied or pickled. Write x.clone(), or x.detach().clone()."
+        raise AuthorError(message)
+
+    def __array__(self, *_args: object, **_kwargs: object) -> Any:  # noqa: ANN401 - never returns
+        return self._refuse("numpy")
+
     def __hash__(self) -> int:
         return id(self)
 

@@ -362,7 +362,9 @@ def _declared(recording: Recording) -> Declaration | None:
     rtol, atol = told.get("rtol"), told.get("atol")
     if not (isinstance(rtol, float) and isinstance(atol, float) and rtol >= 0 and atol >= 0):
         rtol = atol = None
-    return Declaration(lambda: None, rtol=rtol, atol=atol, check_dtype=told.get("check_dtype") is not False)
+    is_graph = recording.note.get("kind") == "graph"
+    is_checked = told.get("check_dtype") is not False
+    return Declaration(lambda: None, rtol=rtol, atol=atol, check_dtype=is_checked, check_graph=is_graph)
 
 
 def _failure(case: int, attempt: int, candidate: str, verdict: Verdict, profile: str) -> CaseFailure:
