@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ci_autotest.alignment.confirm import judge_confirmed, outputs_differ
 from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.trial import quick_aligned
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
@@ -143,7 +144,12 @@ def judge_case(attempt: Attempt, contender: Contender, reference: Backend, trace
     """Compare what both sides saw; what a quick look cannot vouch for is run again and examined."""
     if trace.untested is None and quick_aligned(attempt.program, trace, attempt.trace, contender.rules):
         return Judged(_ALIGNED, live_of(attempt))
-    return judge_program(live_of(attempt), Sides(contender.backend, reference, contender.rules))
+    sides = Sides(contender.backend, reference, contender.rules)
+    judged = judge_program(live_of(attempt), sides)
+    if judged.verdict.outcome == "aligned" and judged.verdict.kind is None and outputs_differ(attempt, trace, sides):
+        # The first run was off and the second was not: the candidate is held against itself.
+        return judge_confirmed(live_of(attempt), sides)
+    return judged
 
 
 def differentiate(attempt: Attempt, reference: Backend) -> None:

@@ -70,6 +70,7 @@ def valued(drawer: Drawer, site: str, dtype: str, array: NDArray) -> bool:  # ty
         return False
     if profile == "zeros_and_ties":
         np.rint(array, out=array) if array.dtype.kind == "f" else np.clip(array.real, -1, 1, out=array.real)
+        array.reshape(-1)[: array.size // 3] = 0  # whole rows of zeros, not here and there one
         return True
     if dtype in INTEGERS:
         return False
@@ -81,15 +82,17 @@ def valued(drawer: Drawer, site: str, dtype: str, array: NDArray) -> bool:  # ty
 
 
 def _sprinkle(drawer: Drawer, site: str, array: NDArray) -> None:  # type: ignore[type-arg]
-    """Replace about one element in four by a special value, at least one."""
+    """Replace about one element in four by special values in turn, at least as many as there are of them."""
     words = drawer.streams.data(f"{site}.special", array.size)
     kind = array.real.dtype
     tiny = np.finfo(kind).smallest_subnormal * 3
     specials = np.array([np.nan, np.inf, -np.inf, -0.0, tiny], kind)
     flat = array.reshape(-1)
     chosen = (words & np.uint64(3)) == 0
-    chosen[int(words[0] % np.uint64(array.size))] = True
-    flat[chosen] = specials[((words[chosen] >> np.uint64(8)) % np.uint64(len(specials))).astype(np.int64)]
+    order = np.argsort(words, kind="stable")
+    chosen[order[: len(specials)]] = True
+    places = order[chosen[order]]
+    flat[places] = specials[(np.arange(len(places)) + int(words[0] & np.uint64(1))) % len(specials)]
 
 
 def strided(drawer: Drawer, site: str, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int, int] | None:
