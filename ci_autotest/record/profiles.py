@@ -70,7 +70,7 @@ def valued(drawer: Drawer, site: str, dtype: str, array: NDArray) -> bool:  # ty
         return False
     if profile == "zeros_and_ties":
         np.rint(array, out=array) if array.dtype.kind == "f" else np.clip(array.real, -1, 1, out=array.real)
-        array.reshape(-1)[: array.size // 3] = 0  # whole rows of zeros, not here and there one
+        array.reshape(-1)[: -(-array.size // 3)] = 0  # whole rows of zeros, not here and there one
         return True
     if dtype in INTEGERS:
         return False
