@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ONE_THREAD := OMP_NUM_THREADS=1
 
-.PHONY: run test test-all check bench format clean
+.PHONY: run test test-all check bench soak format clean
 .DEFAULT_GOAL := run
 
 # The environment is made again when the pins or the project's requirements change.
@@ -37,6 +37,10 @@ check: $(READY)  ## format, lint, types, floors, action and workflows
 
 bench: $(READY)  ## ratios against raw execution, in one run
 	$(ONE_THREAD) $(BIN)/python -m benchmarks
+
+# 100,000 comparisons in chunks; what is accused is in soak.jsonl, to be read by hand.
+soak: $(READY)  ## the shipped suite against implementations that are different and right
+	for first in 0 100 200 300; do $(ONE_THREAD) $(BIN)/python -W ignore -m benchmarks.soak $$first 100 || exit 1; done
 
 format: $(READY)
 	$(BIN)/ruff format .
