@@ -48,6 +48,8 @@ _PATTERNS: Final = 4
 #: How many times farther one side must be than the other before it alone is blamed.
 _CLEARLY: Final = 2.0
 _SLACK: Final = 4.0
+#: How much less the inputs are moved to tell a kink from rounding.
+_NEARER: Final = 2.0**-10
 
 
 class Opinion(NamedTuple):
@@ -229,19 +231,33 @@ class _Question(NamedTuple):
 
 
 def _is_ill_conditioned(question: _Question, truth: torch.Tensor, bad: torch.Tensor, errors: torch.Tensor) -> bool:
-    """Whether moving every input by half a unit in its last place explains the error of each misaligned element."""
+    """Whether moving every input by half a unit in its last place explains the error of each misaligned element.
+
+    A result that moves as far when the inputs move a thousand times less is at a step or a kink, where the reference
+    defines it, as of a gradient at ties: that excuses nobody.
+    """
     generator = torch.Generator().manual_seed(0)
     moved_most = torch.zeros_like(errors)
     for _ in range(_PATTERNS):
-        wider = question.wider
-        moved = {name: _moved(wider.sources[name], ulp, generator) for name, ulp in _inputs(question.live)}
-        other = _wanted(wider._replace(sources={**wider.sources, **moved}), question.key)
-        if other is None:
+        signs = generator.get_state()
+        far = _moved_by(question, truth, generator, 1.0)
+        near = _moved_by(question, truth, generator.set_state(signs), _NEARER)
+        if far is None or near is None:
             return False
-        moved_most = torch.maximum(moved_most, _distance(wide(other), truth))
+        moved_most = torch.maximum(moved_most, torch.where(near < far / 2, far, 0.0))
     explained = errors <= _SLACK * moved_most
     finite = torch.isfinite(errors)
     return not has_any(~(explained & finite)[bad])
+
+
+def _moved_by(
+    question: _Question, truth: torch.Tensor, generator: torch.Generator, share: float
+) -> torch.Tensor | None:
+    """Return how far the float64 result moves when each input moves by a share of half a unit in its last place."""
+    wider = question.wider
+    moved = {name: _moved(wider.sources[name], ulp * share, generator) for name, ulp in _inputs(question.live)}
+    other = _wanted(wider._replace(sources={**wider.sources, **moved}), question.key)
+    return None if other is None else _distance(wide(other), truth)
 
 
 def _inputs(live: Live) -> list[tuple[str, float]]:

@@ -65,7 +65,8 @@ def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
         names=repr([named[ref.index] for ref in output_refs(program)]),
         **_entry(told),
         **_ablation(recording),
-        rtol=told["rtol"], atol=told["atol"], check_dtype=told["check_dtype"], strictness=told["strictness"],
+        rtol=told["rtol"], atol=told["atol"], check_dtype=told["check_dtype"],
+        check_memory=told["kind"] == "aliasing", strictness=told["strictness"],
         versions=repr(told["versions"]),
     )  # fmt: skip
 

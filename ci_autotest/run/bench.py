@@ -223,7 +223,7 @@ class Bench:
             if is_aligned(attempt, contender, trace):
                 aligned += 1
                 continue
-            verdict = judge_case(attempt, contender, self._reference).verdict
+            verdict = judge_case(attempt, contender, self._reference, trace).verdict
             tally.judged(name, verdict)
             if verdict.kind is not None:
                 tally.failures.append(_failure(case, number, name, verdict, attempt.profile))
