@@ -1,6 +1,16 @@
 """Sorting, searching and counting: values, and indices where ties leave them defined."""
 
-from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
+from ci_autotest import (
+    autotest,
+    nothing,
+    oneof,
+    permutation_tensor,
+    random,
+    random_bool,
+    random_dtype,
+    random_tensor,
+    torch,
+)
 
 
 @autotest()
@@ -26,15 +36,18 @@ def msort():
 
 @autotest()
 def topk():
-    # Values only: the index of a tie is anyone's.
-    x = random_tensor(ndim=random(1, 4).to(int), dim0=random(3, 9).to(int))
-    return torch.topk(x, k=random(0, 4), dim=0, largest=random_bool())[0]
+    # No ties: which of them is taken is anyone's, and so is the gradient.
+    size = random(3, 9).to(int)
+    x = random_tensor(ndim=2, dim1=size, low=0, high=0.5) + permutation_tensor(size)
+    return torch.topk(x, k=random(0, 4), dim=oneof(1, -1), largest=random_bool())
 
 
 @autotest()
 def kthvalue():
-    x = random_tensor(ndim=random(1, 4).to(int), dim0=random(3, 9).to(int))
-    return torch.kthvalue(x, k=random(1, 4), dim=0, keepdim=random_bool())[0]
+    # No ties, likewise.
+    size = random(3, 9).to(int)
+    x = random_tensor(ndim=2, dim1=size, low=0, high=0.5) + permutation_tensor(size)
+    return torch.kthvalue(x, k=random(1, 4), dim=oneof(1, -1), keepdim=random_bool())
 
 
 @autotest()
