@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 if TYPE_CHECKING:
     from ci_autotest.result import Location
 
 #: Image that replays what a stranger wrote. Source: the release workflow.
 IMAGE: Final = "ghcr.io/org/ci-autotest:v1"
+#: The server that ``gh`` asks unless told another.
+PUBLIC: Final = "https://github.com"
 #: Folder that a report is downloaded to.
 FOLDER: Final = "autotest-report"
 
@@ -54,7 +56,8 @@ class Links:
         """
         if not self.run_id or not self.artifact_name:
             return ""
-        where = f"--repo {shlex.quote(self.repository)} --name {shlex.quote(self.artifact_name)}"
+        host = "" if self.server == PUBLIC else f"{urlsplit(self.server).netloc}/"
+        where = f"--repo {shlex.quote(host + self.repository)} --name {shlex.quote(self.artifact_name)}"
         load = f"gh run download {self.run_id} {where} --dir {FOLDER}"
         again = f"replay {FOLDER}/findings/{finding}"
         run = f"docker run {_CONFINED} {IMAGE} {again}" if self.is_foreign else f"ci-autotest {again}"

@@ -95,8 +95,10 @@ def fixed_part(result: RunResult, rank: int) -> Part:
     """Return how the run stands against the baseline, where there is one."""
     if result.new is None and not result.fixed:
         return Region(name="baseline"), []
-    new = len(result.new or ())
-    counts = f"{new:,} new, {len(result.findings) - new:,} still there, {len(result.fixed):,} fixed"
+    known = sum(finding.known is not None for finding in result.findings)
+    new = sum(finding.known is None and finding.id in (result.new or ()) for finding in result.findings)
+    still = len(result.findings) - known - new
+    counts = f"{new:,} new, {still:,} still there, {known:,} known, {len(result.fixed):,} fixed"
     names = ", ".join(code(name, 150) for name in result.fixed[:10])
     tail = f": {names}{', …' if len(result.fixed) > 10 else ''}" if names else ""  # noqa: PLR2004
     blocks = [Block("baseline", tuple(_sentence(rank, ending) for ending in (f"{counts}{tail}", counts)))]

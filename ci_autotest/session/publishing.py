@@ -140,7 +140,9 @@ def _publish(
         legs = [_own_leg(asked, result, environ, is_foreign=origin.pull.from_fork is True)]
     if isinstance(legs, Forbidden):
         return _degraded(legs, "actions: read")
-    baselines = Baselines(client=client, repository=event.repository, branch=origin.pull.base, asked=asked.baseline)
+    baselines = Baselines(
+        client=client, repository=event.repository, branch=origin.pull.base, run_id=event.run_id, asked=asked.baseline
+    )  # fmt: skip
     held = [replace(leg, result=baselines.applied(leg.result, leg.artifact_name)) for leg in legs]
     if asked.output is not None:
         for leg in held:

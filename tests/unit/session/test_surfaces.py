@@ -69,7 +69,7 @@ def test_saved_programs__folder_of_a_finding__gives_graph_and_tensors_beside_the
     assert re.search(r"\| `input_0` \| float32\\\[1, 100\\\] \| 400 \| `[0-9a-f]{64}` \|", page)
     assert samples.PROGRAM in page
     assert (
-        "gh run download 77 --repo org/kernels --name 'report gpu' --dir autotest-report && "
+        "gh run download 77 --repo git.example/org/kernels --name 'report gpu' --dir autotest-report && "
         "ci-autotest replay autotest-report/findings/op00000-0000\n"
     ) in page
 
