@@ -202,7 +202,7 @@ def _own_leg(asked: Publication, result: RunResult, environ: Mapping[str, str], 
         result=result,
         setting=Setting(
             links=replace(links, is_foreign=is_foreign) if links else None,
-            source=saved_programs(asked.folder) if asked.folder is not None else None,
+            source=saved_programs(asked.folder, is_own=False) if asked.folder is not None else None,
         ),
         artifact_name=asked.artifact_name,
     )
