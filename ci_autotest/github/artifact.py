@@ -35,11 +35,12 @@ class ArtifactRun(msgspec.Struct, frozen=True):
 
 
 class Artifact(msgspec.Struct, frozen=True):
-    """Hold what is needed of an artifact."""
+    """Hold what is needed of an artifact; GitHub has its ``digest`` where a recent action uploaded it."""
 
     id: int
     name: str
     expired: bool
+    digest: str | None = None
     workflow_run: ArtifactRun | None = None
 
 

@@ -34,6 +34,7 @@ class Links:
         prefix: The configuration's folder in the repository, ``""`` for its top.
         run: Address of the workflow run, ``""`` where there is none.
         artifact: Address of the artifact, ``""`` where there is none yet.
+        digest: sha256 of the artifact's archive, ``""`` where it is not known.
         run_id: The run, 0 where there is none.
         artifact_name: Name under which the report was uploaded, ``""`` where it is not known.
         is_foreign: Whether a stranger may have written the programs: scripts of theirs are not to be run.
@@ -45,6 +46,7 @@ class Links:
     prefix: str = ""
     run: str = ""
     artifact: str = ""
+    digest: str = ""
     run_id: int = 0
     artifact_name: str = ""
     is_foreign: bool = False

@@ -119,6 +119,7 @@ def tests_part(result: RunResult, rank: int) -> Part:
 def footer_part(result: RunResult, links: Links | None, rank: int) -> Part:
     """Return the last line: the seed, what ran, how long, and where the files are."""
     where = f"[artifact]({links.artifact})" if links and links.artifact else "artifact"
+    where += f" (sha256 {code(links.digest)})" if links and links.digest else ""
     ran = result.environment
     shard = [] if result.shard[1] == 1 else [f"shard {result.shard[0]} of {result.shard[1]}"]
     parts = [

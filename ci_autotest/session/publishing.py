@@ -233,6 +233,7 @@ def _downloaded_leg(asked: Publication, artifact: Artifact, data: bytes, about: 
     links = Links(
         server=event.server_url, repository=event.repository, sha=origin.sha, prefix=read.result.environment.folder,
         run=event.run_url, artifact=f"{event.run_url}/artifacts/{artifact.id}", run_id=event.run_id,
+        digest=(artifact.digest or "").removeprefix("sha256:"),
         artifact_name=artifact.name, is_foreign=origin.pull.from_fork is True,
     )  # fmt: skip
     return Leg(

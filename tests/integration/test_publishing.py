@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -62,11 +63,12 @@ def test_comment__of_a_fork__prints_the_program_anew_and_offers_a_replay_in_a_co
 
 
 def test_comment__tensors_of_a_fork__are_never_loaded(github, tmp_path) -> None:
-    entry = "findings/layer_norm-3f2a/tensors.safetensors"
+    archive = archive_of(MISALIGNED, **{"findings/layer_norm-3f2a/tensors.safetensors": b"not tensors at all"})
 
-    _, _, body = published(github, tmp_path, archive_of(MISALIGNED, **{entry: b"not tensors at all"}))
+    _, _, body = published(github, tmp_path, archive)
 
     assert "| `input_0` | float32\\[1, 2\\] | 8 | not read |" in body
+    assert f"/artifacts/900) (sha256 `{hashlib.sha256(archive).hexdigest()}`)" in body
     assert [call for call in github.seen if "authorization" in call.headers and call.path.startswith("/store/")] == []
 
 

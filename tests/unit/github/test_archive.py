@@ -18,6 +18,20 @@ HONEST = zipped({"report.json": REPORT, "findings/relu-1/program.json": b"{}", "
 LINK = {"external_attr": (stat.S_IFLNK | 0o777) << 16}
 
 
+class Stream:
+    """Be written to and nothing else, as a socket is."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+
+    def write(self, data: bytes) -> int:
+        self.written += data
+        return len(data)
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+
 def refusal(data: bytes, entry: str = "report.json", most_bytes: int = 1 << 20) -> str:
     with pytest.raises(PublishError) as caught:
         opened("report", data).read(entry, most_bytes)
@@ -32,6 +46,16 @@ def test_read__honest__is_the_content(method: int) -> None:
     found = opened("report", zipped({"report.json": REPORT, "findings/relu-1/README.md": b"x"}, method))
 
     assert (found.read("report.json", 10_000), "findings/relu-1/README.md" in found) == (REPORT, True)
+
+
+def test_read__written_as_a_stream__is_the_content() -> None:
+    # As the uploading action writes it: sizes come after the data, names are UTF-8.
+    file = Stream()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as written:
+        written.writestr("report.json", REPORT)
+    data = bytes(file.written)
+
+    assert (data[6] & 0x8, opened("report", data).read("report.json", 10_000)) == (0x8, REPORT)
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,6 @@ def test_evidence_of__many_steps__are_left_to_the_artifact_at_once() -> None:
     begun = time.perf_counter()
     found = evidence_of(VALUE, json.dumps(document, separators=(",", ":")).encode(), None)
 
-    assert (found.refusal, time.perf_counter() - begun < 2) == (
+    assert (found.refusal, time.perf_counter() - begun < 20) == (
         "The program has 9,003 steps: it is in the artifact.", True
     )  # fmt: skip
