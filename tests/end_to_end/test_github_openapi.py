@@ -17,9 +17,9 @@ from ci_autotest.github import artifact, event, origin, sticky
 from tests.fake_github import BOT, NUMBER, REPOSITORY, TOKEN, Answer, FakeGithub, Seen
 from tests.fake_github_server import serving
 from tests.integration.test_github_races import at_once
+from tests.npm import fetched
 from tests.objections import CASES, OBJECTIONS, OWN, Way, arranged, commented
 from tests.openapi import Description, described
-from tests.published import fetched
 from tests.publishing import FakeClock, ours, published
 
 if TYPE_CHECKING:

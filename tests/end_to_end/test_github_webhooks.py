@@ -12,8 +12,8 @@ import pytest
 from ci_autotest.github.event import PullRequestTarget, RunTarget, read_event
 from tests.fake_github import BOT, NUMBER, REPOSITORY, SHA, FakeGithub
 from tests.fake_github_server import serving
+from tests.npm import fetched
 from tests.objections import FORK, RUN_ID, arranged, commented, environ_of
-from tests.published import fetched
 
 if TYPE_CHECKING:
     from pathlib import Path
