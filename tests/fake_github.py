@@ -113,6 +113,7 @@ class FakeGithub:
         deleted: Pull requests whose head's repository was deleted.
         artifacts: Of every run, the oldest first.
         runs: Head of each workflow run.
+        mount: Path that the API is under, as on an Enterprise Server.
         link_loop: Every page says that the first page is next.
         empty_pages: Pages of the comments that are empty, though others follow.
     """
@@ -120,6 +121,7 @@ class FakeGithub:
     login: str = BOT
     person: bool = False
     base: str = ""
+    mount: str = ""
     link_loop: bool = False
     empty_pages: frozenset[int] = frozenset()
     comments: list[tuple[int, int, str, str]] = field(default_factory=list)
@@ -165,7 +167,8 @@ class FakeGithub:
 
     def answer(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
         """Return what GitHub would answer, or what was planted."""
-        parts = urlsplit(target)
+        mounted = target.startswith((self.mount, _STORE))
+        parts = urlsplit(target.removeprefix(self.mount) if mounted else "/not/mounted")
         query = dict(parse_qsl(parts.query))
         content = json.loads(body) if body else None
         with self.lock:
@@ -295,7 +298,9 @@ class FakeGithub:
         item = next((item for item in self.artifacts if item.id == artifact_id), None)
         if item is None or item.expired:
             return _missing() if item is None else Answer(status=410, content={"message": "Artifact has expired"})
-        return Answer(status=302, headers={"Location": f"{self.base}{_STORE}{artifact_id}?sig=secret"})
+        return Answer(
+            status=302, headers={"Location": f"{self.base.removesuffix(self.mount)}{_STORE}{artifact_id}?sig=secret"}
+        )
 
     def _blob(self, artifact_id: int, *, query: dict[str, str], headers: dict[str, str]) -> Answer:
         """Answer as the store does that GitHub sends to: whoever has the address gets the file, and no token is wanted."""

@@ -170,6 +170,7 @@ class Access:
     api_url: str
     token: str = field(repr=False)
     branch: str
+    run_id: int
 
 
 def read_access(environ: Mapping[str, str]) -> Access:
@@ -183,6 +184,7 @@ def read_access(environ: Mapping[str, str]) -> Access:
         api_url=_url(environ, "GITHUB_API_URL", PUBLIC_API_URL),
         token=_token(environ),
         branch=environ.get("GITHUB_BASE_REF", "") or _required(environ, "GITHUB_REF_NAME"),
+        run_id=_positive(environ, "GITHUB_RUN_ID"),
     )
 
 

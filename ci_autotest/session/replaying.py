@@ -123,7 +123,7 @@ def report(
     result = settled(against(merged, *baseline, environ), fail_on)
     for folder in folders:
         _copy_findings(folder, output)
-    write_surfaces(result, output, setting_for(result, output, environ))
+    write_surfaces(result, output, setting_for(result, output, environ, is_own=False))
     return result
 
 

@@ -114,7 +114,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         duration_s=time.monotonic() - begun,
     )  # fmt: skip
     result = make_result(ledger, known, told)
-    write_surfaces(result, output, setting_for(result, output, environ))
+    write_surfaces(result, output, setting_for(result, output, environ, is_own=True))
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -15,12 +16,13 @@ from markdown_it import MarkdownIt
 from ci_autotest.github.body import sections_of
 from ci_autotest.report import report_json
 from ci_autotest.session.publishing import leg_name
+from ci_autotest.session.replaying import report
 from tests import program_samples as programs
 from tests import report_samples as samples
 from tests.archives import report_bytes, zipped
 from tests.fake_github import BOT, NUMBER, FakeGithub, Fault, Stored, refusal
 from tests.fake_github_server import serving
-from tests.objections import OWN, RUN_ID, STORED, archive_of, arranged, commented
+from tests.objections import OWN, RUN_ID, STORED, archive_of, arranged, commented, environ_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,11 +63,12 @@ def test_comment__of_a_fork__prints_the_program_anew_and_offers_a_replay_in_a_co
 
 
 def test_comment__tensors_of_a_fork__are_never_loaded(github, tmp_path) -> None:
-    entry = "findings/layer_norm-3f2a/tensors.safetensors"
+    archive = archive_of(MISALIGNED, **{"findings/layer_norm-3f2a/tensors.safetensors": b"not tensors at all"})
 
-    _, _, body = published(github, tmp_path, archive_of(MISALIGNED, **{entry: b"not tensors at all"}))
+    _, _, body = published(github, tmp_path, archive)
 
     assert "| `input_0` | float32\\[1, 2\\] | 8 | not read |" in body
+    assert f"/artifacts/900) (sha256 `{hashlib.sha256(archive).hexdigest()}`)" in body
     assert [call for call in github.seen if "authorization" in call.headers and call.path.startswith("/store/")] == []
 
 
@@ -204,11 +207,15 @@ def test_comment__baseline_auto__is_the_base_branch_s_last_report(github, tmp_pa
         replace(BASE, id=502, run_id=62, repository="mallory/kernels", data=newer),  # a fork's branch of the same name
         replace(BASE, id=503, run_id=63, expired=True, data=newer),
         replace(BASE, id=504, run_id=64, name="ci-autotest-report-2", data=newer),
+        replace(BASE, id=505, run_id=RUN_ID, data=newer),  # of the run itself, before it was run again
     )  # fmt: skip
 
     commented(github, "run", tmp_path, baseline="auto")
 
-    assert "Against the baseline: 1 new, 0 still there, 1 fixed: `kernels torch.relu value`." in github.bodies(BOT)[152]
+    assert (
+        "Against the baseline: 1 new, 0 still there, 0 known, 1 fixed: `kernels torch.relu value`."
+        in github.bodies(BOT)[152]
+    )
 
 
 @pytest.mark.parametrize(
@@ -254,7 +261,47 @@ def test_comment__part_of_a_run_and_tests_that_compared_nothing__fix_nothing(git
     for result in (partial, silent):
         _, _, body = published(github, tmp_path, archive_of(result), baseline=str(tmp_path / "base.json"))
         github.comments.clear()
-        assert "1 new, 0 still there, 0 fixed" in body
+        assert "1 new, 0 still there, 0 known, 0 fixed" in body
+
+
+def test_comment__known_difference__is_neither_new_nor_still_there(github, tmp_path) -> None:
+    result = samples.misaligned(findings=(samples.finding(known="half precision"),), exit_code=0)
+    report_json.write(samples.misaligned(), tmp_path / "base.json")
+
+    _, _, body = published(github, tmp_path, archive_of(result), baseline=str(tmp_path / "base.json"), when="always")
+
+    assert "Against the baseline: 0 new, 0 still there, 1 known, 0 fixed." in body
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "base", "status"), [("new", OLD, 1), ("new", samples.finding(), 0), ("misaligned", OLD, 1)]
+)
+def test_report__baseline_auto__tells_new_from_old_when_shards_are_merged(
+    github, tmp_path, fail_on, base, status
+) -> None:
+    arranged(github, "run")
+    github.artifacts = [replace(BASE, data=archive_of(samples.misaligned(findings=(base,))))]
+    for shard in (1, 2):
+        (tmp_path / str(shard)).mkdir()
+        report_json.write(samples.misaligned(shard=(shard, 2)), tmp_path / str(shard) / "report.json")
+    environ = {**environ_of(github, "run", tmp_path, "push"), "GITHUB_REF_NAME": "main"}
+
+    result = report(
+        (tmp_path / "1", tmp_path / "2"), tmp_path / "out", fail_on, ("auto", "ci-autotest-report"), environ
+    )
+
+    is_new = base is OLD
+    assert (result.exit_code, result.new) == (status, ("layer_norm-3f2a",) if is_new else ())
+    assert report_json.read(tmp_path / "out" / "report.json").new == result.new
+
+
+def test_comment__enterprise_server__is_asked_where_it_is(tmp_path) -> None:
+    with serving(FakeGithub(mount="/api/v3")) as github:
+        for way in ("folder", "run"):
+            arranged(github, way)
+            status, said = commented(github, way, tmp_path)
+            assert (status, "(created)" in said) == (0, True), said
+            github.comments.clear()
 
 
 # --- how often GitHub is asked
