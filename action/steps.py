@@ -41,6 +41,7 @@ def prepare(environ: Mapping[str, str]) -> int:
         {
             "task": task, "runtime": runtime, "python": str(python), "publisher": str(environment.interpreter()),
             "packages": str(packages), "sealed": "\n".join(environment.sealed_paths(packages)),
+            "listed": "\n".join(environment.listed_folders()),
         },
     )  # fmt: skip
     return 0
