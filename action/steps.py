@@ -62,8 +62,13 @@ def refuse_inputs(environ: Mapping[str, str]) -> str:
     """Return the task; refuse inputs that cannot be meant before anything is installed."""
     inputs.cli_argv(environ)
     task = inputs.task(environ)
-    if task == "publish" or inputs.comment_policy(environ) != "off":
+    if inputs.comment_policy(environ) != "off":
         inputs.comment_argv(environ)
+    elif task == "publish":
+        message = (
+            "the input 'comment' is 'off', and publishing is all that mode 'report' does without 'paths': drop one."
+        )
+        raise StepError(message)
     if task == "run" and inputs.runtime(environ, is_installed=False) == "container":
         container.image_of(inputs.single(environ, "image"))
         container.extra_options(inputs.several(environ, "container-options"))
