@@ -22,7 +22,7 @@ _NAMESPACES: Final = (
     "torch.nn.init",
 )
 #: Functions besides.
-_FUNCTIONS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward"})  # fmt: skip
+_FUNCTIONS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward", "builtins.hooked"})  # fmt: skip
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PYTHON: Final = re.compile(
     r"operator\.i?(?:add|sub|mul|truediv|floordiv|mod|pow|matmul|neg|pos|abs|invert|and_?|or_?|xor|lshift|rshift|lt|le|gt"
@@ -56,7 +56,7 @@ def is_function(target: str) -> bool:
 
 def is_member(name: str) -> bool:
     """Whether a method or function of this name may be called."""
-    if name in _SPECIAL_METHODS or name in {"load_state_dict", "set_default"}:
+    if name in _SPECIAL_METHODS or name in {"load_state_dict", "set_default", "register_hook"}:
         return name != "set_default"
     return bool(_NAME.fullmatch(name)) and not _REFUSED.fullmatch(name)
 
