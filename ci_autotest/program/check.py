@@ -61,9 +61,6 @@ def check_program(program: Program) -> None:
         if step.op == CALL_MODULE and not _is_module(program.steps[step_refs(step)[0].index]):
             message = f"step {index} calls what is no module."
             raise ProgramError(message)
-        if (step.target == "register_hook") != (REGISTERS[0] in step.modes):
-            message = f"step {index} registers a hook in modes {step.modes}."
-            raise ProgramError(message)
         if step.target == "register_hook":
             _check_hook(step, index, program.steps)
         if step.in_setup != (index < len(program.setup)):
@@ -166,7 +163,7 @@ def _is_allowed(step: Step) -> bool:
     if not step.args or not isinstance(step.args[0], Ref):
         return False
     if step.op == CALL_METHOD:
-        return is_member(step.target)
+        return is_member(step.target) or (step.target == "register_hook" and REGISTERS[0] in step.modes)
     if step.op == CALL_MODULE:
         return is_function(step.target)
     return step.op == GET_ATTR and is_attribute(step.target)

@@ -56,7 +56,7 @@ def is_function(target: str) -> bool:
 
 def is_member(name: str) -> bool:
     """Whether a method or function of this name may be called."""
-    if name in _SPECIAL_METHODS or name in {"load_state_dict", "set_default", "register_hook"}:
+    if name in _SPECIAL_METHODS or name in {"load_state_dict", "set_default"}:
         return name != "set_default"
     return bool(_NAME.fullmatch(name)) and not _REFUSED.fullmatch(name)
 
