@@ -314,20 +314,14 @@ class Recorder:
                 wanted += [ref.index for ref in step_refs(step)]
 
     def capture(self, tensor: torch.Tensor) -> Value:
-        """Record a tensor that plain torch made as an input, once; a parameter stays a leaf that requires grad.
+        """Record a tensor that plain torch made as an input, once.
 
-        Raises:
-            AuthorError: It was computed from a leaf outside the recording: its gradient would be lost.
+        One that requires grad is a leaf that does: a parameter of the user's, or what plain torch computed from some;
+        the gradient that reaches it is compared.
         """
         held = self.captured.get(id(tensor))
         if held is not None:
             return held[1]
-        if tensor.requires_grad and not tensor.is_leaf:
-            message = (
-                "a tensor that requires grad was computed outside the recording: its gradient would be lost. "
-                "Compute it from recorded values, or detach() it."
-            )
-            raise AuthorError(message)
         source = tensor.detach().clone(memory_format=torch.contiguous_format)
         spec = replace(contiguous_spec(source), requires_grad=tensor.requires_grad)
         value = self.tensor(source, spec, "parameter" if isinstance(tensor, torch.nn.Parameter) else "captured")
