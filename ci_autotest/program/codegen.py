@@ -19,8 +19,10 @@ from ci_autotest.program.ir import (
     CALL_METHOD,
     CALL_MODULE,
     GET_ATTR,
+    HOOK,
     OUTPUT,
     PLACEHOLDER,
+    REGISTERS,
     UNPACK,
     Constant,
     Device,
@@ -139,6 +141,8 @@ def statement(index: int, step: Step, named: Sequence[str], rename: Callable[[st
     else:
         lines = [f"{name} = {expression(step, named, rename)}"]
     for mode in step.modes:
+        if mode in {*HOOK, *REGISTERS}:
+            continue
         lines = [f"with {_block(mode)}:", *(f"    {line}" for line in lines)]
     return lines if step.seed is None or not needs_seed(step) else [f"torch.manual_seed({step.seed})", *lines]
 
@@ -167,9 +171,23 @@ def body_lines(program: Program, *, rename: Callable[[str], str] | None = None) 
     start = len(program.setup)
     lines = []
     for offset, step in enumerate(program.body):
-        if step.op not in {PLACEHOLDER, OUTPUT}:
+        if step.target == "register_hook":
+            lines += _hook(program.steps, start + offset, named, rename)
+        elif step.op not in {PLACEHOLDER, OUTPUT} and HOOK[0] not in step.modes:
             lines += statement(start + offset, step, named, rename)
     return lines
+
+
+def _hook(steps: Sequence[Step], index: int, named: Sequence[str], rename: Callable[[str], str] | None) -> list[str]:
+    """Return the function that a hook is, and its registration."""
+    receiver, first, result = (literal(arg, named) for arg in steps[index].args)
+    begin = named.index(first)
+    inner = [line for i in range(begin + 1, index) for line in statement(i, steps[i], named, rename)]
+    return [
+        f"def {named[index]}({first}):",
+        *(f"    {line}" for line in [*inner, f"return {result}"]),
+        f"{receiver}.register_hook({named[index]})",
+    ]
 
 
 def setup_lines(program: Program) -> list[str]:

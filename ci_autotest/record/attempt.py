@@ -206,6 +206,8 @@ def _program(recorder: Recorder) -> Program:
     if not recorder.has_setup:
         return Program((), tuple(steps))
     order = sorted(range(len(steps)), key=lambda i: not steps[i].in_setup)
+    places = {old: new for new, old in enumerate(order)}
+    trace.moved = [places[old] for old in range(len(order))]
     trace.values = [trace.values[i] for i in order]
     trace.facts = [trace.facts[i] for i in order]
     return arranged(steps)

@@ -70,9 +70,7 @@ def plain_function(func: Callable[..., Any]) -> tuple[str, Function]:
     name = _UNRESOLVED.get(func) or resolve_name(func)
     if name is None:
         shown = f"{getattr(func, '__module__', '')}.{getattr(func, '__name__', 'this function')}"
-        message = (
-            f"{shown} is not recorded: it is no operator of torch. Gradients are compared without being asked for."
-        )
+        message = f"{shown} is not recorded: it is no operator of torch. Call the operators that it is made of."
         raise AuthorError(message)
     name = name.replace("torch.functional.", "torch.")
     if name.endswith(".__get__"):

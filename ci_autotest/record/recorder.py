@@ -36,6 +36,7 @@ from ci_autotest.program.ir import (
 from ci_autotest.record.arguments import one, split
 from ci_autotest.record.function import plain_function
 from ci_autotest.record.gradients import ends_the_graph, unread
+from ci_autotest.record.hooks import Handle, register_hook
 from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.modules import RecordedModule
 from ci_autotest.record.refusals import refuse, stale
@@ -76,6 +77,7 @@ class Recorder:
         dtype: Of tensors whose dtype the test leaves open; ``None`` for float32.
         has_setup: Whether a module was constructed.
         keeps_graph: Whether an automatic backward pass is still possible: no step has run one of its own.
+        hook_values: Recorded while a hook's function is run.
         modules: Modules that were constructed, not their parts.
         captured: Tensors of plain torch that are inputs by now, by identity, held so that it stays theirs.
         outputs: What the body returned, flattened.
@@ -88,6 +90,7 @@ class Recorder:
         "drawer",
         "dtype",
         "has_setup",
+        "hook_values",
         "keeps_graph",
         "modules",
         "outputs",
@@ -108,6 +111,7 @@ class Recorder:
         self.rejection: tuple[Step, Failure] | None = None
         self.dtype: torch.dtype | None = None
         self.has_setup = False
+        self.hook_values: list[Any] = []
         self.keeps_graph = True
         self.modules: list[RecordedModule] = []
         self.captured: dict[int, tuple[torch.Tensor, Value]] = {}
@@ -306,20 +310,14 @@ class Recorder:
                 wanted += [ref.index for ref in step_refs(step)]
 
     def capture(self, tensor: torch.Tensor) -> Value:
-        """Record a tensor that plain torch made as an input, once; a parameter stays a leaf that requires grad.
+        """Record a tensor that plain torch made as an input, once.
 
-        Raises:
-            AuthorError: It was computed from a leaf outside the recording: its gradient would be lost.
+        One that requires grad is a leaf that does: a parameter of the user's, or what plain torch computed from some;
+        the gradient that reaches it is compared.
         """
         held = self.captured.get(id(tensor))
         if held is not None:
             return held[1]
-        if tensor.requires_grad and not tensor.is_leaf:
-            message = (
-                "a tensor that requires grad was computed outside the recording: its gradient would be lost. "
-                "Compute it from recorded values, or detach() it."
-            )
-            raise AuthorError(message)
         source = tensor.detach().clone(memory_format=torch.contiguous_format)
         spec = replace(contiguous_spec(source), requires_grad=tensor.requires_grad)
         value = self.tensor(source, spec, "parameter" if isinstance(tensor, torch.nn.Parameter) else "captured")
@@ -351,8 +349,37 @@ class Recorder:
         step = Step(CALL_METHOD, "load_state_dict", (module.ref, said), (("strict", strict),), "loaded")
         self._run(step, lambda: module.real.load_state_dict(real, strict=strict), [], {})
 
+    def register_hook(self, receiver: Value, function: Callable[[Any], Any]) -> Handle:
+        """Record a hook on a value's gradient."""
+        return register_hook(self, receiver, function)
+
+    def begin_hook(self) -> list[Any]:
+        """Begin to remember every value; return the list."""
+        self.__class__ = Hooking
+        self.hook_values = []
+        return self.hook_values
+
+    def end_hook(self) -> None:
+        """Remember values no more."""
+        self.__class__ = Recorder
+
+    def keep(self, step: Step, result: Any) -> Any:  # noqa: ANN401 - whatever the reference returned
+        """Write down a step with its value."""
+        return self._keep(step, result)
+
     def _seed(self) -> int:
         return (self.drawer.seed + 7919 * len(self.steps)) & 0xFFFF_FFFF
+
+
+class Hooking(Recorder):
+    """What a recorder is while a hook's function is run: the values that it makes are remembered."""
+
+    __slots__ = ()
+
+    def _keep(self, step: Step, result: Any) -> Any:  # noqa: ANN401 - whatever the reference returned
+        value = Recorder._keep(self, step, result)
+        self.hook_values.append(value)
+        return value
 
 
 class Ended(Recorder):

@@ -26,7 +26,6 @@ _REFUSED: Final = {
     "data_ptr": "its result means nothing on another side. Compare values instead.",
     "numpy": "it leaves the recording. Use torch operators.",
     "share_memory_": "it leaves the process.",
-    "register_hook": "hooks are not recorded yet. Compare gradients of intermediates, which are compared anyway.",
     "grad_fn": "it names an implementation. Compare requires_grad, is_leaf and gradients.",
 }
 
@@ -66,6 +65,10 @@ class Value:
         if not callable(found):
             return self._recorder.call_python("builtins.getattr", getattr, (self, name), name)
         return lambda *args, **kwargs: self._recorder.call_method(self, name, args, kwargs)
+
+    def register_hook(self, hook: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - a handle
+        """Record a hook on the gradient."""
+        return self._recorder.register_hook(self, hook)
 
     def _refuse(self, name: str) -> Any:  # noqa: ANN401 - never returns
         if name in _REFUSED:

@@ -142,11 +142,6 @@ WRONG = {
     "an array": (lambda: torch.add(x(), np.ones(2)), f"a ndarray cannot be an argument of a recorded call: '[1. 1.]'. {ARGUMENTS}"),
     "an object": (lambda: x() + object(), "a object cannot be an argument of a recorded call"),
     "a function": (lambda: torch.add(x(), len), f"a builtin_function_or_method cannot be an argument of a recorded call: '<built-in function len>'. {ARGUMENTS}"),
-    "a tensor with a gradient from outside": (
-        lambda: x() * (real.ones(3, requires_grad=True) * 2),
-        "a tensor that requires grad was computed outside the recording: its gradient would be lost. "
-        "Compute it from recorded values, or detach() it.",
-    ),
     # what leaves the recording
     "numpy": (lambda: x().numpy(), "`.numpy` of a recorded tensor: it leaves the recording. Use torch operators."),
     "numpy by itself": (lambda: np.asarray(x()), "`.numpy` of a recorded tensor: it leaves the recording. Use torch operators."),

@@ -15,15 +15,16 @@ from ci_autotest.case import ATTEMPTS_PER_CASE
 from ci_autotest.program.codegen import function_text, inputs, names, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER, output_refs
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
-from tests.engine import judged, record
+from tests.engine import judged, record, substitute
 from tests.quality.bodies import BODIES
 
 BACKEND = TorchBackend()
 #: Bodies that are refused, or not yet right, and why: the list only gets shorter.
 NOT_YET = {
-    "hook_on_a_gradient": "hooks",
     "result_in_a_buffer": "uninitialised memory",
 }
+#: Bodies that a graph of torch.fx cannot hold.
+NOT_IN_FX = {"hook_on_a_gradient": ("unsupported", "NotImplementedError: torch.fx has no hooks")}
 ALL = [pytest.param(name, marks=[pytest.mark.xfail(reason=NOT_YET[name], strict=False)] if name in NOT_YET else [])
        for name in BODIES]  # fmt: skip
 
@@ -57,7 +58,13 @@ def test_body__replayed_by_torch__is_aligned(name: str):
 
 @pytest.mark.parametrize("name", ALL)
 def test_body__replayed_as_a_graph_of_torch_fx__is_aligned(name: str):
-    assert judged(recorded(name), FxBackend("")).verdict.outcome == "aligned"
+    verdict = judged(recorded(name), FxBackend("")).verdict
+    assert (verdict.outcome, verdict.oracle) == NOT_IN_FX.get(name, ("aligned", "")), verdict
+
+
+def test_body__with_a_hook__is_aligned_on_kernels():
+    kernels = substitute(mul=lambda left, right: torch.Tensor.mul(left, right))
+    assert judged(recorded("hook_on_a_gradient"), kernels).verdict.outcome == "aligned"
 
 
 @pytest.mark.parametrize("name", ALL)
