@@ -19,14 +19,9 @@ from tests.engine import judged, record, substitute
 from tests.quality.bodies import BODIES
 
 BACKEND = TorchBackend()
-#: Bodies that are refused, or not yet right, and why: the list only gets shorter.
-NOT_YET = {
-    "result_in_a_buffer": "uninitialised memory",
-}
 #: Bodies that a graph of torch.fx cannot hold.
 NOT_IN_FX = {"hook_on_a_gradient": ("unsupported", "NotImplementedError: torch.fx has no hooks")}
-ALL = [pytest.param(name, marks=[pytest.mark.xfail(reason=NOT_YET[name], strict=False)] if name in NOT_YET else [])
-       for name in BODIES]  # fmt: skip
+ALL = list(BODIES)
 
 
 def recorded(name: str) -> Any:

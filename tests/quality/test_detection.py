@@ -10,7 +10,8 @@ import importlib
 import pytest
 import torch
 
-from benchmarks.detection import bent, cases_of
+from benchmarks.detection import OPERATORS, bent, cases_of
+from ci_autotest.backends.operators import is_random
 from ci_autotest.discovery import SUITE, families
 from ci_autotest.record.declare import declaration_of
 from tests.engine import attempts
@@ -33,6 +34,8 @@ def test_suite__one_element_or_the_gradient_wrong__is_found(family):
             has_gradient = has_gradient or case.has_gradient
             if has_value and (is_found or (number >= SEEN and not has_gradient)):
                 break
+        if not has_value and is_random(f"torch.{OPERATORS.get(name, name)}"):
+            continue  # Any other number of the generator is as good: what is defined is compared, and that holds.
         if not has_value or (has_gradient and not is_found):
             missed.append((name, has_value, is_found))
     assert missed == []
