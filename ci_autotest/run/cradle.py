@@ -92,8 +92,8 @@ def _run(job: dict[str, object], output: int, others: list[int]) -> None:
         for opened, wanted in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(opened, wanted)
         if job["kind"] == "worker":
-            # By name: the parent reads this file, and reaches no framework.
-            importlib.import_module("ci_autotest.run.worker").main([str(others[0]), str(others[1]), str(job["place"])])
+            work = importlib.import_module("ci_autotest.run.worker").main  # preloaded; a script's process has none
+            work([str(others[0]), str(others[1]), str(job["place"])])
         code = _script(str(job["script"]), [str(path) for path in job["paths"]])  # type: ignore[attr-defined]
     except BaseException as error:  # noqa: BLE001 - the last line of a process: what is left is its status
         sys.excepthook(type(error), error, error.__traceback__)
