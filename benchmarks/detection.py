@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.rules import rules_for
+from ci_autotest.backends.operators import is_random
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.case import test_key
@@ -40,7 +41,7 @@ OFF = 0.01
 #: Operators of tests whose name does not contain theirs.
 OPERATORS = {
     "multi_head_attention": "linear", "transformer_encoder_layer": "layer_norm", "batch_norm_module": "batch_norm",
-    "embedding_module": "embedding", "causal_attention": "scaled_dot_product_attention", "feature_dropout": "dropout2d",
+    "embedding_module": "embedding", "causal_attention": "scaled_dot_product_attention",
     "pad_mode": "pad", "rnn": "rnn_tanh", "view_as_real": "view_as_real",
 }  # fmt: skip
 #: What is no operator of a test: reading an attribute, taking an item of a tuple.
@@ -157,13 +158,17 @@ class Case(NamedTuple):
 
 
 def operator_under(test: str, attempt: Any) -> str:
-    """Return the operator of a test: the longest that it calls and that is part of its name, else its last."""
+    """Return the operator of a test: the longest that it calls and that is part of its name, else its last.
+
+    Of a random operator the last call too: what it gives may be any number, and what is defined about it is computed.
+    """
     mode = Fault("", "")
     TorchBackend().run(attempt.program, attempt.sources, around=mode)
     if OPERATORS.get(test) in mode.seen:
         return OPERATORS[test]
     inside = [name for name in mode.seen if name and name in test]
-    return max(inside, key=len) if inside else mode.seen[-1]
+    found = max(inside, key=len) if inside else mode.seen[-1]
+    return mode.seen[-1] if is_random(found) else found
 
 
 def cases_of(declaration: Declaration, test: str, seed: int, attempts: Attempts) -> Iterator[Case]:

@@ -286,6 +286,22 @@ def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> N
         trace.backward_failure = f"{type(error).__name__}: {said(error)}"
         return
     trace.gradients = dict(zip(keys, found, strict=True))
+    if trace.shown is not None:
+        _forget_outputs(program, trace)
+
+
+def _forget_outputs(program: Program, trace: Trace) -> None:
+    """Keep the gradients of leaves and parameters of a body that was run as a whole.
+
+    Of an output that is made into another one inside, as the cell state of an LSTM is, a whole shows no more than the
+    gradient that was put in.
+    """
+    steps = program.steps
+    trace.gradients = {
+        key: gradient
+        for key, gradient in trace.gradients.items()
+        if isinstance(key, tuple) or steps[key].op == PLACEHOLDER
+    }
 
 
 def _roots(
