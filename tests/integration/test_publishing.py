@@ -19,7 +19,7 @@ from tests import program_samples as programs
 from tests import report_samples as samples
 from tests.fake_github import BOT, NUMBER, FakeGithub, Fault, Stored, refusal
 from tests.fake_github_server import serving
-from tests.objections import OWN, RUN_ID, STORED, archive_of, arranged, commented, environ_of, published_archive
+from tests.objections import FORK, OWN, RUN_ID, STORED, archive_of, arranged, commented, environ_of, published_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,6 +67,16 @@ def test_comment__of_the_repository_itself__replays_without_a_container(github, 
     commented(github, "run", tmp_path)
 
     assert "&& ci-autotest replay autotest-report/findings/layer_norm-3f2a" in github.bodies(BOT)[152]
+
+
+@pytest.mark.parametrize(("head", "is_foreign"), [(OWN, False), (FORK, True)])
+def test_comment__of_a_folder__offers_a_container_for_a_fork_s_alone(github, tmp_path, head, is_foreign) -> None:
+    arranged(github, "folder")
+    github.heads = {NUMBER: head}
+
+    commented(github, "folder", tmp_path)
+
+    assert ("&& docker run --rm --network none" in github.bodies(BOT)[152]) is is_foreign
 
 
 def test_comment__links__are_to_the_commit_that_was_tested_and_never_out_of_the_repository(github, tmp_path) -> None:
