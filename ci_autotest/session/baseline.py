@@ -14,7 +14,7 @@ from ci_autotest.errors import AutotestError
 from ci_autotest.github.answer import Forbidden
 from ci_autotest.github.artifact import check_artifact_name, download, of_branch
 from ci_autotest.github.client import Client
-from ci_autotest.github.event import read_access
+from ci_autotest.github.environ import read_access
 from ci_autotest.session.downloaded import read_downloaded
 from ci_autotest.session.results import held_against
 from ci_autotest.session.surfaces import read_baseline
