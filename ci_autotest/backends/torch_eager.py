@@ -14,7 +14,6 @@ from ci_autotest.errors import ProgramError, said, where
 from ci_autotest.execute.steps import execute_step
 from ci_autotest.program.check import CONSTANTS
 from ci_autotest.program.ir import (
-    HOOK,
     OUTPUT,
     OWN_DEVICE,
     PLACEHOLDER,
@@ -58,8 +57,6 @@ class TorchBackend:
         self.device = torch.device(device) if device != "cpu" else _CPU
         self.on_step: Callable[[int], None] | None = None
         self._functions: dict[str, Callable[..., Any]] = {}
-        #: The run in progress and its steps, for the hooks that it registers.
-        self.running: tuple[Trace, Sequence[Step]] = Trace(), ()
 
     def run(
         self,
@@ -78,10 +75,10 @@ class TorchBackend:
             around: Entered for each call, not for placeholders.
         """
         trace = Trace()
-        self.running = trace, program.steps
         if snapshots:
             trace.observations, trace.edges = [], []
         binding = self.binding(sources)
+        binding.run = trace, program.steps
         values, facts, device = trace.values, trace.facts, self.device
         for index, step in enumerate(program.steps):
             if step.op == OUTPUT:
@@ -148,11 +145,12 @@ class TorchBackend:
 class _Binding:
     """The torch side of the interpreter for one run: the backend and the run's data."""
 
-    __slots__ = ("backend", "constant", "function", "sources")
+    __slots__ = ("backend", "constant", "function", "run", "sources")
 
     def __init__(self, backend: TorchBackend, sources: Mapping[str, Any]) -> None:
         self.backend = backend
         self.sources = sources
+        self.run: tuple[Trace, Sequence[Step]] | None = None
         self.function = backend.function
         self.constant = backend.constant
 
@@ -166,8 +164,6 @@ class _Binding:
                 torch.cuda.manual_seed(step.seed)
         if not step.modes:
             return call()
-        if HOOK[0] in step.modes:
-            return None  # It waits for its gradient.
         if REGISTERS[0] in step.modes:
             return self._register(step)
         with ExitStack() as stack:
@@ -178,8 +174,9 @@ class _Binding:
     def _register(self, step: Step) -> None:
         """Register a hook: its steps are carried out when autograd calls."""
         receiver = step.args[0]
+        assert self.run is not None  # noqa: S101 - a program with hooks is run step by step
         assert isinstance(receiver, Ref)  # noqa: S101 - checked when read
-        trace, steps = self.backend.running
+        trace, steps = self.run
         hook = Hook(trace, steps, len(trace.values), self, _seen_in(trace))
         trace.values[receiver.index].register_hook(hook)
 

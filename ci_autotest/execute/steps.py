@@ -14,6 +14,7 @@ from ci_autotest.program.ir import (
     CALL_METHOD,
     CALL_MODULE,
     GET_ATTR,
+    HOOK,
     HOOKED,
     PLACEHOLDER,
     UNPACK,
@@ -79,6 +80,8 @@ def execute_step(step: Step, values: Sequence[Any], binding: Binding) -> Any:  #
     op = step.op
     if op == PLACEHOLDER:
         return binding.placeholder(step)
+    if step.modes and HOOK[0] in step.modes:
+        return None  # It waits for its gradient.
     constant = binding.constant
     args = [values[arg.index] if type(arg) is Ref else materialize(arg, values, constant) for arg in step.args]
     kwargs = {key: materialize(value, values, constant) for key, value in step.kwargs} if step.kwargs else {}

@@ -97,6 +97,15 @@ def check_recording(recording: Recording) -> None:
             raise ProgramError(message)
 
 
+def _check_hook(step: Step, index: int, steps: Sequence[Step]) -> None:
+    """Refuse a hook that is not registered with the steps that stand right before it."""
+    first = step.args[1] if len(step.args) == 3 else None  # noqa: PLR2004 - receiver, gradient, result
+    waits = steps[first.index : index] if isinstance(first, Ref) else ()
+    if not waits or waits[0].target != HOOKED or any(HOOK[0] not in item.modes for item in waits):
+        message = f"step {index} registers a hook whose steps do not stand before it."
+        raise ProgramError(message)
+
+
 def _check_step(step: Step, index: int, *, is_last: bool) -> None:
     if step.op not in OPCODES or (step.op == OUTPUT) != is_last:
         message = f"step {index} has opcode {step.op!r} where it cannot stand. Use {', '.join(OPCODES)}, output last."
@@ -122,15 +131,6 @@ def _check_step(step: Step, index: int, *, is_last: bool) -> None:
         if isinstance(argument, DType) and argument.name not in ITEM_SIZE:
             message = f"step {index} names dtype {argument.name[:80]!r}. Known: {', '.join(ITEM_SIZE)}."
             raise ProgramError(message)
-
-
-def _check_hook(step: Step, index: int, steps: Sequence[Step]) -> None:
-    """Refuse a hook that is not registered with the steps that stand right before it."""
-    first = step.args[1] if len(step.args) == 3 else None  # noqa: PLR2004 - receiver, gradient, result
-    waits = steps[first.index : index] if isinstance(first, Ref) else ()
-    if not waits or waits[0].target != HOOKED or any(HOOK[0] not in item.modes for item in waits):
-        message = f"step {index} registers a hook whose steps do not stand before it."
-        raise ProgramError(message)
 
 
 def _is_module(step: Step) -> bool:

@@ -27,7 +27,7 @@ from ci_autotest.program.ir import (
 from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from ci_autotest.record.recorder import Recorder
 
@@ -67,7 +67,7 @@ def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any],
     _refuse(steps[start:], result)
     for i in range(start, index):
         modes = tuple(mode for mode in steps[i].modes if mode not in NO_GRAD)
-        steps[i] = _as_function(steps[i], trace.values)._replace(modes=(*modes, *HOOK))
+        steps[i] = steps[i]._replace(modes=(*modes, *HOOK))
         trace.values[i], trace.facts[i] = None, None
     said = result._ref if isinstance(result, Value) else None
     steps.append(Step(CALL_METHOD, "register_hook", (receiver._ref, Ref(start), said), (), "hook", REGISTERS))
@@ -78,14 +78,6 @@ def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any],
     seen = _Kept(recorder, live)
     receiver._tensor.register_hook(Hook(trace, steps, index, binding, seen))  # type: ignore[no-untyped-call]
     return Handle()
-
-
-def _as_function(step: Step, values: Sequence[Any]) -> Step:
-    """Return a tensor's method as the function that it is: nothing is asked of a value that is not there yet."""
-    receiver = step.args[0] if step.op == CALL_METHOD else None
-    if not isinstance(receiver, Ref) or isinstance(values[receiver.index], torch.nn.Module):
-        return step
-    return step._replace(op=CALL_FUNCTION, target=f"torch.Tensor.{step.target}")
 
 
 class _Kept:
