@@ -298,7 +298,8 @@ class Examination:
         )
 
     def _gradients(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
-        last = len(self.steps) - 1
+        calls = self.program.calls
+        last = calls[-1][0] if calls else len(self.steps) - 1
         if reference.backward_failure is not None:
             return self._accepted_misuse(candidate, reference)
         if candidate.backward_failure is not None:

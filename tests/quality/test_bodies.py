@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from ci_autotest.alignment.cases import differentiate
 from ci_autotest.alignment.recording import to_live, to_recording
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.fx import FxBackend
@@ -44,6 +45,16 @@ def same(left: Any, right: Any) -> bool:
 
 def test_bodies__are__sixty_or_more():
     assert len(BODIES) >= 60
+
+
+def test_bodies__gradients__are_defined_on_the_reference():
+    undefined = {}
+    for name in BODIES:
+        attempt = recorded(name)
+        differentiate(attempt, BACKEND)
+        if attempt.trace.backward_failure is not None:
+            undefined[name] = attempt.trace.backward_failure
+    assert undefined == {}
 
 
 @pytest.mark.parametrize("name", ALL)
