@@ -7,7 +7,7 @@ ONE_THREAD := OMP_NUM_THREADS=1
 LOCK   := $(BIN)/uv pip compile pyproject.toml --quiet --generate-hashes --no-annotate --no-header --constraints constraints.txt
 IMAGE  := --python-version 3.11 --python-platform x86_64-manylinux_2_28
 
-.PHONY: run test test-all check lock bench format clean
+.PHONY: run test test-all check lock bench soak format clean
 .DEFAULT_GOAL := run
 
 # The environment is made again when the pins or the project's requirements change.
@@ -47,6 +47,10 @@ lock: $(READY)  ## the hashes of what the publisher and the images install; TORC
 
 bench: $(READY)  ## ratios against raw execution, in one run
 	$(ONE_THREAD) $(BIN)/python -m benchmarks
+
+# 100,000 comparisons in chunks; what is accused is in soak.jsonl, to be read by hand.
+soak: $(READY)  ## the shipped suite against implementations that are different and right
+	for first in 0 100 200 300; do $(ONE_THREAD) $(BIN)/python -W ignore -m benchmarks.soak $$first 100 || exit 1; done
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -48,11 +48,13 @@ class Place:
         workspace: The caller's checkout, seen read-only.
         output: Folder of the report, inside the checkout: all that the container may write, beside its scratch.
         user: Numbers of the user and the group.
+        name: Of the container, which is removed by it: an engine may lose the exit status of `--rm`.
     """
 
     workspace: Path
     output: Path
     user: tuple[int, int]
+    name: str
 
 
 def image_of(name: str) -> str:
@@ -85,7 +87,7 @@ def hardened(place: Place, extra: list[str], *, gpus: bool) -> list[str]:
     cannot be written. Compilers have their scratch in /tmp, which may be executed: inductor loads what it built there.
     """
     return [
-        "docker", "run", "--rm", f"--user={place.user[0]}:{place.user[1]}", "--read-only",
+        "docker", "run", f"--name={place.name}", f"--user={place.user[0]}:{place.user[1]}", "--read-only",
         "--tmpfs=/tmp:rw,exec,nosuid,nodev", "--cap-drop=ALL", "--security-opt=no-new-privileges",
         *([] if any(option.startswith("--network=") for option in extra) else ["--network=none"]),
         *([] if any(option.startswith("--pids-limit=") for option in extra) else ["--pids-limit=4096"]),
@@ -119,14 +121,19 @@ def passed_options(environ: Mapping[str, str]) -> list[str]:
     return [f"--env={name}={environ[name]}" for name in PASSED if environ.get(name)]
 
 
-def place_of(workspace: Path, output: str, uid: int, gid: int) -> Place:
+def removal_argv(place: Place) -> list[str]:
+    """Return the command that ends and removes the container, if it is there."""
+    return ["docker", "rm", "--force", "--volumes", place.name]
+
+
+def place_of(workspace: Path, output: str, user: tuple[int, int], name: str) -> Place:
     """Return where to run; the report must lie in the checkout, in a folder of its own.
 
     Args:
         workspace: Absolute.
         output: As the inputs name it.
-        uid: Of the runner; root's tests run as `UNPRIVILEGED`.
-        gid: Likewise.
+        user: The runner's; root's tests run as `UNPRIVILEGED`.
+        name: Of the container.
     """
     root = workspace.resolve()
     folder = (root / output).resolve()
@@ -136,4 +143,4 @@ def place_of(workspace: Path, output: str, uid: int, gid: int) -> Place:
             f"the input 'output' is '{output}': runtime 'container' needs a folder inside the checkout, and no link."
         )
         raise StepError(message)
-    return Place(root, folder, (uid, gid) if uid else UNPRIVILEGED)
+    return Place(root, folder, user if user[0] else UNPRIVILEGED, name)

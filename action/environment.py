@@ -79,11 +79,22 @@ def install_publisher(python: Path, folder: Path, environ: Mapping[str, str]) ->
 
 
 def sealed_paths(packages: Path) -> list[str]:
-    """Return everything that the publisher is made of: its packages, its program, the interpreter's own."""
+    """Return what the publisher is made of: its packages, its program, the interpreter and its library."""
     stdlib = Path(sysconfig.get_path("stdlib"))
     library = Path(sysconfig.get_config_var("LIBDIR") or "", sysconfig.get_config_var("LDLIBRARY") or "")
-    found = [packages, ACTION / "action", ACTION / "ci_autotest", interpreter(), stdlib, library]
+    settings = [folder / "pyvenv.cfg" for folder in interpreter().parents[:2]]
+    found = [packages, ACTION / "action", ACTION / "ci_autotest", interpreter(), stdlib, library, *settings]
     return [str(path) for path in found if path.exists() and path.is_absolute()]
+
+
+def listed_folders() -> list[str]:
+    """Return the folders in which a new name would change what the publisher imports.
+
+    Beside the interpreter and above it, `pyvenv.cfg` and its like move the library; beside the library, `pythonXY.zip`
+    comes before it; the action's checkout is on the import path.
+    """
+    found = [*interpreter().parents[:2], Path(sysconfig.get_path("stdlib")).parent, ACTION]
+    return [str(path) for path in dict.fromkeys(found)]
 
 
 def interpreter() -> Path:

@@ -6,6 +6,7 @@ The standard library only: the first starts in the caller's interpreter, with no
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,7 @@ def prepare(environ: Mapping[str, str]) -> int:
         {
             "task": task, "runtime": runtime, "python": str(python), "publisher": str(environment.interpreter()),
             "packages": str(packages), "sealed": "\n".join(environment.sealed_paths(packages)),
+            "listed": "\n".join(environment.listed_folders()),
         },
     )  # fmt: skip
     return 0
@@ -60,8 +62,13 @@ def refuse_inputs(environ: Mapping[str, str]) -> str:
     """Return the task; refuse inputs that cannot be meant before anything is installed."""
     inputs.cli_argv(environ)
     task = inputs.task(environ)
-    if task == "publish" or inputs.comment_policy(environ) != "off":
+    if inputs.comment_policy(environ) != "off":
         inputs.comment_argv(environ)
+    elif task == "publish":
+        message = (
+            "the input 'comment' is 'off', and publishing is all that mode 'report' does without 'paths': drop one."
+        )
+        raise StepError(message)
     if task == "run" and inputs.runtime(environ, is_installed=False) == "container":
         container.image_of(inputs.single(environ, "image"))
         container.extra_options(inputs.several(environ, "container-options"))
@@ -101,8 +108,7 @@ def run(environ: Mapping[str, str]) -> int:
     was_there = folder.exists()
     if inputs.task(environ) == "run" and folder.is_dir():  # a report from before must not pass for this run's
         (folder / "report.json").unlink(missing_ok=True)
-    argv = command(environ)
-    status = foreign.run_foreign(argv, environ) if argv else unavailable()
+    status = carried_out(environ)
     tidy(environ, folder)
     report = read_report(folder)
     final = outputs.final_status(status, report)
@@ -120,30 +126,42 @@ def run(environ: Mapping[str, str]) -> int:
     return 0
 
 
-def command(environ: Mapping[str, str]) -> list[str]:
-    """Return the command that this step runs; nothing where a GPU that was asked for is not there."""
+def carried_out(environ: Mapping[str, str]) -> int:
+    """Run the command of this task where it runs, and return its status."""
     argv = inputs.cli_argv(environ)
     if inputs.task(environ) != "run":
-        return environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), argv)
+        argv = environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), argv)
+        return foreign.run_foreign(argv, environ)
     if environ.get("RUNTIME") == "container":
         return in_container(environ, argv)
-    return [sys.executable, "-I", "-m", "ci_autotest", *argv]
+    return foreign.run_foreign([sys.executable, "-I", "-m", "ci_autotest", *argv], environ)
 
 
-def in_container(environ: Mapping[str, str], argv: list[str]) -> list[str]:
-    """Return the command that runs the tests in the image; nothing where `device: cuda` finds no GPU in it."""
-    place = container.place_of(Path.cwd(), inputs.output_folder(environ), os.getuid(), os.getgid())
-    place.output.mkdir(parents=True, exist_ok=True)
-    if os.getuid() == 0:
-        os.chown(place.output, *place.user)
+def in_container(environ: Mapping[str, str], argv: list[str]) -> int:
+    """Run the tests in the image; `device: cuda` and `auto` ask for GPUs, which are proved before they count."""
+    name, user = f"ci-autotest-{secrets.token_hex(8)}", (os.getuid(), os.getgid())
+    place = container.place_of(Path.cwd(), inputs.output_folder(environ), user, name)
     image = container.image_of(inputs.single(environ, "image"))
     extra = container.extra_options(inputs.several(environ, "container-options"))
+    place.output.mkdir(parents=True, exist_ok=True)
+    if user != place.user:
+        os.chown(place.output, *place.user)
     device = inputs.single(environ, "device")
-    gpus = device in {"cuda", "auto"} and foreign.run_foreign(container.proof_argv(place, image, extra), environ) == 0
+    proof = container.proof_argv(place, image, extra)
+    gpus = device in {"cuda", "auto"} and contained(place, proof, environ) == 0
     if device == "cuda" and not gpus:
-        return []
+        return unavailable()
     options = [*container.hardened(place, extra, gpus=gpus), *container.passed_options(environ)]
-    return container.container_argv(image, options, argv)
+    return contained(place, container.container_argv(image, options, argv), environ)
+
+
+def contained(place: container.Place, argv: list[str], environ: Mapping[str, str]) -> int:
+    """Run a container, remove it, and return its status."""
+    try:
+        return foreign.run_foreign(argv, environ)
+    finally:
+        removal, kept = container.removal_argv(place), inputs.foreign_environ(environ)
+        subprocess.run(removal, env=kept, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def unavailable() -> int:

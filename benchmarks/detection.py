@@ -16,13 +16,14 @@ import importlib
 import sys
 import time
 from collections import defaultdict
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.rules import rules_for
+from ci_autotest.backends.operators import is_random
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.case import test_key
@@ -31,13 +32,16 @@ from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.declare import Declaration, declaration_of
 from ci_autotest.result import TOLERATED_BLAMES
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 CASES = 20
 FEW = 5
 OFF = 0.01
 #: Operators of tests whose name does not contain theirs.
 OPERATORS = {
     "multi_head_attention": "linear", "transformer_encoder_layer": "layer_norm", "batch_norm_module": "batch_norm",
-    "embedding_module": "embedding", "causal_attention": "scaled_dot_product_attention", "feature_dropout": "dropout2d",
+    "embedding_module": "embedding", "causal_attention": "scaled_dot_product_attention",
     "pad_mode": "pad", "rnn": "rnn_tanh", "view_as_real": "view_as_real",
 }  # fmt: skip
 #: What is no operator of a test: reading an attribute, taking an item of a tuple.
@@ -144,6 +148,7 @@ class Wrong(SubstituteBackend):
 class Case(NamedTuple):
     """What one case of a test said."""
 
+    operator: str
     value: bool
     gradient: bool
     has_gradient: bool
@@ -153,21 +158,25 @@ class Case(NamedTuple):
 
 
 def operator_under(test: str, attempt: Any) -> str:
-    """Return the operator of a test: the longest that it calls and that is part of its name, else its last."""
+    """Return the operator of a test: the longest that it calls and that is part of its name, else its last.
+
+    Of a random operator the last call too: what it gives may be any number, and what is defined about it is computed.
+    """
     mode = Fault("", "")
     TorchBackend().run(attempt.program, attempt.sources, around=mode)
     if OPERATORS.get(test) in mode.seen:
         return OPERATORS[test]
     inside = [name for name in mode.seen if name and name in test]
-    return max(inside, key=len) if inside else mode.seen[-1]
+    found = max(inside, key=len) if inside else mode.seen[-1]
+    return mode.seen[-1] if is_random(found) else found
 
 
-def cases_of(declaration: Declaration, test: str, seed: int, attempts: Attempts) -> tuple[str, list[Case]]:
-    """Hold both wrong candidates against torch in every case of a test."""
+def cases_of(declaration: Declaration, test: str, seed: int, attempts: Attempts) -> Iterator[Case]:
+    """Hold both wrong candidates against torch in every case of a test that the reference accepts."""
     key = test_key(seed, test)
     rules = rules_for((), "tolerance", "wrong", declaration)
     reference = TorchBackend()
-    operator, found = "", []
+    operator = ""
 
     def draw(case: int, number: int) -> Any:
         return attempts.attempt(declaration, declaration.body, (key, test, case, number))
@@ -186,10 +195,8 @@ def cases_of(declaration: Declaration, test: str, seed: int, attempts: Attempts)
         dtype = str(outputs[0].dtype).removeprefix("torch.") if isinstance(outputs[0], torch.Tensor) else ""
         has_element = any(not isinstance(value, torch.Tensor) or value.numel() > 0 for value in outputs)
         has_gradient = any(gradient is not None for gradient in attempt.trace.gradients.values())
-        found.append(
-            Case(*verdicts, has_gradient or bool(attempt.trace.cotangents), dtype, attempt.profile, has_element)
-        )
-    return operator, found
+        may_be_bent = has_gradient or bool(attempt.trace.cotangents)
+        yield Case(operator, *verdicts, may_be_bent, dtype, attempt.profile, has_element)
 
 
 def is_found(verdict: Any) -> bool:
@@ -216,7 +223,7 @@ def main(seeds: int, wanted: list[str]) -> int:
             if declaration is None:
                 continue
             test = f"{SUITE}/{family}::{name}"
-            runs = [cases_of(declaration, test, seed, attempts) for seed in range(seeds)]
+            runs = [list(cases_of(declaration, test, seed, attempts)) for seed in range(seeds)]
             count(runs, shares[family], test, missed, without)
     report(shares, missed, without)
     print(f"\n{seeds} seeds, {time.perf_counter() - begun:.0f} s")
@@ -225,11 +232,11 @@ def main(seeds: int, wanted: list[str]) -> int:
 
 def count(runs: Any, share: dict[str, list[bool]], test: str, missed: list[str], without: list[str]) -> None:
     """Add the runs of a test, one for each seed, to its family's shares."""
-    field, kinds = kinds_of([case for _, cases in runs for case in cases])
-    has_gradient = any(case.has_gradient for _, cases in runs for case in cases)
+    field, kinds = kinds_of([case for cases in runs for case in cases])
+    has_gradient = any(case.has_gradient for cases in runs for case in cases)
     if not has_gradient:
         without.append(test.rpartition("/")[2])
-    for seed, (operator, cases) in enumerate(runs):
+    for seed, cases in enumerate(runs):
         for n in (CASES, FEW):
             some = cases[:n]
             share[f"value {n}"].append(any(case.value for case in some))
@@ -239,7 +246,7 @@ def count(runs: Any, share: dict[str, list[bool]], test: str, missed: list[str],
                 share[f"kind {n}"].append(any(case.value and getattr(case, field) == kind for case in some))
         for way in ("value", "gradient"):
             if not any(getattr(case, way) for case in cases) and (way == "value" or has_gradient):
-                missed.append(f"{test} ({operator}), {way}, seed {seed}")
+                missed.append(f"{test} ({cases[0].operator}), {way}, seed {seed}")
 
 
 def report(shares: Any, missed: list[str], without: list[str]) -> None:

@@ -185,7 +185,8 @@ def render(folder: Path, surface: str, limit: int | None) -> int:
     """Print a surface of a report, made anew from report.json."""
     from ci_autotest.session.surfaces import rendered  # noqa: PLC0415 - after --help
 
-    click.echo(rendered(folder, surface, limit, os.environ), nl=False)
+    # Bytes: the summary is UTF-8 whatever the runner's locale is, and `--limit` counts them.
+    click.echo(rendered(folder, surface, limit, os.environ).encode(errors="backslashreplace"), nl=False)
     return 0
 
 

@@ -192,7 +192,7 @@ def _compiled(recording: Recording, finding: Finding) -> list[str]:
     given = "".join(f", {key}={value!r}" for key, value in options.items()) if isinstance(options, dict) else ""
     takes = ", ".join(name for name, _ in inputs(program))
     lines = ["", "", *function_text(program).splitlines(), "", "", f"compiled = torch.compile(program{given})"]
-    if finding.kind != "gradient":
+    if finding.kind != "gradient" and finding.where != "backward pass":
         return [*lines, f"torch.testing.assert_close(compiled({takes}), program({takes}))  # {_mark(finding)}"]
     named = names(program)
     leaves = [named[i] for i, step in enumerate(program.steps) if _wants_gradient(step)]

@@ -14,88 +14,31 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from tests import fake_github_values as values
+from tests.fake_github_parts import (
+    REPOSITORY,
+    Answer,
+    Fault,
+    Seen,
+    Stored,
+    faulty,
+    forbidden,
+    missing,
+    refusal,
+    unprocessable,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.fake_github_values import Json
 
+__all__ = ["Answer", "FakeGithub", "Fault", "Seen", "Stored", "forbidden", "refusal"]
 TOKEN = "ghs_" + "loopback0" * 4
-REPOSITORY = "octo/kernels"
 NUMBER = 12
 BOT = "github-actions[bot]"
 SHA = "5f" * 20
 #: Where archives are kept: another place than the API, though on the same port here.
 _STORE = "/store/"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fault:
-    """Plant an answer.
-
-    Attributes:
-        method: Of the requests that it befalls.
-        path: Regular expression that is looked for in their path.
-        times: How many requests it befalls.
-        status: Of the answer; 0 closes the connection without one; ``None`` leaves the answer as it is.
-        applied: The request is carried out before the fault answers.
-        drip_s: Seconds between two bytes of the answer.
-        then: Called after the request was carried out, before it is answered.
-    """
-
-    method: str
-    path: str = ""
-    times: int = 1
-    status: int | None = None
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytes | None = None
-    applied: bool = False
-    drip_s: float = 0.0
-    then: Callable[[], None] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """Hold what is sent back."""
-
-    status: int
-    content: Any = None
-    headers: dict[str, str] = field(default_factory=dict)
-    raw: bytes | None = None
-    drip_s: float = 0.0
-
-    @property
-    def body(self) -> bytes:
-        """The bytes of the answer before compression."""
-        if self.raw is not None:
-            return self.raw
-        return b"" if self.content is None else json.dumps(self.content).encode()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Seen:
-    """Hold one request and what was answered; ``planted`` when that is a fault."""
-
-    method: str
-    path: str
-    query: dict[str, str]
-    headers: dict[str, str]
-    content: Any
-    answer: Answer
-    planted: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stored:
-    """Hold an artifact: of which run, what its head was, and its archive."""
-
-    id: int
-    name: str
-    run_id: int
-    data: bytes
-    branch: str = "softmax"
-    repository: str = REPOSITORY
-    expired: bool = False
 
 
 @dataclass
@@ -113,6 +56,7 @@ class FakeGithub:
         deleted: Pull requests whose head's repository was deleted.
         artifacts: Of every run, the oldest first.
         runs: Head of each workflow run.
+        mount: Path that the API is under, as on an Enterprise Server.
         link_loop: Every page says that the first page is next.
         empty_pages: Pages of the comments that are empty, though others follow.
     """
@@ -120,6 +64,7 @@ class FakeGithub:
     login: str = BOT
     person: bool = False
     base: str = ""
+    mount: str = ""
     link_loop: bool = False
     empty_pages: frozenset[int] = frozenset()
     comments: list[tuple[int, int, str, str]] = field(default_factory=list)
@@ -165,7 +110,8 @@ class FakeGithub:
 
     def answer(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
         """Return what GitHub would answer, or what was planted."""
-        parts = urlsplit(target)
+        mounted = target.startswith((self.mount, _STORE))
+        parts = urlsplit(target.removeprefix(self.mount) if mounted else "/not/mounted")
         query = dict(parse_qsl(parts.query))
         content = json.loads(body) if body else None
         with self.lock:
@@ -173,7 +119,7 @@ class FakeGithub:
             carried = fault is None or fault.status is None or fault.applied
             answer = self._routed(method, parts.path, query, headers, content) if carried else Answer(status=500)
             if fault is not None:
-                answer = _faulty(fault, answer)
+                answer = faulty(fault, answer)
             self.seen.append(
                 Seen(
                     method=method, path=parts.path, query=query, headers=headers, content=content, answer=answer,
@@ -197,7 +143,7 @@ class FakeGithub:
             found = re.fullmatch(pattern, path)
             if expected == method and found:
                 return act(*(int(number) for number in found.groups()), query=query, content=content)
-        return _missing()
+        return missing()
 
     def _routes(self) -> list[tuple[str, str, Callable[..., Answer]]]:
         here = f"/repos/{REPOSITORY}"
@@ -222,17 +168,17 @@ class FakeGithub:
 
     def _list(self, number: int, *, query: dict[str, str], content: Any) -> Answer:
         if number not in self.heads:
-            return _missing()
+            return missing()
         rows = [row for row in self.comments if row[0] == number]
         page = self._page(rows, query, f"{self.base}/repos/{REPOSITORY}/issues/{number}/comments")
         return replace(page, content=[self._shown(*row) for row in page.content])
 
     def _create(self, number: int, *, query: dict[str, str], content: Any) -> Answer:
         if number not in self.heads:
-            return _missing()
+            return missing()
         if number in self.locked:
             return Answer(status=403, content={"message": "Unable to create comment because issue is locked."})
-        refused = _unprocessable(content)
+        refused = unprocessable(content)
         if refused is not None:
             return refused
         comment_id = self.add_comment(self.login, content["body"], number)
@@ -241,8 +187,8 @@ class FakeGithub:
     def _update(self, comment_id: int, *, query: dict[str, str], content: Any) -> Answer:
         row = next((row for row in self.comments if row[1] == comment_id), None)
         if row is None or row[2] != self.login:
-            return _missing() if row is None else forbidden()
-        refused = _unprocessable(content)
+            return missing() if row is None else forbidden()
+        refused = unprocessable(content)
         if refused is not None:
             return refused
         self.replace_body(comment_id, content["body"])
@@ -251,13 +197,13 @@ class FakeGithub:
     def _delete(self, comment_id: int, *, query: dict[str, str], content: Any) -> Answer:
         row = next((row for row in self.comments if row[1] == comment_id), None)
         if row is None or row[2] != self.login:
-            return _missing() if row is None else forbidden()
+            return missing() if row is None else forbidden()
         self.comments.remove(row)
         return Answer(status=204)
 
     def _run(self, run_id: int, *, query: dict[str, str], content: Any) -> Answer:
         if run_id not in self.runs:
-            return _missing()
+            return missing()
         return Answer(status=200, content=values.run(self.base, REPOSITORY, run_id, self.runs[run_id]))
 
     def _pulls(self, *, query: dict[str, str], content: Any) -> Answer:
@@ -272,7 +218,7 @@ class FakeGithub:
 
     def _pull(self, number: int, *, query: dict[str, str], content: Any) -> Answer:
         if number not in self.heads:
-            return _missing()
+            return missing()
         whole = values.whole_pull(self.base, REPOSITORY, number, self.heads[number])
         return Answer(status=200, content=self._headed(number, whole))
 
@@ -294,8 +240,10 @@ class FakeGithub:
     def _archive(self, artifact_id: int, *, query: dict[str, str], content: Any) -> Answer:
         item = next((item for item in self.artifacts if item.id == artifact_id), None)
         if item is None or item.expired:
-            return _missing() if item is None else Answer(status=410, content={"message": "Artifact has expired"})
-        return Answer(status=302, headers={"Location": f"{self.base}{_STORE}{artifact_id}?sig=secret"})
+            return missing() if item is None else Answer(status=410, content={"message": "Artifact has expired"})
+        return Answer(
+            status=302, headers={"Location": f"{self.base.removesuffix(self.mount)}{_STORE}{artifact_id}?sig=secret"}
+        )
 
     def _blob(self, artifact_id: int, *, query: dict[str, str], headers: dict[str, str]) -> Answer:
         """Answer as the store does that GitHub sends to: whoever has the address gets the file, and no token is wanted."""
@@ -317,40 +265,3 @@ class FakeGithub:
             return Answer(status=200, content=items[:size], headers={"Link": f'<{url}?page=1>; rel="next"'})
         more = {"Link": f'<{url}?per_page={size}&page={page + 1}>; rel="next"'} if number * size < len(items) else {}
         return Answer(status=200, content=items[(number - 1) * size : number * size], headers=more)
-
-
-def forbidden(**headers: str) -> Answer:
-    """Return what an installation without the permission is told; underscores in names of headers are hyphens."""
-    content = {"message": "Resource not accessible by integration", "documentation_url": "https://docs.github.com/rest"}
-    return Answer(status=403, content=content, headers={key.replace("_", "-"): text for key, text in headers.items()})
-
-
-def refusal(method: str, path: str = "", times: int = 1, **headers: str) -> Fault:
-    """Return a fault that refuses a request as for a missing permission, with more headers."""
-    answer = forbidden(**headers)
-    return Fault(method=method, path=path, times=times, status=403, headers=answer.headers, body=answer.body)
-
-
-def _missing() -> Answer:
-    return Answer(status=404, content={"message": "Not Found", "documentation_url": "https://docs.github.com/rest"})
-
-
-def _unprocessable(content: Any) -> Answer | None:
-    body = content.get("body") if isinstance(content, dict) else None
-    if isinstance(body, str) and body.strip() and len(body) <= 65_536:
-        return None
-    said = "Body is too long (maximum is 65536 characters)" if body else "Body can't be blank"
-    detail = {
-        "message": "Validation Failed",
-        "errors": [{"resource": "IssueComment", "code": "custom", "message": said}],
-    }
-    return Answer(status=422, content={**detail, "documentation_url": "https://docs.github.com/rest"})
-
-
-def _faulty(fault: Fault, answer: Answer) -> Answer:
-    if fault.then is not None:
-        fault.then()
-    if fault.status is None and fault.body is None:
-        return Answer(status=answer.status, content=answer.content, headers=answer.headers, drip_s=fault.drip_s)
-    status = answer.status if fault.status is None else fault.status
-    return Answer(status=status, headers=fault.headers, raw=fault.body or b"", drip_s=fault.drip_s)

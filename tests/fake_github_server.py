@@ -75,7 +75,7 @@ def serving(github: FakeGithub) -> Iterator[FakeGithub]:
     """Serve ``github`` on a free port of the loopback device; ``base`` is its address meanwhile."""
     server = _Server(("127.0.0.1", 0), _Handler)
     server.github = github
-    github.base = f"http://127.0.0.1:{server.server_port}"
+    github.base = f"http://127.0.0.1:{server.server_port}{github.mount}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:

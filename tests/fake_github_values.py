@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def artifact(base: str, full_name: str, item: Stored) -> Json:
         "url": url,
         "archive_download_url": f"{url}/zip",
         "expired": item.expired,
-        "digest": None,
+        "digest": f"sha256:{hashlib.sha256(item.data).hexdigest()}",
         **dict.fromkeys(("created_at", "expires_at", "updated_at"), WHEN),
         "workflow_run": {"id": item.run_id, **numbers, "head_branch": item.branch, "head_sha": "5f" * 20},
     }

@@ -231,3 +231,11 @@ def commented(
     except AutotestError as error:
         return error.exit_code, str(error)
     return status, stream.getvalue()
+
+
+def published_archive(github: FakeGithub, folder: Path, archive: bytes, **changes) -> tuple[int, str, str]:
+    """Publish an artifact of a fork; return the status, what is said, and the comment."""
+    arranged(github, "run")
+    github.artifacts = [replace(STORED, data=archive)]
+    status, said = commented(github, "run", folder, **changes)
+    return status, said, next(iter(github.bodies(BOT).values()), "")

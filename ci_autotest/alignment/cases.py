@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ci_autotest.alignment.confirm import judge_confirmed, outputs_differ
 from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.trial import quick_aligned
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
@@ -132,7 +133,7 @@ def try_case(attempt: Attempt, contender: Contender, reference: Backend) -> Judg
     go_back(attempt, contender, trace)
     if is_aligned(attempt, contender, trace):
         return Judged(_ALIGNED, live_of(attempt))
-    return judge_case(attempt, contender, reference)
+    return judge_case(attempt, contender, reference, trace)
 
 
 def go_back(attempt: Attempt, contender: Contender, trace: Trace) -> None:
@@ -150,9 +151,14 @@ def is_aligned(attempt: Attempt, contender: Contender, trace: Trace) -> bool:
     )
 
 
-def judge_case(attempt: Attempt, contender: Contender, reference: Backend) -> Judged:
+def judge_case(attempt: Attempt, contender: Contender, reference: Backend, trace: Trace) -> Judged:
     """Run both sides again, with a copy of every value at its step, and examine them."""
-    return judge_program(live_of(attempt), Sides(contender.backend, reference, contender.rules))
+    sides = Sides(contender.backend, reference, contender.rules)
+    judged = judge_program(live_of(attempt), sides)
+    if judged.verdict.outcome == "aligned" and judged.verdict.kind is None and outputs_differ(attempt, trace, sides):
+        # The first run was off and the second was not: the candidate is held against itself.
+        return judge_confirmed(live_of(attempt), sides)
+    return judged
 
 
 def differentiate(attempt: Attempt, reference: Backend) -> None:

@@ -8,19 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import torch
 
+from ci_autotest.alignment.elements import close, same_bits
 from ci_autotest.alignment.isolate import isolate, pruned
 from ci_autotest.alignment.localize import held_against
 from ci_autotest.alignment.trial import Examination
 from ci_autotest.alignment.verdict import Judged, judge_program, operator_at
-from ci_autotest.program.ir import is_unpacking, step_refs
+from ci_autotest.program.ir import is_unpacking, output_refs, step_refs
 from ci_autotest.result import Misalignment, Verdict
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.isolate import Live
     from ci_autotest.alignment.localize import Sides
     from ci_autotest.backends.protocol import Backend
-    from ci_autotest.backends.trace import Trace
+    from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
     from ci_autotest.result import Blame
 
@@ -37,6 +39,23 @@ def judge_confirmed(live: Live, sides: Sides) -> Judged:
         if found is not None:
             return _told(live, found, backend, sides, blame)  # type: ignore[arg-type]
     return judge_program(live, sides)
+
+
+def outputs_differ(attempt: Attempt, candidate: Trace, sides: Sides) -> bool:
+    """Whether the outputs of a run are outside the tolerance, by a look at the end of it alone."""
+    if candidate.untested is not None or candidate.failure is not None:
+        return candidate.failure is not None
+    operators = sides.rules.operators(attempt.program.steps)
+    for ref in output_refs(attempt.program):
+        left, right = candidate.values[ref.index], attempt.trace.values[ref.index]
+        if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
+            continue
+        if left.shape != right.shape or left.dtype is not right.dtype:
+            continue
+        name = str(right.dtype).removeprefix("torch.")
+        if not same_bits(left, right) and not close(left, right, sides.rules.tolerance(operators, name)):
+            return True
+    return False
 
 
 def _unsteady(live: Live, backend: Backend, sides: Sides) -> Misalignment | None:

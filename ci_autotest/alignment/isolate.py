@@ -218,7 +218,8 @@ def pruned(live: Live) -> Live:
     """
     steps = live.program.steps
     shared = _shared_memory(steps)
-    needed = {len(steps) - 1}
+    needed = {len(steps) - 1, *(index for index, step in enumerate(steps) if _goes_back(step))}
+    needed.update(ref.index for index in tuple(needed) for ref in step_refs(steps[index]))
     grew = True
     while grew:
         before = len(needed)
@@ -246,10 +247,19 @@ def _shared_memory(steps: tuple[Step, ...]) -> list[int]:
     return found
 
 
+#: Calls that change what a later backward pass gives.
+_EFFECTS: Final = frozenset({"register_hook", "retain_grad", "builtins.setattr", "requires_grad_"})
+
+
+def _goes_back(step: Step) -> bool:
+    """Whether a step runs a backward pass: what it leaves in ``.grad`` no reference tells."""
+    return step.target in {"backward", "torch.autograd.backward"}
+
+
 def _has_effect(step: Step, program: Program) -> bool:
     """Whether a step changes what it is called on: an in-place call, or any call on a module."""
     receiver = step.args[0] if step.args else None
-    if writes_in_place(step, program.steps) or step.op == CALL_MODULE:
+    if writes_in_place(step, program.steps) or step.op == CALL_MODULE or step.target in _EFFECTS:
         return True
     on_module = isinstance(receiver, Ref) and receiver.index < len(program.setup)
     return step.op == CALL_METHOD and on_module

@@ -15,6 +15,7 @@ import torch
 
 from ci_autotest.alignment.elements import dense, has_any, hexadecimal, mismatches, ulp_distance, wide
 from ci_autotest.alignment.gradients import third_opinion
+from ci_autotest.alignment.rounding import CLEARLY, Errors, excuse
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.ir import (
     CALL_METHOD,
@@ -45,9 +46,9 @@ _WIDE: Final = {
 #: Random sign patterns by which inputs are moved, and how much more than one of them an
 #: ill-conditioned case may be off.
 _PATTERNS: Final = 4
-#: How many times farther one side must be than the other before it alone is blamed.
-_CLEARLY: Final = 2.0
 _SLACK: Final = 4.0
+#: How much less the inputs are moved to tell a kink from rounding.
+_NEARER: Final = 2.0**-10
 
 
 class Opinion(NamedTuple):
@@ -142,47 +143,38 @@ def judge(
     if not has_any(bad):
         return Opinion("ill_conditioned", "both sides are aligned when the step is given the same inputs")
     truth = wide(exact)
-    errors = [_distance(wide(side), truth) for side in (candidate, reference)]
     allowed = tolerance.atol + tolerance.rtol * truth.abs().nan_to_num(0.0, 0.0, 0.0)
+    far = [_distance(wide(side), truth) for side in (candidate, reference)]
+    errors = Errors(far[0], far[1], allowed, bad, truth, reference.dtype)
     value = hexadecimal(dense(exact)[tuple(int(i) for i in bad.nonzero()[0])] if bad.dim() else dense(exact))
-    far_candidate = bad & (errors[0] > allowed)
-    far_reference = bad & (errors[1] > allowed)
-    if not has_any(far_candidate | far_reference):
-        sentence = "in float64 both sides are within tolerance of the exact result: they err to opposite sides"
-        return Opinion("ill_conditioned", sentence, value)
-    worst = [float(error[bad].max()) for error in errors]
-    beyond = float((torch.maximum(errors[0], errors[1]) / allowed.clamp_min(1e-300))[bad].max())
-    if max(worst) < _CLEARLY * min(worst) and beyond < _CLEARLY * _CLEARLY:
-        sentence = "in float64 both sides are about as far from the exact result, near the tolerance: rounding"
-        return Opinion("ill_conditioned", sentence, value)
-    # Where the reference is exact and the candidate is not, there is nothing to excuse: a step at the very input, as of
-    # round at a half, is moved by any change of the input and is no rounding error.
-    is_exact = not has_any(bad & (errors[1] > 0))
-    if not is_exact and _is_ill_conditioned(
-        _Question(live, wider, key), truth, bad, torch.maximum(errors[0], errors[1])
-    ):
-        sentence = "a change of the inputs in their last place moves the result as far as the two sides are apart"
-        return Opinion("ill_conditioned", sentence, value)
+    excused = excuse(errors)
+    if not excused and _is_ill_conditioned(_Question(live, wider, key), truth, bad, errors.greatest):
+        excused = "a change of the inputs in their last place moves the result as far as the two sides are apart"
+    if excused:
+        return Opinion("ill_conditioned", excused, value)
     if reference.dtype in {torch.float64, torch.complex128}:
         return Opinion(
-            "candidate",
-            "the case is in float64: the reference itself is the most exact side there is",
-            value,
+            "candidate", "the case is in float64: the reference itself is the most exact side there is", value
         )
+    return _blamed((candidate, reference), exact, errors, value, third_opinion(wider) if key[0] == "gradient" else "")
+
+
+def _blamed(
+    sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, errors: Errors, value: str, third: str
+) -> Opinion:
+    """Return which side is wrong, once neither is excused."""
+    bad = errors.bad
+    far_candidate, far_reference = (bad & (error > errors.allowed) for error in (errors.candidate, errors.reference))
     only_candidate = has_any(far_candidate & ~far_reference)
     only_reference = has_any(far_reference & ~far_candidate)
-    if only_candidate == only_reference or max(worst) < _CLEARLY * min(worst):
+    if only_candidate == only_reference or max(errors.worst) < CLEARLY * min(errors.worst):
         return Opinion(
-            "both",
-            "in float64 both sides are farther from the exact result than the tolerance allows",
-            value,
+            "both", "in float64 both sides are farther from the exact result than the tolerance allows", value
         )
-    sides = ("candidate", "reference") if only_candidate else ("reference", "candidate")
-    near, wrong = (errors[1], errors[0]) if only_candidate else (errors[0], errors[1])
-    sentence = _sentence(sides, wrong[bad], near[bad]) + _in_ulp((candidate, reference), exact, bad)
-    if key[0] == "gradient":
-        sentence += third_opinion(wider)
-    return Opinion(sides[0], sentence, value)  # type: ignore[arg-type]
+    names = ("candidate", "reference") if only_candidate else ("reference", "candidate")
+    wrong, near = (errors.candidate, errors.reference) if only_candidate else (errors.reference, errors.candidate)
+    sentence = _sentence(names, wrong[bad], near[bad]) + _in_ulp(sides, exact, bad) + third
+    return Opinion(names[0], sentence, value)  # type: ignore[arg-type]
 
 
 def _sentence(sides: tuple[str, str], wrong: torch.Tensor, near: torch.Tensor) -> str:
@@ -229,19 +221,33 @@ class _Question(NamedTuple):
 
 
 def _is_ill_conditioned(question: _Question, truth: torch.Tensor, bad: torch.Tensor, errors: torch.Tensor) -> bool:
-    """Whether moving every input by half a unit in its last place explains the error of each misaligned element."""
+    """Whether moving every input by half a unit in its last place explains the error of each misaligned element.
+
+    A result that moves as far when the inputs move a thousand times less is at a step or a kink, where the reference
+    defines it, as of a gradient at ties: that excuses nobody.
+    """
     generator = torch.Generator().manual_seed(0)
     moved_most = torch.zeros_like(errors)
     for _ in range(_PATTERNS):
-        wider = question.wider
-        moved = {name: _moved(wider.sources[name], ulp, generator) for name, ulp in _inputs(question.live)}
-        other = _wanted(wider._replace(sources={**wider.sources, **moved}), question.key)
-        if other is None:
+        signs = generator.get_state()
+        far = _moved_by(question, truth, generator, 1.0)
+        near = _moved_by(question, truth, generator.set_state(signs), _NEARER)
+        if far is None or near is None:
             return False
-        moved_most = torch.maximum(moved_most, _distance(wide(other), truth))
+        moved_most = torch.maximum(moved_most, torch.where(near < far / 2, far, 0.0))
     explained = errors <= _SLACK * moved_most
     finite = torch.isfinite(errors)
     return not has_any(~(explained & finite)[bad])
+
+
+def _moved_by(
+    question: _Question, truth: torch.Tensor, generator: torch.Generator, share: float
+) -> torch.Tensor | None:
+    """Return how far the float64 result moves when each input moves by a share of half a unit in its last place."""
+    wider = question.wider
+    moved = {name: _moved(wider.sources[name], ulp * share, generator) for name, ulp in _inputs(question.live)}
+    other = _wanted(wider._replace(sources={**wider.sources, **moved}), question.key)
+    return None if other is None else _distance(wide(other), truth)
 
 
 def _inputs(live: Live) -> list[tuple[str, float]]:

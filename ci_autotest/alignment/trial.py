@@ -17,7 +17,7 @@ from ci_autotest.alignment.elements import close, same_bits
 from ci_autotest.alignment.isolate import writes_in_place
 from ci_autotest.backends.torch_eager import observed
 from ci_autotest.backends.trace import Observation
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, OUTPUT, PLACEHOLDER
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, HOOK, OUTPUT, PLACEHOLDER
 from ci_autotest.result import BACKWARD, Misalignment, is_misuse
 from ci_autotest.tolerance import Tolerance
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import GradientKey, Trace
-    from ci_autotest.program.ir import Program
+    from ci_autotest.program.ir import Program, Step
     from ci_autotest.result import Kind
 
 #: How a misalignment of the gradient that was put in begins.
@@ -208,14 +208,20 @@ class Examination:
         if candidate.failure is not None:
             return [*found, self._raised(candidate)]
         found += self._end_state(candidate, reference)
-        return found + self._gradients(candidate, reference)
+        # What a hook saw is a gradient: it comes last, because the search for its cause begins with the others.
+        return found + self._gradients(candidate, reference) + self._values(candidate, reference, in_hooks=True)
 
-    def _values(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
+    def _values(self, candidate: Trace, reference: Trace, *, in_hooks: bool = False) -> list[Misalignment]:
         found = []
         shown = candidate.shown
         stop = candidate.failure.step if candidate.failure else len(self.steps)
         for index, step in enumerate(self.steps[:stop]):
-            if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup or (shown is not None and index not in shown):
+            if (
+                step.op in {PLACEHOLDER, OUTPUT}
+                or step.in_setup
+                or _is_hooked(step) is not in_hooks
+                or (shown is not None and index not in shown)
+            ):
                 continue
             left, right = candidate.observations[index], reference.observations[index]
             if shown is not None:
@@ -292,7 +298,8 @@ class Examination:
         )
 
     def _gradients(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
-        last = len(self.steps) - 1
+        calls = self.program.calls
+        last = calls[-1][0] if calls else len(self.steps) - 1
         if reference.backward_failure is not None:
             return self._accepted_misuse(candidate, reference)
         if candidate.backward_failure is not None:
@@ -343,6 +350,10 @@ class Examination:
             return None
         detail = misalignment.kind if misalignment.kind in {"shape", "dtype"} else misalignment.detail
         return msgspec.structs.replace(misalignment, kind="gradient", detail=detail)
+
+
+def _is_hooked(step: Step) -> bool:
+    return HOOK[0] in step.modes
 
 
 def _gradient_order(key: GradientKey) -> tuple[int, str]:

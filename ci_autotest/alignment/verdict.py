@@ -9,8 +9,9 @@ import torch
 from ci_autotest.alignment.graph import graph_verdict
 from ci_autotest.alignment.growth import growth
 from ci_autotest.alignment.isolate import Live
-from ci_autotest.alignment.localize import Culprit, Sides, examined, localize
+from ci_autotest.alignment.localize import Culprit, Sides, examined
 from ci_autotest.alignment.oracle import Opinion, judge
+from ci_autotest.alignment.passes import localize
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import step_refs

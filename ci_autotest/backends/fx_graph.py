@@ -87,6 +87,9 @@ class _Converter:
         self._named = names(program)
         self._count = len(program.setup)
         self._nodes: dict[int, fx.Node] = {}
+        if any(step.target == "register_hook" for step in program.body):
+            message = "torch.fx has no hooks"
+            raise NotImplementedError(message)
         for offset, step in enumerate(program.body):
             self._add(self._count + offset, step, program)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR, Ref, Step
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR, UNPACK, Ref, Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,6 +104,8 @@ def step_operator(step: Step, steps: Sequence[Step] = ()) -> str:
     if step.target in {"builtins.getattr", "builtins.setattr"} and isinstance(step.args[1], str):
         return f"torch.Tensor.{step.args[1]}"
     receiver = step.args[0] if step.args else None
+    if step.target == UNPACK and steps and isinstance(receiver, Ref):
+        return step_operator(steps[receiver.index], steps)
     if step.op == CALL_METHOD and steps and isinstance(receiver, Ref) and _is_module(steps[receiver.index]):
         return f"torch.nn.Module.{step.target}"
     return operator_of(step.target, step.op)

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.backends.engine import gradient_edge, gradients
+from ci_autotest.backends.hooks import Hook
 from ci_autotest.backends.trace import Failure, Metadata, Observation, Trace
 from ci_autotest.errors import ProgramError, said, where
-from ci_autotest.execute.steps import Binding, execute_step
+from ci_autotest.execute.steps import execute_step
 from ci_autotest.program.check import CONSTANTS
 from ci_autotest.program.ir import (
     OUTPUT,
     OWN_DEVICE,
     PLACEHOLDER,
+    REGISTERS,
     Constant,
     Device,
     DType,
+    Ref,
     TensorSpec,
     autocast_dtype,
     contiguous_strides,
@@ -28,7 +31,7 @@ from ci_autotest.program.ir import (
 from ci_autotest.program.targets import is_function
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from ci_autotest.program.ir import Argument, Program, Step
@@ -75,6 +78,7 @@ class TorchBackend:
         if snapshots:
             trace.observations, trace.edges = [], []
         binding = self.binding(sources)
+        binding.run = trace, program.steps
         values, facts, device, on_step = trace.values, trace.facts, self.device, self.on_step
         for step in program.steps:
             op = step.op
@@ -112,7 +116,7 @@ class TorchBackend:
         """Return nothing: torch counts no calls."""
         return {}
 
-    def binding(self, sources: Mapping[str, Any]) -> Binding:
+    def binding(self, sources: Mapping[str, Any]) -> _Binding:
         """Return the torch side of the interpreter for one run over ``sources``."""
         return _Binding(self, sources)
 
@@ -142,11 +146,12 @@ class TorchBackend:
 class _Binding:
     """The torch side of the interpreter for one run: the backend and the run's data."""
 
-    __slots__ = ("backend", "constant", "function", "sources")
+    __slots__ = ("backend", "constant", "function", "run", "sources")
 
     def __init__(self, backend: TorchBackend, sources: Mapping[str, Any]) -> None:
         self.backend = backend
         self.sources = sources
+        self.run: tuple[Trace, Sequence[Step]] | None = None
         self.function = backend.function
         self.constant = backend.constant
 
@@ -160,10 +165,31 @@ class _Binding:
                 torch.cuda.manual_seed(step.seed)
         if not step.modes:
             return call()
+        if REGISTERS[0] in step.modes:
+            return self._register(step)
         with ExitStack() as stack:
             for mode in step.modes:
                 stack.enter_context(mode_of(mode, self.backend.device))
             return call()
+
+    def _register(self, step: Step) -> None:
+        """Register a hook: its steps are carried out when autograd calls."""
+        receiver = step.args[0]
+        assert self.run is not None  # noqa: S101 - a program with hooks is run step by step
+        assert isinstance(receiver, Ref)  # noqa: S101 - checked when read
+        trace, steps = self.run
+        hook = Hook(trace, steps, len(trace.values), self, _seen_in(trace))
+        trace.values[receiver.index].register_hook(hook)
+
+
+def _seen_in(trace: Trace) -> Callable[[int, Any], None]:
+    """Return what notes a value that a hook gives, where the run takes snapshots."""
+
+    def seen(index: int, value: Any) -> None:  # noqa: ANN401 - whatever a step gave
+        if trace.observations:
+            trace.observations[index] = observed(value)
+
+    return seen
 
 
 def mode_of(mode: str, device: torch.device) -> AbstractContextManager[object]:
@@ -260,6 +286,22 @@ def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> N
         trace.backward_failure = f"{type(error).__name__}: {said(error)}"
         return
     trace.gradients = dict(zip(keys, found, strict=True))
+    if trace.shown is not None:
+        _forget_outputs(program, trace)
+
+
+def _forget_outputs(program: Program, trace: Trace) -> None:
+    """Keep the gradients of leaves and parameters of a body that was run as a whole.
+
+    Of an output that is made into another one inside, as the cell state of an LSTM is, a whole shows no more than the
+    gradient that was put in.
+    """
+    steps = program.steps
+    trace.gradients = {
+        key: gradient
+        for key, gradient in trace.gradients.items()
+        if isinstance(key, tuple) or steps[key].op == PLACEHOLDER
+    }
 
 
 def _roots(

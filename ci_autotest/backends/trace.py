@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from ci_autotest.case import draws_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ci_autotest.case import Draw
     from ci_autotest.program.ir import Program, Step
@@ -82,6 +82,9 @@ class Trace:
             to.
         shown: Steps whose values the backend shows; ``None`` for all. A compiler shows inputs and
             outputs only.
+        fired: Calls of hooks so far.
+        moved: Where the value of each step is by now, by the index that the step had when it was recorded; ``None``:
+            where it was.
         untested: Why this run says nothing about the candidate: nothing was replaced, nothing was
             compiled.
     """
@@ -94,6 +97,8 @@ class Trace:
     backward_failure: str | None = None
     cotangents: Mapping[int, Any] = MappingProxyType({})
     shown: frozenset[int] | None = None
+    fired: int = 0
+    moved: Sequence[int] | None = None
     untested: str | None = None
 
     def __init__(self) -> None:

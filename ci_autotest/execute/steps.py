@@ -14,6 +14,8 @@ from ci_autotest.program.ir import (
     CALL_METHOD,
     CALL_MODULE,
     GET_ATTR,
+    HOOK,
+    HOOKED,
     PLACEHOLDER,
     UNPACK,
     List,
@@ -39,6 +41,7 @@ def _detached(value: Any) -> Any:  # noqa: ANN401 - a framework's value
 #: ever called.
 PYTHON_TARGETS: Final[dict[str, Any]] = {
     UNPACK: operator.getitem,
+    HOOKED: lambda value: value,
     "builtins.getattr": getattr,
     "builtins.setattr": setattr,
     "builtins.len": len,
@@ -77,6 +80,8 @@ def execute_step(step: Step, values: Sequence[Any], binding: Binding) -> Any:  #
     op, target, step_args, step_kwargs, _, modes, seed, _ = step
     if op == PLACEHOLDER:
         return binding.placeholder(step)
+    if modes and HOOK[0] in modes:
+        return None  # It waits for its gradient.
     args = []
     for arg in step_args:
         args.append(values[arg.index] if type(arg) is Ref else materialize(arg, values, binding.constant))

@@ -35,11 +35,12 @@ class ArtifactRun(msgspec.Struct, frozen=True):
 
 
 class Artifact(msgspec.Struct, frozen=True):
-    """Hold what is needed of an artifact."""
+    """Hold what is needed of an artifact; GitHub has its ``digest`` where a recent action uploaded it."""
 
     id: int
     name: str
     expired: bool
+    digest: str | None = None
     workflow_run: ArtifactRun | None = None
 
 
@@ -79,8 +80,15 @@ def of_run(client: Client, repository: str, run_id: int, name: str) -> list[Arti
     return list(legs)[:MOST_LEGS]
 
 
-def of_branch(client: Client, repository: str, branch: str, name: str) -> Artifact | Forbidden | None:
-    """Return the last artifact of this name from a run of the repository's own ``branch``; ``None`` where none is left.
+def of_branch(client: Client, repository: str, branch: str, name: str, but: int) -> Artifact | Forbidden | None:
+    """Return the last artifact of this name from a run of the repository's own ``branch``, ``None`` where none is left.
+
+    Args:
+        client: For the requests.
+        repository: ``owner/name``.
+        branch: As GitHub names it.
+        name: Of the artifact.
+        but: A run that is not looked at: the one that is compared, which may have uploaded before it was run again.
 
     A fork's branch may bear the same name: the head's repository is compared.
 
@@ -96,7 +104,8 @@ def of_branch(client: Client, repository: str, branch: str, name: str) -> Artifa
             break
         run = item.workflow_run
         is_own = run is not None and run.head_repository_id == run.repository_id and run.head_branch == branch
-        if is_own and item.name == name and not item.expired:
+        is_other = run is not None and run.id != but
+        if is_own and is_other and item.name == name and not item.expired:
             return item
     return None
 

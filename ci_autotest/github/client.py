@@ -23,7 +23,7 @@ from ci_autotest.github.answer import (
     has_next,
     reason_of,
 )
-from ci_autotest.github.event import is_safe_url
+from ci_autotest.github.environ import is_safe_url
 from ci_autotest.github.request import Bearer, Item, Listing, Nobody, Page, Request
 from ci_autotest.github.retry import wait_s
 

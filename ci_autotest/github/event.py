@@ -7,29 +7,31 @@ is sent from here.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
 from ci_autotest.errors import PublishError
+from ci_autotest.github.environ import (
+    COMMIT,
+    PUBLIC_API_URL,
+    PUBLIC_SERVER_URL,
+    REPOSITORY,
+    matching,
+    positive,
+    required,
+    token_of,
+    url_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
 
-PUBLIC_API_URL: Final = "https://api.github.com"
-PUBLIC_SERVER_URL: Final = "https://github.com"
-
-_COMMIT: Final = r"^[0-9a-f]{40}([0-9a-f]{24})?$"  # SHA-1, or SHA-256
-_REPOSITORY: Final = r"^[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}$"
-_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
-
-_Commit = Annotated[str, msgspec.Meta(pattern=_COMMIT)]
+_Commit = Annotated[str, msgspec.Meta(pattern=COMMIT)]
 _Number = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -158,34 +160,6 @@ class _IssuePayload(msgspec.Struct, frozen=True):
     issue: _Issue
 
 
-@dataclass(frozen=True, kw_only=True)
-class Access:
-    """Hold what reading a repository needs.
-
-    Attributes:
-        branch: The one that is merged into, else the one that was pushed to.
-    """
-
-    repository: str
-    api_url: str
-    token: str = field(repr=False)
-    branch: str
-
-
-def read_access(environ: Mapping[str, str]) -> Access:
-    """Return what the environment of a workflow step says of its repository, whatever its event.
-
-    Raises:
-        PublishError: A variable is missing or ill-formed.
-    """
-    return Access(
-        repository=_matching(environ, "GITHUB_REPOSITORY", _REPOSITORY, "owner/name"),
-        api_url=_url(environ, "GITHUB_API_URL", PUBLIC_API_URL),
-        token=_token(environ),
-        branch=environ.get("GITHUB_BASE_REF", "") or _required(environ, "GITHUB_REF_NAME"),
-    )
-
-
 def read_event(environ: Mapping[str, str], run_id: int | None = None) -> Event:
     """Return what the environment of a workflow step and the file of its event say.
 
@@ -196,19 +170,19 @@ def read_event(environ: Mapping[str, str], run_id: int | None = None) -> Event:
     Raises:
         PublishError: A variable is missing or ill-formed, or the event has no pull request.
     """
-    name = _required(environ, "GITHUB_EVENT_NAME")
-    repository = _matching(environ, "GITHUB_REPOSITORY", _REPOSITORY, "owner/name")
-    target = _target(name, _required(environ, "GITHUB_EVENT_PATH"), repository, run_id)
-    this_run = _positive(environ, "GITHUB_RUN_ID"), _positive(environ, "GITHUB_RUN_ATTEMPT")
+    name = required(environ, "GITHUB_EVENT_NAME")
+    repository = matching(environ, "GITHUB_REPOSITORY", REPOSITORY, "owner/name")
+    target = _target(name, required(environ, "GITHUB_EVENT_PATH"), repository, run_id)
+    this_run = positive(environ, "GITHUB_RUN_ID"), positive(environ, "GITHUB_RUN_ATTEMPT")
     tested = target.run if isinstance(target, RunTarget) else None
     run_id, attempt = (tested.id, tested.run_attempt) if tested else (run_id or this_run[0], this_run[1])
     return Event(
         name=name,
         repository=repository,
-        api_url=_url(environ, "GITHUB_API_URL", PUBLIC_API_URL),
-        server_url=_url(environ, "GITHUB_SERVER_URL", PUBLIC_SERVER_URL),
-        token=_token(environ),
-        sha=_matching(environ, "GITHUB_SHA", _COMMIT, "a commit's full hash"),
+        api_url=url_of(environ, "GITHUB_API_URL", PUBLIC_API_URL),
+        server_url=url_of(environ, "GITHUB_SERVER_URL", PUBLIC_SERVER_URL),
+        token=token_of(environ),
+        sha=matching(environ, "GITHUB_SHA", COMMIT, "a commit's full hash"),
         run_id=run_id,
         attempt=attempt,
         target=target,
@@ -268,60 +242,3 @@ def _payload(path: str, kind: type[T]) -> T:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         message = f"GITHUB_EVENT_PATH '{path}' is not the event that GITHUB_EVENT_NAME names: {error}."
         raise PublishError(message) from None
-
-
-def _required(environ: Mapping[str, str], variable: str) -> str:
-    value = environ.get(variable, "").strip()
-    if not value:
-        message = f"{variable} is not set: a step of a GitHub workflow has it. Run this in one, or set it."
-        raise PublishError(message)
-    return value
-
-
-def _matching(environ: Mapping[str, str], variable: str, pattern: str, shape: str) -> str:
-    value = _required(environ, variable)
-    if re.fullmatch(pattern, value) is None:
-        message = f"{variable} {value!r} is not {shape}. Leave it as GitHub sets it."
-        raise PublishError(message)
-    return value
-
-
-def _positive(environ: Mapping[str, str], variable: str) -> int:
-    return int(_matching(environ, variable, r"^[1-9][0-9]{0,18}$", "a whole number from 1"))
-
-
-def _token(environ: Mapping[str, str]) -> str:
-    # The value never stands in a message, and never reaches the HTTP library ill-formed: that would
-    # quote it.
-    value = environ.get("GITHUB_TOKEN", "").strip()
-    if not value:
-        message = (
-            "GITHUB_TOKEN is not set: commenting needs a token. Give the step `GITHUB_TOKEN: ${{ github.token }}`."
-        )
-        raise PublishError(message)
-    if re.fullmatch(r"[!-~]+", value) is None:
-        message = "GITHUB_TOKEN has blanks or characters that no token has. Give the step one token and nothing else."
-        raise PublishError(message)
-    return value
-
-
-def _url(environ: Mapping[str, str], variable: str, default: str) -> str:
-    value = environ.get(variable, "").strip() or default
-    if not is_safe_url(value):
-        message = (
-            f"{variable} is not an https address without user, query and fragment: "
-            "the token would be sent where others read it. Leave it as GitHub sets it."
-        )
-        raise PublishError(message)
-    return value.rstrip("/")
-
-
-def is_safe_url(value: str) -> bool:
-    """Whether an address is https, or this machine's own, and holds no user, query or fragment."""
-    try:
-        parts = urlsplit(value)
-    except ValueError:
-        return False
-    if re.fullmatch(r"[!-?A-~]+", value) is None or not parts.hostname or parts.query or parts.fragment:
-        return False
-    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)

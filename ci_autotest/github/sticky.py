@@ -130,11 +130,10 @@ def decide(
     kept, *duplicates = mine
     there = _united(mine, remembered)
     newer = _newer_attempt(there, wanted)
-    if newer:
-        return _without(duplicates, Done(kept, newer)) if _holds(kept, there) else Update(
-            kept.id, compose(wanted.marker, there.values())
-        )  # fmt: skip
     # The text is brought to the comment that stays before a duplicate that may hold it goes.
+    if newer:
+        body = compose(wanted.marker, there.values())
+        return _without(duplicates, Done(kept, newer)) if _holds(kept, there) else Update(kept.id, body)
     if wrote and _has_turns(kept, wanted) and _holds(kept, there):
         return _without(duplicates, Done(kept))
     body = compose(wanted.marker, _merged(there, wanted))

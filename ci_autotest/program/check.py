@@ -12,10 +12,13 @@ from ci_autotest.program.ir import (
     CALL_METHOD,
     CALL_MODULE,
     GET_ATTR,
+    HOOK,
+    HOOKED,
     ITEM_SIZE,
     OPCODES,
     OUTPUT,
     PLACEHOLDER,
+    REGISTERS,
     Constant,
     DType,
     List,
@@ -29,7 +32,7 @@ from ci_autotest.program.ir import (
 from ci_autotest.program.targets import is_attribute, is_function, is_member, is_settable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from ci_autotest.program.ir import Argument, Program, Recording, Step
 
@@ -58,6 +61,8 @@ def check_program(program: Program) -> None:
         if step.op == CALL_MODULE and not _is_module(program.steps[step_refs(step)[0].index]):
             message = f"step {index} calls what is no module."
             raise ProgramError(message)
+        if step.target == "register_hook":
+            _check_hook(step, index, program.steps)
         if step.in_setup != (index < len(program.setup)):
             message = f"step {index} says in_setup={step.in_setup}, but stands in the other part."
             raise ProgramError(message)
@@ -105,6 +110,15 @@ def wanted_specs(recording: Recording) -> dict[str, TensorSpec]:
         _check_spec(key, spec)
         checked[key] = spec
     return checked
+
+
+def _check_hook(step: Step, index: int, steps: Sequence[Step]) -> None:
+    """Refuse a hook that is not registered with the steps that stand right before it."""
+    first = step.args[1] if len(step.args) == 3 else None  # noqa: PLR2004 - receiver, gradient, result
+    waits = steps[first.index : index] if isinstance(first, Ref) else ()
+    if not waits or waits[0].target != HOOKED or any(HOOK[0] not in item.modes for item in waits):
+        message = f"step {index} registers a hook whose steps do not stand before it."
+        raise ProgramError(message)
 
 
 def _check_step(step: Step, index: int, *, is_last: bool) -> None:
@@ -164,7 +178,7 @@ def _is_allowed(step: Step) -> bool:
     if not step.args or not isinstance(step.args[0], Ref):
         return False
     if step.op == CALL_METHOD:
-        return is_member(step.target)
+        return is_member(step.target) or (step.target == "register_hook" and REGISTERS[0] in step.modes)
     if step.op == CALL_MODULE:
         return is_function(step.target)
     return step.op == GET_ATTR and is_attribute(step.target)

@@ -19,8 +19,10 @@ from ci_autotest.program.ir import (
     CALL_METHOD,
     CALL_MODULE,
     GET_ATTR,
+    HOOK,
     OUTPUT,
     PLACEHOLDER,
+    REGISTERS,
     UNPACK,
     Constant,
     Device,
@@ -49,6 +51,8 @@ _PREFIX: Final = {"neg": "-", "pos": "+", "invert": "~"}
 _AUGMENTED: Final = {f"i{name.rstrip('_')}": f"{symbol}=" for name, symbol in _INFIX.items()}
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEYWORDS: Final = frozenset({*keyword.kwlist, "torch", "device", "stored"})
+#: How a graph check compiles a body: one graph or an error, by the compiler that needs nothing but torch.
+GRAPH_OPTIONS: Final = (("backend", "aot_eager"), ("fullgraph", True))
 #: Functions of Python's own that printed code calls: a value of that name would hide them.
 _CALLED: Final = frozenset({"abs", "bool", "int", "float", "len", "complex", "getattr", "setattr"})
 
@@ -137,6 +141,8 @@ def statement(index: int, step: Step, named: Sequence[str], rename: Callable[[st
     else:
         lines = [f"{name} = {expression(step, named, rename)}"]
     for mode in step.modes:
+        if mode in {*HOOK, *REGISTERS}:
+            continue
         lines = [f"with {_block(mode)}:", *(f"    {line}" for line in lines)]
     return lines if step.seed is None or not needs_seed(step) else [f"torch.manual_seed({step.seed})", *lines]
 
@@ -165,9 +171,23 @@ def body_lines(program: Program, *, rename: Callable[[str], str] | None = None) 
     start = len(program.setup)
     lines = []
     for offset, step in enumerate(program.body):
-        if step.op not in {PLACEHOLDER, OUTPUT}:
+        if step.target == "register_hook":
+            lines += _hook(program.steps, start + offset, named, rename)
+        elif step.op not in {PLACEHOLDER, OUTPUT} and HOOK[0] not in step.modes:
             lines += statement(start + offset, step, named, rename)
     return lines
+
+
+def _hook(steps: Sequence[Step], index: int, named: Sequence[str], rename: Callable[[str], str] | None) -> list[str]:
+    """Return the function that a hook is, and its registration."""
+    receiver, first, result = (literal(arg, named) for arg in steps[index].args)
+    begin = named.index(first)
+    inner = [line for i in range(begin + 1, index) for line in statement(i, steps[i], named, rename)]
+    return [
+        f"def {named[index]}({first}):",
+        *(f"    {line}" for line in [*inner, f"return {result}"]),
+        f"{receiver}.register_hook({named[index]})",
+    ]
 
 
 def setup_lines(program: Program) -> list[str]:

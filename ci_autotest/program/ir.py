@@ -40,6 +40,11 @@ OPCODES: Final = (PLACEHOLDER, CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR
 #: Mode of a step that ran with gradients off. The mode is stored with the step: no block could be
 #: left unbalanced.
 NO_GRAD: Final = ("no_grad",)
+#: Mode of a step that waits until autograd calls a hook, and of the step that registers the hook.
+HOOK: Final = ("hook",)
+REGISTERS: Final = ("registers",)
+#: Target of the step that stands for the gradient that a hook on value ``args[0]`` is called with.
+HOOKED: Final = "builtins.hooked"
 _AUTOCAST: Final = "autocast:"
 #: Dtypes that autocast computes in.
 _AUTOCAST_DTYPES: Final = ("bfloat16", "float16")
@@ -199,7 +204,7 @@ class Program:
         return tuple(
             (start + offset, step)
             for offset, step in enumerate(self.body)
-            if step.op not in {PLACEHOLDER, OUTPUT} and not is_unpacking(step)
+            if step.op not in {PLACEHOLDER, OUTPUT} and not is_unpacking(step) and HOOK[0] not in step.modes
         )
 
 
@@ -265,7 +270,7 @@ def autocast_dtype(mode: str) -> str | None:
 
 def is_mode(mode: str) -> bool:
     """Whether a step may hold a mode of this name."""
-    return mode in NO_GRAD or autocast_dtype(mode) is not None
+    return mode in {*NO_GRAD, *HOOK, *REGISTERS} or autocast_dtype(mode) is not None
 
 
 def cotangent_key(position: int) -> str:

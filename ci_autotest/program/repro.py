@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.codegen import body_lines, inputs, names, output_text, setup_lines
+from ci_autotest.program.codegen import GRAPH_OPTIONS, body_lines, inputs, names, output_text, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER, Ref, TensorSpec, cotangent_key, is_unpacking, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
 from ci_autotest.program.repro_template import LAYERS, REPEATED, TEMPLATE, WATCH
@@ -65,7 +65,8 @@ def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
         names=repr([named[ref.index] for ref in output_refs(program)]),
         **_entry(told),
         **_ablation(recording),
-        rtol=told["rtol"], atol=told["atol"], check_dtype=told["check_dtype"], strictness=told["strictness"],
+        rtol=told["rtol"], atol=told["atol"], check_dtype=told["check_dtype"],
+        check_memory=told["kind"] == "aliasing", strictness=told["strictness"],
         versions=repr(told["versions"]),
     )  # fmt: skip
 
@@ -211,6 +212,9 @@ def _candidate_function(
     if note.get("backend") == "fx":
         return _fx_candidate(program, note)
     lines = [*body_lines(program, rename=rename), f"return {output_text(program)}"]
+    if note.get("kind") == "graph":
+        options = "".join(f", {key}={value!r}" for key, value in GRAPH_OPTIONS)
+        return f"{head}{_block(lines)}\n\n\ncandidate = torch.compile(candidate{options})\n"
     if not mode:
         return head + _block(lines) + "\n"
     table = "".join(f"    {spelled}: {path},\n" for path, known in sorted(mode.items()) for spelled in known)

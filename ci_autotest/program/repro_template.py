@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 {reader}
 device = torch.device({device})
 RTOL, ATOL = {rtol}, {atol}  # |candidate - reference| <= ATOL + RTOL * |reference|
-CHECK_DTYPE, STRICTNESS = {check_dtype}, {strictness!r}
+CHECK_DTYPE, CHECK_MEMORY, STRICTNESS = {check_dtype}, {check_memory}, {strictness!r}
 SEEN_WITH = {versions}
 
 
@@ -63,7 +63,14 @@ def run(function, wide=False):
         except RuntimeError as error:
             raised = f"{{type(error).__name__}}: {{error}}"
     after = {{**leaves, **{{f"{{m}}.{{n}}": v for m, module in modules.items() for n, v in module.state_dict().items()}}}}
-    return outputs, gradients, after, raised
+    memory = [[name for name, value in leaves.items() if share(output, value)] for output in outputs]
+    return outputs, gradients, after, raised, memory
+
+
+def share(left, right):
+    """Whether two tensors lie in the same memory."""
+    tensors = isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor) and left.numel() and right.numel()
+    return bool(tensors) and left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr()
 
 
 def doubled(value):
@@ -79,7 +86,7 @@ def doubled(value):
 def exact():
     """Return outputs and gradients in float64, nothing where that is not defined for this program."""
     try:
-        outputs, gradients, _, raised = run(reference, wide=True)
+        outputs, gradients, _, raised, _ = run(reference, wide=True)
     except Exception as error:
         raised = f"{{type(error).__name__}}: {{error}}"
     if raised is not None:
@@ -147,12 +154,12 @@ def shown(value):
 def main():
     print(__doc__.strip())
     print(f"found with {{SEEN_WITH}}; running torch {{torch.__version__}} on {{device}}")
-    outputs, gradients, after, raised = run(reference)
+    outputs, gradients, after, raised, memory = run(reference)
     carried = [OUTPUTS[i] is None or not quiet(o, OUTPUTS[i]) for i, o in enumerate(outputs)]
     carried += [not quiet(gradients.get(name), GRADIENTS[name]) for name in GRADIENTS]
     print(f"the reference recomputed {{'agrees with' if all(carried) else 'DIFFERS from'}} the values carried here")
     try:
-        found, found_gradients, found_after, found_raised = run(candidate)
+        found, found_gradients, found_after, found_raised, found_memory = run(candidate)
     except Exception as error:
         print(f"misaligned: the candidate raises {{type(error).__name__}}: {{error}}")
         return 1
@@ -179,6 +186,9 @@ def main():
         bad |= is_apart
     for name in after:
         bad |= quiet(found_after.get(name), after[name]) and differs(f"{{name}} after the run", found_after.get(name), after[name])
+    if CHECK_MEMORY and found_memory != memory:
+        print(f"misaligned: memory shared with inputs: candidate {{found_memory}}, reference {{memory}}")
+        bad = True
 {ablation}    return 1 if bad else 0
 
 
@@ -254,7 +264,7 @@ def ablation(outputs, gradients):
         torch._dynamo.reset()
         options = OPTIONS if compiler == "inductor" else {{}}
         try:
-            found, found_gradients, _, _ = run(torch.compile(reference, **{{**options, "backend": compiler}}))
+            found, found_gradients, _, _, _ = run(torch.compile(reference, **{{**options, "backend": compiler}}))
             apart = [quiet(a, b) for i, (a, b) in enumerate(zip(found, outputs)) if i not in INDICES]
             apart += [quiet(found_gradients.get(name), gradients[name]) for name in gradients]
             flags = [(a.requires_grad, a.is_leaf) != (b.requires_grad, b.is_leaf) for a, b in zip(found, outputs)]
@@ -279,7 +289,7 @@ def repeated():
     seen = []
     for _ in range(50):
         try:
-            outputs, gradients, _, raised = run(candidate)
+            outputs, gradients, _, raised, _ = run(candidate)
         except Exception as error:
             outputs, gradients, raised = (), {{}}, f"{{type(error).__name__}}: {{error}}"
         seen.append((outputs, gradients, raised))

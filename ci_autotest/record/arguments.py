@@ -17,6 +17,7 @@ from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Mapping_, Slice
 from ci_autotest.record.generators import NOTHING, Generator
 from ci_autotest.record.modules import RecordedModule
+from ci_autotest.record.refusals import stale
 from ci_autotest.record.schemas import RECEIVER, Deferred
 from ci_autotest.record.values import Value
 
@@ -53,6 +54,8 @@ def split(
     for arg in args:
         kind = type(arg)
         if kind is Value:
+            if arg._recorder is not recorder:
+                stale()
             real_args.append(arg._tensor)
             step_args.append(arg._ref)
         elif kind in _PLAIN:
@@ -85,6 +88,8 @@ def one(recorder: Recorder, value: Any) -> tuple[Any, Any]:  # noqa: ANN401 - on
     if kind in _PLAIN:
         return value, value
     if kind is Value:
+        if value._recorder is not recorder:
+            stale()
         return value._tensor, value._ref
     if isinstance(value, RecordedModule):
         return value.real, value.ref

@@ -22,8 +22,10 @@ from ci_autotest.program.ir import COMPLEX, FLOATING, Program, arranged
 from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import elements
 from ci_autotest.record.draws import Drawer, Streams
+from ci_autotest.record.options import dtype_of
 from ci_autotest.record.profiles import ORDINARY, PROFILES, profile_of
-from ci_autotest.record.recorder import Recorder
+from ci_autotest.record.recorder import Ended, Recorder
+from ci_autotest.record.refusals import meaning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 _GRAD: Final = FLOATING | COMPLEX
 #: Dtypes whose elements hold more than a float32 does.
 _WIDE: Final = frozenset({torch.float64, torch.complex64, torch.complex128})
+_STANDARD_LIBRARY: Final = str(Path(traceback.__file__).parent)
 _seed_torch: Final = torch.default_generator.manual_seed
 _DTYPE_NAMES: Final = {getattr(torch, name): name for name in _GRAD}
 
@@ -94,6 +97,7 @@ class Attempts:
         drawer = Drawer(self._streams, key_of(key, case, number), edits or {}, chosen)
         self._seed(drawer.seed)
         recorder = Recorder(drawer, self._device)
+        recorder.dtype = dtype_of(case, declaration.dtypes)
         _run_body(recorder, call)
         if recorder.rejection is not None:
             return _rejected(recorder)
@@ -149,10 +153,12 @@ def _run_body(recorder: Recorder, call: Callable[[], object]) -> None:
         raise AuthorError(message) from error
     except BaseException as error:
         if recorder.rejection is None:
-            message = f"the body raised {type(error).__name__}: {said(error)}{_body_line(error, call)}"
+            line = _body_line(error, call)
+            message = f"the body raised {type(error).__name__}: {said(error)}{line}{meaning(said(error))}"
             raise AuthorError(message) from error
     finally:
         CURRENT.reset(token)
+        recorder.__class__ = Ended
 
 
 def _refuse_empty(recorder: Recorder) -> None:
@@ -165,11 +171,15 @@ def _refuse_empty(recorder: Recorder) -> None:
 def _body_line(error: BaseException, call: Callable[[], object]) -> str:
     """Return `` (file, line n)`` of the innermost frame that is the user's, else of the body."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_own(frame.filename)]
-    frames = [frame for frame in frames if "/site-packages/" not in frame.filename] or frames
+    frames = [frame for frame in frames if not _is_library(frame.filename)] or frames
     if frames:
         return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
     code = getattr(call, "__code__", None)
     return f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code is not None else ""
+
+
+def _is_library(file: str) -> bool:
+    return "/site-packages/" in file or file.startswith(_STANDARD_LIBRARY)
 
 
 def _rejected(recorder: Recorder) -> Attempt:
@@ -196,6 +206,8 @@ def _program(recorder: Recorder) -> Program:
     if not recorder.has_setup:
         return Program((), tuple(steps))
     order = sorted(range(len(steps)), key=lambda i: not steps[i].in_setup)
+    places = {old: new for new, old in enumerate(order)}
+    trace.moved = [places[old] for old in range(len(order))]
     trace.values = [trace.values[i] for i in order]
     trace.facts = [trace.facts[i] for i in order]
     return arranged(steps)

@@ -12,6 +12,7 @@ from ci_autotest.backends.operators import is_random
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.targets import is_function
 from ci_autotest.record.current import CURRENT
+from ci_autotest.record.refusals import instead
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ class Function:
         self.name = target.rpartition(".")[2].strip("_")
         self.is_random = is_random(target)
         self.is_module_class = isinstance(real, type) and issubclass(real, torch.nn.Module)
-        self.is_operator = is_function(target)
+        self.is_operator = is_function(target) and instead(target) is None
         self.is_autograd = target.startswith("torch.autograd.")
         self.hints: dict[str, object] | None = None
 
@@ -69,9 +70,7 @@ def plain_function(func: Callable[..., Any]) -> tuple[str, Function]:
     name = _UNRESOLVED.get(func) or resolve_name(func)
     if name is None:
         shown = f"{getattr(func, '__module__', '')}.{getattr(func, '__name__', 'this function')}"
-        message = (
-            f"{shown} is not recorded: it is no operator of torch. Gradients are compared without being asked for."
-        )
+        message = f"{shown} is not recorded: it is no operator of torch. Call the operators that it is made of."
         raise AuthorError(message)
     name = name.replace("torch.functional.", "torch.")
     if name.endswith(".__get__"):

@@ -86,6 +86,13 @@ class RecordedModule:
             return _Parts(self._part(name) for name in names[index])
         return self._part(index if isinstance(index, str) else names[index])
 
+    def __reduce_ex__(self, protocol: object) -> Any:  # noqa: ANN401 - never returns
+        message = (
+            "a recorded module cannot be copied or pickled. Construct another one, "
+            "and give it this one's state: other.load_state_dict(module.state_dict())."
+        )
+        raise AuthorError(message)
+
     def __len__(self) -> int:
         return len(self.real)  # type: ignore[arg-type]
 

@@ -63,6 +63,19 @@ def declared(body: Callable[..., Any], given: Mapping[str, Any]) -> Declaration:
     )  # fmt: skip
 
 
+def dtype_of(case: int, dtypes: tuple[str, ...] | None) -> torch.dtype | None:
+    """Return the dtype that a case draws where the test leaves it open, ``None`` where the test is not swept.
+
+    Pairs of cases, one ordinary and one of a profile, go through the dtypes in turn; after all profiles the turn moves
+    by one, so that each profile meets each dtype.
+    """
+    if dtypes is None:
+        return None
+    pair = case // 2
+    found: torch.dtype = getattr(torch, dtypes[(pair + pair // len(PROFILES)) % len(dtypes)])
+    return found
+
+
 def _refuse_unknown(given: Mapping[str, Any]) -> None:
     for name in given:
         if name not in _KNOWN:

@@ -53,7 +53,7 @@ def _offset(test: str) -> int:
 
 
 def shaped(drawer: Drawer, site: str, shape: list[int], free: list[int]) -> bool:
-    """Bring a free dimension of ``shape`` to the profile's size, or all to 1, in place; say whether it could be done."""
+    """Bring one free dimension of ``shape`` to the profile's size, or all to 1, in place; say whether it was done."""
     profile = drawer.profile
     if not free or profile not in SHAPE_PROFILES or profile == "zero_dim":
         return False
@@ -80,6 +80,7 @@ def valued(drawer: Drawer, site: str, dtype: str, array: NDArray) -> bool:  # ty
         return False
     if profile == "zeros_and_ties":
         np.rint(array, out=array) if array.dtype.kind == "f" else np.clip(array.real, -1, 1, out=array.real)
+        array.reshape(-1)[: -(-array.size // 2)] = 0  # whole rows of zeros, not here and there one
         return True
     if dtype in INTEGERS:
         return False
@@ -91,9 +92,9 @@ def valued(drawer: Drawer, site: str, dtype: str, array: NDArray) -> bool:  # ty
 
 
 def _sprinkle(drawer: Drawer, site: str, array: NDArray) -> None:  # type: ignore[type-arg]
-    """Replace up to one element in four by a special value, at least one."""
+    """Replace up to one element in four by special values, or as many as there are of them."""
     specials = _specials(array.real.dtype)
-    words = drawer.streams.data(f"{site}.special", max(1, array.size // 4))
+    words = drawer.streams.data(f"{site}.special", max(len(specials), array.size // 4))
     # Each kind in turn; NaN is written last, so that nothing written to the same place can take it away.
     kinds = np.arange(len(words))[::-1] % len(specials)
     array.reshape(-1)[words % np.uint64(array.size)] = specials[kinds]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import namedtuple
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import torch
 
@@ -36,8 +36,10 @@ from ci_autotest.program.ir import (
 from ci_autotest.record.arguments import one, split
 from ci_autotest.record.function import plain_function
 from ci_autotest.record.gradients import ends_the_graph, unread
+from ci_autotest.record.hooks import Handle, register_hook
 from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.modules import RecordedModule
+from ci_autotest.record.refusals import refuse, stale
 from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
@@ -72,8 +74,10 @@ class Recorder:
         trace: The reference's side of it.
         sources: Data of each placeholder by key, given to no one; every side gets its own copy.
         rejection: The step that the reference refused, with what it raised.
+        dtype: Of tensors whose dtype the test leaves open; ``None`` for float32.
         has_setup: Whether a module was constructed.
         keeps_graph: Whether an automatic backward pass is still possible: no step has run one of its own.
+        hook_values: Recorded while a hook's function is run.
         modules: Modules that were constructed, not their parts.
         captured: Tensors of plain torch that are inputs by now, by identity, held so that it stays theirs.
         outputs: What the body returned, flattened.
@@ -84,7 +88,9 @@ class Recorder:
         "captured",
         "device",
         "drawer",
+        "dtype",
         "has_setup",
+        "hook_values",
         "keeps_graph",
         "modules",
         "outputs",
@@ -103,7 +109,9 @@ class Recorder:
         self.trace = Trace()
         self.sources: dict[str, torch.Tensor] = {}
         self.rejection: tuple[Step, Failure] | None = None
+        self.dtype: torch.dtype | None = None
         self.has_setup = False
+        self.hook_values: list[Any] = []
         self.keeps_graph = True
         self.modules: list[RecordedModule] = []
         self.captured: dict[int, tuple[torch.Tensor, Value]] = {}
@@ -126,7 +134,7 @@ class Recorder:
         if function.is_module_class:
             return self._construct(function, args, kwargs)
         if not function.is_operator:
-            raise AuthorError(_refusal(function.target))
+            refuse(function.target)
         if function.is_autograd:
             self.keeps_graph = self.keeps_graph and not ends_the_graph(function.target, kwargs)
         real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, function)
@@ -140,7 +148,7 @@ class Recorder:
         if form == "getattr":
             return getattr(args[0], function.name)
         if form == "method" and isinstance(args[0], Value):
-            return self.call_method(args[0], function.name, args[1:], kwargs)
+            return args[0]._recorder.call_method(args[0], function.name, args[1:], kwargs)
         return self.call_function(function, args, kwargs)
 
     def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:  # noqa: ANN401
@@ -213,6 +221,8 @@ class Recorder:
     def _returned(self, value: object) -> list[Ref]:
         if isinstance(value, Value):
             return [value._ref]
+        if value is None:
+            return []
         if isinstance(value, dict):
             value = tuple(value.values())
         if isinstance(value, tuple | list):
@@ -300,20 +310,14 @@ class Recorder:
                 wanted += [ref.index for ref in step_refs(step)]
 
     def capture(self, tensor: torch.Tensor) -> Value:
-        """Record a tensor that plain torch made as an input, once; a parameter stays a leaf that requires grad.
+        """Record a tensor that plain torch made as an input, once.
 
-        Raises:
-            AuthorError: It was computed from a leaf outside the recording: its gradient would be lost.
+        One that requires grad is a leaf that does: a parameter of the user's, or what plain torch computed from some;
+        the gradient that reaches it is compared.
         """
         held = self.captured.get(id(tensor))
         if held is not None:
             return held[1]
-        if tensor.requires_grad and not tensor.is_leaf:
-            message = (
-                "a tensor that requires grad was computed outside the recording: its gradient would be lost. "
-                "Compute it from recorded values, or detach() it."
-            )
-            raise AuthorError(message)
         source = tensor.detach().clone(memory_format=torch.contiguous_format)
         spec = replace(contiguous_spec(source), requires_grad=tensor.requires_grad)
         value = self.tensor(source, spec, "parameter" if isinstance(tensor, torch.nn.Parameter) else "captured")
@@ -345,21 +349,46 @@ class Recorder:
         step = Step(CALL_METHOD, "load_state_dict", (module.ref, said), (("strict", strict),), "loaded")
         self._run(step, lambda: module.real.load_state_dict(real, strict=strict), [], {})
 
+    def register_hook(self, receiver: Value, function: Callable[[Any], Any]) -> Handle:
+        """Record a hook on a value's gradient."""
+        return register_hook(self, receiver, function)
+
+    def begin_hook(self) -> list[Any]:
+        """Begin to remember every value; return the list."""
+        self.__class__ = Hooking
+        self.hook_values = []
+        return self.hook_values
+
+    def end_hook(self) -> None:
+        """Remember values no more."""
+        self.__class__ = Recorder
+
+    def keep(self, step: Step, result: Any) -> Any:  # noqa: ANN401 - whatever the reference returned
+        """Write down a step with its value."""
+        return self._keep(step, result)
+
     def _seed(self) -> int:
         return (self.drawer.seed + 7919 * len(self.steps)) & 0xFFFF_FFFF
 
 
-#: What a body may want of torch that is no operator, and what to write.
-_INSTEAD: Final = {
-    "torch.inference_mode": "use torch.no_grad()",
-}
+class Hooking(Recorder):
+    """What a recorder is while a hook's function is run: the values that it makes are remembered."""
+
+    __slots__ = ()
+
+    def _keep(self, step: Step, result: Any) -> Any:  # noqa: ANN401 - whatever the reference returned
+        value = Recorder._keep(self, step, result)
+        self.hook_values.append(value)
+        return value
 
 
-def _refusal(target: str) -> str:
-    hint = _INSTEAD.get(
-        target, "use the function of torch, torch.nn.functional, torch.linalg, torch.fft or torch.special"
-    )
-    return f"{target} is not recorded: {hint}."
+class Ended(Recorder):
+    """What a recorder becomes when its attempt is over: a value that outlived its test records nothing."""
+
+    __slots__ = ()
+
+    def _run(self, *_: object) -> NoReturn:
+        stale()
 
 
 def _kind(value: object) -> str:

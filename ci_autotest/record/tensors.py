@@ -63,6 +63,8 @@ def draw_tensor(
     drawer = recorder.drawer
     slot = drawer.next_site
     drawer.next_site = slot + 1
+    if dtype is float and recorder.dtype is not None:
+        dtype = recorder.dtype
     kind = "float32" if dtype is float else dtype_name(settle(drawer, dtype))
     sizes, free = _sizes(drawer, slot, ndim, dims)
     with_grad = requires_grad if type(requires_grad) is bool else bool(settle(drawer, requires_grad, bool))

@@ -26,7 +26,6 @@ _REFUSED: Final = {
     "data_ptr": "its result means nothing on another side. Compare values instead.",
     "numpy": "it leaves the recording. Use torch operators.",
     "share_memory_": "it leaves the process.",
-    "register_hook": "hooks are not recorded yet. Compare gradients of intermediates, which are compared anyway.",
     "grad_fn": "it names an implementation. Compare requires_grad, is_leaf and gradients.",
 }
 
@@ -67,6 +66,10 @@ class Value:
             return self._recorder.call_python("builtins.getattr", getattr, (self, name), name)
         return lambda *args, **kwargs: self._recorder.call_method(self, name, args, kwargs)
 
+    def register_hook(self, hook: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - a handle
+        """Record a hook on the gradient."""
+        return self._recorder.register_hook(self, hook)
+
     def _refuse(self, name: str) -> Any:  # noqa: ANN401 - never returns
         if name in _REFUSED:
             message = f"`.{name}` of a recorded tensor: {_REFUSED[name]}"
@@ -97,6 +100,13 @@ class Value:
 
     def __getitem__(self, index: object) -> Any:  # noqa: ANN401 - a recorded value
         return self._recorder.call_python("operator.getitem", operator.getitem, (self, index), "getitem")
+
+    def __reduce_ex__(self, protocol: object) -> Any:  # noqa: ANN401 - never returns
+        message = "a recorded tensor cannot be copied or pickled. Write x.clone(), or x.detach().clone()."
+        raise AuthorError(message)
+
+    def __array__(self, *_args: object, **_kwargs: object) -> Any:  # noqa: ANN401 - never returns
+        return self._refuse("numpy")
 
     def __hash__(self) -> int:
         return id(self)

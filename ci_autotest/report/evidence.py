@@ -113,7 +113,7 @@ def program_text(recording: Recording, finding: Finding, culprit: int | None) ->
             mark = f"  # {_mark(finding)}" if index == culprit else ""
             lines += [*told[:-1], f"{told[-1]}{mark}"]
     if finding.kind == "gradient":
-        lines += _backward(recording, named)
+        lines += [*_backward(recording, named), *_gradient(finding, named)]
     stored = any("stored(" in line for line in lines)
     head = "import torch" + ("  # stored(): read from tensors.safetensors" if stored else "")
     return "\n".join([head, "", *_answers(recording, finding), *lines])
@@ -142,6 +142,12 @@ def _backward(recording: Recording, named: Sequence[str]) -> list[str]:
         for i, (ref, spec) in enumerate(pairs)
         if spec is not None
     ]
+
+
+def _gradient(finding: Finding, named: Sequence[str]) -> list[str]:
+    """Return the line that reads the gradient that is misaligned, where the report names a value of the program."""
+    name = finding.where.removeprefix("gradient of ")
+    return [f"{name}.grad  # misaligned"] if name in named else []
 
 
 def _tensor(recording: Recording, key: str, spec: TensorSpec, *, is_leaf: bool = True) -> str:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 #: How much of a finding a section shows.
 Extent: TypeAlias = Literal["whole", "plain", "compact"]
 
-_EXTENTS: Final[tuple[Extent, ...]] = ("whole", "plain", "compact")
 _TENSORS_SHOWN: Final = 10
 SECTIONS = "sections"
 ROWS = "rows"
@@ -51,18 +50,19 @@ class Setting:
         return None if self.new is None else finding.id in self.new
 
 
-def finding_block(finding: Finding, setting: Setting, ranks: tuple[int, int]) -> Block:
+def finding_block(finding: Finding, setting: Setting, ranks: tuple[int, int, int]) -> Block:
     """Return a finding's forms: whole, without its graph, without its program, and as a row of the table of the rest.
 
     Args:
         finding: Any; one that is accepted is only a row.
         setting: With what it is shown.
-        ranks: Of the row, and of the section.
+        ranks: Of the row, of the section, and of the section with its graph.
     """
-    as_row, as_section = ranks
+    as_row, as_section, as_whole = ranks
     if finding.known is not None:
         return Block(ACCEPTED, (Form(as_row, ACCEPTED, partial(facts_line, finding)),))
-    forms = [Form(as_section, SECTIONS, partial(_section, finding, setting, extent)) for extent in _EXTENTS]
+    sections: tuple[tuple[int, Extent], ...] = ((as_whole, "whole"), (as_section, "plain"), (as_section, "compact"))
+    forms = [Form(rank, SECTIONS, partial(_section, finding, setting, extent)) for rank, extent in sections]
     return Block(ROWS, (*forms, Form(as_row, ROWS, partial(facts_line, finding))))
 
 

@@ -25,7 +25,7 @@ _STYLE: Final = "  classDef culprit fill:#ffd7d5,stroke:#cf222e,stroke-width:3px
 
 
 def graph_text(program: Program, culprit: int | None, *, is_gradient: bool) -> str:
-    """Return the graph, empty for a program of fewer than two calls or of too many steps.
+    """Return the graph, empty for a program without a call or of too many steps.
 
     Args:
         program: Checked.
@@ -33,7 +33,7 @@ def graph_text(program: Program, culprit: int | None, *, is_gradient: bool) -> s
         is_gradient: Whether the backward pass is what is misaligned.
     """
     steps = program.steps
-    if len(steps) > MOST_NODES or len(program.calls) < 2:  # noqa: PLR2004
+    if len(steps) > MOST_NODES or not program.calls:
         return ""
     named = names(program)
     nodes = [f"  s{i}{_node(step, named[i])}" for i, step in enumerate(steps) if step.op != OUTPUT]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 if TYPE_CHECKING:
     from ci_autotest.result import Location
 
 #: Image that replays what a stranger wrote. Source: the release workflow.
 IMAGE: Final = "ghcr.io/org/ci-autotest:v1"
+#: The server that ``gh`` asks unless told another.
+PUBLIC: Final = "https://github.com"
 #: Folder that a report is downloaded to.
 FOLDER: Final = "autotest-report"
 
@@ -32,6 +34,7 @@ class Links:
         prefix: The configuration's folder in the repository, ``""`` for its top.
         run: Address of the workflow run, ``""`` where there is none.
         artifact: Address of the artifact, ``""`` where there is none yet.
+        digest: sha256 of the artifact's archive, ``""`` where it is not known.
         run_id: The run, 0 where there is none.
         artifact_name: Name under which the report was uploaded, ``""`` where it is not known.
         is_foreign: Whether a stranger may have written the programs: scripts of theirs are not to be run.
@@ -43,6 +46,7 @@ class Links:
     prefix: str = ""
     run: str = ""
     artifact: str = ""
+    digest: str = ""
     run_id: int = 0
     artifact_name: str = ""
     is_foreign: bool = False
@@ -54,7 +58,8 @@ class Links:
         """
         if not self.run_id or not self.artifact_name:
             return ""
-        where = f"--repo {shlex.quote(self.repository)} --name {shlex.quote(self.artifact_name)}"
+        host = "" if self.server == PUBLIC else f"{urlsplit(self.server).netloc}/"
+        where = f"--repo {shlex.quote(host + self.repository)} --name {shlex.quote(self.artifact_name)}"
         load = f"gh run download {self.run_id} {where} --dir {FOLDER}"
         again = f"replay {FOLDER}/findings/{finding}"
         run = f"docker run {_CONFINED} {IMAGE} {again}" if self.is_foreign else f"ci-autotest {again}"

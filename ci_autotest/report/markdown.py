@@ -42,7 +42,7 @@ _HEADS: Final = ("operator", "candidate", "what", "greatest difference", "folder
 _ROW: Final = row(*_HEADS) + row(*["---"] * len(_HEADS))
 
 # What is seen when there is not room for all, from first to last.
-_FRAME, _FIRST_FINDING, _UNTESTED, _ROWS, _SECTIONS, _TRACEBACKS, _TESTS = range(7)
+_FRAME, _FIRST_FINDING, _UNTESTED, _ROWS, _SECTIONS, _GRAPHS, _TRACEBACKS, _TESTS = range(8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def _finding_blocks(findings: Sequence[Finding], setting: Setting) -> list[Block
             finding,
             setting,
             # The first finding is shown before anything that is only a list.
-            (_FIRST_FINDING, _FIRST_FINDING) if position == 0 else (_ROWS, _SECTIONS),
+            (_FIRST_FINDING, _FIRST_FINDING, _GRAPHS) if position == 0 else (_ROWS, _SECTIONS, _GRAPHS),
         )
         for position, finding in enumerate(findings)
     ]

@@ -95,8 +95,10 @@ def fixed_part(result: RunResult, rank: int) -> Part:
     """Return how the run stands against the baseline, where there is one."""
     if result.new is None and not result.fixed:
         return Region(name="baseline"), []
-    new = len(result.new or ())
-    counts = f"{new:,} new, {len(result.findings) - new:,} still there, {len(result.fixed):,} fixed"
+    known = sum(finding.known is not None for finding in result.findings)
+    new = sum(finding.known is None and finding.id in (result.new or ()) for finding in result.findings)
+    still = len(result.findings) - known - new
+    counts = f"{new:,} new, {still:,} still there, {known:,} known, {len(result.fixed):,} fixed"
     names = ", ".join(code(name, 150) for name in result.fixed[:10])
     tail = f": {names}{', …' if len(result.fixed) > 10 else ''}" if names else ""  # noqa: PLR2004
     blocks = [Block("baseline", tuple(_sentence(rank, ending) for ending in (f"{counts}{tail}", counts)))]
@@ -117,6 +119,7 @@ def tests_part(result: RunResult, rank: int) -> Part:
 def footer_part(result: RunResult, links: Links | None, rank: int) -> Part:
     """Return the last line: the seed, what ran, how long, and where the files are."""
     where = f"[artifact]({links.artifact})" if links and links.artifact else "artifact"
+    where += f" (sha256 {code(links.digest)})" if links and links.digest else ""
     ran = result.environment
     shard = [] if result.shard[1] == 1 else [f"shard {result.shard[0]} of {result.shard[1]}"]
     parts = [

@@ -225,7 +225,7 @@ class Bench:
             if is_aligned(attempt, contender, trace):
                 aligned += 1
                 continue
-            verdict = judge_case(attempt, contender, self._reference).verdict
+            verdict = judge_case(attempt, contender, self._reference, trace).verdict
             tally.judged(name, verdict)
             if verdict.kind is not None:
                 retire_if_spoiled(torch.cuda)
@@ -365,7 +365,9 @@ def _declared(recording: Recording) -> Declaration | None:
     rtol, atol = told.get("rtol"), told.get("atol")
     if not (isinstance(rtol, float) and isinstance(atol, float) and rtol >= 0 and atol >= 0):
         rtol = atol = None
-    return Declaration(lambda: None, rtol=rtol, atol=atol, check_dtype=told.get("check_dtype") is not False)
+    is_graph = recording.note.get("kind") == "graph"
+    is_checked = told.get("check_dtype") is not False
+    return Declaration(lambda: None, rtol=rtol, atol=atol, check_dtype=is_checked, check_graph=is_graph)
 
 
 def _failure(case: int, attempt: int, candidate: str, verdict: Verdict, profile: str) -> CaseFailure:

@@ -74,8 +74,10 @@ def _keep(job: dict[str, object], descriptors: list[int]) -> None:
     child = os.fork()
     if child == 0:
         os.close(status)
-        os.setsid()
+        os.setpgid(0, 0)
         _run(job, output, others)
+    with contextlib.suppress(OSError):  # Here too: who is told the id may end the group at once.
+        os.setpgid(child, child)
     for opened in (output, *others):
         os.close(opened)
     os.write(status, NUMBER.pack(child))

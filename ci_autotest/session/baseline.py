@@ -14,7 +14,7 @@ from ci_autotest.errors import AutotestError
 from ci_autotest.github.answer import Forbidden
 from ci_autotest.github.artifact import check_artifact_name, download, of_branch
 from ci_autotest.github.client import Client
-from ci_autotest.github.event import read_access
+from ci_autotest.github.environ import read_access
 from ci_autotest.session.downloaded import read_downloaded
 from ci_autotest.session.results import held_against
 from ci_autotest.session.surfaces import read_baseline
@@ -36,12 +36,14 @@ class Baselines:
 
     Attributes:
         branch: The one that is merged into.
+        run_id: The run that is compared.
         asked: A report's path, ``auto``, or nothing.
     """
 
     client: Client
     repository: str
     branch: str
+    run_id: int
     asked: str
 
     def applied(self, result: RunResult, artifact_name: str) -> RunResult:
@@ -60,7 +62,7 @@ class Baselines:
         return held_against(result, found)
 
     def _last(self, artifact_name: str) -> tuple[Finding, ...] | Forbidden | None:
-        artifact = of_branch(self.client, self.repository, self.branch, artifact_name)
+        artifact = of_branch(self.client, self.repository, self.branch, artifact_name, self.run_id)
         if artifact is None or isinstance(artifact, Forbidden):
             return artifact
         data = download(self.client, self.repository, artifact)
@@ -89,7 +91,7 @@ def against(result: RunResult, asked: str, artifact_name: str, environ: Mapping[
             clock=time.monotonic, sleep=time.sleep, deadline_s=DEADLINE_S, start_s=time.monotonic(),
         )  # fmt: skip
         return Baselines(
-            client=client, repository=access.repository, branch=access.branch, asked=asked
+            client=client, repository=access.repository, branch=access.branch, run_id=access.run_id, asked=asked
         ).applied(result, artifact_name)  # fmt: skip
 
 

@@ -47,10 +47,12 @@ def make_finding(suspect: Suspect, workshop: Workshop) -> Finding:
 
 
 def unconfirmed(suspect: Suspect, workshop: Workshop) -> Finding:
-    """Return a finding that nobody looked at again."""
+    """Return a finding that nobody looked at again, which says so; what ended its worker did so again alone."""
     if suspect.lost is not None:
         return crash(suspect, Verdict(outcome="crashed", target="its test"), suspect.lost, workshop)
-    return finding_of(suspect, suspect.verdict or Verdict(outcome="misaligned"), workshop)
+    finding = finding_of(suspect, suspect.verdict or Verdict(outcome="misaligned"), workshop)
+    told = f"{finding.message}\n  not confirmed: it was not run again in a fresh process"
+    return msgspec.structs.replace(finding, message=told)
 
 
 def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:

@@ -32,13 +32,20 @@ def look_at(ledger: Ledger, workshop: Workshop, stream: TextIO, found: list[Find
     for i, suspect in enumerate(suspects):
         is_left = workshop.allowance.is_spent or i >= CONFIRMED_AT_MOST
         try:
-            finding = unconfirmed(suspect, workshop) if is_left else _made(suspect, workshop, progress)
+            finding = as_seen(suspect, workshop) if is_left else _made(suspect, workshop, progress)
         except KeyboardInterrupt:
             for other in suspects[i:]:
-                _add(found, _with_output(unconfirmed(other, workshop), other))
+                _add(found, _with_output(as_seen(other, workshop), other))
             raise
         progress.say(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
         _add(found, _with_output(finding, suspect))
+
+
+def as_seen(suspect: Suspect, workshop: Workshop) -> Finding:
+    """Return a suspect as a finding that is not looked at any further."""
+    if suspect.lost is not None and suspect.repeats != "alone":
+        return _needing_others(suspect, Verdict(outcome="crashed", target="its test"), workshop)
+    return unconfirmed(suspect, workshop)
 
 
 def _add(found: list[Finding], finding: Finding) -> None:
@@ -66,7 +73,7 @@ def _made(suspect: Suspect, workshop: Workshop, progress: Progress) -> Finding:
         progress.say(
             f"a finding could not be confirmed or shrunk ({type(error).__name__}: {error}); it is kept as seen"
         )
-        return unconfirmed(suspect, workshop)
+        return as_seen(suspect, workshop)
     if suspect.lost is not None and finding.outcome == "flaky":
         # It ended its worker again when it ran alone: that it does not when each step is watched takes nothing back.
         told = unconfirmed(suspect, workshop)
@@ -86,13 +93,19 @@ def _not_alone(suspect: Suspect, workshop: Workshop) -> Finding:
         recorded = fresh.ask(Record(test=suspect.test, case=suspect.case, attempt=attempt, candidate=suspect.candidate))
     finally:
         fresh.close()
-    verdict = recorded.verdict if isinstance(recorded, Tried) else Verdict(outcome="crashed", target="its test")
+    if not isinstance(recorded, Tried):
+        return as_seen(suspect, workshop)
+    shown = shown_of(recorded)
+    finding = with_program(_needing_others(suspect, recorded.verdict, workshop), shown.recording, workshop)
+    write(finding, shown.recording, workshop)
+    return msgspec.structs.replace(finding, repro=None, replay="")
+
+
+def _needing_others(suspect: Suspect, verdict: Verdict, workshop: Workshop) -> Finding:
+    """Return the finding, without its program, of a case that does not end its worker alone."""
+    lost = suspect.lost
+    assert lost is not None  # noqa: S101 - the caller looked
     finding = crash(suspect, verdict, lost, workshop)
-    if isinstance(recorded, Tried):
-        shown = shown_of(recorded)
-        finding = with_program(finding, shown.recording, workshop)
-        write(finding, shown.recording, workshop)
-        finding = msgspec.structs.replace(finding, repro=None, replay="")
     if suspect.repeats == "history":
         detail = f"alone it does not: it needs {suspect.history} to run before it"
         return msgspec.structs.replace(finding, confirmed=True, detail=detail, message=f"{finding.message}\n  {detail}")

@@ -33,7 +33,7 @@ def report(
         _copy(finding, _origin(finding, parts, folders), output)
     if len(parts) > 1:
         _learn(result, output, Database(Path.cwd() / FOLDER))
-    write_surfaces(result, output, setting_for(result, output, environ))
+    write_surfaces(result, output, setting_for(result, output, environ, is_own=False))
     return result
 
 

@@ -140,7 +140,9 @@ def _publish(
         legs = [_own_leg(asked, result, environ, is_foreign=origin.pull.from_fork is True)]
     if isinstance(legs, Forbidden):
         return _degraded(legs, "actions: read")
-    baselines = Baselines(client=client, repository=event.repository, branch=origin.pull.base, asked=asked.baseline)
+    baselines = Baselines(
+        client=client, repository=event.repository, branch=origin.pull.base, run_id=event.run_id, asked=asked.baseline
+    )  # fmt: skip
     held = [replace(leg, result=baselines.applied(leg.result, leg.artifact_name)) for leg in legs]
     if asked.output is not None:
         for leg in held:
@@ -200,7 +202,7 @@ def _own_leg(asked: Publication, result: RunResult, environ: Mapping[str, str], 
         result=result,
         setting=Setting(
             links=replace(links, is_foreign=is_foreign) if links else None,
-            source=saved_programs(asked.folder) if asked.folder is not None else None,
+            source=saved_programs(asked.folder, is_own=False) if asked.folder is not None else None,
         ),
         artifact_name=asked.artifact_name,
     )
@@ -231,6 +233,7 @@ def _downloaded_leg(asked: Publication, artifact: Artifact, data: bytes, about: 
     links = Links(
         server=event.server_url, repository=event.repository, sha=origin.sha, prefix=read.result.environment.folder,
         run=event.run_url, artifact=f"{event.run_url}/artifacts/{artifact.id}", run_id=event.run_id,
+        digest=(artifact.digest or "").removeprefix("sha256:"),
         artifact_name=artifact.name, is_foreign=origin.pull.from_fork is True,
     )  # fmt: skip
     return Leg(

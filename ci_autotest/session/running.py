@@ -95,7 +95,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         if state.plan is None:
             prepare(state.output)
         result = _result(state, environ, baseline)
-        write_surfaces(result, state.output, setting_for(result, state.output, environ))
+        write_surfaces(result, state.output, setting_for(result, state.output, environ, is_own=True))
     if state.failure is not None:
         raise state.failure
     return result

@@ -44,27 +44,28 @@ def links_from(environ: Mapping[str, str], result: RunResult) -> Links | None:
     )  # fmt: skip
 
 
-def saved_programs(output: Path) -> Source:
+def saved_programs(output: Path, *, is_own: bool) -> Source:
     """Return what finds the programs in an output folder, with their tensors; each is read once.
 
-    The text is the report's own, which a run has made of the same program and of its replacements.
+    Args:
+        output: The folder.
+        is_own: Whether this process has just made it: then the text is the report's own. Else a test
+            may have written to it since, and the text is made anew.
     """
-    found: dict[str, Evidence | None] = {}
+    found: dict[str, Evidence] = {}
 
-    def source(finding: Finding) -> Evidence | None:
+    def source(finding: Finding) -> Evidence:
         if finding.id not in found:
-            found[finding.id] = _saved(output / FINDINGS / finding.id, finding)
+            evidence = _saved(output / FINDINGS / finding.id, finding)
+            found[finding.id] = replace(evidence, program=finding.program) if is_own else evidence
         return found[finding.id]
 
     return source
 
 
-def _saved(folder: Path, finding: Finding) -> Evidence | None:
+def _saved(folder: Path, finding: Finding) -> Evidence:
     program, tensors = _content(folder / "program.json"), _content(folder / "tensors.safetensors")
-    if program is None or tensors is None:
-        return Evidence(program=finding.program) if finding.program else None
-    evidence = evidence_of(finding, program, tensors)
-    return replace(evidence, program=finding.program or evidence.program)
+    return Evidence() if program is None or tensors is None else evidence_of(finding, program, tensors)
 
 
 def _content(path: Path) -> bytes | None:
@@ -76,9 +77,9 @@ def _content(path: Path) -> bytes | None:
     return data if len(data) <= _MOST_READ_BYTES else None
 
 
-def setting_for(result: RunResult, output: Path, environ: Mapping[str, str]) -> Setting:
-    """Return with what a run's own pages are shown."""
-    return Setting(links=links_from(environ, result), source=saved_programs(output))
+def setting_for(result: RunResult, output: Path, environ: Mapping[str, str], *, is_own: bool) -> Setting:
+    """Return with what a page is shown; ``is_own`` as for ``saved_programs``."""
+    return Setting(links=links_from(environ, result), source=saved_programs(output, is_own=is_own))
 
 
 def write_surfaces(result: RunResult, output: Path, setting: Setting) -> None:
@@ -109,7 +110,7 @@ def rendered(folder: Path, surface: str, limit: int | None, environ: Mapping[str
     if room < LEAST:
         short = f"### {verdict(result)}\n\nThere is no room for the summary: it is in the artifact, in summary.md.\n"
         return short if size(short) <= room else ""
-    return render_summary(result, limit=room, setting=setting_for(result, folder, environ))
+    return render_summary(result, limit=room, setting=setting_for(result, folder, environ, is_own=False))
 
 
 def read_report(path: Path) -> RunResult:

@@ -14,8 +14,9 @@ def dropout():
 
 @autotest()
 def dropout_evaluation():
-    # Outside training, and with nothing to drop, the input goes through; with all dropped, zeros.
-    x = random_tensor()
+    # Outside training, and with nothing to drop, the input goes through; with all dropped, zeros. Of a computed input:
+    # whether a leaf comes back as itself or as a view is nobody's promise.
+    x = random_tensor() * 2
     return (
         torch.nn.functional.dropout(x, p=random(0, 1).to(float), training=False),
         torch.nn.functional.dropout(x, p=oneof(0.0, 1.0), training=True),
@@ -67,7 +68,7 @@ def multinomial():
 def normal():
     # Without spread every draw is the mean.
     x = random_tensor(requires_grad=False)
-    return torch.normal(x, 0.0)
+    return torch.isclose(torch.normal(x, 0.0), x, equal_nan=True)
 
 
 @autotest()

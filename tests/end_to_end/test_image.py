@@ -130,7 +130,14 @@ def outcomes(report: Path) -> dict[tuple[str, str], tuple[str, dict[str, int]]]:
 
 def test_image__inductor__compiles_and_agrees_with_the_host(image: str, kernels: Path, tmp_path: Path):
     inductor = "candidates=[{name: compiled, backend: torch.compile, options: {backend: inductor}}]"
-    asked = ["run", "autotests/autotest_kernels.py::softmax", "--cases=3", "--workers=1", f"--set={inductor}"]
+    asked = [
+        "run",
+        "autotests/autotest_kernels.py::softmax",
+        "--cases=3",
+        "--workers=1",
+        "--set=case_timeout=5m",
+        f"--set={inductor}",
+    ]
     host = subprocess.run(
         [sys.executable, "-m", "ci_autotest", *asked, f"--output={tmp_path / 'host'}"],
         cwd=kernels, capture_output=True, text=True, check=False, timeout=900,
@@ -184,7 +191,9 @@ report = {
     "processes": sum(e.name.isdigit() for e in pathlib.Path("/proc").iterdir()) < 20,
 }
 pathlib.Path("/github/workspace/autotest-report/looked.json").write_text(__import__("json").dumps(report))
-os.symlink("/etc/hostname", "/github/workspace/autotest-report/link")
+link = pathlib.Path("/github/workspace/autotest-report/link")
+if not link.is_symlink():
+    link.symlink_to("/etc/hostname")
 """
 
 

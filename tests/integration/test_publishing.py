@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import math
+import hashlib
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,16 +14,15 @@ from markdown_it import MarkdownIt
 from ci_autotest.github.body import sections_of
 from ci_autotest.report import report_json
 from ci_autotest.session.publishing import leg_name
+from ci_autotest.session.replaying import report
 from tests import program_samples as programs
 from tests import report_samples as samples
-from tests.archives import report_bytes, zipped
 from tests.fake_github import BOT, NUMBER, FakeGithub, Fault, Stored, refusal
 from tests.fake_github_server import serving
-from tests.objections import OWN, RUN_ID, STORED, archive_of, arranged, commented
+from tests.objections import FORK, OWN, RUN_ID, STORED, archive_of, arranged, commented, environ_of, published_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 MISALIGNED = samples.misaligned(findings=(samples.finding(target=programs.OPERATOR),))
@@ -37,18 +35,10 @@ def github() -> Iterator[FakeGithub]:
         yield fake
 
 
-def published(github: FakeGithub, folder: Path, archive: bytes, **changes) -> tuple[int, str, str]:
-    """Publish an artifact of a fork; return the status, what is said, and the comment."""
-    arranged(github, "run")
-    github.artifacts = [replace(STORED, data=archive)]
-    status, said = commented(github, "run", folder, **changes)
-    return status, said, next(iter(github.bodies(BOT).values()), "")
-
-
 def test_comment__of_a_fork__prints_the_program_anew_and_offers_a_replay_in_a_container(github, tmp_path) -> None:
     found = samples.finding(program="import os  # the artifact's own text", replay="curl -o x evil", message="rm -rf")
 
-    _, _, body = published(github, tmp_path, archive_of(samples.misaligned(findings=(found,))))
+    _, _, body = published_archive(github, tmp_path, archive_of(samples.misaligned(findings=(found,))))
 
     assert "y = torch.nn.functional.layer_norm(shifted, (2,), eps=1e-05)  # misaligned" in body
     assert "```mermaid\nflowchart TD" in body
@@ -61,11 +51,12 @@ def test_comment__of_a_fork__prints_the_program_anew_and_offers_a_replay_in_a_co
 
 
 def test_comment__tensors_of_a_fork__are_never_loaded(github, tmp_path) -> None:
-    entry = "findings/layer_norm-3f2a/tensors.safetensors"
+    archive = archive_of(MISALIGNED, **{"findings/layer_norm-3f2a/tensors.safetensors": b"not tensors at all"})
 
-    _, _, body = published(github, tmp_path, archive_of(MISALIGNED, **{entry: b"not tensors at all"}))
+    _, _, body = published_archive(github, tmp_path, archive)
 
     assert "| `input_0` | float32\\[1, 2\\] | 8 | not read |" in body
+    assert f"/artifacts/900) (sha256 `{hashlib.sha256(archive).hexdigest()}`)" in body
     assert [call for call in github.seen if "authorization" in call.headers and call.path.startswith("/store/")] == []
 
 
@@ -78,13 +69,25 @@ def test_comment__of_the_repository_itself__replays_without_a_container(github, 
     assert "&& ci-autotest replay autotest-report/findings/layer_norm-3f2a" in github.bodies(BOT)[152]
 
 
+@pytest.mark.parametrize(("head", "is_foreign"), [(OWN, False), (FORK, True)])
+def test_comment__of_a_folder__offers_a_container_for_a_fork_s_alone(github, tmp_path, head, is_foreign) -> None:
+    arranged(github, "folder")
+    github.heads = {NUMBER: head}
+
+    commented(github, "folder", tmp_path)
+
+    assert ("&& docker run --rm --network none" in github.bodies(BOT)[152]) is is_foreign
+
+
 def test_comment__links__are_to_the_commit_that_was_tested_and_never_out_of_the_repository(github, tmp_path) -> None:
     found = samples.finding(
         location=msgspec.structs.replace(samples.finding().location, file="../../../../evil/x/blob/a.py")
     )
     environment = msgspec.structs.replace(samples.run().environment, folder="../..")
 
-    _, _, body = published(github, tmp_path, archive_of(samples.misaligned(findings=(found,), environment=environment)))
+    _, _, body = published_archive(
+        github, tmp_path, archive_of(samples.misaligned(findings=(found,), environment=environment))
+    )
 
     links = [
         child.attrs["href"]
@@ -162,13 +165,13 @@ def test_leg_name__what_github_gives(given: str, name: str) -> None:
 def test_comment__policy__says_when_one_begins(github, tmp_path, when, exit_code, new, fixed, begins) -> None:
     result = (samples.misaligned if exit_code else samples.run)(new=new, fixed=fixed, exit_code=exit_code)
 
-    _, said, _ = published(github, tmp_path, archive_of(result), when=when)
+    _, said, _ = published_archive(github, tmp_path, archive_of(result), when=when)
 
     assert ("(created)" in said, "(skipped)" in said) == (begins, not begins)
 
 
 def test_comment__aligned_again__says_so_in_the_comment_that_is_there(github, tmp_path) -> None:
-    published(github, tmp_path, archive_of(MISALIGNED))
+    published_archive(github, tmp_path, archive_of(MISALIGNED))
     github.artifacts = [replace(STORED, id=905, run_id=78, data=archive_of(samples.run()))]
     github.runs[78] = github.runs[RUN_ID]
 
@@ -204,11 +207,15 @@ def test_comment__baseline_auto__is_the_base_branch_s_last_report(github, tmp_pa
         replace(BASE, id=502, run_id=62, repository="mallory/kernels", data=newer),  # a fork's branch of the same name
         replace(BASE, id=503, run_id=63, expired=True, data=newer),
         replace(BASE, id=504, run_id=64, name="ci-autotest-report-2", data=newer),
+        replace(BASE, id=505, run_id=RUN_ID, data=newer),  # of the run itself, before it was run again
     )  # fmt: skip
 
     commented(github, "run", tmp_path, baseline="auto")
 
-    assert "Against the baseline: 1 new, 0 still there, 1 fixed: `kernels torch.relu value`." in github.bodies(BOT)[152]
+    assert (
+        "Against the baseline: 1 new, 0 still there, 0 known, 1 fixed: `kernels torch.relu value`."
+        in github.bodies(BOT)[152]
+    )
 
 
 @pytest.mark.parametrize(
@@ -252,9 +259,51 @@ def test_comment__part_of_a_run_and_tests_that_compared_nothing__fix_nothing(git
     report_json.write(samples.misaligned(findings=(elsewhere,)), tmp_path / "base.json")
 
     for result in (partial, silent):
-        _, _, body = published(github, tmp_path, archive_of(result), baseline=str(tmp_path / "base.json"))
+        _, _, body = published_archive(github, tmp_path, archive_of(result), baseline=str(tmp_path / "base.json"))
         github.comments.clear()
-        assert "1 new, 0 still there, 0 fixed" in body
+        assert "1 new, 0 still there, 0 known, 0 fixed" in body
+
+
+def test_comment__known_difference__is_neither_new_nor_still_there(github, tmp_path) -> None:
+    result = samples.misaligned(findings=(samples.finding(known="half precision"),), exit_code=0)
+    report_json.write(samples.misaligned(), tmp_path / "base.json")
+
+    _, _, body = published_archive(
+        github, tmp_path, archive_of(result), baseline=str(tmp_path / "base.json"), when="always"
+    )
+
+    assert "Against the baseline: 0 new, 0 still there, 1 known, 0 fixed." in body
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "base", "status"), [("new", OLD, 1), ("new", samples.finding(), 0), ("misaligned", OLD, 1)]
+)
+def test_report__baseline_auto__tells_new_from_old_when_shards_are_merged(
+    github, tmp_path, fail_on, base, status
+) -> None:
+    arranged(github, "run")
+    github.artifacts = [replace(BASE, data=archive_of(samples.misaligned(findings=(base,))))]
+    for shard in (1, 2):
+        (tmp_path / str(shard)).mkdir()
+        report_json.write(samples.misaligned(shard=(shard, 2)), tmp_path / str(shard) / "report.json")
+    environ = {**environ_of(github, "run", tmp_path, "push"), "GITHUB_REF_NAME": "main"}
+
+    result = report(
+        (tmp_path / "1", tmp_path / "2"), tmp_path / "out", fail_on, ("auto", "ci-autotest-report"), environ
+    )
+
+    is_new = base is OLD
+    assert (result.exit_code, result.new) == (status, ("layer_norm-3f2a",) if is_new else ())
+    assert report_json.read(tmp_path / "out" / "report.json").new == result.new
+
+
+def test_comment__enterprise_server__is_asked_where_it_is(tmp_path) -> None:
+    with serving(FakeGithub(mount="/api/v3")) as github:
+        for way in ("folder", "run"):
+            arranged(github, way)
+            status, said = commented(github, way, tmp_path)
+            assert (status, "(created)" in said) == (0, True), said
+            github.comments.clear()
 
 
 # --- how often GitHub is asked
@@ -270,84 +319,8 @@ def test_comment__plain_case__asks_this_often(github, tmp_path, way, changes, ca
     assert len([seen for seen in github.seen if not seen.path.startswith("/store/")]) == calls
 
 
-# --- what may be in an artifact
-
-
-def damaged(change) -> bytes:
-    document = json.loads(report_bytes(samples.misaligned()))
-    change(document)
-    return json.dumps(document).encode()
-
-
-TEN_MB = "x" * 10_000_000
-
-
-@pytest.mark.parametrize(
-    ("report", "said"),
-    [
-        pytest.param(b"", "is not a report", id="empty"),
-        pytest.param(report_bytes(samples.run(), schema="ci-autotest/report/2"), "this version reads", id="wrong version"),
-        pytest.param(report_bytes(samples.run(), seed="1"), "Expected `int`", id="wrong type"),
-        pytest.param(report_bytes(samples.run(), findings={}), "Expected `array`", id="wrong type of a list"),
-        pytest.param(damaged(lambda d: d.update(duration_s=math.nan)), "is not a report", id="NaN"),
-        pytest.param(damaged(lambda d: d["findings"][0].update(greatest_absolute_difference=math.inf)), "is not", id="Infinity"),
-        pytest.param(report_bytes(samples.run()).replace(b"1729", b"9" * 5_000), "is not a report", id="huge number"),
-        pytest.param(report_bytes(samples.run())[:-1] + b', "seed": 2}', "the key 'seed' twice", id="key twice"),
-        pytest.param(
-            report_bytes(samples.misaligned()).replace(b'"id": ', b'"id": "a-1", "id": ', 1), "the key 'id' twice", id="inner key twice"
-        ),
-        pytest.param(b'{"schema":' * 100_000, "is not a report", id="deep"),
-        pytest.param(report_bytes(samples.run())[:-1] + b', "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "is not", id="deep and unknown"),
-        pytest.param(report_bytes(samples.run()).replace(b'"notes": []', b'"notes": ["\\ud800"]'), "is not a report", id="lone surrogate"),
-        pytest.param(b"\xff\xfe" + report_bytes(samples.run()), "is not a report", id="UTF-16"),
-        pytest.param(damaged(lambda d: d["findings"][0].update(id="../../x")), "no finding's id", id="id that leads out"),
-        pytest.param(b" " * (65 << 20), "and 67,108,864 are allowed", id="too large"),
-    ],
-)  # fmt: skip
-def test_comment__hostile_report__is_refused_in_one_sentence(github, tmp_path, report: bytes, said: str) -> None:
-    status, told, body = published(github, tmp_path, zipped({"report.json": report}))
-
-    assert (status, said in told, told.count("\n"), body) == (2, True, 0, "")
-    assert len(told) < 600
-
-
-@pytest.mark.parametrize("field", ["headline", "message", "program", "operator", "detail", "oracle", "test", "profile"])
-def test_comment__strings_of_10_mb__are_shortened(github, tmp_path, field: str) -> None:
-    found = samples.finding(**{field: TEN_MB})
-
-    status, _, body = published(
-        github, tmp_path, zipped({"report.json": report_bytes(samples.misaligned(findings=(found,)))})
-    )
-
-    assert (status, 200 < len(body.encode()) <= 65_536) == (0, True)
-
-
-@pytest.mark.parametrize("name", samples.HOSTILE)
-def test_comment__hostile_name__is_shown_as_those_characters(github, tmp_path, name: str) -> None:
-    value = samples.HOSTILE[name].encode("utf-8", "backslashreplace").decode()
-    found = samples.finding(
-        operator=value, target=value, candidate=value, test=f"a.py::{value}", where=value, headline=value, oracle=value,
-        detail=value, profile=value, candidate_seen=value, reference_seen=value, message=value, program=value, replay=value,
-    )  # fmt: skip
-    result = samples.misaligned(
-        findings=(found,), notes=(value,), broken=(samples.broken(test=value, message=value, traceback=value),)
-    )
-
-    status, _, body = published(github, tmp_path, archive_of(result))
-
-    tokens = [child for token in MARKDOWN.parse(body) for child in (token, *(token.children or ()))]
-    html = [OWN_HTML.sub("", token.content).strip() for token in tokens if token.type in {"html_inline", "html_block"}]
-    assert status == 0
-    assert [text for text in html if text] == []
-    assert not set(body) & set("\x00\x1b\x07\u202e\u2066")
-    comments = "".join(token.content for token in tokens if token.type == "html_block" and "<!--" in token.content)
-    assert comments.splitlines() == body.splitlines()[:2]
-    hrefs = [str(token.attrs.get("href")) for token in tokens if token.type == "link_open"]
-    assert [href for href in hrefs if not href.startswith("https://github.com/octo/kernels/")] == []
-
-
 def test_comment__artifact_name_that_leads_out__is_refused(github, tmp_path) -> None:
-    status, said, _ = published(github, tmp_path, b"", artifact_name="../x")
+    status, said, _ = published_archive(github, tmp_path, b"", artifact_name="../x")
 
     assert (status, said) == (
         2, "artifact name '../x' is none that is read: letters, digits, '_', '.', '-' and blanks only."

@@ -57,7 +57,7 @@ def residual_block():
         torch.nn.Conv2d(3, 3, 3, padding=1, bias=False), torch.nn.BatchNorm2d(3), torch.nn.ReLU(inplace=True)
     )
     out = block(x)
-    out += x
+    out = out + x
     return torch.relu(out)
 
 
@@ -246,7 +246,7 @@ def view_that_is_written_to():
 
 
 def in_place_variants():
-    return random_tensor(2, 3, 4).clone().abs_().add_(1).sqrt_().clamp_(max=1.2).neg_().exp_()
+    return random_tensor(2, 3, 4).clone().mul_(2).add_(1).neg_().clamp_(max=1.2).exp_()
 
 
 def rows_selected():

@@ -10,13 +10,13 @@ from action import container
 from action.container import Place
 from action.inputs import StepError
 
-PLACE = Place(Path("/w"), Path("/w/out"), (1000, 118))
+PLACE = Place(Path("/w"), Path("/w/out"), (1000, 118), "c")
 
 
 def test_container_argv__of_a_run__takes_everything_away():
     options = [*container.hardened(PLACE, [], gpus=False), *container.passed_options({"GITHUB_SHA": "5f", "HOME": "/"})]
     assert container.container_argv("ci-autotest:test", options, ["run", "--", "; rm -rf /"]) == [
-        "docker", "run", "--rm", "--user=1000:118", "--read-only", "--tmpfs=/tmp:rw,exec,nosuid,nodev", "--cap-drop=ALL",
+        "docker", "run", "--name=c", "--user=1000:118", "--read-only", "--tmpfs=/tmp:rw,exec,nosuid,nodev", "--cap-drop=ALL",
         "--security-opt=no-new-privileges", "--network=none", "--pids-limit=4096", "--workdir=/github/workspace",
         "--mount=type=bind,source=/w,target=/github/workspace,readonly",
         "--mount=type=bind,source=/w/out,target=/github/workspace/out",
@@ -66,8 +66,8 @@ def test_image_of__no_name_of_an_image__is_refused(name: str):
 
 
 def test_place_of__report_in_the_checkout__is_written_by_an_unprivileged_user(tmp_path: Path):
-    assert container.place_of(tmp_path, "out", 0, 0) == Place(tmp_path, tmp_path / "out", (1001, 1001))
-    assert container.place_of(tmp_path, "a/out", 1000, 118).user == (1000, 118)
+    assert container.place_of(tmp_path, "out", (0, 0), "c") == Place(tmp_path, tmp_path / "out", (1001, 1001), "c")
+    assert container.place_of(tmp_path, "a/out", (1000, 118), "c").user == (1000, 118)
 
 
 @pytest.mark.parametrize("output", [".", "..", "/elsewhere", "../beside", "linked", "linked/hooks"])
@@ -75,7 +75,7 @@ def test_place_of__output_that_leads_elsewhere__is_refused(tmp_path: Path, outpu
     (tmp_path / ".git").mkdir()
     (tmp_path / "linked").symlink_to(".git")
     with pytest.raises(StepError, match="needs a folder inside the checkout, and no link"):
-        container.place_of(tmp_path, output, 1000, 118)
+        container.place_of(tmp_path, output, (1000, 118), "c")
 
 
 def test_bind__name_that_the_syntax_cannot_hold__is_refused():

@@ -28,39 +28,45 @@ def publisher(tmp_path: Path) -> Path:
     (tmp_path / "packages" / "a b" / "module.py").write_text("x = 1\n")
     (tmp_path / "action").mkdir()
     (tmp_path / "action" / "__main__.py").write_text(PROGRAM)
-    (tmp_path / "python").write_text("")
+    (tmp_path / "bin" / "more").mkdir(parents=True)
+    (tmp_path / "bin" / "python").write_text("")
     return tmp_path
 
 
 def sealed(folder: Path) -> str:
-    return "\n".join(str(folder / name) for name in ("packages", "action", "python"))
+    return "\n".join(str(folder / name) for name in ("packages", "action", "bin/python"))
 
 
 def seal(folder: Path) -> str:
     (folder / "output").write_text("")
-    done = bash(SCRIPTS["seal"], folder, SEALED=sealed(folder), GITHUB_OUTPUT=str(folder / "output"))
+    listed = str(folder / "bin")
+    done = bash(SCRIPTS["seal"], folder, SEALED=sealed(folder), LISTED=listed, GITHUB_OUTPUT=str(folder / "output"))
     assert done.returncode == 0, done.stderr
     return (folder / "output").read_text().removeprefix("digest=").rstrip("\n")
 
 
 def publish(folder: Path, digest: str) -> subprocess.CompletedProcess[str]:
     python = str(Path(sys.executable).resolve())
-    environ = {"SEALED": sealed(folder), "SEAL": digest, "PUBLISHER": python, "GITHUB_ACTION_PATH": str(folder)}
+    environ = {
+        "SEALED": sealed(folder),
+        "LISTED": str(folder / "bin"),
+        "SEAL": digest,
+        "PUBLISHER": python,
+        "GITHUB_ACTION_PATH": str(folder),
+    }
     return bash(SCRIPTS["publish"], folder, **environ)
 
 
 def test_seal__the_two_that_are_compared__are_made_alike():
-    made, compared = (
-        [line for line in SCRIPTS[name].splitlines() if line.startswith(("PATH=", "seal="))]
-        for name in ("seal", "publish")
-    )
-    assert made == compared
-    assert len(made) == 2
+    made, compared = (SCRIPTS[name].partition("} | sha256sum)\n") for name in ("seal", "publish"))
+    assert made[:2] == compared[:2]
+    assert made[1]
 
 
 def test_publish__nothing_changed__starts_the_publisher_isolated(publisher: Path):
     digest = seal(publisher)
     (publisher / "packages" / "a b" / "__pycache__" / "module.pyc").write_bytes(b"of the run")
+    (publisher / "bin" / "more" / "below").write_text("of no account")
     done = publish(publisher, digest)
     assert (done.returncode, done.stdout) == (0, "published 1 1 True\n"), done.stderr
 
@@ -74,9 +80,10 @@ def test_publish__nothing_changed__starts_the_publisher_isolated(publisher: Path
         lambda folder: (folder / "packages" / "linked").symlink_to(folder / "action"),
         lambda folder: (folder / "packages" / "a b" / "module.py").rename(folder / "packages" / "module.py"),
         lambda folder: (folder / "action" / "__main__.py").write_text("print('owned')"),
-        lambda folder: (folder / "python").write_text("#!/bin/sh"),
+        lambda folder: (folder / "bin" / "python").write_text("#!/bin/sh"),
+        lambda folder: (folder / "bin" / "pyvenv.cfg").write_text("home = /tmp/evil"),
     ],
-    ids=["changed", "added", "removed", "linked", "moved", "the program", "the interpreter"],
+    ids=["changed", "added", "removed", "linked", "moved", "the program", "the interpreter", "beside the interpreter"],
 )
 def test_publish__a_file_that_the_tests_touched__publishes_nothing(publisher: Path, change):
     digest = seal(publisher)

@@ -248,6 +248,19 @@ def test_prepare__inputs_that_cannot_be_meant__stop_before_anything_is_installed
     assert not list(job.folder.glob("ci-autotest-*"))
 
 
+def test_prepare__nothing_to_do__is_refused(job: Job):
+    done = job.step("prepare", INPUT_COMMENT="off", INPUT_MODE="report", INPUT_RUN_ID="7", RUNNER_TEMP=str(job.folder))
+    assert done.returncode == 2
+    assert done.stdout.startswith("::error title=ci-autotest::the input 'comment' is 'off', and publishing is all")
+
+
+def test_prepare__install_into_a_container__is_refused(job: Job):
+    environ = {"INPUT_RUNTIME": "container", "INPUT_IMAGE": "a:b", "INPUT_INSTALL": "scipy"}
+    done = job.step("prepare", **environ, RUNNER_TEMP=str(job.folder))
+    assert done.returncode == 2
+    assert done.stdout.startswith("::error title=ci-autotest::the input 'install' has no effect in the container")
+
+
 def test_prepare__interpreter_too_old__says_which_is_needed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(steps, "OLDEST_PYTHON", (99, 0))
     with pytest.raises(steps.StepError, match=r"name one of 3\.10 or newer in the input 'python'"):

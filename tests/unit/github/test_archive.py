@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import stat
-import time
 import zipfile
 
 import pytest
@@ -12,11 +11,25 @@ import pytest
 from ci_autotest.errors import PublishError
 from ci_autotest.github import archive
 from ci_autotest.github.archive import opened
-from tests.archives import bomb, made, patched, zipped
+from tests.archives import made, patched, zipped
 
 REPORT = b'{"schema": "x"}' * 100
 HONEST = zipped({"report.json": REPORT, "findings/relu-1/program.json": b"{}", "findings/relu-1/": b""})
 LINK = {"external_attr": (stat.S_IFLNK | 0o777) << 16}
+
+
+class Stream:
+    """Be written to and nothing else, as a socket is."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+
+    def write(self, data: bytes) -> int:
+        self.written += data
+        return len(data)
+
+    def flush(self) -> None:
+        """Do nothing."""
 
 
 def refusal(data: bytes, entry: str = "report.json", most_bytes: int = 1 << 20) -> str:
@@ -33,6 +46,16 @@ def test_read__honest__is_the_content(method: int) -> None:
     found = opened("report", zipped({"report.json": REPORT, "findings/relu-1/README.md": b"x"}, method))
 
     assert (found.read("report.json", 10_000), "findings/relu-1/README.md" in found) == (REPORT, True)
+
+
+def test_read__written_as_a_stream__is_the_content() -> None:
+    # As the uploading action writes it: sizes come after the data, names are UTF-8.
+    file = Stream()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as written:
+        written.writestr("report.json", REPORT)
+    data = bytes(file.written)
+
+    assert (data[6] & 0x8, opened("report", data).read("report.json", 10_000)) == (0x8, REPORT)
 
 
 @pytest.mark.parametrize(
@@ -81,16 +104,6 @@ def test_opened__name_twice__is_refused() -> None:
     )
 
 
-def test_opened__bomb__is_refused_unread() -> None:
-    data = bomb(200 << 20)
-
-    begun = time.perf_counter()
-    said = refusal(data)
-
-    assert (len(data) < 300_000, time.perf_counter() - begun < 1) == (True, True)
-    assert said == "entry 'report.json' has 209,715,200 bytes, and 67,108,864 are allowed"
-
-
 def test_opened__many_bombs_under_the_limit_of_one__are_refused() -> None:
     one = zipped({"findings/a0/tensors.safetensors": b"\0" * 1000})
     entries = [(f"findings/a{i}/tensors.safetensors", b"\0" * 1000, {}) for i in range(5)]
@@ -100,23 +113,6 @@ def test_opened__many_bombs_under_the_limit_of_one__are_refused() -> None:
 
     assert "a0" in opened("report", one)._entries.popitem()[0]
     assert refusal(data) == "its entries have 5,368,709,120 bytes, and 4,294,967,296 are allowed"
-
-
-def test_opened__65536_entries__are_refused_before_any_is_looked_at() -> None:
-    data = made([(f"findings/a{i}/program.json", b"", {}) for i in range(65_536)], zipfile.ZIP_STORED)
-
-    begun = time.perf_counter()
-    said = refusal(data)
-
-    assert time.perf_counter() - begun < 1
-    assert said == "it has 65,536 entries, and 60,000 are allowed"
-
-
-def test_opened__40000_entries_of_10000_findings__are_taken() -> None:
-    names = ("repro.py", "program.json", "tensors.safetensors", "README.md")
-    data = made([(f"findings/a{i}/{name}", b"", {}) for i in range(10_000) for name in names], zipfile.ZIP_STORED)
-
-    assert "findings/a9999/repro.py" in opened("report", data)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ci_autotest.errors import PublishError
+from ci_autotest.github.environ import read_access
 from ci_autotest.github.event import (
     Event,
     HeadRepository,
@@ -13,7 +14,6 @@ from ci_autotest.github.event import (
     PullRequestTarget,
     Run,
     RunTarget,
-    read_access,
     read_event,
 )  # fmt: skip
 

@@ -9,6 +9,7 @@ from ci_autotest import autotest, random_tensor, torch
 from ci_autotest.alignment.rules import rules_for
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.declare import declaration_of
+from ci_autotest.record.options import dtype_of
 from tests.engine import Rules, record, substitute, tried
 
 KNOWN = (
@@ -86,6 +87,34 @@ def test_auto_backward__an_output_without_a_gradient__is_let_be(given):
 
 def test_auto_backward__false__puts_no_gradient_in():
     assert record(body, auto_backward=False).cotangents == {}
+
+
+def test_dtypes__swept__go_through_every_dtype_with_every_profile():
+    dtypes = ("float32", "float64", "bfloat16", "int64")
+    seen = {(case % 2, (case // 2) % 8, dtype_of(case, dtypes)) for case in range(64)}
+    assert len(seen) == 2 * 8 * 4
+    assert dtype_of(5, None) is None
+
+
+def test_dtypes__swept__are_those_of_tensors_that_are_left_open():
+    def open_and_closed():
+        return random_tensor(ndim=1) + 1, random_tensor(ndim=1, dtype=int) + 1
+
+    for case, wanted in ((0, "float64"), (2, "complex64")):
+        attempt = record(open_and_closed, case, dtypes=("float64", "complex64"))
+        specs = [step.args[0].dtype for step in attempt.program.body if step.op == "placeholder"]
+        assert specs == [wanted, "int64"]
+
+
+def only_for_double(x):
+    return real.Tensor.exp(x) + (1 if x.dtype is real.float64 else 0)
+
+
+def test_dtypes__fault_of_one_dtype__is_found_by_the_sweep_alone():
+    kernel = substitute(exp=only_for_double)
+    swept = [tried(body, kernel, case=case, dtypes=("float32", "float64")).outcome for case in (0, 2)]
+    assert swept == ["aligned", "misaligned"]
+    assert [tried(body, kernel, case=case).outcome for case in (0, 2)] == ["aligned", "aligned"]
 
 
 def other_values(x):

@@ -263,7 +263,6 @@ def test_record__setup_and_body__are_apart():
         (lambda: x().data_ptr(), "`.data_ptr` of a recorded tensor: its result means nothing on another side. Compare values"),
         (lambda: x().numpy(), "`.numpy` of a recorded tensor: it leaves the recording. Use torch operators."),
         (lambda: x().grad_fn, "`.grad_fn` of a recorded tensor: it names an implementation. Compare requires_grad, is_leaf"),
-        (lambda: x().register_hook(print), "`.register_hook` of a recorded tensor"),
         (lambda: x().no_such, "the body raised AttributeError: torch.Tensor has no attribute 'no_such'."),
         (lambda: x() + object(), "a object cannot be an argument of a recorded call"),
         (lambda: x() * np.ones(3), "a ndarray cannot be an argument of a recorded call"),
@@ -273,7 +272,7 @@ def test_record__setup_and_body__are_apart():
     ],
     ids=[
         "an int", "a function", "a list with text", "a set", "a plain tensor", "data_ptr", "numpy", "grad_fn",
-        "register_hook", "no such attribute", "an object", "an array", "a module's method", "the body's own error",
+        "no such attribute", "an object", "an array", "a module's method", "the body's own error",
         "no such operator",
     ],
 )  # fmt: skip

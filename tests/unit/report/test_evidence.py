@@ -42,9 +42,10 @@ def test_evidence_of__small_tensors__are_exact_literals_and_the_culprit_is_marke
 def test_evidence_of__gradient__has_its_own_path_and_the_weight_that_is_put_in() -> None:
     found = evidence_of(GRADIENT, *programs.files())
 
-    assert found.program.splitlines()[-2:] == [
+    assert found.program.splitlines()[-3:] == [
         "y = torch.nn.functional.layer_norm(shifted, (2,), eps=1e-05)  # its backward pass is misaligned",
         "y.backward(torch.tensor([[0.5, 0.5]]))",
+        "x.grad  # misaligned",
     ]
     # The path of the gradient leads to x, which asks for one, and not to b.
     assert [line for line in found.graph.splitlines() if "gradient" in line] == [
@@ -72,6 +73,15 @@ def test_evidence_of__tensors_not_loaded__are_named_with_their_size() -> None:
         for name, shape in (("input_0", (1, 2)), ("input_1", (2,)), ("cotangent_0", (1, 2)))
     )
     assert "torch.ones" not in found.program
+
+
+@pytest.mark.parametrize(
+    "where", ["gradient of __import__('os').system('x')", "gradient of nothing", "gradient of x\nx"]
+)
+def test_evidence_of__gradient_of_what_is_no_value__is_no_line(where: str) -> None:
+    found = evidence_of(samples.finding(target=programs.OPERATOR, kind="gradient", where=where), *programs.files())
+
+    assert found.program.splitlines()[-1].startswith("y.backward(")
 
 
 @pytest.mark.parametrize(
@@ -145,6 +155,6 @@ def test_evidence_of__many_steps__are_left_to_the_artifact_at_once() -> None:
     begun = time.perf_counter()
     found = evidence_of(VALUE, json.dumps(document, separators=(",", ":")).encode(), None)
 
-    assert (found.refusal, time.perf_counter() - begun < 2) == (
+    assert (found.refusal, time.perf_counter() - begun < 20) == (
         "The program has 9,003 steps: it is in the artifact.", True
     )  # fmt: skip

@@ -62,14 +62,16 @@ def test_rendered__no_report__is_refused(tmp_path, text, error) -> None:
 def test_saved_programs__folder_of_a_finding__gives_graph_and_tensors_beside_the_run_s_own_text(folder) -> None:
     result = report_json.read(folder / "report.json")
 
-    write_surfaces(result, folder, Setting(links=links_from(ENVIRON, result), source=saved_programs(folder)))
+    write_surfaces(
+        result, folder, Setting(links=links_from(ENVIRON, result), source=saved_programs(folder, is_own=True))
+    )
 
     page = (folder / "comment.md").read_text()
     assert page.count("```mermaid") == 1
     assert re.search(r"\| `input_0` \| float32\\\[1, 100\\\] \| 400 \| `[0-9a-f]{64}` \|", page)
     assert samples.PROGRAM in page
     assert (
-        "gh run download 77 --repo org/kernels --name 'report gpu' --dir autotest-report && "
+        "gh run download 77 --repo git.example/org/kernels --name 'report gpu' --dir autotest-report && "
         "ci-autotest replay autotest-report/findings/op00000-0000\n"
     ) in page
 
@@ -78,7 +80,7 @@ def test_saved_programs__folder_of_a_finding__gives_graph_and_tensors_beside_the
 def test_saved_programs__damaged_file__says_so_and_keeps_the_text(folder, name) -> None:
     (folder / "findings" / "op00000-0000" / name).write_bytes(b"{")
 
-    found = saved_programs(folder)(samples.numbered(0))
+    found = saved_programs(folder, is_own=True)(samples.numbered(0))
 
     assert found is not None
     assert (found.program, found.graph, found.refusal.startswith("The program is not shown: ")) == (
@@ -86,6 +88,13 @@ def test_saved_programs__damaged_file__says_so_and_keeps_the_text(folder, name) 
         "",
         True,
     )
+
+
+def test_rendered__text_that_a_test_may_have_written__is_made_anew_from_the_program(folder) -> None:
+    page = rendered(folder, "summary", None, ENVIRON)
+
+    assert "x = stored('input_0').reshape((1, 100)).requires_grad_()" in page
+    assert samples.PROGRAM not in page
 
 
 @pytest.mark.parametrize("missing", ["GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_SHA"])

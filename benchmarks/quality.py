@@ -1,0 +1,160 @@
+"""Planted faults through the whole command: found, named, blamed, shrunk, reproduced; what shrinking takes."""
+
+from __future__ import annotations
+
+import io
+import os
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ci_autotest.config import Candidate, Config
+from ci_autotest.result import TOLERATED_BLAMES, Finding
+from ci_autotest.session import findings as making
+from ci_autotest.session import running, trying
+from ci_autotest.session.requested import Request
+from tests.quality.planted import FAULTS
+
+ROOT = Path(__file__).resolve().parents[1]
+STEPS, SIZE = 3, 3
+#: Share of the faults, by what is asked of it.
+GOALS = {"detected": 1.0, "operator": 0.95, "blame": 0.95, "small": 0.9, "verified": 1.0}
+SECONDS, EVALUATIONS = 2.0, 200
+
+
+@dataclass
+class Meter:
+    """Seconds and evaluations of each shrinking."""
+
+    seconds: list[float] = field(default_factory=list)
+    trials: list[int] = field(default_factory=list)
+
+
+def metered(meter):
+    """Measure each shrinking of an eager candidate: wrap the one function that does it."""
+    plain, kind = trying.shrink, trying.Shrinker
+    made = []
+
+    class Counting(kind):
+        def __init__(self, *given):
+            super().__init__(*given)
+            made.append(self)
+
+    def shrink(shown, trial):
+        begun = time.perf_counter()
+        found = plain(shown, trial)
+        meter.seconds.append(time.perf_counter() - begun)
+        meter.trials.append(made[-1].trials)
+        return found
+
+    trying.Shrinker = Counting
+    making.shrink = shrink
+
+
+def planted(strict):
+    """Return the faults of a strictness by the name of the candidate that has them."""
+    return {
+        f"fault_{i}": fault for i, fault in enumerate(FAULTS) if fault.strict is strict
+    }  # fmt: skip
+
+
+def run(faults, strictness, output):
+    """Run every test on every faulty candidate, as the command does."""
+    candidates = tuple(
+        Candidate(
+            name=name, backend="substitute",
+            replace={fault.operator if "." in fault.operator and fault.operator.startswith("torch.")
+                     else f"torch.{fault.operator}": f"planted.{name}"},
+        )
+        for name, fault in faults.items()
+    )  # fmt: skip
+    config = Config(
+        candidates=candidates, strictness=strictness, output=str(output), workers=2, case_timeout="15s", cases=20
+    )
+    request = Request(
+        config=config, root=ROOT, start=ROOT, paths=("tests/quality/autotest_bodies.py",), candidates=candidates
+    )
+    return running.run(request, os.environ, io.StringIO())
+
+
+def told(fault, found: list[Finding]):
+    """Return what holds of a fault's findings: by goal."""
+    counted = [item for item in found if item.blame not in TOLERATED_BLAMES and item.kind != "leniency"]
+    best = next((item for item in counted if item.kind in fault.kinds), counted[0] if counted else None)
+    if best is None:
+        return dict.fromkeys(GOALS, False)
+    operators = {item.operator.rpartition(".")[2] for item in counted}
+    return {
+        "detected": True,
+        "operator": operators == {fault.operator.rpartition(".")[2]},
+        "blame": all(item.blame == "candidate" for item in counted),
+        "small": best.steps <= STEPS and best.dims_max <= max(SIZE, fault.size),
+        "verified": all(item.repro_verified for item in counted if item.confirmed),
+    }
+
+
+@dataclass
+class Table:
+    """What became of each fault, and what shrinking took."""
+
+    verdicts: dict[str, dict[str, bool]]
+    details: list[str]
+    meter: Meter
+    seconds: float
+
+    @property
+    def missed(self) -> list[str]:
+        """Goals whose share is not reached."""
+        return [goal for goal, share in GOALS.items() if self.count(goal) < share * len(self.verdicts)]
+
+    def count(self, goal: str) -> int:
+        """Return the faults of which a goal holds."""
+        return sum(verdict[goal] for verdict in self.verdicts.values())
+
+
+def measure() -> Table:
+    """Run every fault through the whole command."""
+    meter = Meter()
+    metered(meter)
+    begun = time.perf_counter()
+    verdicts: dict[str, dict[str, bool]] = {}
+    details: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for strict, strictness in ((False, "tolerance"), (True, "bitwise")):
+            faults = planted(strict)
+            result = run(faults, strictness, Path(folder) / strictness)
+            for name, fault in faults.items():
+                found = [item for item in result.findings if item.candidate == name]
+                verdicts[name] = told(fault, found)
+                missed = [goal for goal, holds in verdicts[name].items() if not holds]
+                seen = [(f.operator, f.kind, f.blame, f.outcome, f.steps, f.dims_max, f.repro_verified) for f in found]
+                details += [f"  {fault.name}: {', '.join(missed)}; {seen[:4]}"] if missed else []
+    return Table(verdicts, details, meter, time.perf_counter() - begun)
+
+
+def main() -> int:
+    """Print the table and return how many goals are missed."""
+    table = measure()
+    total, meter = len(table.verdicts), table.meter
+    sources = sum(bool(fault.source) for fault in FAULTS)
+    print(
+        f"{total} faults over {len({fault.operator for fault in FAULTS})} operators, {sources} from published reports"
+    )
+    for goal, share in GOALS.items():
+        count = table.count(goal)
+        print(f"  {goal:10} {count:4} / {total}  {100 * count / total:5.1f} %  (goal {100 * share:.0f} %)")
+    seconds, trials = statistics.median(meter.seconds), statistics.median(meter.trials)
+    print(f"  shrinking: median {seconds:.2f} s and {trials:.0f} evaluations (goal {SECONDS:.0f} s, {EVALUATIONS})")
+    print(
+        f"  greatest: {max(meter.seconds):.2f} s and {max(meter.trials)} evaluations over {len(meter.trials)} findings"
+    )
+    print(f"  all of it took {table.seconds:.0f} s")
+    print("\n".join(table.details))
+    return len(table.missed) + (seconds > SECONDS) + (trials > EVALUATIONS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Hooks on gradients: steps that wait until autograd calls for them.
+
+A hook's steps stand in the program where it was registered, each with the mode ``hook``, the gradient's own step first,
+and are passed over; the step ``register_hook`` after them names the gradient and the result. When autograd calls, they
+are carried out there, and what they give is seen like any value. The value of ``register_hook`` itself is the places
+that the hook had in the order of all calls: ``(1, 4)`` for one that was called first and fourth.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ci_autotest.execute.steps import execute_step
+from ci_autotest.program.ir import HOOK, Ref
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.execute.steps import Binding
+    from ci_autotest.program.ir import Step
+
+
+class Hook:
+    """What autograd calls with a gradient.
+
+    Args:
+        trace: What the run leaves behind; its values may have moved since the steps were recorded.
+        steps: All steps, as they were when ``register_hook`` was carried out.
+        index: Of ``register_hook``.
+        binding: The framework's side of the interpreter.
+        seen: Told the value of each step as it is carried out.
+    """
+
+    def __init__(
+        self, trace: Trace, steps: Sequence[Step], index: int, binding: Binding, seen: Callable[[int, Any], None]
+    ) -> None:
+        """Wait."""
+        self._trace, self._steps, self._index, self._binding, self._seen = trace, steps, index, binding, seen
+        first, result = steps[index].args[1:]
+        assert isinstance(first, Ref)  # noqa: S101 - written by the recorder, checked when read
+        self._first = first.index
+        self._result = result.index if isinstance(result, Ref) else None
+
+    def __call__(self, gradient: torch.Tensor) -> torch.Tensor | None:
+        """Carry the hook's steps out, and return what takes the gradient's place."""
+        found: Any = _Values(self._trace)
+        self._put(self._first, gradient)
+        for index in range(self._first + 1, self._index):
+            step = self._steps[index]
+            modes = tuple(mode for mode in step.modes if mode not in HOOK)
+            self._put(index, execute_step(step._replace(modes=modes), found, self._binding))
+        trace = self._trace
+        trace.fired += 1
+        self._put(self._index, (*(found[self._index] or ()), trace.fired))
+        replaced: torch.Tensor | None = None if self._result is None else found[self._result]
+        return replaced
+
+    def _put(self, index: int, value: Any) -> None:  # noqa: ANN401 - whatever a step gave
+        trace = self._trace
+        at = index if trace.moved is None else trace.moved[index]
+        trace.values[at] = value
+        if isinstance(value, torch.Tensor):
+            trace.facts[at] = (value.requires_grad, value.is_leaf, value._version)
+        self._seen(at, value)
+
+
+class _Values:
+    """The values of a trace by the index that their step had when it was recorded."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+
+    def __getitem__(self, index: int) -> Any:  # noqa: ANN401 - whatever a step gave
+        moved = self._trace.moved
+        return self._trace.values[index if moved is None else moved[index]]

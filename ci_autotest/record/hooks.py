@@ -1,0 +1,105 @@
+"""Recording a hook: its function is run once, on a gradient of ones, and what it did becomes steps that wait.
+
+The reference then runs those steps too, and not the function: both sides carry out the same. So a hook may compute and
+may keep the gradient for later; it may not branch on it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.backends.hooks import Hook
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.errors import AuthorError
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    CALL_METHOD,
+    HOOK,
+    HOOKED,
+    NO_GRAD,
+    PLACEHOLDER,
+    REGISTERS,
+    Ref,
+    Step,
+)
+from ci_autotest.record.values import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ci_autotest.record.recorder import Recorder
+
+_ASKING: Final = frozenset({"builtins.bool", "builtins.int", "builtins.float", "item", "tolist", "builtins.len"})
+
+
+class Handle:
+    """Stand for what ``register_hook`` returns."""
+
+    def remove(self) -> None:
+        """Refuse.
+
+        Raises:
+            AuthorError: Always: a hook that comes and goes is not recorded.
+        """
+        message = "removing a hook is not recorded. Register it on a value that is used where it should be called."
+        raise AuthorError(message)
+
+
+def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any], Any]) -> Handle:
+    """Record the registration of a hook, with what its function does.
+
+    Raises:
+        AuthorError: The function branches on the gradient, makes tensors with plain torch, or returns no tensor.
+    """
+    trace, steps, start = recorder.trace, recorder.steps, len(recorder.steps)
+    created = recorder.begin_hook()
+    try:
+        gradient = recorder.keep(
+            Step(CALL_FUNCTION, HOOKED, (receiver._ref,), (), "gradient"), torch.ones_like(receiver._tensor.detach())
+        )
+        with torch.enable_grad():
+            result = function(gradient)
+    finally:
+        recorder.end_hook()
+    index = len(steps)
+    _refuse(steps[start:], result)
+    for i in range(start, index):
+        modes = tuple(mode for mode in steps[i].modes if mode not in NO_GRAD)
+        steps[i] = steps[i]._replace(modes=(*modes, *HOOK))
+        trace.values[i], trace.facts[i] = None, None
+    said = result._ref if isinstance(result, Value) else None
+    steps.append(Step(CALL_METHOD, "register_hook", (receiver._ref, Ref(start), said), (), "hook", REGISTERS))
+    trace.values.append(None)
+    trace.facts.append(None)
+    live = {value._ref.index: value for value in created if isinstance(value, Value)}
+    binding = TorchBackend(str(recorder.device)).binding(recorder.sources)
+    seen = _Kept(recorder, live)
+    receiver._tensor.register_hook(Hook(trace, steps, index, binding, seen))  # type: ignore[no-untyped-call]
+    return Handle()
+
+
+class _Kept:
+    """Give the values that a hook's function kept what autograd called it with."""
+
+    def __init__(self, recorder: Recorder, live: dict[int, Value]) -> None:
+        self._recorder, self._live = recorder, live
+
+    def __call__(self, index: int, value: Any) -> None:  # noqa: ANN401 - whatever a step gave
+        kept = self._live.get(index) if self._recorder.trace.moved is None else None
+        if kept is not None:
+            kept._tensor = value
+
+
+def _refuse(steps: list[Step], result: object) -> None:
+    asked = next((step for step in steps if step.target in _ASKING), None)
+    if asked is not None:
+        message = "a hook asks its gradient for a number: what it does then is not recorded. Use torch.where or clamp."
+        raise AuthorError(message)
+    if any(step.op == PLACEHOLDER or step.in_setup for step in steps):
+        message = "a hook makes a tensor or a module with plain torch. Make it before the hook is registered."
+        raise AuthorError(message)
+    if result is not None and not isinstance(result, Value):
+        message = f"a hook returns {type(result).__name__}. Return a recorded tensor, or nothing to keep the gradient."
+        raise AuthorError(message)

@@ -1,0 +1,227 @@
+"""Every way in which a body can be wrong, and the one message that it gets: what, where, and what to write."""
+
+from __future__ import annotations
+
+import copy
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch as real
+
+from ci_autotest import nothing, oneof, random, random_bool, random_tensor, torch
+from ci_autotest.errors import AuthorError
+from tests.engine import record
+
+KEPT: list[object] = []
+NO_VALUE = (
+    "A generator has a value only as an argument of a recorded call. Read a size back with x.shape, or use oneof."
+)
+ARGUMENTS = "Pass tensors, numbers, strings, dtypes, devices, slices, or lists and tuples of them."
+RETURN = "Return a recorded tensor, a tuple of them, or nothing."
+
+
+def x(**how):
+    return random_tensor(2, 2, 3, **how)
+
+
+def linear():
+    return torch.nn.Linear(3, 2)
+
+
+def stale_receiver():
+    KEPT.append(x())
+    record(lambda: x() + 1)
+    return torch.exp(KEPT[0])
+
+
+def keep():
+    KEPT[:] = [x()]
+    return KEPT[0] + 1
+
+
+class Doubled(real.autograd.Function):
+    @staticmethod
+    def forward(ctx, value):
+        return value * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+def in_inference_mode():
+    with torch.inference_mode():
+        return x() + 1
+
+
+def in_plain_inference_mode():
+    with real.inference_mode():
+        return x() + 1
+
+
+def plain_optimizer():
+    layer = linear()
+    real.optim.SGD(layer.parameters(), lr=0.1)
+    return layer(x())
+
+
+def initialized_late():
+    layer = linear()
+    out = layer(x())
+    layer.apply(print)
+    return out
+
+
+def looped():
+    return [x() for _ in range(random(1, 4))]
+
+
+def hooked_module():
+    linear().register_forward_hook(print)
+
+
+def generator():
+    yield x()
+
+
+def new_attribute():
+    value = x()
+    value.colour = 1
+    return value + 1
+
+
+WRONG = {
+    # What is returned.
+    "returns a number": (lambda: 3, f"the body returns int 3. {RETURN}"),
+    "returns a read number": (lambda: float(x().sum() * 0), f"the body returns float 0.0. {RETURN}"),
+    "returns text": (lambda: [x(), "text"], f"the body returns str 'text'. {RETURN}"),
+    "returns a method": (lambda: x().sum, f"the body returns function. {RETURN}"),
+    "returns a set": (lambda: {x()}, f"the body returns set. {RETURN}"),
+    "returns a module": (linear, f"the body returns RecordedModule. {RETURN}"),
+    "returns a plain tensor": (lambda: real.ones(2), f"the body returns Tensor. {RETURN}"),
+    "is a generator": (generator, f"the body returns generator. {RETURN}"),
+    "calls nothing": (lambda: x(), "the body calls no operator of torch: there is nothing to compare."),
+    "does nothing": (lambda: None, "the body calls no operator of torch: there is nothing to compare."),
+    # generators
+    "if of a generator": (
+        lambda: x() if random_bool() else x() + 1,
+        "random_bool() has no value until it is used in a call. Write random_bool() as an argument, or oneof(...).",
+    ),
+    "range of a generator": (looped, "cannot be interpreted as an integer"),
+    "comparison of a generator": (lambda: x() if random(1, 6) > 3 else x() * 2, NO_VALUE),
+    "Python's function of a generator": (lambda: x() * math.sqrt(random(1, 6).to(int)), NO_VALUE),
+    "untyped generator": (
+        lambda: torch.relu(random(0, 1)),
+        "the type of random(0, 1) cannot be told. Write random(0, 1).to(int), .to(float) or .to(bool).",
+    ),
+    "empty range": (
+        lambda: x() * random(120),
+        "random(120) has an empty range: low is 120, high is 6. Write random(0, 120) or random(120, 121).",
+    ),
+    "no alternative": (lambda: x() * oneof(), "oneof() has no alternative. Write oneof(a, b)."),
+    "nothing for what is needed": (
+        lambda: torch.nn.Linear(nothing(), 3)(x()),
+        "nothing() stands for 'in_features' of torch.nn.Linear, which has no default.",
+    ),
+    "unknown dtype": (
+        lambda: random_tensor(dtype="float31") + 1,
+        "random_tensor(dtype='float31') is no dtype that data are drawn for. Use float, int, torch.float64",
+    ),
+    "empty range of elements": (
+        lambda: random_tensor(low=3, high=1) + 1,
+        "random_tensor(low=3, high=1) has an empty range. Give low below high.",
+    ),
+    "size beyond the dimensions": (
+        lambda: random_tensor(ndim=2, dim3=4) + 1,
+        "random_tensor(ndim=2) is given dim3. Drop it, or raise ndim to 4.",
+    ),
+    "negative size": (lambda: random_tensor(1, -3) + 1, "random_tensor() is given a negative size: (-3,). Sizes are 0 or more."),
+    # arguments
+    "an array": (lambda: torch.add(x(), np.ones(2)), f"a ndarray cannot be an argument of a recorded call: '[1. 1.]'. {ARGUMENTS}"),
+    "an object": (lambda: x() + object(), "a object cannot be an argument of a recorded call"),
+    "a function": (lambda: torch.add(x(), len), f"a builtin_function_or_method cannot be an argument of a recorded call: '<built-in function len>'. {ARGUMENTS}"),
+    # what leaves the recording
+    "numpy": (lambda: x().numpy(), "`.numpy` of a recorded tensor: it leaves the recording. Use torch operators."),
+    "numpy by itself": (lambda: np.asarray(x()), "`.numpy` of a recorded tensor: it leaves the recording. Use torch operators."),
+    "data_ptr": (lambda: x().data_ptr(), "`.data_ptr` of a recorded tensor: its result means nothing on another side. Compare values instead."),
+    "grad_fn": (lambda: x().grad_fn, "`.grad_fn` of a recorded tensor: it names an implementation. Compare requires_grad, is_leaf and gradients."),
+    "share_memory_": (lambda: x().share_memory_(), "`.share_memory_` of a recorded tensor: it leaves the process."),
+    "deepcopy": (lambda: copy.deepcopy(x()), "a recorded tensor cannot be copied or pickled. Write x.clone(), or x.detach().clone()."),
+    "deepcopy of a module": (
+        lambda: copy.deepcopy(linear()),
+        "a recorded module cannot be copied or pickled. Construct another one, "
+        "and give it this one's state: other.load_state_dict(module.state_dict()).",
+    ),
+    "value of another case": (
+        lambda: torch.exp(KEPT[0]),
+        "a recorded tensor was used after its test had ended. Use it inside the test's body only.",
+    ),
+    "value of another case as an argument": (
+        lambda: x() + KEPT[0],
+        "a recorded tensor was used after its test had ended. Use it inside the test's body only.",
+    ),
+    "method of a value of another case": (
+        lambda: KEPT[0].exp(),
+        "a recorded tensor was used after its test had ended. Use it inside the test's body only.",
+    ),
+    # what is no operator
+    "autograd function": (
+        lambda: Doubled.apply(x()),
+        "a torch.autograd.Function was applied to a recorded tensor: its backward would not be compared. "
+        "Make it a candidate: `backend: substitute`, replacing the operator that it computes.",
+    ),
+    "inference mode": (in_inference_mode, "torch.inference_mode is not recorded: use torch.no_grad()."),
+    "plain inference mode": (in_plain_inference_mode, "torch.inference_mode is not recorded: use torch.no_grad()."),
+    "optimizer": (
+        lambda: torch.optim.SGD([x()], lr=0.1),
+        "torch.optim.SGD is not recorded: write its step with `torch.no_grad():` and in-place operators.",
+    ),
+    "plain optimizer": (plain_optimizer, "torch.optim is not recorded: write its step with `torch.no_grad():` and in-place operators."),
+    "compile": (
+        lambda: torch.compile(print)(x()),
+        "torch.compile is not recorded: it is a candidate: `--candidate torch.compile`, or @autotest(check_graph=True).",
+    ),
+    "vmap": (lambda: torch.func.vmap(torch.exp)(x()), "torch.func.vmap is not recorded: write the loop, or use operators that take a batch."),
+    "load": (lambda: torch.load("file"), "torch.load is not recorded: a test reads no files: draw its tensors"),
+    "no operator": (lambda: torch.backends.mkldnn.is_available(), "torch.backends.mkldnn.is_available is not recorded: use the functions of torch"),
+    "hook of a module": (
+        hooked_module,
+        "`.register_forward_hook()` of a module is not recorded. Use its forward, .to, .train, .eval, .state_dict, "
+        ".load_state_dict, .named_parameters, or its parameters and parts by name.",
+    ),
+    "module initialized late": (initialized_late, "`.apply()` of a module that has run is not recorded. Call it before the first forward."),
+    # the body's own errors
+    "no such function": (lambda: torch.no_such(x()), "the body raised AttributeError: module 'torch' has no attribute 'no_such'"),
+    "no such method": (lambda: x().no_such(), "the body raised AttributeError: torch.Tensor has no attribute 'no_such'."),
+    "new attribute": (new_attribute, "the body raised AttributeError: 'Value' object has no attribute 'colour'"),
+    "own error": (lambda: 1 / 0, "the body raised ZeroDivisionError: division by zero"),
+    "assertion": (lambda: pytest.fail("no"), "the body raised Failed: no"),
+    "exit": (lambda: sys.exit(3), "the body raised SystemExit: 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_body__wrong__says_what_to_write_and_where(name: str):
+    record(keep)  # a value of a case that has ended
+    body, said = WRONG[name]
+    with pytest.raises(AuthorError) as refused:
+        record(body)
+    assert said in str(refused.value)
+    assert "(test_body_messages.py, line " in str(refused.value)
+
+
+def test_body__refused_by_the_reference__is_a_rejection_and_no_error():
+    attempt = record(lambda: torch.matmul(x(), x()))
+    assert attempt.refused is not None
+
+
+def test_body__that_swallows_the_refusal__is_rejected_still():
+    def swallowing():
+        try:
+            return torch.matmul(x(), x())
+        except RuntimeError:
+            return x() + 1
+
+    assert record(swallowing).refused is not None

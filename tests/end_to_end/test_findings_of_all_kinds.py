@@ -1,0 +1,148 @@
+"""What a whole run makes of what differs from itself, of lost aliases, of accumulated error and of one fault in two programs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.projects import Project, finding_of, together
+
+KERNELS = """
+import torch
+
+calls = []
+
+
+def rsqrt(x):
+    calls.append(1)
+    return torch.rsqrt(x) + len(calls) % 2
+
+
+def transpose(x, i, j):
+    return x.transpose(i, j).clone()
+
+
+def mul(x, y):
+    return torch.mul(x, y) * (1 + 9e-7)
+
+
+def exp(x):
+    return torch.exp(x) * 1.01
+
+
+def eigh(x):
+    values, vectors = torch.linalg.eigh(x)
+    return values, -vectors
+
+
+def sort(x, dim=-1, **how):
+    found = torch.sort(x, dim=dim)
+    return found.values, found.indices.flip(dim)
+"""
+RIGHT = """
+import torch
+
+rsqrt, mul, exp, sort, eigh = torch.rsqrt, torch.mul, torch.exp, torch.sort, torch.linalg.eigh
+transpose = torch.transpose
+"""
+TESTS = """
+@autotest(n=2)
+def rsqrt():
+    return torch.rsqrt(random_tensor(ndim=2, low=1.0, high=2.0))
+
+
+@autotest(n=2)
+def transpose():
+    return torch.transpose(random_tensor(ndim=2, dim0=2, dim1=3), 0, 1)
+
+
+@autotest(n=2, rtol=1.3e-6, atol=0.0, profiles=())
+def chain():
+    x = random_tensor(ndim=1, dim0=8, low=1.0, high=2.0)
+    for _ in range(6):
+        x = torch.mul(x, 1.5)
+    return x
+
+
+@autotest(n=2)
+def exp():
+    return torch.exp(random_tensor(ndim=1))
+
+
+@autotest(n=3)
+def exp_in_place():
+    x = random_tensor(ndim=1, requires_grad=False) * 2
+    return x.exp_() + 1
+
+
+@autotest(n=2)
+def eigh():
+    x = random_tensor(ndim=2, dim0=3, dim1=3)
+    return torch.linalg.eigh(x + x.T)
+
+
+@autotest(n=2)
+def sort():
+    return torch.sort(random_tensor(ndim=1, dim0=5))
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    held = Project(tmp_path_factory.mktemp("kinds"))
+    held.write("mykernels.py", KERNELS)
+    held.tests(TESTS)
+    names = ("rsqrt", "transpose", "mul", "exp", "sort")
+    replace = {**{f"torch.{name}": f"mykernels.{name}" for name in names}, "torch.linalg.eigh": "mykernels.eigh"}
+    held.substitute(replace, case_timeout="60s")
+    done = held.run()
+    assert done.status == 1, done.said
+    return held
+
+
+@pytest.mark.parametrize(
+    ("operator", "kind"), [("rsqrt", "nondeterminism"), ("transpose", "aliasing"), ("mul", "value"), ("exp", "value"), ("sort", "value")]
+)  # fmt: skip
+def test_run__planted_fault__is_confirmed_with_its_kind_and_its_repro_says_so(project, operator, kind):
+    finding = finding_of(project.report(), operator, kind)
+    assert (finding["blame"], finding["confirmed"]) == ("candidate", True)
+    assert finding["repro_verified"]
+    assert finding["versions"].startswith("Python ")
+
+
+def test_run__other_signs_of_eigenvectors__are_aligned(project):
+    assert [item for item in project.report()["findings"] if item["operator"] == "torch.linalg.eigh"] == []
+
+
+def test_run__no_step_misaligned_alone__tells_how_the_error_grows(project):
+    finding = finding_of(project.report(), "mul")
+    assert finding["accumulated"]
+    assert len(finding["growth"]) >= 2
+    page = (project.folder / "autotest-report/findings" / finding["id"] / "README.md").read_text("utf-8")
+    assert "How the error grows:" in page
+
+
+def test_run__one_identity_in_two_tests__lists_both_and_their_programs(project):
+    finding = finding_of(project.report(), "exp")
+    assert [hit["test"].rpartition("::")[2] for hit in finding["hits"]] == ["exp", "exp_in_place"]
+    assert all(hit["count"] == len(hit["cases"]) <= hit["of_cases"] for hit in finding["hits"])
+    (variant,) = finding["variants"]
+    assert variant["test"].endswith("::exp_in_place")
+    assert "exp_()" in variant["program"]
+
+
+def test_run__page_of_a_finding__is_an_issue_that_can_be_filed(project):
+    finding = finding_of(project.report(), "exp")
+    page = (project.folder / "autotest-report/findings" / finding["id"] / "README.md").read_text("utf-8")
+    for part in ("## Describe the bug", "## To reproduce", "## Versions", "seen again in a fresh process", "repro.py"):
+        assert part in page
+
+
+def test_repro__once_fixed__is_0(project):
+    report = project.report()
+    findings = [finding_of(report, name) for name in ("rsqrt", "exp", "mul", "transpose")]
+    project.write("mykernels.py", RIGHT)
+    try:
+        done = together(*(lambda finding=finding: project.repro(finding) for finding in findings))
+    finally:
+        project.write("mykernels.py", KERNELS)
+    assert [item.status for item in done] == [0] * 4, "\n".join(item.said for item in done)

@@ -1,0 +1,172 @@
+"""The preloaded process: fresh workers and isolated scripts, how they end, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from ci_autotest.run.lost import WorkerLostError
+from ci_autotest.run.messages import Hello, Ready
+from ci_autotest.run.nursery import Nursery, preloaded
+from ci_autotest.run.orphans import TOKEN, adopt
+from ci_autotest.run.process import Limits
+from tests.projects import processes, wait_until
+
+HELLO = Hello(
+    root="/", folders=[], seed=0, strictness="tolerance", reference_device="cpu", candidates=[], tolerances=[]
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    held = Nursery(os.environ, Limits(60))
+    yield held
+    held.close()
+
+
+def test_start__twice__gives_two_fresh_workers(nursery):
+    workers = [nursery.start() for _ in range(2)]
+    try:
+        assert [isinstance(worker.ask(HELLO), Ready) for worker in workers] == [True, True]
+        assert workers[0]._process.pid != workers[1]._process.pid
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+def test_start__worker_that_is_ended__says_by_what(nursery):
+    worker = nursery.start()
+    worker.ask(HELLO)
+    os.kill(worker._process.pid, signal.SIGSEGV)
+    with pytest.raises(WorkerLostError, match="SIGSEGV"):
+        worker.ask(HELLO)
+    worker.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        pytest.param("import sys; sys.exit(3)", 3, id="a status"),
+        pytest.param("pass", 0, id="none"),
+        pytest.param("1 / 0", 1, id="an error"),
+        pytest.param("import sys; sys.exit('told')", 1, id="a message"),
+        pytest.param("import os; os._exit(5)", 5, id="at once"),
+        pytest.param("import os; os.kill(os.getpid(), 11)", -11, id="a signal"),
+        pytest.param("import time; time.sleep(600)", None, id="never"),
+        pytest.param(
+            "try:\n    import ci_autotest\nexcept ImportError:\n    raise SystemExit(7)", 7, id="this package is hidden"
+        ),
+        pytest.param(
+            "import sys; sys.exit(4 if sys.flags.isolated and 'torch' in sys.modules else 0)", 4, id="isolated"
+        ),
+        pytest.param("import beside; raise SystemExit(beside.VALUE)", 9, id="a folder of the caller's"),
+    ],
+)
+def test_run_script__gives_its_status(nursery, tmp_path, text, status):
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    (tmp_path / "beside.py").write_text("VALUE = 9")
+    assert nursery.run_script(script, [str(tmp_path)], 20 if status is not None else 1) == status
+
+
+def test_run_script__what_it_starts__is_ended_with_it(nursery, tmp_path):
+    script, told = tmp_path / "script.py", tmp_path / "pid"
+    script.write_text(
+        "import subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"open({str(told)!r}, 'w').write(str(child.pid))\n"
+    )
+    assert nursery.run_script(script, [], 20) == 0
+    assert wait_until(lambda: not is_alive(int(told.read_text())), 5)
+
+
+def test_run_script__child_that_leaves_its_session__is_ended_with_it(nursery, tmp_path):
+    adopt()
+    script, told = tmp_path / "script.py", tmp_path / "pid"
+    script.write_text(
+        "import os, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        f"    open({str(told)!r}, 'w').write(str(os.getpid()))\n"
+        "    time.sleep(600)\n"
+        "time.sleep(1)\n"
+    )
+    assert nursery.run_script(script, [], 20) == 0
+    assert not is_alive(int(told.read_text()))
+
+
+def test_run_script__holds_more_than_its_limit__has_no_status(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import time; held = b'1' * (3 << 30); time.sleep(60)")
+    held = Nursery(os.environ, Limits(60, 2 << 30))
+    begun = time.monotonic()
+    try:
+        assert held.run_script(script, [], 50) is None
+    finally:
+        held.close()
+    assert time.monotonic() - begun < 40
+
+
+def test_start__worker__has_a_token_of_its_own_that_the_system_shows(nursery):
+    workers = [nursery.start({"CI_AUTOTEST_SEES": "7"}) for _ in range(2)]
+    try:
+        for worker in workers:
+            worker.ask(HELLO)
+            shown = [line.split()[0] for line in processes(f"{TOKEN}={worker._token}")]
+            assert shown == [str(worker._process.pid)]
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+def test_start__worker_that_takes_too_much__is_ended():
+    held = Nursery(os.environ, Limits(60, 1 << 20))
+    try:
+        worker = held.start()
+        with pytest.raises(WorkerLostError, match=r"more than its limit of 0\.0 GiB"):
+            worker.ask(HELLO)
+            time.sleep(0.1)
+            worker.check()
+        worker.close()
+    finally:
+        held.close()
+
+
+def test_is_warm__asked_until_it_is__then_starts_at_once():
+    held = Nursery(os.environ, Limits(60))
+    try:
+        assert (held.is_warm(), wait_until(held.is_warm, 90)) == (False, True)
+        worker = held.start()
+        assert isinstance(worker.ask(HELLO), Ready)
+        worker.close()
+    finally:
+        held.close()
+
+
+def test_start__preloaded_process_was_ended__starts_another(nursery):
+    nursery.start().close()
+    for process in nursery._processes:
+        process.kill()
+        process.wait()
+    time.sleep(0.1)
+    worker = nursery.start()
+    assert isinstance(worker.ask(HELLO), Ready)
+    worker.close()
+
+
+def test_preloaded__compiled_candidate__brings_its_compiler():
+    from ci_autotest.config import Candidate  # noqa: PLC0415 - beside its one use
+
+    assert preloaded([Candidate(name="a", backend="torch")]) == ()
+    assert preloaded([Candidate(name="a", backend="torch.compile")]) == ("torch._dynamo",)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - a file of the system's
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,168 @@
+"""Hooks on gradients: their values, their order, what they keep, and what cannot be recorded of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch as real
+
+from ci_autotest import random_tensor, torch
+from ci_autotest.alignment.recording import to_recording
+from ci_autotest.alignment.verdict import live_of
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.errors import AuthorError, ProgramError
+from ci_autotest.program.check import check_program
+from ci_autotest.program.codegen import body_lines
+from ci_autotest.program.serialize import decode, encode_program, encode_tensors
+from tests.engine import differences, judged, record, substitute
+
+BACKEND = TorchBackend()
+
+
+def scaled() -> Any:
+    x = random_tensor(1, 4)
+    y = torch.exp(x)
+    y.register_hook(lambda gradient: gradient * 3)
+    return y
+
+
+def two_in_order() -> Any:
+    x = random_tensor(1, 4)
+    y = torch.exp(x)
+    y.register_hook(lambda gradient: gradient + 1)
+    x.register_hook(lambda gradient: gradient * 2)
+    y.register_hook(lambda gradient: gradient * 5)
+    return y.sin()
+
+
+def of_a_module() -> Any:
+    layer = torch.nn.Linear(4, 2)
+    y = torch.exp(layer(random_tensor(2, 3, 4)))
+    y.register_hook(lambda gradient: gradient.clamp(-0.1, 0.1))
+    return y
+
+
+def kept() -> Any:
+    x, seen = random_tensor(1, 4), []
+    y = torch.exp(x)
+    y.register_hook(seen.append)
+    y.register_hook(lambda gradient: seen.append(gradient * 2))
+    (y * y).sum().backward()
+    return seen[0] + seen[1]
+
+
+def outer() -> Any:
+    x, scale = random_tensor(1, 4), random_tensor(1, 4, requires_grad=False)
+    y = torch.exp(x)
+    y.register_hook(lambda gradient: scale * real.clamp(gradient, min=0.0))
+    return y
+
+
+class Halved(real.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return real.Tensor.sin(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient * real.Tensor.cos(ctx.saved_tensors[0]) / 2
+
+
+@pytest.mark.parametrize("body", [scaled, two_in_order, of_a_module, kept, outer])
+def test_hook__replayed__is_aligned_and_saved(body: Any):
+    attempt = record(body)
+    recording = to_recording(live_of(attempt), {})
+    assert decode(encode_program(recording), encode_tensors(recording)) == recording
+    assert judged(attempt, BACKEND).verdict.outcome == "aligned"
+    assert differences(record(body), BACKEND) == []
+
+
+def test_hook__scaled_gradient__is_what_plain_torch_gives():
+    attempt = record(scaled)
+    trace = BACKEND.run(attempt.program, attempt.sources)
+    BACKEND.backward(attempt.program, trace, attempt.cotangents)
+    x = attempt.sources["t0"].clone().requires_grad_()
+    y = real.exp(x)
+    y.register_hook(lambda gradient: gradient * 3)
+    y.backward(attempt.cotangents[0])
+    assert real.equal(trace.gradients[0], x.grad)
+
+
+def test_hook__two_and_a_leaf__are_called_in_torchs_order():
+    attempt = record(two_in_order)
+    trace = BACKEND.run(attempt.program, attempt.sources)
+    BACKEND.backward(attempt.program, trace, attempt.cotangents)
+    places = [trace.values[i] for i, step in enumerate(attempt.program.steps) if step.target == "register_hook"]
+    assert places == [(1,), (3,), (2,)]
+
+
+def test_hook__gradient_that_is_kept__is_the_one_of_the_pass():
+    attempt = record(kept)
+    trace = BACKEND.run(attempt.program, attempt.sources)
+    x = attempt.sources["t0"]
+    output = trace.values[attempt.program.body[-1].args[0].index]
+    assert real.allclose(output, 3 * 2 * x.exp())
+
+
+def test_hook__operator_below_with_another_gradient__is_found():
+    verdict = judged(record(two_in_order), substitute(sin=Halved.apply)).verdict
+    assert (verdict.outcome, verdict.operator) == ("misaligned", "torch.sin")
+
+
+def test_hook__that_another_side_calls_twice__is_found():
+    def doubled(x: Any) -> Any:
+        x.register_hook(lambda _: None)
+        return real.Tensor.sin(x)
+
+    assert judged(record(two_in_order), substitute(sin=doubled)).verdict.outcome == "aligned"
+    attempt = record(two_in_order)
+    reference = BACKEND.run(attempt.program, attempt.sources)
+    BACKEND.backward(attempt.program, reference, attempt.cotangents)
+    again = BACKEND.run(attempt.program, attempt.sources)
+    assert [reference.values[i] for i in range(len(attempt.program.steps) - 1)][2] is not None
+    assert all(again.values[i] is None for i, step in enumerate(attempt.program.steps) if step.modes == ("hook",))
+
+
+def test_hook__printed__is_a_function_of_its_own():
+    assert body_lines(record(scaled).program) == [
+        "exp = torch.exp(x)", "def hook(gradient):", "    mul = gradient * 3", "    return mul", "exp.register_hook(hook)",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("hook", "says"),
+    [
+        (lambda g: g if g.sum() > 0 else g * 2, "a hook asks its gradient for a number: what it does then is not recorded."),
+        (lambda g: g * real.ones(4), "a hook makes a tensor or a module with plain torch. Make it before the hook"),
+        (lambda g: 3, "a hook returns int. Return a recorded tensor, or nothing to keep the gradient."),
+        (lambda g: g.undefined, "the body raised AttributeError: torch.Tensor has no attribute 'undefined'"),
+    ],
+)  # fmt: skip
+def test_hook__that_cannot_be_recorded__says_what_to_write(hook: Any, says: str):
+    def body() -> Any:
+        x = random_tensor(1, 4)
+        x.register_hook(hook)
+        return x * 2
+
+    with pytest.raises(AuthorError) as refused:
+        record(body)
+    assert says in str(refused.value)
+
+
+def test_hook__removed__says_what_to_write():
+    def body() -> Any:
+        x = random_tensor(1, 4)
+        x.register_hook(lambda g: g * 2).remove()
+        return x * 2
+
+    with pytest.raises(AuthorError, match="removing a hook is not recorded"):
+        record(body)
+
+
+def test_check_program__hook_without_its_steps__is_refused():
+    program = record(scaled).program
+    body = tuple(step._replace(modes=()) if step.modes == ("hook",) else step for step in program.body)
+    with pytest.raises(ProgramError, match="registers a hook whose steps do not stand before it"):
+        check_program(program.__class__(program.setup, body))
