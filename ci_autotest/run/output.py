@@ -63,4 +63,4 @@ def _punched(fd: int, start: int, end: int) -> bool:
     if sys.platform != "linux":
         return False
     length = ctypes.c_int64(end - start)
-    return ctypes.CDLL(None).fallocate(fd, _PUNCH, ctypes.c_int64(start), length) == 0
+    return bool(ctypes.CDLL(None).fallocate(fd, _PUNCH, ctypes.c_int64(start), length) == 0)
