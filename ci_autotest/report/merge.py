@@ -107,8 +107,12 @@ def _check_shards(results: Sequence[RunResult]) -> None:
     ):
         if len(values) > 1:
             given = ", ".join(map(str, sorted(values)))
+            hint = (
+                " Shards plan alike when they have the same tests and the same .autotest/." if words == "plans" else ""
+            )
             message = (
-                f"the reports have different {words} ({given}): they are not shards of one run. Name one run's only."
+                f"the reports have different {words} ({given}): they are not shards of one run. "
+                f"Name one run's only.{hint}"
             )
             raise UsageError(message)
     _check_complete([part.shard[0] for part in results], results[0].shard[1])
