@@ -71,7 +71,6 @@ def merge(results: Sequence[RunResult]) -> RunResult:
             duration_s=max(part.duration_s for part in parts),
             calls=_merged_calls(parts),
             is_partial=any(part.is_partial for part in parts),
-            plan=parts[0].plan,
         )
     )
 
