@@ -370,7 +370,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
         new: Ids of findings that the baseline does not have; ``None`` without a baseline.
         calls: For candidates that replace operators, the calls that were replaced, by operator.
         is_partial: Tests were selected by name, or cases were left out: what is missing here says nothing.
-        plan: Tells the plan from others: shards of one run have it in common.
+        plan: Of a shard, tells its plan from others: shards of one run have it in common.
         exit_code: What the command ended with.
     """
 

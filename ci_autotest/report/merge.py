@@ -73,7 +73,6 @@ def merge(results: Sequence[RunResult]) -> RunResult:
             duration_s=max(part.duration_s for part in parts),
             calls=_merged_calls(parts),
             is_partial=any(part.is_partial for part in parts),
-            plan=parts[0].plan,
         )
     )
 
@@ -109,8 +108,12 @@ def _check_shards(results: Sequence[RunResult]) -> None:
     ):
         if len(values) > 1:
             given = ", ".join(map(str, sorted(values)))
+            hint = (
+                " Shards plan alike when they have the same tests and the same .autotest/." if words == "plans" else ""
+            )
             message = (
-                f"the reports have different {words} ({given}): they are not shards of one run. Name one run's only."
+                f"the reports have different {words} ({given}): they are not shards of one run. "
+                f"Name one run's only.{hint}"
             )
             raise UsageError(message)
     _check_complete([part.shard[0] for part in results], results[0].shard[1])

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 import tempfile
 from typing import Final
 
 #: Bytes that are told of what was printed in a case.
 TOLD_BYTES: Final = 8192
-#: Bytes that the file may grow to before all but its end is let go.
+#: Bytes that the file may take before all but its end is let go.
 _KEPT_BYTES: Final = 1 << 20
+#: Source: fallocate(2), FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE.
+_PUNCH: Final = 0x01 | 0x02
 
 
 class Output:
     """Hold what one worker prints.
 
-    The file is opened for appending, so that it can be cut while the worker writes: what comes next lands at
-    its new end.
+    What is let go of becomes a hole at the file's beginning: the worker writes on at its end, and nothing that it
+    writes meanwhile is lost.
     """
 
     def __init__(self) -> None:
@@ -25,7 +29,7 @@ class Output:
         os.close(handle)
         self.fd = os.open(path, os.O_RDWR | os.O_APPEND)
         os.unlink(path)  # noqa: PTH108 - a path of ours, gone before anyone can open it
-        self._since = 0
+        self._since = self._hole = 0
 
     def begin(self) -> None:
         """Begin with what is printed from now on: a new task."""
@@ -34,11 +38,14 @@ class Output:
     def bound(self) -> None:
         """Let go of all but the end when it has grown too large; call now and then."""
         size = os.fstat(self.fd).st_size
-        if size > _KEPT_BYTES:
-            end = os.pread(self.fd, TOLD_BYTES, size - TOLD_BYTES)
+        if size - self._hole < _KEPT_BYTES:
+            return
+        end = size - TOLD_BYTES
+        if _punched(self.fd, self._hole, end):
+            self._hole = end
+        else:
             os.ftruncate(self.fd, 0)
-            os.write(self.fd, end)
-            self._since = 0
+            self._since = self._hole = 0
 
     def tail(self) -> str:
         """Return the end of what was printed since ``begin``."""
@@ -49,3 +56,11 @@ class Output:
     def close(self) -> None:
         """Let go of the file."""
         os.close(self.fd)
+
+
+def _punched(fd: int, start: int, end: int) -> bool:
+    """Give the blocks from ``start`` to ``end`` back to the disk, where the system and the file system can."""
+    if sys.platform != "linux":
+        return False
+    length = ctypes.c_int64(end - start)
+    return bool(ctypes.CDLL(None).fallocate(fd, _PUNCH, ctypes.c_int64(start), length) == 0)

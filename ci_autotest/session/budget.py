@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 FINDINGS_SHARE: Final = 0.25
 #: Seconds of it at most.
 FINDINGS_AT_MOST_S: Final = 300.0
+#: Seconds of it at least, where that is no more than half of the budget: a fresh process imports a framework.
+FINDINGS_AT_LEAST_S: Final = 15.0
 #: Seconds beyond the budget in which a finding that is being made may be brought to its end.
 GRACE_S: Final = 3.0
 #: Tests whose cases were not run that a note names.
@@ -36,7 +38,8 @@ class Budget(NamedTuple):
         """Whether no further case is run."""
         if self.total_s is None:
             return False
-        kept = min(FINDINGS_AT_MOST_S, self.total_s * FINDINGS_SHARE) if has_found else 0.0
+        share = max(self.total_s * FINDINGS_SHARE, min(FINDINGS_AT_LEAST_S, self.total_s / 2))
+        kept = min(FINDINGS_AT_MOST_S, share) if has_found else 0.0
         return self.clock() > self.begun + self.total_s - kept
 
     @property

@@ -162,10 +162,15 @@ def _result(state: _Run, environ: Mapping[str, str], baseline: tuple[Finding, ..
         interrupted=state.is_interrupted,
         notes=_notes(state, known, is_whole=not is_partial and request.shard == (1, 1)),
         broken=tuple(state.broken), baseline=baseline, fail_on=request.config.fail_on, is_partial=is_partial,
-        duration_s=time.monotonic() - state.budget.begun, plan=state.plan.digest if state.plan is not None else "",
+        duration_s=time.monotonic() - state.budget.begun, plan=_shared_plan(state),
         fixed=tuple(" ".join(entry.identity) for entry in state.regressions.fixed),
     )  # fmt: skip
     return make_result(ledger, known, told)
+
+
+def _shared_plan(state: _Run) -> str:
+    """Return what tells the plan of a shard from others; nothing for a whole run, which shares its plan with nobody."""
+    return state.plan.digest if state.plan is not None and state.request.shard != (1, 1) else ""
 
 
 def _learn(state: _Run) -> None:

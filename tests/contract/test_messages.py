@@ -51,7 +51,7 @@ CONFIGURATION = {
     "unknown key, none near": Row(
         "run",
         "{folder}/autotest.yml: unknown key 'zzz'. Known: budget, candidates, case_timeout, cases, fail_on, known, "
-        "output, paths, reference, seed, strictness, tolerances, workers.",
+        "memory, output, paths, reference, seed, strictness, tolerances, workers.",
         config="zzz: 3\n",
     ),
     "unknown key of a candidate": Row(

@@ -154,7 +154,7 @@ def kill_now_and_then(mark: str, is_over: threading.Event, killed: list[int]) ->
 def test_run__chaos__every_case_has_the_right_outcome_and_nothing_is_left(tmp_path: Path):
     project = chaotic(tmp_path)
     is_over, killed = threading.Event(), []
-    process = project.start("run", "--workers", "2", environ={MARK: tmp_path.name})
+    process = project.start("run", "--workers", "2", "--budget", "15m", environ={MARK: tmp_path.name})
     killer = threading.Thread(target=kill_now_and_then, args=(tmp_path.name, is_over, killed))
     killer.start()
     begun = time.monotonic()

@@ -85,12 +85,13 @@ def without_times(value: Any) -> Any:
 ALONE = "autotests/autotest_all.py::sin"
 #: Runs of one project, by the name of their output folder.
 VARIANTS = {
+    # First: shards plan by what `.autotest/` holds when they begin, and whole runs write it when they end.
+    **{f"shard{index}": ("--shard", f"{index}/3") for index in (1, 2, 3)},
     "whole": (),
     "two": ("--workers", "2"),
     "alone": (ALONE,),
     "other": ("--seed", "1"),
     "random": ("--seed", "random"),
-    **{f"shard{index}": ("--shard", f"{index}/3") for index in (1, 2, 3)},
 }
 
 

@@ -17,6 +17,7 @@ pytest.importorskip("ray", reason="needs ci-autotest[ray]")
 
 KERNELS = """
 import os
+import time
 from pathlib import Path
 
 import torch

@@ -159,6 +159,11 @@ def test_merge__different_seeds__is_refused():
         merge([shard(1), shard(2, seed=7)])
 
 
+def test_merge__different_plans__is_refused():
+    with pytest.raises(UsageError, match=r"different plans \(a, b\).*same tests and the same .autotest/"):
+        merge([shard(1, plan="a"), shard(2, plan="b")])
+
+
 def test_merge__different_commits__is_refused():
     other = Environment(ci_autotest="0.1.0", python="3.11.9", platform="Linux x86_64", commit="b" * 40)
 
