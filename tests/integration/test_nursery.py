@@ -12,7 +12,7 @@ from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Hello, Ready
 from ci_autotest.run.nursery import Nursery, preloaded
 from ci_autotest.run.orphans import TOKEN, adopt
-from ci_autotest.run.process import Limits
+from ci_autotest.run.process import Limits, WorkerProcess
 from tests.projects import processes, wait_until
 
 HELLO = Hello(
@@ -127,9 +127,7 @@ def test_start__worker_that_takes_too_much__is_ended():
     try:
         worker = held.start()
         with pytest.raises(WorkerLostError, match=r"more than its limit of 0\.0 GiB"):
-            worker.ask(HELLO)
-            time.sleep(0.1)
-            worker.check()
+            looked_at(worker)
         worker.close()
     finally:
         held.close()
@@ -162,6 +160,13 @@ def test_preloaded__compiled_candidate__brings_its_compiler():
 
     assert preloaded([Candidate(name="a", backend="torch")]) == ()
     assert preloaded([Candidate(name="a", backend="torch.compile")]) == ("torch._dynamo",)
+
+
+def looked_at(worker: WorkerProcess) -> None:
+    """Have a worker set itself up, and look at what it holds."""
+    worker.ask(HELLO)
+    time.sleep(0.1)
+    worker.check()
 
 
 def is_alive(pid: int) -> bool:
