@@ -173,11 +173,11 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """Return a project with one finding, after runs on one worker, on two, of its test alone, and in two shards."""
     project = project_in(tmp_path_factory.mktemp("wrong"), RIGHT + WRONG)
     variants = {
+        "part1": ("--shard", "1/2"),
+        "part2": ("--shard", "2/2"),
         "one": (),
         "two": ("--workers", "2"),
         "alone": ("autotests/autotest_all.py::tanh",),
-        "part1": ("--shard", "1/2"),
-        "part2": ("--shard", "2/2"),
     }
     common = ("--cases", "6", "--output")
     environ = {"TOLD": os.devnull}
