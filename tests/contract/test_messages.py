@@ -169,8 +169,7 @@ ARGUMENTS = {
     ),
     "unknown option": Row(
         "run --case 3",
-        "No such option '--case'. (Did you mean one of: '--cases', '--seed', '--set'?) "
-        "See ci-autotest run --help.",
+        "No such option '--case'. (Did you mean one of: '--cases', '--seed', '--set'?) See ci-autotest run --help.",
     ),
     "unknown command": Row("nope", "No such command 'nope'. See ci-autotest --help."),
     "report without a folder": Row("report", "Missing argument 'FOLDERS...'. See ci-autotest report --help."),
