@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import torch
 
 from ci_autotest.backends.operators import is_random
-from ci_autotest.backends.torch_eager import contiguous_spec, place
+from ci_autotest.backends.torch_eager import contiguous_spec, keep_copy, place
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import AuthorError, said
 from ci_autotest.program.ir import (
@@ -43,7 +43,7 @@ from ci_autotest.record.refusals import refuse, stale
 from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from ci_autotest.record.draws import Drawer
     from ci_autotest.record.function import Function
@@ -82,6 +82,7 @@ class Recorder:
         captured: Tensors of plain torch that are inputs by now, by identity, held so that it stays theirs.
         outputs: What the body returned, flattened.
         profile_applied: Whether the attempt's profile changed anything.
+        watched: Indices of values to copy at their step, because later steps write to them in other cases of the test.
     """
 
     __slots__ = (
@@ -99,6 +100,7 @@ class Recorder:
         "sources",
         "steps",
         "trace",
+        "watched",
     )
 
     def __init__(self, drawer: Drawer, device: torch.device) -> None:
@@ -107,6 +109,7 @@ class Recorder:
         self.device = device
         self.steps: list[Step] = []
         self.trace = Trace()
+        self.watched: Collection[int] = ()
         self.sources: dict[str, torch.Tensor] = {}
         self.rejection: tuple[Step, Failure] | None = None
         self.dtype: torch.dtype | None = None
@@ -127,6 +130,8 @@ class Recorder:
         self.steps.append(_new_step(Step, (PLACEHOLDER, key, (spec,), (), name or usual_name, (), None, False)))
         self.trace.values.append(value)
         self.trace.facts.append((spec.requires_grad, True, 0))
+        if self.watched and index in self.watched:
+            keep_copy(self.trace, index, value)
         return Value(value, ref_to(index), self)
 
     def call_function(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -256,6 +261,8 @@ class Recorder:
         trace.values.append(result)
         if isinstance(result, _Tensor):
             trace.facts.append((result.requires_grad, result.is_leaf, result._version))
+            if self.watched and index in self.watched:
+                keep_copy(trace, index, result)
             return Value(result, ref_to(index), self)
         trace.facts.append(None)
         if isinstance(result, _SCALARS):
