@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 _KEYS: Final = tuple(f"t{i}" for i in range(16))
 _NAMES: Final = ("x", "y", "z", "w", "tensor")
 _Tensor: Final = torch.Tensor
+_NUMBERS: Final = frozenset({int, float, bool, str, type(None)})
 _SCALARS: Final = (
     bool,
     int,
@@ -305,7 +306,8 @@ class Recorder:
 
     def _hoist(self, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> None:
         """Move to the setup what a module is constructed with: a tensor, and all that it was made of."""
-        wanted = [ref.index for argument in (*args, *(value for _, value in kwargs)) for ref in refs(argument)]
+        held = [argument for argument in (*args, *(value for _, value in kwargs)) if type(argument) not in _NUMBERS]
+        wanted = [ref.index for argument in held for ref in refs(argument)]
         while wanted:
             index = wanted.pop()
             step = self.steps[index]
