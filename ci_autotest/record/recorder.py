@@ -52,6 +52,7 @@ _new_step: Final = tuple.__new__
 #: Key and name of the first inputs.
 _PLACEHOLDERS: Final = tuple((f"t{i}", name) for i, name in enumerate(("x", "y", "z", "w", *["tensor"] * 12)))
 _Tensor: Final = torch.Tensor
+_NUMBERS: Final = frozenset({int, float, bool, str, type(None)})
 _SCALARS: Final = (
     bool,
     int,
@@ -117,7 +118,7 @@ class Recorder:
         self.hook_values: list[Any] = []
         self.keeps_graph = True
         self.modules: list[RecordedModule] = []
-        self.captured: dict[int, tuple[torch.Tensor, Value]] = {}
+        self.captured: dict[int, tuple[torch.Tensor, Value, int]] = {}
         self.outputs: tuple[Ref, ...] = ()
         self.profile_applied = False
 
@@ -308,7 +309,8 @@ class Recorder:
 
     def _hoist(self, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> None:
         """Move to the setup what a module is constructed with: a tensor, and all that it was made of."""
-        wanted = [ref.index for argument in (*args, *(value for _, value in kwargs)) for ref in refs(argument)]
+        held = [argument for argument in (*args, *(value for _, value in kwargs)) if type(argument) not in _NUMBERS]
+        wanted = [ref.index for argument in held for ref in refs(argument)]
         while wanted:
             index = wanted.pop()
             step = self.steps[index]
@@ -317,18 +319,18 @@ class Recorder:
                 wanted += [ref.index for ref in step_refs(step)]
 
     def capture(self, tensor: torch.Tensor) -> Value:
-        """Record a tensor that plain torch made as an input, once.
+        """Record a tensor that plain torch made as an input, once for each version that plain torch gives it.
 
         One that requires grad is a leaf that does: a parameter of the user's, or what plain torch computed from some;
         the gradient that reaches it is compared.
         """
         held = self.captured.get(id(tensor))
-        if held is not None:
+        if held is not None and held[2] == tensor._version:
             return held[1]
         source = tensor.detach().clone(memory_format=torch.contiguous_format)
         spec = replace(contiguous_spec(source), requires_grad=tensor.requires_grad)
         value = self.tensor(source, spec, "parameter" if isinstance(tensor, torch.nn.Parameter) else "captured")
-        self.captured[id(tensor)] = (tensor, value)
+        self.captured[id(tensor)] = (tensor, value, tensor._version)
         return value
 
     def part(self, module: RecordedModule, path: str) -> RecordedModule:
