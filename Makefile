@@ -50,7 +50,7 @@ bench: $(READY)  ## ratios against raw execution, in one run
 
 # 100,000 comparisons in chunks; what is accused is in soak.jsonl, to be read by hand.
 soak: $(READY)  ## the shipped suite against implementations that are different and right
-	for first in 0 100 200 300; do $(ONE_THREAD) $(BIN)/python -W ignore -m benchmarks.soak $$first 100 || exit 1; done
+	status=0; for first in 0 100 200 300; do $(ONE_THREAD) $(BIN)/python -W ignore -m benchmarks.soak $$first 100 || status=1; done; exit $$status
 
 format: $(READY)
 	$(BIN)/ruff format .

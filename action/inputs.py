@@ -155,7 +155,8 @@ def comment_argv(environ: Mapping[str, str]) -> list[str]:
     Only a job that reports may look for the base branch's last report: that needs `actions: read`.
     """
     artifact = single(environ, "artifact-name")
-    named = [f"--name={artifact.removesuffix('-report')}", f"--artifact-name={artifact}"]
+    uploaded = artifact if task(environ) == "publish" else artifact + leg_suffix(environ)
+    named = [f"--name={artifact.removesuffix('-report')}", f"--artifact-name={uploaded}"]
     when = [f"--when={comment_policy(environ)}", *named]
     baseline = single(environ, "baseline") or ("auto" if mode(environ) == "report" else "")
     compared = [f"--baseline={baseline}"] if baseline else []
@@ -168,6 +169,12 @@ def leg(environ: Mapping[str, str]) -> list[str]:
     """Return which leg of a matrix this job is, and of how many; nothing where there is no matrix."""
     matrix, legs = environ.get("MATRIX", "").strip(), environ.get("JOB_TOTAL", "").strip()
     return [f"--leg={matrix}", f"--legs={legs}"] if matrix not in {"", "null", "{}"} and legs else []
+
+
+def leg_suffix(environ: Mapping[str, str]) -> str:
+    """Return what a matrix adds to the name of an upload, as the step that uploads does."""
+    total, index = (environ.get(name, "").strip() for name in ("JOB_TOTAL", "JOB_INDEX"))
+    return f"-{index}" if total.isdecimal() and int(total) > 1 and index else ""
 
 
 def is_secret(name: str) -> bool:

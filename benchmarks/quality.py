@@ -127,7 +127,8 @@ def measure() -> Table:
             faults = planted(strict)
             result = run(faults, strictness, Path(folder) / strictness)
             for name, fault in faults.items():
-                found = [item for item in result.findings if item.candidate == name]
+                of_candidate = [item for item in result.findings if item.candidate == name]
+                found = [item for item in of_candidate if any(t.endswith(f"::{fault.body}") for t in item.tests)]
                 verdicts[name] = told(fault, found)
                 missed = [goal for goal, holds in verdicts[name].items() if not holds]
                 seen = [(f.operator, f.kind, f.blame, f.outcome, f.steps, f.dims_max, f.repro_verified) for f in found]

@@ -84,6 +84,7 @@ class Under:
     """
 
     shows_steps = True
+    takes_copies = False
 
     def __init__(self, around, *, backward=True):
         """Hold what is entered."""

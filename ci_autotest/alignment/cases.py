@@ -129,11 +129,19 @@ def try_case(attempt: Attempt, contender: Contender, reference: Backend) -> Judg
 
     The gradients of the reference must be in ``attempt.trace``; ``differentiate`` puts them there once for all.
     """
-    trace = contender.backend.run(attempt.program, attempt.sources)
+    trace = go_forward(attempt, contender)
     go_back(attempt, contender, trace)
     if is_aligned(attempt, contender, trace):
         return Judged(_ALIGNED, live_of(attempt))
     return judge_case(attempt, contender, reference, trace)
+
+
+def go_forward(attempt: Attempt, contender: Contender) -> Trace:
+    """Run the candidate's forward pass; what the reference copied because later steps write to it is copied too."""
+    copies = attempt.trace.copies
+    if copies and contender.backend.takes_copies:
+        return contender.backend.run(attempt.program, attempt.sources, copied=copies)
+    return contender.backend.run(attempt.program, attempt.sources)
 
 
 def go_back(attempt: Attempt, contender: Contender, trace: Trace) -> None:

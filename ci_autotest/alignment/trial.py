@@ -73,8 +73,10 @@ def _values_aligned(program: Program, candidate: Trace, reference: Trace, rules:
             if left is not right and not _is_mute(program, index) and not _plain_aligned(left, right):
                 return False
         elif (
-            left._version != facts[2]
-            or right._version != facts[2]
+            (left._version != facts[2] or right._version != facts[2])
+            and not _was_aligned(index, (candidate, reference), program, rules)
+        ) or (
+            left._version != right._version
             or left.requires_grad is not right.requires_grad
             or left.is_leaf is not right.is_leaf
             or left._is_view() is not right._is_view()
@@ -82,6 +84,21 @@ def _values_aligned(program: Program, candidate: Trace, reference: Trace, rules:
         ):
             return False
     return True
+
+
+def overwritten(trace: Trace) -> frozenset[int]:
+    """Return the indices of values that a later step wrote to."""
+    return frozenset(
+        index
+        for index, (facts, value) in enumerate(zip(trace.facts, trace.values, strict=True))
+        if facts is not None and value._version != facts[2]
+    )
+
+
+def _was_aligned(index: int, sides: tuple[Trace, Trace], program: Program, rules: Rules) -> bool:
+    """Whether both sides copied a value before it was written to, and the copies are aligned."""
+    left, right = (side.copies.get(index) for side in sides)
+    return left is not None and right is not None and _tensors_aligned(left[0], right[0], program, rules)
 
 
 def _shown_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:

@@ -22,7 +22,7 @@ from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import PLACEHOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from ci_autotest.program.ir import Program
 
@@ -39,6 +39,7 @@ class FxBackend:
     """
 
     shows_steps = False
+    takes_copies = False
 
     def __init__(self, transform: str, device: str = "cpu") -> None:
         """Import the pass."""
@@ -48,7 +49,14 @@ class FxBackend:
         self._name = transform
         self._transform: Callable[..., Any] | None = load_function(transform, "transform") if transform else None
 
-    def run(self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False) -> Trace:
+    def run(
+        self,
+        program: Program,
+        sources: Mapping[str, Any],
+        *,
+        snapshots: bool = False,
+        copied: Collection[int] = (),  # noqa: ARG002 - a graph shows its outputs at its end
+    ) -> Trace:
         """Run the setup, then the transformed graph of the body."""
         trace = begun(program, snapshots=snapshots)
         if not prepared(self._torch, program, sources, trace):

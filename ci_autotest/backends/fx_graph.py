@@ -169,9 +169,9 @@ def printed(module: fx.GraphModule) -> tuple[str, str]:
 
 
 def modules_of(program: Program, values: Sequence[Any]) -> dict[int, torch.nn.Module]:
-    """Return the setup's modules, live, by the index of the step that constructed each."""
+    """Return the setup's modules and parts of modules, live, by the index of the step that gave each."""
     return {
         index: values[index]
         for index, step in enumerate(program.setup)
-        if step.op == CALL_FUNCTION and isinstance(values[index], torch.nn.Module)
+        if (step.op == CALL_FUNCTION or step.target == "get_submodule") and isinstance(values[index], torch.nn.Module)
     }

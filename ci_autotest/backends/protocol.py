@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
@@ -17,20 +17,25 @@ class Backend(Protocol):
     Attributes:
         shows_steps: Whether the value of every step can be seen; a compiler shows inputs and
             outputs only.
+        takes_copies: Whether ``run`` copies the values that it is told of, because later steps write to them.
         on_step: Told the index of each step before it is entered, and -2 for the backward pass,
             where set.
     """
 
     shows_steps: bool
+    takes_copies: bool
     on_step: Callable[[int], None] | None
 
-    def run(self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False) -> Trace:
+    def run(
+        self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False, copied: Collection[int] = ()
+    ) -> Trace:
         """Run the program forward; a step that raises ends the run and is in the trace.
 
         Args:
             program: Setup and body.
             sources: Data of each placeholder by key.
             snapshots: Whether every value is copied at its step.
+            copied: Indices of values to copy at their step; only where the backend takes copies.
         """
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:

@@ -21,7 +21,7 @@ from ci_autotest.errors import ConfigError, UnavailableError
 from ci_autotest.program.ir import CALL_METHOD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
@@ -39,6 +39,7 @@ class SubstituteBackend:
     """
 
     shows_steps = True
+    takes_copies = True
 
     def __init__(self, replace: Mapping[str, str], device: str = "cpu") -> None:
         """Import the replacements."""
@@ -49,10 +50,12 @@ class SubstituteBackend:
             _refuse_unknown(operator)
         self.functions = {operator_of(operator): load_function(path) for operator, path in replace.items()}
 
-    def run(self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False) -> Trace:
+    def run(
+        self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False, copied: Collection[int] = ()
+    ) -> Trace:
         """Run the steps forward under the replacements."""
         mode = _Replace(self.functions)
-        trace = self._torch.run(program, sources, snapshots=snapshots, around=mode)
+        trace = self._torch.run(program, sources, snapshots=snapshots, copied=copied, around=mode)
         if not mode.replaced:
             wanted = ", ".join(sorted(self.functions))
             seen = ", ".join(sorted(mode.seen)) or "none"

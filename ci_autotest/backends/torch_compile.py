@@ -19,7 +19,7 @@ from ci_autotest.program.codegen import function_text, inputs
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from ci_autotest.backends.trace import Trace
 
@@ -33,6 +33,7 @@ class CompileBackend:
     """
 
     shows_steps = False
+    takes_copies = False
 
     def __init__(self, options: Mapping[str, Any], device: str = "cpu") -> None:
         """Keep the options; nothing is compiled yet."""
@@ -50,7 +51,14 @@ class CompileBackend:
             message = f"torch.compile has no backend {self._compiler!r}. It has {known}."
             raise ConfigError(message) from error
 
-    def run(self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False) -> Trace:
+    def run(
+        self,
+        program: Program,
+        sources: Mapping[str, Any],
+        *,
+        snapshots: bool = False,
+        copied: Collection[int] = (),  # noqa: ARG002 - a graph shows its outputs at its end
+    ) -> Trace:
         """Run the setup, then the compiled body."""
         trace = begun(program, snapshots=snapshots)
         if not prepared(self._torch, program, sources, trace):

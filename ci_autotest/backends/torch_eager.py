@@ -31,7 +31,7 @@ from ci_autotest.program.ir import (
 from ci_autotest.program.targets import is_function
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from ci_autotest.program.ir import Argument, Program, Step
@@ -51,6 +51,7 @@ class TorchBackend:
     """
 
     shows_steps = True
+    takes_copies = True
 
     def __init__(self, device: str = "cpu") -> None:
         """Bind the device."""
@@ -64,6 +65,7 @@ class TorchBackend:
         sources: Mapping[str, Any],
         *,
         snapshots: bool = False,
+        copied: Collection[int] = (),
         around: AbstractContextManager[object] | None = None,
     ) -> Trace:
         """Run the steps forward and return what was seen; a step that raises ends the run and is in the trace.
@@ -72,6 +74,7 @@ class TorchBackend:
             program: Setup and body.
             sources: Data of each placeholder by key.
             snapshots: Whether every value is copied at its step.
+            copied: Indices of values that are copied at their step, because later steps write to them.
             around: Entered for each call, not for placeholders.
         """
         trace = Trace()
@@ -104,6 +107,8 @@ class TorchBackend:
             facts.append((value.requires_grad, value.is_leaf, value._version) if isinstance(value, _Tensor) else None)
             if snapshots:
                 _observe(trace, value)
+            elif copied and len(values) - 1 in copied:
+                keep_copy(trace, len(values) - 1, value)
         return trace
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
@@ -262,6 +267,13 @@ def observed(value: Any) -> Observation:  # noqa: ANN401 - whatever a step gave
     return Observation(None, value)
 
 
+def keep_copy(trace: Trace, index: int, value: Any) -> None:  # noqa: ANN401 - whatever a step gave
+    """Copy a value that a later step writes to, and take the edge that stays the gradient of this version."""
+    if isinstance(value, _Tensor):
+        edge = gradient_edge(value) if value.requires_grad else None
+        trace.copies = {**trace.copies, index: (value.detach().clone(), edge)}
+
+
 def _observe(trace: Trace, value: Any) -> None:  # noqa: ANN401 - whatever a step gave
     trace.observations.append(observed(value))
     differentiable = isinstance(value, _Tensor) and value.requires_grad
@@ -328,7 +340,7 @@ def _inputs(program: Program, trace: Trace, roots: list[torch.Tensor]) -> tuple[
     """Return what gradients are taken for: every tensor that requires grad, once, and every module's parameters."""
     keys: list[Any] = []
     inputs: list[Any] = []
-    edges, values = trace.edges, trace.values
+    edges, values, copies = trace.edges, trace.values, trace.copies
     last = len(values) - 1
     # The gradient of an output that nothing else uses is the cotangent itself.
     seen = {id(roots[0])} if len(roots) == 1 and program.body[-1].args == (ref_to(last - 1),) else set()
@@ -341,6 +353,10 @@ def _inputs(program: Program, trace: Trace, roots: list[torch.Tensor]) -> tuple[
             if edges[index] is not None and not (id(value) in seen and index == last - 1):
                 keys.append(index)
                 inputs.append(edges[index])
+        elif index in copies:
+            if copies[index][1] is not None:
+                keys.append(index)
+                inputs.append(copies[index][1])
         elif value.requires_grad and id(value) not in seen:
             seen.add(id(value))
             keys.append(index)

@@ -74,6 +74,7 @@ class Trace:
         facts: What was observed of each tensor, ``None`` for other values.
         observations: Copies taken at each step; empty unless the run took snapshots.
         edges: Gradient edges taken at each step; empty unless the run took snapshots.
+        copies: Copy and gradient edge of values that later steps write to, by index, where the run was told which.
         failure: The step that raised, if one did.
         gradients: Gradient by what it is with respect to: a step's index, or ``(index, parameter)``
             of a module.
@@ -92,6 +93,7 @@ class Trace:
     # Class attributes are the values at the start; a run sets what it sees, and most runs see little.
     observations: list[Observation | None] = []  # noqa: RUF012 - a run with snapshots puts its own in their place
     edges: list[Any] = []  # noqa: RUF012 - likewise
+    copies: Mapping[int, tuple[Any, Any]] = MappingProxyType({})
     failure: Failure | None = None
     gradients: Mapping[GradientKey, Any] = MappingProxyType({})
     backward_failure: str | None = None

@@ -54,15 +54,16 @@ def run(function, wide=False):
     given_back = [(o, c) for i, o in enumerate(outputs) if (c := COTANGENTS.get(i)) is not None]
     roots = [(o, c) for o, c in given_back if isinstance(o, torch.Tensor) and o.requires_grad and o.shape == c.shape]
     wanted = {{name: value for name, value in {{**leaves, **parameters}}.items() if value.requires_grad}}
-    gradients, raised = {{}}, None
+    gradients, raised, weights = {{}}, None, []
     if roots and wanted:
-        weights = [c.to(o.device, o.dtype) for o, c in roots]
+        weights = [c.to(o.device, o.dtype).clone() for o, c in roots]
         try:
             found = torch.autograd.grad([o for o, _ in roots], list(wanted.values()), weights, allow_unused=True)
             gradients = dict(zip(wanted, found))
         except RuntimeError as error:
             raised = f"{{type(error).__name__}}: {{error}}"
     after = {{**leaves, **{{f"{{m}}.{{n}}": v for m, module in modules.items() for n, v in module.state_dict().items()}}}}
+    after.update({{f"gradient put into output {{i}}": weight for i, weight in enumerate(weights)}})
     memory = [[name for name, value in leaves.items() if share(output, value)] for output in outputs]
     return outputs, gradients, after, raised, memory
 

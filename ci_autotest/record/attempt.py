@@ -28,7 +28,7 @@ from ci_autotest.record.recorder import Ended, Recorder
 from ci_autotest.record.refusals import meaning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.case import DrawnValue
     from ci_autotest.record.declare import Declaration
@@ -78,6 +78,7 @@ class Attempts:
         name: tuple[int, str, int, int],
         edits: Mapping[str, DrawnValue] | None = None,
         profile: str | None = None,
+        watched: Collection[int] = (),
     ) -> Attempt:
         """Run a body once and return what it did.
 
@@ -87,6 +88,7 @@ class Attempts:
             name: ``(test key, test id, case, attempt)``.
             edits: Values by site that replace draws.
             profile: What the attempt is about; from the case's number unless given.
+            watched: Indices of values to copy at their step; of a body without setup.
 
         Raises:
             AuthorError: The body raised something of its own, or returned what is not recorded.
@@ -98,6 +100,7 @@ class Attempts:
         self._seed(drawer.seed)
         recorder = Recorder(drawer, self._device)
         recorder.dtype = dtype_of(case, declaration.dtypes)
+        recorder.watched = watched
         _run_body(recorder, call)
         if recorder.rejection is not None:
             return _rejected(recorder)
@@ -205,6 +208,7 @@ def _program(recorder: Recorder) -> Program:
     steps, trace = recorder.steps, recorder.trace
     if not recorder.has_setup:
         return Program((), tuple(steps))
+    trace.copies = {}  # they were taken by the indices as recorded
     order = sorted(range(len(steps)), key=lambda i: not steps[i].in_setup)
     places = {old: new for new, old in enumerate(order)}
     trace.moved = [places[old] for old in range(len(order))]

@@ -39,6 +39,8 @@ class Namespace:
         return f"<recording {self._path}>"
 
 
+#: What says of a machine what it has.
+_PLAIN_SPACES: Final = ("torch.cuda.", "torch.backends.", "torch.version.", "torch.mps.")
 #: Modes that a step does not know: called inside a test they are refused.
 _MODES: Final = frozenset({"torch.inference_mode"})
 
@@ -46,6 +48,6 @@ _MODES: Final = frozenset({"torch.inference_mode"})
 def _is_recorded(path: str, found: object) -> bool:
     if path in _MODES or path == "torch.nn.Parameter" or path.startswith("torch.optim."):
         return True
-    if path in _PLAIN_NAMES or not callable(found):
+    if path in _PLAIN_NAMES or path.startswith(_PLAIN_SPACES) or not callable(found):
         return False
     return not isinstance(found, type) or issubclass(found, torch.nn.Module)

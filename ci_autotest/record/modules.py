@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _CHANGES: Final = frozenset(
     {"to", "train", "eval", "float", "double", "half", "bfloat16", "requires_grad_", "zero_grad"}
 )
+_hold: Final = object.__setattr__
 _OWN: Final = frozenset({"label", "real", "ref", "root", "target", "was_called", "_recorder"})
 
 
@@ -40,21 +41,29 @@ class RecordedModule:
 
     __slots__ = ("_recorder", "label", "real", "ref", "root", "target", "was_called")
 
+    label: str
+    real: torch.nn.Module
+    ref: Ref
+    root: RecordedModule
+    target: str
+    was_called: bool
+    _recorder: Recorder
+
     def __init__(
         self, real: torch.nn.Module, ref: Ref, recorder: Recorder, target: str, root: RecordedModule | None = None
     ) -> None:
         """Hold the reference's module and the step that gave it."""
-        self.real = real
-        self.ref = ref
-        self.target = target
-        self.label = target.rpartition(".")[2].lower()
-        self.root = root or self
-        self.was_called = False
-        self._recorder = recorder
+        _hold(self, "real", real)
+        _hold(self, "ref", ref)
+        _hold(self, "target", target)
+        _hold(self, "label", target.rpartition(".")[2].lower())
+        _hold(self, "root", self if root is None else root)
+        _hold(self, "was_called", False)  # noqa: FBT003 - a value
+        _hold(self, "_recorder", recorder)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - what the module takes and returns
         """Record a forward."""
-        self.root.was_called = True
+        _hold(self.root, "was_called", True)  # noqa: FBT003 - a value
         return self._recorder.call_module(self, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method, a parameter, a setting
@@ -77,7 +86,7 @@ class RecordedModule:
         if name in _OWN:
             object.__setattr__(self, name, value)
         else:
-            self.root.was_called = True  # what changes it again is the body's, after this
+            _hold(self.root, "was_called", True)  # noqa: FBT003 - what changes it again is the body's
             self._recorder.set_attribute(self, name, value)
 
     def __getitem__(self, index: int | str | slice) -> Any:  # noqa: ANN401 - a part, or a sequence of parts
@@ -152,7 +161,7 @@ class RecordedModule:
 
     def load_state_dict(self, state: Mapping[str, Value], strict: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
         """Record the loading of a state."""
-        self.root.was_called = True
+        _hold(self.root, "was_called", True)  # noqa: FBT003 - a value
         self._recorder.load_state(self, dict(state), strict=strict)
 
     def apply(self, function: Callable[[torch.nn.Module], None]) -> RecordedModule:

@@ -92,12 +92,22 @@ def valued(drawer: Drawer, site: str, dtype: str, array: NDArray) -> bool:  # ty
 
 
 def _sprinkle(drawer: Drawer, site: str, array: NDArray) -> None:  # type: ignore[type-arg]
-    """Replace up to one element in four by special values, or as many as there are of them."""
+    """Replace up to one element in four by special values, or as many as there are of them.
+
+    Each kind in turn; NaN is written last, so that nothing written to the same place can take it away.
+    """
     specials = _specials(array.real.dtype)
     words = drawer.streams.data(f"{site}.special", max(len(specials), array.size // 4))
-    # Each kind in turn; NaN is written last, so that nothing written to the same place can take it away.
-    kinds = np.arange(len(words))[::-1] % len(specials)
-    array.reshape(-1)[words % np.uint64(array.size)] = specials[kinds]
+    flat, size, last = array.reshape(-1), array.size, len(words) - 1
+    if last < _FEW:
+        for i, word in enumerate(words.tolist()):
+            flat[word % size] = specials[(last - i) % len(specials)]
+    else:
+        flat[words % np.uint64(size)] = specials[np.arange(last, -1, -1) % len(specials)]
+
+
+#: Elements that are written faster one by one than together.
+_FEW: Final = 16
 
 
 @lru_cache(maxsize=4)

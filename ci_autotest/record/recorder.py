@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import torch
 
 from ci_autotest.backends.operators import is_random
-from ci_autotest.backends.torch_eager import contiguous_spec, place
+from ci_autotest.backends.torch_eager import contiguous_spec, keep_copy, place
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import AuthorError, said
 from ci_autotest.program.ir import (
@@ -43,7 +43,7 @@ from ci_autotest.record.refusals import refuse, stale
 from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from ci_autotest.record.draws import Drawer
     from ci_autotest.record.function import Function
@@ -52,6 +52,7 @@ _new_step: Final = tuple.__new__
 #: Key and name of the first inputs.
 _PLACEHOLDERS: Final = tuple((f"t{i}", name) for i, name in enumerate(("x", "y", "z", "w", *["tensor"] * 12)))
 _Tensor: Final = torch.Tensor
+_NUMBERS: Final = frozenset({int, float, bool, str, type(None)})
 _SCALARS: Final = (
     bool,
     int,
@@ -82,6 +83,7 @@ class Recorder:
         captured: Tensors of plain torch that are inputs by now, by identity, held so that it stays theirs.
         outputs: What the body returned, flattened.
         profile_applied: Whether the attempt's profile changed anything.
+        watched: Indices of values to copy at their step, because later steps write to them in other cases of the test.
     """
 
     __slots__ = (
@@ -99,6 +101,7 @@ class Recorder:
         "sources",
         "steps",
         "trace",
+        "watched",
     )
 
     def __init__(self, drawer: Drawer, device: torch.device) -> None:
@@ -107,6 +110,7 @@ class Recorder:
         self.device = device
         self.steps: list[Step] = []
         self.trace = Trace()
+        self.watched: Collection[int] = ()
         self.sources: dict[str, torch.Tensor] = {}
         self.rejection: tuple[Step, Failure] | None = None
         self.dtype: torch.dtype | None = None
@@ -114,7 +118,7 @@ class Recorder:
         self.hook_values: list[Any] = []
         self.keeps_graph = True
         self.modules: list[RecordedModule] = []
-        self.captured: dict[int, tuple[torch.Tensor, Value]] = {}
+        self.captured: dict[int, tuple[torch.Tensor, Value, int]] = {}
         self.outputs: tuple[Ref, ...] = ()
         self.profile_applied = False
 
@@ -127,6 +131,8 @@ class Recorder:
         self.steps.append(_new_step(Step, (PLACEHOLDER, key, (spec,), (), name or usual_name, (), None, False)))
         self.trace.values.append(value)
         self.trace.facts.append((spec.requires_grad, True, 0))
+        if self.watched and index in self.watched:
+            keep_copy(self.trace, index, value)
         return Value(value, ref_to(index), self)
 
     def call_function(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -256,6 +262,8 @@ class Recorder:
         trace.values.append(result)
         if isinstance(result, _Tensor):
             trace.facts.append((result.requires_grad, result.is_leaf, result._version))
+            if self.watched and index in self.watched:
+                keep_copy(trace, index, result)
             return Value(result, ref_to(index), self)
         trace.facts.append(None)
         if isinstance(result, _SCALARS):
@@ -301,7 +309,8 @@ class Recorder:
 
     def _hoist(self, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> None:
         """Move to the setup what a module is constructed with: a tensor, and all that it was made of."""
-        wanted = [ref.index for argument in (*args, *(value for _, value in kwargs)) for ref in refs(argument)]
+        held = [argument for argument in (*args, *(value for _, value in kwargs)) if type(argument) not in _NUMBERS]
+        wanted = [ref.index for argument in held for ref in refs(argument)]
         while wanted:
             index = wanted.pop()
             step = self.steps[index]
@@ -310,18 +319,18 @@ class Recorder:
                 wanted += [ref.index for ref in step_refs(step)]
 
     def capture(self, tensor: torch.Tensor) -> Value:
-        """Record a tensor that plain torch made as an input, once.
+        """Record a tensor that plain torch made as an input, once for each version that plain torch gives it.
 
         One that requires grad is a leaf that does: a parameter of the user's, or what plain torch computed from some;
         the gradient that reaches it is compared.
         """
         held = self.captured.get(id(tensor))
-        if held is not None:
+        if held is not None and held[2] == tensor._version:
             return held[1]
         source = tensor.detach().clone(memory_format=torch.contiguous_format)
         spec = replace(contiguous_spec(source), requires_grad=tensor.requires_grad)
         value = self.tensor(source, spec, "parameter" if isinstance(tensor, torch.nn.Parameter) else "captured")
-        self.captured[id(tensor)] = (tensor, value)
+        self.captured[id(tensor)] = (tensor, value, tensor._version)
         return value
 
     def part(self, module: RecordedModule, path: str) -> RecordedModule:

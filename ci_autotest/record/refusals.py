@@ -15,6 +15,8 @@ _INSTEAD: Final = {
     "torch.optim.*": "write its step with `torch.no_grad():` and in-place operators",
     "torch.func.*": "write the loop, or use operators that take a batch",
     "torch.vmap": "write the loop, or use operators that take a batch",
+    "torch.nn.utils.clip_grad_norm_": "write it with norm(), clamp() and mul_()",
+    "torch.nn.utils.clip_grad_value_": "write it with clamp_()",
     "torch.utils.*": "call the operators that it calls",
     "torch.autograd.functional.*": "use torch.autograd.grad with create_graph=True",
     "torch.load": "a test reads no files: draw its tensors, or capture a tensor that was loaded outside",

@@ -145,6 +145,7 @@ def _section(finding: Finding, setting: Setting, extent: Extent) -> str:
         *([fence(evidence.graph, "mermaid")] if extent == "whole" and evidence.graph else ()),
         *(_tensors(evidence) if extent != "compact" else ()),
         *(_detail(finding) if extent != "compact" else ()),
+        *(_grown(finding) if extent != "compact" else ()),
         *_commands(finding, setting.links),
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n\n"

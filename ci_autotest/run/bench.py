@@ -9,13 +9,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import torch
 
-from ci_autotest.alignment.cases import Contender, accept, differentiate, go_back, is_aligned, judge_case
+from ci_autotest.alignment.cases import (
+    Contender,
+    accept,
+    differentiate,
+    go_back,
+    go_forward,
+    is_aligned,
+    judge_case,
+)
 from ci_autotest.alignment.confirm import judge_confirmed
 from ci_autotest.alignment.inline import inlined
 from ci_autotest.alignment.isolate import isolate, pruned
 from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.recording import to_live, to_recording, with_expected
 from ci_autotest.alignment.rules import rules_for
+from ci_autotest.alignment.trial import overwritten
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
 from ci_autotest.backends.build import available_device, build, prove
 from ci_autotest.backends.notes import repro_note
@@ -69,6 +78,7 @@ BATCH: Final = 16
 class _Batch(NamedTuple):
     """Some cases of a test, its candidates, and their positions."""
 
+    test: str
     cases: list[int]
     order: Mapping[str, int]
     contenders: Mapping[str, Contender]
@@ -92,6 +102,7 @@ class Bench:
         self._reference: Backend
         self._backends: dict[str, Backend] = {}
         self._candidates: dict[str, Candidate] = {}
+        self._overwritten: dict[str, frozenset[int]] = {}
 
     def answer(self, message: ToWorker) -> FromWorker:
         """Return the answer to a message."""
@@ -163,14 +174,18 @@ class Bench:
         order = {name: i for i, name in enumerate(message.candidates)}
         key = test_key(self._hello.seed, message.test.id)
         tally = Tally()
+
+        def draw(case: int, number: int) -> Attempt:
+            watched = self._overwritten.get(message.test.id, frozenset())
+            return self._attempts.attempt(declaration, call, (key, message.test.id, case, number), watched=watched)
+
         for start in range(0, len(message.cases), BATCH):
             if tally.duration_s > _PART_S:
                 self._send(tally.message(last=False))
                 tally = Tally()
-            batch = _Batch(message.cases[start : start + BATCH], order, contenders)
+            batch = _Batch(message.test.id, message.cases[start : start + BATCH], order, contenders)
             self._attempts.prefetch(key, batch.cases)
-            self._batch(batch, lambda case, number: self._attempts.attempt(
-                declaration, call, (key, message.test.id, case, number)), tally)  # fmt: skip
+            self._batch(batch, draw, tally)
         return tally.message(last=True)
 
     def _batch(self, batch: _Batch, draw: Callable[[int, int], Attempt], tally: Tally) -> None:
@@ -190,7 +205,7 @@ class Bench:
             differentiate(attempt, self._reference)
             tally.undefined += attempt.trace.backward_failure is not None
         for name, contender in batch.contenders.items():
-            self._contend(accepted, name, contender, batch.order[name], tally)
+            self._contend(accepted, (batch.test, name), contender, batch.order[name], tally)
 
     def _again(
         self, case: int, refused: Attempt, batch: _Batch, draw: Callable[[int, int], Attempt], tally: Tally
@@ -208,14 +223,20 @@ class Bench:
         return found.attempt or refused, found.number
 
     def _contend(
-        self, accepted: list[tuple[int, int, Attempt]], name: str, contender: Contender, position: int, tally: Tally
+        self,
+        accepted: list[tuple[int, int, Attempt]],
+        pair: tuple[str, str],
+        contender: Contender,
+        position: int,
+        tally: Tally,
     ) -> None:
         """Run every phase of one candidate over the accepted attempts of a batch."""
+        test, name = pair
         place, backend = self._place, contender.backend
         traces = []
         for case, number, attempt in accepted:
             place.enter(case, position, number)
-            traces.append(backend.run(attempt.program, attempt.sources))
+            traces.append(go_forward(attempt, contender))
         for (case, number, attempt), trace in zip(accepted, traces, strict=True):
             place.enter(case, position, number)
             go_back(attempt, contender, trace)
@@ -227,11 +248,18 @@ class Bench:
                 continue
             verdict = judge_case(attempt, contender, self._reference, trace).verdict
             tally.judged(name, verdict)
-            if verdict.kind is not None:
+            if verdict.kind is None:
+                self._watch(test, attempt)
+            else:
                 retire_if_spoiled(torch.cuda)
                 tally.failures.append(_failure(case, number, name, verdict, attempt.profile))
         tally.aligned(name, aligned)
         tally.saw(name, backend)
+
+    def _watch(self, test: str, attempt: Attempt) -> None:
+        """Remember which values a test's steps write to: copied in later cases, they need no second run."""
+        if not attempt.program.setup:
+            self._overwritten[test] = self._overwritten.get(test, frozenset()) | overwritten(attempt.trace)
 
     def _confirm(self, message: Confirm) -> Tried:
         declaration, call = self._test(message.test)

@@ -185,7 +185,7 @@ WRONG = {
     ),
     "vmap": (lambda: torch.func.vmap(torch.exp)(x()), "torch.func.vmap is not recorded: write the loop, or use operators that take a batch."),
     "load": (lambda: torch.load("file"), "torch.load is not recorded: a test reads no files: draw its tensors"),
-    "no operator": (lambda: torch.backends.mkldnn.is_available(), "torch.backends.mkldnn.is_available is not recorded: use the functions of torch"),
+    "no operator": (lambda: torch.overrides.resolve_name(1), "torch.overrides.resolve_name is not recorded: use the functions of torch"),
     "hook of a module": (
         hooked_module,
         "`.register_forward_hook()` of a module is not recorded. Use its forward, .to, .train, .eval, .state_dict, "

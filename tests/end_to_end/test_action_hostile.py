@@ -33,7 +33,7 @@ ATTACKS = {
 #: What the log says of some.
 SAID = {
     "writes a green report and ends the parent": ("something else wrote it",),
-    "leaves a daemon that writes green reports": (" processes running, which were ended.", "something else wrote it"),
+    "leaves a daemon that writes green reports": (" processes running, which were ended.", "ended with 1 (failure)"),
     "writes outputs": ("the tests wrote to GITHUB_OUTPUT: that was discarded.", "ended with 1 (failure)"),
     "writes the environment of later steps": ("the tests wrote to GITHUB_ENV: that was discarded.",),
 }

@@ -46,6 +46,11 @@ def exp():
     return torch.exp(random_tensor())
 
 
+@autotest(n=60)
+def exp_of_any_size():
+    return torch.exp(random_tensor())
+
+
 @autotest()
 def negated():
     return torch.neg(random_tensor())
@@ -156,7 +161,7 @@ def conv_transpose2d():
     return F_.conv_transpose2d(x, weight, stride=2, padding=oneof(0, 1), output_padding=oneof(0, 1))
 
 
-@autotest()
+@autotest(n=60)
 def avg_pool2d():
     x = random_tensor(ndim=4, dim2=random(3, 8).to(int), dim3=random(3, 8).to(int))
     return F_.avg_pool2d(

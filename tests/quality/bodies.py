@@ -405,6 +405,45 @@ def assigned_parameter():
     return layer(random_tensor(2, 4, 3))
 
 
+def initialized_layers():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    torch.nn.init.xavier_uniform_(model[0].weight)
+    torch.nn.init.zeros_(model[0].bias)
+    hidden = model[:2](random_tensor(2, 5, 3))
+    return model[2](hidden)
+
+
+def frozen_part():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 2))
+    for parameter in model[0].parameters():
+        parameter.requires_grad = False
+    return model(random_tensor(2, 5, 3))
+
+
+def training_loop():
+    layer, x = torch.nn.Linear(3, 1), random_tensor(2, 4, 3, requires_grad=False)
+    for _ in range(3):
+        loss = layer(x).pow(2).mean()
+        layer.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter.sub_(0.1 * parameter.grad)
+    return loss
+
+
+def rows_of_a_hessian():
+    x = random_tensor(1, 3)
+    (gradient,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
+    return [torch.autograd.grad(gradient[i], x, retain_graph=True)[0] for i in range(3)]
+
+
+def results_in_two_buffers():
+    values, indices = torch.zeros(2), torch.zeros(2, dtype=torch.int64)
+    torch.max(random_tensor(2, 2, 3, requires_grad=False), 1, out=(values, indices))
+    return values, indices
+
+
 class Block(real.nn.Module):
     """A module of the user's, made of torch's own."""
 

@@ -229,6 +229,7 @@ class InPlace:
     """A candidate that answers one operator by a function that writes to its argument itself."""
 
     shows_steps = True
+    takes_copies = False
 
     def __init__(self, function: Any, target: str = "torch.exp_") -> None:
         self._torch, self._function, self.on_step = TorchBackend(), function, None

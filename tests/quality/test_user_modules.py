@@ -99,3 +99,16 @@ def test_module__used_twice__has_its_parameters_once():
     module = nn.Linear(4, 4)
     program = record(lambda: module(module(tensor(2, 4)))).program
     assert sum(step.op == PLACEHOLDER for step in program.body) == 3
+
+
+def test_captured_tensor__written_to_by_plain_torch__is_captured_anew():
+    def body() -> Any:
+        x, held = tensor(3), real.zeros(3)
+        first = x + held
+        held.add_(1)
+        return first, x + held
+
+    attempt = record(body)
+    first, second = (attempt.trace.values[ref.index] for ref in attempt.program.body[-1].args)
+    assert real.equal(second, attempt.sources["t0"] + 1)
+    assert real.equal(first, attempt.sources["t0"])

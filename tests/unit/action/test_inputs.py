@@ -96,8 +96,9 @@ def test_comment_argv__report_that_is_here__names_its_folder_last():
 
 
 def test_comment_argv__leg_of_a_matrix__says_which():
-    environ = {"ARTIFACT_DIR": "out", "MATRIX": '{"os": "a"}', "JOB_TOTAL": "2", "INPUT_ARTIFACT_NAME": "r"}
-    assert inputs.comment_argv(environ)[4:6] == ['--leg={"os": "a"}', "--legs=2"]
+    environ = {"ARTIFACT_DIR": "out", "MATRIX": '{"os": "a"}', "JOB_TOTAL": "2", "JOB_INDEX": "1"}
+    said = inputs.comment_argv({**environ, "INPUT_ARTIFACT_NAME": "r"})
+    assert said[2:6] == ["--name=r", "--artifact-name=r-1", '--leg={"os": "a"}', "--legs=2"]
     assert inputs.leg({"MATRIX": "null", "JOB_TOTAL": "1"}) == []
 
 

@@ -1,0 +1,75 @@
+"""In-place steps: what a step overwrites is compared as it was, by the quick look too, and a fault in it is found."""
+
+from __future__ import annotations
+
+import pytest
+import torch as real
+
+from ci_autotest import random_tensor, torch
+from ci_autotest.alignment.cases import differentiate, go_back, go_forward, is_aligned
+from ci_autotest.alignment.trial import overwritten
+from ci_autotest.case import test_key as stream_key
+from ci_autotest.record.declare import Declaration
+from tests.engine import RULES, Contender, TorchBackend, attempts, substitute
+
+
+def chain():
+    y = torch.neg(random_tensor(ndim=2))
+    y.mul_(3)
+    y.add_(1)
+    return y.tanh_()
+
+
+def halved():
+    x = random_tensor(ndim=2, requires_grad=False)
+    x[0] = torch.neg(x[0])
+    return x.sum()
+
+
+def recorded(body, case, watched):
+    attempt = attempts().attempt(Declaration(body), body, (stream_key(0, "t"), "t", case, 0), watched=watched)
+    differentiate(attempt, TorchBackend())
+    return attempt
+
+
+def quick(attempt, backend) -> bool:
+    contender = Contender(backend, RULES)
+    trace = go_forward(attempt, contender)
+    go_back(attempt, contender, trace)
+    return is_aligned(attempt, contender, trace)
+
+
+@pytest.mark.parametrize("body", [chain, halved])
+def test_is_aligned__values_that_are_overwritten__are_vouched_for_once_they_are_watched(body):
+    first = recorded(body, 0, frozenset())
+    watched = overwritten(first.trace)
+    assert watched
+    assert not quick(first, TorchBackend())
+    later = [recorded(body, case, watched) for case in range(20)]
+    assert all(quick(attempt, TorchBackend()) for attempt in later if attempt.refused is None)
+
+
+@pytest.mark.parametrize(
+    ("body", "operator", "fault"),
+    [
+        (chain, "neg", lambda x: x * -1.01),
+        (chain, "mul", lambda x, other: x.mul_(other * 1.01)),
+        (halved, "neg", lambda x: x * 2),
+    ],
+    ids=["before it is overwritten", "the overwriting", "what is written"],
+)
+def test_is_aligned__fault_in_a_body_that_overwrites__is_not_vouched_for(body, operator, fault):
+    watched = overwritten(recorded(body, 0, frozenset()).trace)
+    assert not quick(recorded(body, 2, watched), substitute(**{operator: fault}))
+
+
+def test_is_aligned__value_wrong_where_it_is_overwritten_with_the_same__is_not_vouched_for():
+    def body():
+        y = torch.exp(random_tensor(ndim=1, dim0=4, requires_grad=False))
+        y.zero_()
+        return y + 1
+
+    watched = overwritten(recorded(body, 0, frozenset()).trace)
+    attempt = recorded(body, 2, watched)
+    assert quick(attempt, substitute(exp=lambda x: real.exp(x)))
+    assert not quick(attempt, substitute(exp=lambda x: real.exp(x) + 1))
