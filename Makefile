@@ -24,7 +24,8 @@ run: $(READY)  ## the shipped suite and the kernel example, on this machine
 test: check  ## everything that needs torch only
 	$(BIN)/python -m pytest -m 'not heavy'
 
-test-all: $(READY)  ## what needs an image, npm packages or other frameworks
+test-all: $(READY)  ## what needs an image, npm packages, a cluster or other frameworks
+	$(BIN)/python -c 'import ray' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ray
 	$(BIN)/python -m pytest -m heavy
 
 check: $(READY)  ## format, lint, types, floors, action and workflows
