@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 WRONG = {
     "own_error": ("return random_tensor() + undefined", "the body raised NameError: name 'undefined' is not defined"),
     "untold_type": (
-        "return torch.sum(random_tensor(ndim=2), dim=random(0, 2))",
+        "return torch.var(random_tensor(ndim=2), random(0, 2))",
         (
-            "argument 'dim' of torch.sum: the type of random(0, 2) cannot be told. "
+            "argument 1 of torch.var: the type of random(0, 2) cannot be told. "
             "Write random(0, 2).to(int), .to(float) or .to(bool)."
         ),
     ),
@@ -27,7 +27,7 @@ WRONG = {
     ),
     "no_tensor": (
         "return {'a': random_tensor() + 1, 'b': object()}",
-        "the body returns dict. Return a recorded tensor, a tuple of them, or nothing.",
+        "the body returns object. Return a recorded tensor, a tuple of them, or nothing.",
     ),
     "a_string": ("return 'x'", "the body returns str 'x'. Return a recorded tensor, a tuple of them, or nothing."),
     "exits": ("raise SystemExit(0)", "the body raised SystemExit: 0"),

@@ -34,11 +34,19 @@ def recording(size=8):
 
 
 class Worker:
-    """Answer programs: ``fails`` of the compiler and of the size; an answer may be that the worker is lost."""
+    """Answer programs: ``fails`` of the compiler and of the size; an answer may be that the worker is lost.
 
-    def __init__(self, fails):
+    After ``questions`` no more is asked.
+    """
+
+    def __init__(self, fails, questions=1000):
         self.fails = fails
+        self.questions = questions
         self.asked = []
+
+    @property
+    def is_over(self):
+        return len(self.asked) >= self.questions
 
     def ask(self, message):
         assert isinstance(message, TryProgram)
@@ -95,3 +103,9 @@ def test_shrink_crash__smallest_that_ends_its_worker__is_found():
     best = shrink_crash(Shown(crashed, recording()), Trial(SUSPECT, worker), None)
     assert size_of(best) == 2
     assert len(worker.asked) <= 80
+
+
+def test_shrink__budget_is_spent__keeps_the_smallest_so_far_and_asks_no_more():
+    worker = Worker(lambda compiler, size: True, questions=1)
+    best = shrink(Shown(BAD, recording()), Trial(SUSPECT, worker))
+    assert (len(worker.asked), size_of(best)) == (1, worker.asked[0][1])

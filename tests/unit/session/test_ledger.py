@@ -1,0 +1,98 @@
+"""What the ledger keeps of failing cases does not grow with them, and is the same in any order."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from ci_autotest.result import Location, Misalignment, Verdict
+from ci_autotest.run import messages
+from ci_autotest.run.inquiry import Lost, Task
+from ci_autotest.run.lost import WorkerLostError
+from ci_autotest.run.messages import CaseFailure, CasesDone
+from ci_autotest.run.place import Spot
+from ci_autotest.session.ledger import Ledger
+
+FIRST, SECOND = (
+    messages.TestInfo(id=f"a.py::{name}", file="a.py", name=name, n=None, location=Location(file="a.py", line=1))
+    for name in ("first", "second")
+)
+OFF = Verdict(outcome="misaligned", operator="torch.exp", kind="value", blame="candidate")
+REFERENCE = msgspec.structs.replace(OFF, blame="reference")
+LENIENT = msgspec.structs.replace(OFF, kind="leniency")
+LENIENT_BACKWARD = msgspec.structs.replace(
+    LENIENT, misalignment=Misalignment(kind="leniency", step=0, what="backward pass", candidate="a", reference="b")
+)
+
+
+def done(cases, verdict=OFF):
+    failures = [
+        CaseFailure(case=case, attempt=0, candidate="here", verdict=verdict, profile="ordinary") for case in cases
+    ]
+    return CasesDone(
+        done=list(cases), aligned={}, unsupported={}, failures=failures, notes={}, accepted=len(failures), rejected=0,
+        ordinary_accepted=len(failures), ordinary_rejected=0, empty=0, undefined=0, refusal="", profiles={}, seen={},
+        duration_s=0.0, last=True,
+    )  # fmt: skip
+
+
+def ledger():
+    return Ledger([(FIRST, range(1000)), (SECOND, range(10))], ("here",))
+
+
+def test_suspects__many_cases_fail_alike_in_any_order__the_first_stand_for_them_and_all_are_counted():
+    held, cases = ledger(), list(range(7, 507))
+    random.Random(3).shuffle(cases)  # noqa: S311 - an order
+    for case in cases:
+        held.part(FIRST.id, done([case]))
+    held.part(SECOND.id, done([4, 2]))
+    (suspect,) = held.suspects()
+    assert (suspect.case, suspect.cases, suspect.of_cases, suspect.tests) == (7, 502, 1010, (FIRST.id, SECOND.id))
+    assert suspect.others == ((8, 0, FIRST), (9, 0, FIRST), (2, 0, SECOND))
+    assert [(hit.test, hit.count, hit.of_cases) for hit in suspect.hits] == [(FIRST.id, 500, 1000), (SECOND.id, 2, 10)]
+    assert [hit.cases for hit in suspect.hits] == [tuple(range(7, 107)), (2, 4)]
+    assert held.done == 502
+
+
+def test_ledger__failing_cases__do_not_grow_it():
+    held = ledger()
+    sizes = []
+    for start in (0, 500):
+        held.part(FIRST.id, done(range(start, start + 500)))
+        (hits,) = held.pairs[FIRST.id, "here"].failures.values()
+        sizes.append((len(hits.first), len(hits.cases)))
+    assert sizes == [(3, 100), (3, 100)]
+
+
+def test_suspects__not_the_candidates_fault__never_stands_for_what_is():
+    held = ledger()
+    held.part(FIRST.id, done([1], REFERENCE))
+    held.part(SECOND.id, done([5]))
+    (suspect,) = held.suspects()
+    assert (suspect.test, suspect.case, suspect.cases) == (SECOND, 5, 2)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "count"),
+    [
+        pytest.param(LENIENT, 0, id="the reference rejects the attempt"),
+        pytest.param(LENIENT_BACKWARD, 1, id="the reference rejects its backward pass"),
+        pytest.param(OFF, 1, id="misaligned"),
+    ],
+)
+def test_done__misaligned_case__is_counted_where_it_is_one(verdict, count):
+    held = ledger()
+    held.part(FIRST.id, done([0], verdict))
+    assert (held.done, held.pairs[FIRST.id, "here"].done, held.suspected) == (count, count, 1)
+
+
+def test_suspects__lost_cases__are_told_by_number_and_by_whether_they_repeat():
+    held = ledger()
+    error = WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(0, 0, 0, 0, 0), "")
+    task = Task(FIRST, (0, 1, 2), ("here",))
+    for case, repeats in ((2, "alone"), (0, "alone"), (1, "never")):
+        held.lost(Lost(task, case, "here", error, repeats))
+    found = [(suspect.case, suspect.repeats, suspect.hits[0].cases) for suspect in held.suspects()]
+    assert found == [(0, "alone", (0, 2)), (1, "never", (1,))]
