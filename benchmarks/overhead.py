@@ -22,6 +22,7 @@ from ci_autotest.case import test_key
 from ci_autotest.config import Candidate
 from ci_autotest.run.bench import Bench
 from ci_autotest.run.messages import (
+    HEADER,
     CasesDone,
     Discover,
     Hello,
@@ -68,12 +69,12 @@ def make_bench() -> tuple[Bench, dict[str, TestInfo], list[CasesDone]]:
 
 def _through(message: Any) -> Any:
     """Encode and decode a message, as the pipe does."""
-    return decode_from_worker(frame(message)[4:])
+    return decode_from_worker(frame(message)[HEADER.size :])
 
 
 def ours(bench: Bench, test: TestInfo, cases: list[int], parts: list[CasesDone]) -> float:
     begun = time.perf_counter()
-    request = decode_to_worker(frame(RunCases(test=test, cases=cases, candidates=["torch"]))[4:])
+    request = decode_to_worker(frame(RunCases(test=test, cases=cases, candidates=["torch"]))[HEADER.size :])
     last = _through(bench.answer(request))
     spent = time.perf_counter() - begun
     aligned = last.aligned.get("torch", 0) + sum(part.aligned.get("torch", 0) for part in parts)

@@ -12,7 +12,7 @@ import pytest
 
 from action import steps
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 #: Stands where the command line does: prints its arguments, writes a report and ends as it is told.
 COMMAND = """
 import json, os, pathlib, sys
