@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect, insort
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ci_autotest.result import HITS_TOLD, TOLERATED_BLAMES, Hit
+from ci_autotest.result import HITS_TOLD, Hit
+from ci_autotest.session.entries import KEPT, PairEntry, TestEntry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,99 +15,7 @@ if TYPE_CHECKING:
     from ci_autotest.run.inquiry import Lost
     from ci_autotest.run.lost import WorkerLostError
     from ci_autotest.run.messages import CaseFailure, CasesDone, TestInfo
-
-#: Failing cases of a test that are kept whole, of each kind of failure: the first, and two to look at if it is flaky.
-_KEPT: Final = 3
-
-
-@dataclass(slots=True)
-class TestEntry:
-    """Hold what is counted once per test, for all candidates."""
-
-    info: TestInfo
-    cases: Sequence[int]
-    order: int
-    accepted: int = 0
-    rejected: int = 0
-    ordinary_accepted: int = 0
-    ordinary_rejected: int = 0
-    empty: int = 0
-    undefined: int = 0
-    refusal: str = ""
-    duration_s: float = 0.0
-    profiles: Counter[str] = field(default_factory=Counter)
-    broken: str = ""
-    broken_traceback: str = ""
-
-
-class Failing(NamedTuple):
-    """What makes failing cases of one test on one candidate alike.
-
-    Attributes:
-        outcome: Of the case.
-        operator: Canonical.
-        kind: Of the misalignment.
-        is_tolerated: Whether the candidate is not to blame.
-        is_rejected: Whether the reference rejected the attempt: it is reported, and no case.
-    """
-
-    outcome: str
-    operator: str
-    kind: str
-    is_tolerated: bool
-    is_rejected: bool
-
-
-@dataclass(slots=True)
-class Hits:
-    """Count the cases that fail alike; keep the first few whole, and the numbers of some more."""
-
-    count: int = 0
-    first: list[CaseFailure] = field(default_factory=list)
-    cases: list[int] = field(default_factory=list)
-
-    def add(self, failure: CaseFailure) -> None:
-        """Count one."""
-        self.count += 1
-        if bisect(self.cases, failure.case) >= HITS_TOLD:
-            return
-        insort(self.cases, failure.case)
-        del self.cases[HITS_TOLD:]
-        insort(self.first, failure, key=lambda item: item.case)
-        del self.first[_KEPT:]
-
-
-@dataclass(slots=True)
-class PairEntry:
-    """Hold what is counted for one (test, candidate): its size does not grow with its cases."""
-
-    aligned: int = 0
-    unsupported: int = 0
-    note: str = ""
-    failures: dict[Failing, Hits] = field(default_factory=dict)
-    lost: list[Lost] = field(default_factory=list)
-
-    def fail(self, failure: CaseFailure) -> None:
-        """Count a case that was not aligned."""
-        verdict = failure.verdict
-        is_tolerated = verdict.blame in TOLERATED_BLAMES
-        is_rejected = verdict.is_of_a_rejected_attempt
-        alike = Failing(verdict.outcome, verdict.operator, verdict.kind or "", is_tolerated, is_rejected)
-        self.failures.setdefault(alike, Hits()).add(failure)
-
-    @property
-    def misaligned(self) -> dict[Failing, Hits]:
-        """What counts as a case: what the reference rejects and the candidate accepts is none."""
-        return {
-            alike: hits
-            for alike, hits in self.failures.items()
-            if alike.outcome == "misaligned" and not alike.is_rejected
-        }
-
-    @property
-    def done(self) -> int:
-        """Cases run so far."""
-        return self.aligned + self.unsupported + sum(h.count for h in self.misaligned.values()) + len(self.lost)
+    from ci_autotest.session.entries import Hits
 
 
 class Identity(NamedTuple):
@@ -265,7 +172,7 @@ class Ledger:
         firsts: dict[str, CaseFailure] = {}
         for name, item in failures:
             firsts.setdefault(name, item)
-        chosen = [*failures[1:_KEPT], *((name, item) for name, item in firsts.items() if name != first)]
+        chosen = [*failures[1:KEPT], *((name, item) for name, item in firsts.items() if name != first)]
         unique = {(name, item.case): item for name, item in chosen}
         return tuple((item.case, item.attempt, self.tests[name].info) for (name, _), item in unique.items())
 

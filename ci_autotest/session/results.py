@@ -28,7 +28,8 @@ from ci_autotest.result import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ci_autotest.session.ledger import Ledger, TestEntry
+    from ci_autotest.session.entries import TestEntry
+    from ci_autotest.session.ledger import Ledger
 
 #: Share of ordinary attempts that must be accepted; below it a test is weak.
 WEAK_BELOW: Final = 0.1

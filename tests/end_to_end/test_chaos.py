@@ -141,7 +141,8 @@ def chaotic(folder: Path) -> Project:
 def kill_now_and_then(mark: str, is_over: threading.Event, killed: list[int]) -> None:
     drawn = random.Random(7)  # noqa: S311 - moments
     while not is_over.wait(drawn.uniform(4, 14)):
-        workers = [line for line in processes(f"{MARK}={mark}") if "ci_autotest.run.worker" in line]
+        # Spawned workers, the preloaded process, and what it has forked.
+        workers = [line for line in processes(f"{MARK}={mark}") if "ci_autotest.run." in line]
         if workers:
             pid = int(drawn.choice(workers).split()[0])
             try:
