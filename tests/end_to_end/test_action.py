@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,16 @@ def test_action__planted_kernel__writes_every_output(repository: Repository, pla
         "artifact-url": "https://github.test/artifacts/ci-autotest-report",
         "comment-url": f"https://github.com/{REPOSITORY}/pull/{NUMBER}#issuecomment-{min(comments)}",
     }
+    assert {finding["operator"] for finding in report["findings"]} == {PLANTED}
+
+
+def test_action__runtime_host__runs_in_the_interpreter_that_is_there(
+    repository: Repository, tmp_path_factory: pytest.TempPathFactory
+):
+    runner = repository.runner(tmp_path_factory.mktemp("host") / "scratch")
+    record = runner.run({"python": sys.executable, "runtime": "host", "comment": "off", "output": "on-host"})
+    report = json.loads((repository.folder / "on-host" / "report.json").read_text("utf-8"))
+    assert (record.status, record.outputs["conclusion"]) == (1, "failure")
     assert {finding["operator"] for finding in report["findings"]} == {PLANTED}
 
 

@@ -20,6 +20,7 @@ from tests.engine import attempts
 SEEN = 8
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("family", families())
 def test_suite__one_element_or_the_gradient_wrong__is_found(family):
     missed = []
