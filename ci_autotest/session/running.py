@@ -211,6 +211,7 @@ def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tup
         f"fixed: {entry.operator} ({entry.kind}) on {entry.candidate} no longer shows; it is kept as a regression case"
         for entry in state.regressions.fixed
     ]
+    notes += state.ledger.cut
     notes += [note for note in (not_run_note(state.ledger), *state.regressions.refused, *state.database.notes) if note]
     return tuple(notes)
 
