@@ -35,10 +35,10 @@ def look_at(ledger: Ledger, workshop: Workshop, stream: TextIO, found: list[Find
             finding = as_seen(suspect, workshop) if is_left else _made(suspect, workshop, progress)
         except KeyboardInterrupt:
             for other in suspects[i:]:
-                _add(found, _with_output(as_seen(other, workshop), other))
+                add(found, _with_output(as_seen(other, workshop), other))
             raise
         progress.say(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
-        _add(found, _with_output(finding, suspect))
+        add(found, _with_output(finding, suspect))
 
 
 def as_seen(suspect: Suspect, workshop: Workshop) -> Finding:
@@ -62,7 +62,8 @@ def _seen_once(finding: Finding, more: str = "") -> Finding:
     )
 
 
-def _add(found: list[Finding], finding: Finding) -> None:
+def add(found: list[Finding], finding: Finding) -> None:
+    """Add a finding; one of an identity that is there already is united with it."""
     at = next((i for i, other in enumerate(found) if other.identity == finding.identity), None)
     if at is None:
         found.append(finding)

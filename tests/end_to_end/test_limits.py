@@ -29,6 +29,8 @@ def exp(x):
 
 
 def tanh(x):
+    if (Path(__file__).parent / "aborts").exists():
+        os.abort()
     return torch.Tensor.tanh(x) * (1.001 if not (Path(__file__).parent / "mended").exists() else 1)
 
 
@@ -227,3 +229,11 @@ def test_run__budget_ends_in_a_hanging_case__names_it(tmp_path: Path):
     pattern = r"case 2 of autotests/autotest_all.py::hang on kernels had been running for \d+ s when the run was ended"
     assert re.fullmatch(pattern, note), note
     assert note in done.out
+
+
+def test_run__finding_of_an_earlier_run_ends_its_worker_by_now__is_one_finding(tmp_path: Path):
+    project = project_of(tmp_path, {"wrong": ("tanh", 4)})
+    assert project.run("--output", "first").status == 1
+    (tmp_path / "aborts").touch()
+    done = project.run("--output", "second")
+    assert [item["kind"] for item in project.report("second")["findings"]] == ["crash"], done.said
