@@ -48,8 +48,8 @@ class Attempts:
         device: Where the reference runs.
 
     Attributes:
-        seeds_python: Whether Python's and numpy's global generators are set as well; they cost four microseconds, and
-            only bodies that reach them need it.
+        seeds_python: Whether Python's and numpy's global generators are set as well, which costs four microseconds;
+            no only for bodies that are known not to reach them.
     """
 
     def __init__(self, device: str = "cpu") -> None:

@@ -28,7 +28,7 @@ LOST_AT_MOST: Final = 2
 #: Times that a job is begun again when its worker is ended from outside, or before it reached its case.
 _TRIES: Final = 6
 
-Repeats: TypeAlias = Literal["alone", "history", "never"]
+Repeats: TypeAlias = Literal["alone", "history", "never", "unknown"]
 
 
 class Task(NamedTuple):
@@ -50,7 +50,8 @@ class Lost(NamedTuple):
     """Say that a case ended its worker; ``candidate`` is ``None`` while the reference ran.
 
     Attributes:
-        repeats: Whether it does so alone, only after other cases, or not again.
+        repeats: Whether it does so alone, only after other cases, or not again; unknown where the run was ended before
+            it was looked into.
         history: Which cases it needs before it, for reading.
     """
 
@@ -76,7 +77,14 @@ class Passed(NamedTuple):
     error: WorkerLostError
 
 
-Event: TypeAlias = Part | Lost | Wrong | Passed
+class Cut(NamedTuple):
+    """Say what a worker was at when the run was ended, and that nothing else tells of."""
+
+    task: Task
+    note: str
+
+
+Event: TypeAlias = Part | Lost | Wrong | Passed | Cut
 
 
 class Job(NamedTuple):
@@ -177,6 +185,17 @@ def inquire(loss: Loss) -> Inquiry:
 def _ends(event: Event | None) -> bool:
     """Whether nothing more is asked of a test: it is wrong, or its reference ends its process."""
     return isinstance(event, Wrong) or (isinstance(event, Lost) and event.candidate is None)
+
+
+def unsettled(loss: Loss) -> Event:
+    """Return what is known of a loss whose inquiry was ended: a crash that was seen once is never silent."""
+    suspect = _suspect(loss)
+    if suspect is not None and not loss.error.is_killed:
+        return Lost(loss.task, *suspect, loss.error, repeats="unknown")
+    test = loss.task.test.id
+    return Cut(
+        loss.task, f"a worker that ran {test} {loss.error.reason}; the run was ended before that was looked into"
+    )
 
 
 def _suspect(loss: Loss) -> tuple[int, str | None] | None:

@@ -94,7 +94,8 @@ class Pool:
         Args:
             tasks: In the order in which they are begun; taken one by one, as workers become free.
             still_wanted: Returns what is left of a task before it is begun, ``None`` for nothing.
-            is_over: Whether the time is up: what runs then is ended, and what it has not answered is not run.
+            is_over: Whether the time is up: what runs then is ended, and what it has not answered is not run; a loss
+                that is not settled by then, and a case that runs for long, are events too.
         """
         waiting = iter(tasks)
         while not is_over():
@@ -108,7 +109,7 @@ class Pool:
                 if slot.is_busy:
                     yield from slot.check()
         for slot in self._slots:
-            slot.stop()
+            yield from slot.end()
 
     def _hand_out(self, waiting: Iterator[Task], still_wanted: Callable[[Task], Task | None]) -> None:
         for slot in self._slots:

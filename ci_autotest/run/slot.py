@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import UnavailableError
-from ci_autotest.run.inquiry import Heard, Job, Loss, Part, Wrong, inquire
+from ci_autotest.run.inquiry import Cut, Heard, Job, Loss, Lost, Part, Wrong, inquire, unsettled
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, CasesDone, Ready, RunCases
+from ci_autotest.run.place import NOWHERE, Spot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 _HISTORY_CASES: Final = 200
 #: Times in a row that a worker may be lost before it is ready.
 _STILLBORN_AT_MOST: Final = 5
+#: Seconds in one place from which it is told where a worker was when the run was ended: a case takes milliseconds.
+_LONG_S: Final = 1.0
 
 
 class Slot:
@@ -42,6 +46,9 @@ class Slot:
         self._task: Task | None = None
         self._left: set[int] = set()
         self._inquiry: Inquiry | None = None
+        self._loss: Loss | None = None
+        self._moves = NOWHERE
+        self._moved_at = time.monotonic()
         self._job: deque[RunCases] = deque()
         self._before: tuple[RunCases, ...] = ()
         self._stillborn = 0
@@ -68,8 +75,31 @@ class Slot:
 
     def stop(self) -> None:
         """Let go of the task: what was not answered is not run."""
-        self._task = self._inquiry = None
+        self._task = self._inquiry = self._loss = None
         self._job.clear()
+
+    def end(self) -> Iterator[Event]:
+        """Let go of the task as the run is ended; yield what is known of a loss, and of a case that runs for long."""
+        if self._loss is not None:
+            yield unsettled(self._loss)
+        silent_s = time.monotonic() - self._moved_at
+        if self._task is not None and self.ready is not None and silent_s >= _LONG_S:
+            yield Cut(self._task, f"{self._where()} had been running for {silent_s:.0f} s when the run was ended")
+        self.stop()
+
+    def _where(self) -> str:
+        """Return what the worker is at, in words."""
+        told, spot = self._told[-1], self._spot()
+        if spot is None or spot.case < 0:
+            return f"a case of {told.test.id}"
+        names = told.candidates
+        name = names[spot.candidate] if 0 <= spot.candidate < len(names) else "the reference"
+        return f"case {spot.case} of {told.test.id} on {name}"
+
+    def _spot(self) -> Spot | None:
+        """Return where the worker is; ``None`` of one on another machine."""
+        place = getattr(self.worker, "place", None)
+        return place.read() if place is not None else None
 
     def begin(self, task: Task) -> None:
         """Give the worker a task."""
@@ -80,6 +110,7 @@ class Slot:
         self._told.append(message)
         while len(self._told) > 1 and sum(len(told.cases) for told in self._told) > _HISTORY_CASES:
             self._told.popleft()
+        self._moved_at = time.monotonic()
         with suppress(WorkerLostError):
             self.worker.begin()
             self.worker.send(message)
@@ -100,9 +131,13 @@ class Slot:
             self.worker.check()
         except WorkerLostError as error:
             yield from self._lost(error)
+        spot = self._spot()
+        if spot is not None and spot.moves != self._moves:
+            self._moves, self._moved_at = spot.moves, time.monotonic()
 
     def _take(self, message: FromWorker) -> Iterator[Event]:
         task = self._task
+        self._moved_at = time.monotonic()
         if isinstance(message, Ready) and self.ready is None:
             self.ready, self._stillborn = message, 0
         elif self.ready is None:
@@ -142,7 +177,8 @@ class Slot:
         if self._inquiry is not None:
             yield from self._advance(Heard(error, self._before))
             return
-        self._inquiry = inquire(Loss(self._task, tuple(sorted(self._left)), error, before))
+        self._loss = Loss(self._task, tuple(sorted(self._left)), error, before)
+        self._inquiry = inquire(self._loss)
         yield from self._advance(None)
 
     def _advance(self, heard: Heard | None) -> Iterator[Event]:
@@ -152,6 +188,7 @@ class Slot:
         try:
             step = inquiry.send(heard)
             while not isinstance(step, Job):
+                self._loss = None if isinstance(step, Lost) else self._loss
                 yield step
                 step = next(inquiry)
         except StopIteration:

@@ -61,7 +61,10 @@ class Library:
         raise LookupError(message)
 
     def reaches_random(self, test: TestInfo) -> bool:
-        """Whether the file, or a module of the user's that is loaded, names Python's or numpy's global generators."""
+        """Whether the file, or a module of the user's that is loaded, names Python's or numpy's global generators.
+
+        No proof for a file of the user's: what it imports from elsewhere is not read.
+        """
         known = self._random.get(test.file)
         if known is None:
             known = self._random[test.file] = self._names_random(test)

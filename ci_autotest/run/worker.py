@@ -31,8 +31,7 @@ def main(argv: list[str]) -> None:
     """Serve the parent until it closes the pipe.
 
     Args:
-        argv: File descriptors to read from and write to, the place's file, the folder of this
-            package.
+        argv: File descriptors to read from and write to, and the place's file.
     """
     read_fd, write_fd, place = int(argv[0]), int(argv[1]), Path(argv[2])
     _end_with_parent()

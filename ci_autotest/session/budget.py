@@ -55,7 +55,7 @@ def not_run_note(ledger: Ledger) -> str:
         for name in ledger.candidates:
             pair = ledger.pairs[test, name]
             left = len(entry.cases) - pair.done - entry.empty
-            if left > 0 and not pair.lost and not entry.broken:
+            if left > 0 and not pair.is_left_alone and not entry.broken:
                 missing.append(f"{left} of {len(entry.cases)} cases of {test} on {name}")
     if not missing:
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ci_autotest.plan import costs, digest, order, shares
-from ci_autotest.run.inquiry import Lost, Part, Passed, Task, Wrong
+from ci_autotest.run.inquiry import Cut, Lost, Part, Passed, Task, Wrong
 from ci_autotest.session.database import Learned, today
 from ci_autotest.session.ledger import Ledger
 from ci_autotest.session.progress import Progress
@@ -84,6 +84,8 @@ def book(ledger: Ledger, event: Event) -> None:
             ledger.broken(task.test.id, wrong.message, wrong.traceback)
         case Passed(_, error):
             ledger.passed.append(error)
+        case Cut(_, note):
+            ledger.cut.append(note)
 
 
 def learned_of(ledger: Ledger, before: Mapping[str, Learned]) -> dict[str, Learned]:

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from ci_autotest.run.messages import CaseFailure, CasesDone, TestInfo
     from ci_autotest.session.entries import Hits
 
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether cases were left out for those that ended their worker; not where the run was ended meanwhile."""
+        return any(item.repeats != "unknown" for item in self.lost)
+
 
 class Identity(NamedTuple):
     """What makes findings one."""
@@ -42,7 +47,7 @@ class Suspect(NamedTuple):
         others: ``(case, attempt, test)`` of a few more that hit it: of its test, then the first of each other test.
         hits: Cases that hit it, by test.
         history: Which cases must run before a lost one for it to end its worker again, for reading.
-        repeats: Whether a lost one ends its worker again.
+        repeats: Whether a lost one ends its worker again: ``inquiry.Repeats``.
     """
 
     test: TestInfo
@@ -76,6 +81,7 @@ class Ledger:
         self.pairs = {(info.id, name): PairEntry() for info, _ in tests for name in candidates}
         self.seen: dict[str, Counter[str]] = {name: Counter() for name in candidates}
         self.passed: list[WorkerLostError] = []
+        self.cut: list[str] = []
         self._identities: set[tuple[str, str, str]] = set()
         self._done = 0
 
@@ -135,7 +141,9 @@ class Ledger:
     def is_complete(self) -> bool:
         """Whether every case that was planned was run, or left out for what its test did."""
         return all(
-            self.pairs[test, name].done + entry.empty >= len(entry.cases) or self.pairs[test, name].lost or entry.broken
+            (pair := self.pairs[test, name]).done + entry.empty >= len(entry.cases)
+            or pair.is_left_alone
+            or entry.broken
             for test, entry in self.tests.items()
             for name in self.candidates
         )

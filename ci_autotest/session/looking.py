@@ -35,20 +35,35 @@ def look_at(ledger: Ledger, workshop: Workshop, stream: TextIO, found: list[Find
             finding = as_seen(suspect, workshop) if is_left else _made(suspect, workshop, progress)
         except KeyboardInterrupt:
             for other in suspects[i:]:
-                _add(found, _with_output(as_seen(other, workshop), other))
+                add(found, _with_output(as_seen(other, workshop), other))
             raise
         progress.say(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
-        _add(found, _with_output(finding, suspect))
+        add(found, _with_output(finding, suspect))
 
 
 def as_seen(suspect: Suspect, workshop: Workshop) -> Finding:
     """Return a suspect as a finding that is not looked at any further."""
-    if suspect.lost is not None and suspect.repeats != "alone":
+    if _is_not_alone(suspect):
         return _needing_others(suspect, Verdict(outcome="crashed", target="its test"), workshop)
-    return unconfirmed(suspect, workshop)
+    finding = unconfirmed(suspect, workshop)
+    return _seen_once(finding) if suspect.repeats == "unknown" else finding
 
 
-def _add(found: list[Finding], finding: Finding) -> None:
+def _is_not_alone(suspect: Suspect) -> bool:
+    """Whether a case that ended its worker does not do so alone."""
+    return suspect.lost is not None and suspect.repeats in {"history", "never"}
+
+
+def _seen_once(finding: Finding, more: str = "") -> Finding:
+    """Return the finding of a case that ended its worker, and the run was ended before that was looked into."""
+    detail = f"seen once: the run was ended before it was run again with what ran before it{more}"
+    return msgspec.structs.replace(
+        finding, confirmed=False, detail=detail, message=f"{finding.message}\n  not confirmed, {detail}"
+    )
+
+
+def add(found: list[Finding], finding: Finding) -> None:
+    """Add a finding; one of an identity that is there already is united with it."""
     at = next((i for i, other in enumerate(found) if other.identity == finding.identity), None)
     if at is None:
         found.append(finding)
@@ -64,7 +79,7 @@ def _with_output(finding: Finding, suspect: Suspect) -> Finding:
 def _made(suspect: Suspect, workshop: Workshop, progress: Progress) -> Finding:
     """Return the finding, or the suspect as it is when making it fails: no report is lost for it."""
     try:
-        if suspect.lost is not None and suspect.repeats != "alone":
+        if _is_not_alone(suspect):
             return _not_alone(suspect, workshop)
         finding = make_finding(suspect, workshop)
     except OutputError:
@@ -74,6 +89,8 @@ def _made(suspect: Suspect, workshop: Workshop, progress: Progress) -> Finding:
             f"a finding could not be confirmed or shrunk ({type(error).__name__}: {error}); it is kept as seen"
         )
         return as_seen(suspect, workshop)
+    if suspect.repeats == "unknown" and finding.outcome == "flaky":
+        return _seen_once(unconfirmed(suspect, workshop), "; alone it does not")
     if suspect.lost is not None and finding.outcome == "flaky":
         # It ended its worker again when it ran alone: that it does not when each step is watched takes nothing back.
         told = unconfirmed(suspect, workshop)

@@ -109,18 +109,22 @@ class _Replayer:
 def regressed(
     regressions: Regressions, seen: Iterable[tuple[str, str, str]], tests: Mapping[str, TestInfo], workshop: Workshop
 ) -> list[Finding]:
-    """Return the findings that are still there and that no case of this run has shown."""
-    known = set(seen)
-    return [
-        _finding(item, shown, tests[item.entry.test], workshop)
-        for item, shown in regressions.still
-        if item.entry.identity not in known
-    ]
+    """Return the findings that are still there and that no case of this run has shown, one of each identity.
+
+    What was wrong may end its worker by now: the identity is that of what it shows, not of what it showed.
+    """
+    known, found = set(seen), []
+    for item, shown in regressions.still:
+        finding = _shown(item, shown, tests[item.entry.test], workshop)
+        if finding.identity not in known:  # Else its folder is the other's.
+            known.add(finding.identity)
+            found.append(_written(finding, item, workshop))
+    return found
 
 
-def _finding(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, workshop: Workshop) -> Finding:
+def _shown(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, workshop: Workshop) -> Finding:
+    """Return what a kept finding shows now, without its program."""
     entry = item.entry
-    recording = decode(item.program, item.tensors)
     lost = shown if isinstance(shown, WorkerLostError) else None
     suspect = Suspect(
         test, entry.candidate, entry.case, entry.attempt, None, entry.profile, 1, 1, (test.id,), lost,
@@ -131,7 +135,12 @@ def _finding(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, works
         finding = crash(suspect, verdict, shown, workshop)
     else:
         finding = finding_of(suspect, shown, workshop)
-    finding = msgspec.structs.replace(finding, seed=entry.seed, confirmed=True, shrunk=True)
+    return msgspec.structs.replace(finding, seed=entry.seed, confirmed=True, shrunk=True)
+
+
+def _written(finding: Finding, item: Kept, workshop: Workshop) -> Finding:
+    """Write a finding down with the program that was kept, and run its repro alone."""
+    recording = decode(item.program, item.tensors)
     finding = with_program(finding, recording, workshop)
     write(finding, recording, workshop, repro=True)
     return msgspec.structs.replace(finding, repro_verified=is_verified(workshop, finding.id))

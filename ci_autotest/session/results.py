@@ -28,7 +28,7 @@ from ci_autotest.result import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ci_autotest.session.entries import TestEntry
+    from ci_autotest.session.entries import PairEntry, TestEntry
     from ci_autotest.session.ledger import Ledger
 
 #: Share of ordinary attempts that must be accepted; below it a test is weak.
@@ -114,7 +114,7 @@ def _result(
         test=entry.info.id, candidate=name, outcome=worst(counts), cases=counts,
         attempts=AttemptCounts(accepted=entry.accepted, rejected=entry.rejected),
         profiles=dict(sorted(entry.profiles.items())), duration_s=round(entry.duration_s, 3),
-        findings=tuple(sorted(item.id for item in own)), reason=_reason(entry, pair.note if pair else "", counts, info),
+        findings=tuple(sorted(item.id for item in own)), reason=_reason(entry, pair, counts, info),
         weak=weak, undefined_gradients=entry.undefined, location=entry.info.location,
     )  # fmt: skip
 
@@ -143,19 +143,19 @@ def _is_weak(entry: TestEntry) -> bool:
     return attempts > 0 and entry.ordinary_accepted < WEAK_BELOW * attempts
 
 
-def _reason(entry: TestEntry, note: str, counts: CaseCounts, info: CandidateInfo) -> str:
+def _reason(entry: TestEntry, pair: PairEntry | None, counts: CaseCounts, info: CandidateInfo) -> str:
     """Return why nothing was compared, where nothing was."""
     if not info.available:
         return info.reason
     if entry.broken:
         return entry.broken
     ended = counts.crashed + counts.timed_out
-    if ended and counts.not_run:
+    if counts.not_run and pair is not None and pair.is_left_alone and ended:
         return f"{ended} cases ended their worker; the other {counts.not_run} were left alone"
     if counts.compared:
         return ""
     if counts.unsupported:
-        return note or "the candidate does not support it"
+        return (pair.note if pair is not None else "") or "the candidate does not support it"
     if entry.rejected and not entry.accepted:
         return f"the reference rejected all {entry.rejected} attempts, last: {entry.refusal}"
     return "not run: the budget was spent or the run was stopped"

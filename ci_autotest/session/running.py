@@ -22,7 +22,7 @@ from ci_autotest.session.budget import Budget, not_run_note
 from ci_autotest.session.database import FOLDER, Database
 from ci_autotest.session.executing import Plan, execute, learned_of
 from ci_autotest.session.ledger import Ledger
-from ci_autotest.session.looking import look_at
+from ci_autotest.session.looking import add, look_at
 from ci_autotest.session.made import Allowance, Workshop
 from ci_autotest.session.means import means_for
 from ci_autotest.session.regressions import Regressions, kept_of, regressed, replay_kept
@@ -145,7 +145,8 @@ def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], 
             pool.close()
         look_at(ledger, workshop, stream, state.findings)
         seen = [finding.identity for finding in state.findings]
-        state.findings += regressed(state.regressions, seen, by_id, workshop)
+        for finding in regressed(state.regressions, seen, by_id, workshop):
+            add(state.findings, finding)
     finally:
         pool.close()
 
@@ -211,6 +212,7 @@ def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tup
         f"fixed: {entry.operator} ({entry.kind}) on {entry.candidate} no longer shows; it is kept as a regression case"
         for entry in state.regressions.fixed
     ]
+    notes += state.ledger.cut
     notes += [note for note in (not_run_note(state.ledger), *state.regressions.refused, *state.database.notes) if note]
     return tuple(notes)
 

@@ -61,6 +61,27 @@ def tanh():
 
 
 """
+DRAWS_ELSEWHERE = """
+import torch as real
+from noise_of_numpy import noise
+
+
+@autotest(n=400, profiles=())
+def exp():
+    return torch.exp(real.from_numpy(noise()))
+
+
+"""
+#: Neither the project's nor installed: nothing but the draws says that it reaches the generators.
+ELSEWHERE = """
+import random
+
+import numpy as np
+
+
+def noise():
+    return np.random.rand(3).astype("float32") + random.random()
+"""
 #: What may differ between equal runs: times, and where they ran.
 TIMES = {"duration_s"}
 CASES = 60
@@ -215,3 +236,16 @@ def test_run__shards_with_a_finding__merge_into_the_whole_run(wrong: Project):
     ]
     assert [item["cases"] for item in merged["results"]] == [item["cases"] for item in one["results"]]
     assert findings(wrong, "merged").keys() == findings(wrong, "one").keys()
+
+
+def test_run__body_draws_from_numpy_behind_an_import_from_elsewhere__two_workers_the_same_inputs(tmp_path: Path):
+    project = project_in(tmp_path / "project", DRAWS_ELSEWHERE)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "noise_of_numpy.py").write_text(ELSEWHERE, encoding="utf-8")
+    for workers in ("1", "2"):
+        environ = {"TOLD": str(tmp_path / f"{workers}.told"), "PYTHONPATH": str(tmp_path / "elsewhere")}
+        done = project.run("--workers", workers, "--output", workers, environ=environ)
+        assert done.status == 0, done.said
+    one, two = (sorted((tmp_path / f"{workers}.told").read_text("utf-8").splitlines()) for workers in ("1", "2"))
+    assert len(set(one)) == 400
+    assert one == two

@@ -29,6 +29,8 @@ def exp(x):
 
 
 def tanh(x):
+    if (Path(__file__).parent / "aborts").exists():
+        os.abort()
     return torch.Tensor.tanh(x) * (1.001 if not (Path(__file__).parent / "mended").exists() else 1)
 
 
@@ -47,6 +49,23 @@ def square(x):
     if len(HELD) == 5:
         os.kill(os.getpid(), 11)
     return torch.Tensor.square(x)
+
+
+def cos(x):
+    # Ends the process at the third call, once; hangs at the third call of every other process.
+    HELD.append(x)
+    ended = Path(__file__).parent / "ended"
+    if len(HELD) == 3 and not ended.exists():
+        ended.touch()
+        os.kill(os.getpid(), 11)
+    time.sleep(1000 if len(HELD) == 3 else 0)
+    return torch.Tensor.cos(x)
+
+
+def log(x):
+    HELD.append(x)
+    time.sleep(1000 if len(HELD) == 3 else 0)
+    return torch.Tensor.log(x)
 """
 BODY = """
 @autotest(n={cases}, auto_backward=False)
@@ -189,3 +208,32 @@ def test_report__shards__are_what_was_listed_and_their_database_is_kept(tmp_path
     project.run("--shard", "2/2", "--output", "foreign", "--cases", "13")
     refused = project.command("report", "s1", "foreign", "--output", "refused")
     assert (refused.status, "different plans" in refused.err) == (2, True), refused.said
+
+
+def test_run__budget_ends_while_a_crash_is_looked_into__is_reported_and_fails(tmp_path: Path):
+    project = project_of(tmp_path, {"once": ("cos", 50)})
+    done = project.run("--budget", "8s")
+    found = counts(project)["once"]
+    assert (done.status, found["crashed"], found["crashed"] + found["not_run"] + found.get("aligned", 0)) == (1, 1, 50)
+    (finding,) = project.report()["findings"]
+    assert (finding["outcome"], finding["kind"], finding["confirmed"]) == ("crashed", "crash", False), done.said
+    assert "seen once" in finding["detail"] or "the budget was spent" in finding["detail"]
+    assert "SIGSEGV" in done.out
+    assert f"{found['not_run']} of 50 cases of" in done.out, "not left alone for the crash, but not run"
+
+
+def test_run__budget_ends_in_a_hanging_case__names_it(tmp_path: Path):
+    project = project_of(tmp_path, {"hang": ("log", 50)})
+    done = project.run("--budget", "6s")
+    (note,) = [note for note in project.report()["notes"] if "had been running" in note]
+    pattern = r"case 2 of autotests/autotest_all.py::hang on kernels had been running for \d+ s when the run was ended"
+    assert re.fullmatch(pattern, note), note
+    assert note in done.out
+
+
+def test_run__finding_of_an_earlier_run_ends_its_worker_by_now__is_one_finding(tmp_path: Path):
+    project = project_of(tmp_path, {"wrong": ("tanh", 4)})
+    assert project.run("--output", "first").status == 1
+    (tmp_path / "aborts").touch()
+    done = project.run("--output", "second")
+    assert [item["kind"] for item in project.report("second")["findings"]] == ["crash"], done.said

@@ -8,7 +8,7 @@ import pytest
 
 from ci_autotest.result import Location
 from ci_autotest.run import messages
-from ci_autotest.run.inquiry import Heard, Job, Loss, Lost, Part, Passed, Task, Wrong, inquire
+from ci_autotest.run.inquiry import Cut, Heard, Job, Loss, Lost, Part, Passed, Task, Wrong, inquire, unsettled
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, CasesDone, RunCases
 from ci_autotest.run.place import Spot
@@ -184,3 +184,17 @@ def test_inquire__one_crash_in_a_batch__costs_two_more_workers():
     worker = FakeWorker(lambda ran, case, name: (case, name) == (11, "first"))
     asked(loss_of((10, 11, 12), (11, 0), names=("first",)), worker)
     assert worker.started == 2
+
+
+def test_unsettled__crash_of_a_case__is_that_case_seen_once():
+    loss = loss_of((10, 11, 12), (11, 1))
+    assert unsettled(loss) == Lost(loss.task, 11, "second", loss.error, "unknown")
+
+
+@pytest.mark.parametrize(
+    "loss", [loss_of((10, 11), (99, 0)), loss_of((10, 11), (10, 0), is_killed=True)], ids=["no case", "killed"]
+)
+def test_unsettled__no_case_is_at_fault__is_told(loss: Loss):
+    told = unsettled(loss)
+    assert isinstance(told, Cut)
+    assert "a worker that ran a::t ended by signal 11 (SIGSEGV); the run was ended" in told.note

@@ -13,6 +13,7 @@ from ci_autotest.run.inquiry import Lost, Task
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import CaseFailure, CasesDone
 from ci_autotest.run.place import Spot
+from ci_autotest.session.budget import not_run_note
 from ci_autotest.session.ledger import Ledger
 
 FIRST, SECOND = (
@@ -96,3 +97,11 @@ def test_suspects__lost_cases__are_told_by_number_and_by_whether_they_repeat():
         held.lost(Lost(task, case, "here", error, repeats))
     found = [(suspect.case, suspect.repeats, suspect.hits[0].cases) for suspect in held.suspects()]
     assert found == [(0, "alone", (0, 2)), (1, "never", (1,))]
+
+
+@pytest.mark.parametrize(("repeats", "is_complete"), [("alone", True), ("unknown", False)])
+def test_is_complete__run_was_ended_after_a_loss__says_so_and_names_what_was_not_run(repeats, is_complete):
+    held = Ledger([(FIRST, range(4))], ("here",))
+    error = WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(0, 0, 0, 0, 0), "")
+    held.lost(Lost(Task(FIRST, (0, 1, 2, 3), ("here",)), 0, "here", error, repeats))
+    assert (held.is_complete, not_run_note(held) == "") == (is_complete, is_complete)
