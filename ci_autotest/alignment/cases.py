@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ci_autotest.alignment.confirm import judge_confirmed, outputs_differ
+from ci_autotest.alignment.confirm import is_off, judge_confirmed, judge_first_run
 from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.trial import quick_aligned
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
@@ -163,10 +163,15 @@ def judge_case(attempt: Attempt, contender: Contender, reference: Backend, trace
     """Run both sides again, with a copy of every value at its step, and examine them."""
     sides = Sides(contender.backend, reference, contender.rules)
     judged = judge_program(live_of(attempt), sides)
-    if judged.verdict.outcome == "aligned" and judged.verdict.kind is None and outputs_differ(attempt, trace, sides):
-        # The first run was off and the second was not: the candidate is held against itself.
-        return judge_confirmed(live_of(attempt), sides)
-    return judged
+    if judged.verdict.outcome != "aligned" or judged.verdict.kind is not None or not is_off(attempt, trace, sides):
+        return judged
+    # The first run was off and the second was not: the candidate is held against itself, that first run included.
+    again = judge_confirmed(live_of(attempt), sides)
+    if again.verdict.kind is not None:
+        return again
+    another = go_forward(attempt, contender)
+    go_back(attempt, contender, another)
+    return judge_first_run(attempt, (trace, another), sides) or again
 
 
 def differentiate(attempt: Attempt, reference: Backend) -> None:

@@ -5,17 +5,18 @@ A candidate that differs from itself is its own kind of finding; a reference tha
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 
 import msgspec
-import torch
 
-from ci_autotest.alignment.elements import close, same_bits
 from ci_autotest.alignment.isolate import isolate, pruned
 from ci_autotest.alignment.localize import held_against
 from ci_autotest.alignment.trial import COTANGENT, Examination
-from ci_autotest.alignment.verdict import Judged, judge_program, operator_at
-from ci_autotest.program.ir import is_unpacking, output_refs, step_refs
+from ci_autotest.alignment.verdict import Judged, judge_program, live_of, operator_at
+from ci_autotest.backends.torch_eager import observed
+from ci_autotest.backends.trace import Failure
+from ci_autotest.program.ir import is_unpacking, step_refs
 from ci_autotest.result import Misalignment, Verdict
 
 if TYPE_CHECKING:
@@ -41,50 +42,86 @@ def judge_confirmed(live: Live, sides: Sides) -> Judged:
     return judge_program(live, sides)
 
 
-def outputs_differ(attempt: Attempt, candidate: Trace, sides: Sides) -> bool:
-    """Whether the outputs of a run are outside the tolerance, by a look at the end of it alone."""
-    if candidate.untested is not None or candidate.failure is not None:
-        return candidate.failure is not None
-    operators = sides.rules.operators(attempt.program.steps)
-    for ref in output_refs(attempt.program):
-        left, right = candidate.values[ref.index], attempt.trace.values[ref.index]
-        if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
-            continue
-        if left.shape != right.shape or left.dtype is not right.dtype:
-            continue
-        name = str(right.dtype).removeprefix("torch.")
-        if not same_bits(left, right) and not close(left, right, sides.rules.tolerance(operators, name)):
-            return True
-    return False
+def is_off(attempt: Attempt, candidate: Trace, sides: Sides) -> bool:
+    """Whether a run without copies departs from the reference's, by everything that both show at the end."""
+    return (
+        candidate.untested is None
+        and _apart(_examination(live_of(attempt), sides), attempt.trace, candidate) is not None
+    )
+
+
+def judge_first_run(attempt: Attempt, runs: tuple[Trace, Trace], sides: Sides) -> Judged | None:
+    """Return that a candidate's first run departs from a later one that was made alike; ``None`` where it repeats.
+
+    Args:
+        attempt: The program with its data.
+        runs: The first and the later run, both without copies.
+        sides: The two backends and the rules.
+    """
+    live = live_of(attempt)
+    found = _apart(_examination(live, sides), *runs)
+    return None if found is None else _told(live, found, sides.candidate, sides, "candidate")
+
+
+def _examination(live: Live, sides: Sides) -> Examination:
+    return Examination(live.program, live.sources, live.cotangents, sides.rules)
 
 
 def _unsteady(live: Live, backend: Backend, sides: Sides) -> Misalignment | None:
     """Return how a side differs from itself, at the first step that does; ``None`` where it repeats."""
-    examination = Examination(live.program, live.sources, live.cotangents, sides.rules)
-    first, second = examination.run(backend), examination.run(backend)
-    if (first.failure is None) is not (second.failure is None):
-        return _raised_once(live.program, first, second)
+    examination = _examination(live, sides)
+    return _apart(examination, examination.run(backend), examination.run(backend))
+
+
+def _apart(examination: Examination, first: Trace, second: Trace) -> Misalignment | None:
+    """Return how the second of two runs departs from the first, at the first step that does."""
+    program = examination.program
+    failures = _failure(program, first), _failure(program, second)
+    if (failures[0] is None) is not (failures[1] is None):
+        return _raised_once(program, *failures)
+    differences = held_against(examination, _seen(second), _seen(first)).differences
     # The gradient that was put in is compared with its source, not with the first run's.
-    found = [
-        item for item in held_against(examination, second, first).differences if not item.what.startswith(COTANGENT)
-    ]
-    return found[0] if found else None
+    return next((item for item in differences if not item.what.startswith(COTANGENT)), None)
 
 
-def _raised_once(program: Program, first: Trace, second: Trace) -> Misalignment:
-    failure = first.failure or second.failure
+def _seen(trace: Trace) -> Trace:
+    """Return a trace with every value as it was at its step; of a run without copies, as it is at the end."""
+    seen = copy(trace)
+    seen.observations = trace.observations or [observed(value) for value in trace.values]
+    return seen
+
+
+def _failure(program: Program, trace: Trace) -> Failure | None:
+    """Return what ended a run, forward or, at the last call, backward."""
+    if trace.failure is not None or trace.backward_failure is None:
+        return trace.failure
+    kind, _, message = trace.backward_failure.partition(": ")
+    last = program.calls[-1][0] if program.calls else len(program.steps) - 1
+    return Failure(last, kind, message)
+
+
+def _raised_once(program: Program, first: Failure | None, second: Failure | None) -> Misalignment:
+    failure = first or second
     assert failure is not None  # noqa: S101 - the caller looked
-    told = [f"raises {trace.failure.kind}" if trace.failure else "returns" for trace in (second, first)]
+    told = [f"raises {side.kind}" if side else "returns" for side in (second, first)]
     what = f"call of {program.steps[failure.step].name}"
     return Misalignment(
         kind="error", step=failure.step, what=what, candidate=told[0], reference=told[1], detail=failure.message[:2000]
     )
 
 
+def _blamed(program: Program, found: Misalignment) -> int:
+    """Return the call that it came through: of a gradient the value's last user, of a value written to the first."""
+    step = program.steps[found.step]
+    if found.kind in {"gradient", "mutation", "state"}:
+        users = [index for index, call in program.calls if any(ref.index == found.step for ref in step_refs(call))]
+        return users[-1 if found.kind == "gradient" else 0] if users else found.step
+    return step_refs(step)[0].index if is_unpacking(step) else found.step
+
+
 def _told(live: Live, found: Misalignment, backend: Backend, sides: Sides, blame: Blame) -> Judged:
     """Return the verdict, with the first unsteady step alone where it is unsteady alone too."""
-    step = live.program.steps[found.step]
-    at = step_refs(step)[0].index if is_unpacking(step) else found.step
+    at = _blamed(live.program, found)
     if any(index == at for index, _ in live.program.calls):
         alone = pruned(isolate(live, at, sides.reference))
         again = _unsteady(alone, backend, sides)

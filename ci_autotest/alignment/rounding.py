@@ -73,12 +73,11 @@ def _is_of_a_long_sum(errors: Errors) -> bool:
         return False
     if not all(bool(torch.isfinite(part).all()) for part in (errors.truth, errors.candidate, errors.reference)):
         return False
-    sides = (errors.candidate, errors.reference)
-    candidate, reference = (float((side / errors.allowed.clamp_min(1e-300)).max()) for side in sides)
+    eps = float(torch.finfo(errors.dtype).eps)
+    # What storing the result costs is no sign of a long sum: in half precision it is half of what is allowed.
+    summed = (errors.reference - eps / 2 * errors.truth.abs()).clamp_min(0)
+    sides = (errors.candidate, errors.reference, summed)
+    candidate, reference, own = (float((side / errors.allowed.clamp_min(1e-300)).max()) for side in sides)
     is_alike = candidate <= _AS_FAR * reference and reference <= _AS_FAR * candidate
-    share = min(_ROUNDED_ULPS * float(torch.finfo(errors.dtype).eps), _ROUNDED_AT_MOST)
-    return (
-        reference >= _NEAR_LIMIT
-        and is_alike
-        and float(errors.greatest.max()) <= share * float(errors.truth.abs().max())
-    )
+    share = min(_ROUNDED_ULPS * eps, _ROUNDED_AT_MOST)
+    return own >= _NEAR_LIMIT and is_alike and float(errors.greatest.max()) <= share * float(errors.truth.abs().max())

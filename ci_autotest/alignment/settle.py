@@ -138,7 +138,7 @@ def _outputs(call: _Open, trace: Trace) -> dict[int, torch.Tensor]:
     found: dict[int, torch.Tensor] = {}
     whole = trace.values[call.at] if call.at < len(trace.values) else None
     if isinstance(whole, tuple | list):
-        found = {i: value.detach() for i, value in enumerate(whole) if isinstance(value, torch.Tensor)}
+        found = {i: _on_the_host(value) for i, value in enumerate(whole) if isinstance(value, torch.Tensor)}
     for position, index in call.outputs.items():
         value = _seen(trace, index)
         if isinstance(value, torch.Tensor):
@@ -147,11 +147,15 @@ def _outputs(call: _Open, trace: Trace) -> dict[int, torch.Tensor]:
 
 
 def _seen(trace: Trace, index: int) -> Any:  # noqa: ANN401 - whatever a step gave
-    """Return a step's value as it was at its step, else as it is."""
+    """Return a step's value as it was at its step, else as it is; tensors of either side on the host."""
     observation = trace.observations[index] if index < len(trace.observations) else None
     if observation is not None and observation.data is not None:
-        return observation.data
-    return trace.values[index] if index < len(trace.values) else None
+        return _on_the_host(observation.data)
+    return _on_the_host(trace.values[index]) if index < len(trace.values) else None
+
+
+def _on_the_host(value: Any) -> Any:  # noqa: ANN401 - whatever a step gave
+    return value.detach().cpu() if isinstance(value, torch.Tensor) else value
 
 
 def _call(
@@ -163,7 +167,8 @@ def _call(
 ) -> Call:
     step = program.steps[index]
     backend = TorchBackend()
-    values = [_seen(trace, i) for i in range(index)]
+    used = {ref.index for ref in step_refs(step)}
+    values = [_seen(trace, i) if i in used else None for i in range(index)]
     args = [materialize(arg, values, backend.constant) for arg in step.args]
     kwargs = {key: materialize(value, values, backend.constant) for key, value in step.kwargs}
     if step.op == CALL_MODULE:

@@ -55,7 +55,7 @@ TABLE: Final[Mapping[str, Row]] = {
     "torch.linalg.eig": Row((0, 1), matrices.eigenpairs, f"{_LINALG}eig.html, the warnings on order and norm"),
     "torch.linalg.eigvals": Row((), matrices.same_multiset, f"{_LINALG}eigvals.html: no order is guaranteed"),
     "torch.linalg.svd": Row((0, 2), matrices.singular_vectors, f"{_LINALG}svd.html, the warning on uniqueness"),
-    "torch.svd": Row((0, 2), matrices.singular_vectors, f"{_DOCS}torch.svd.html, the warning on uniqueness"),
+    "torch.svd": Row((0, 2), matrices.singular_vectors_as_columns, f"{_DOCS}torch.svd.html, the warning on uniqueness"),
     "torch.linalg.qr": Row((0, 1), matrices.orthogonal_factors, f"{_LINALG}qr.html, the sign of R's diagonal"),
     "torch.qr": Row((0, 1), matrices.orthogonal_factors, f"{_DOCS}torch.qr.html"),
     "torch.sort": _SORTED,

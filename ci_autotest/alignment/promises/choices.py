@@ -23,7 +23,8 @@ def selects(call: Call) -> str:
     if found is None or expected is None or not found.numel():
         return ""
     source = call.input.detach()
-    source = source.reshape(-1) if call.argument(1, "dim", None) is None and call.name.startswith("arg") else source
+    if call.name in {"argmax", "argmin"} and call.argument(1, "dim", None) is None:
+        source = source.reshape(-1)
     dim = 0 if source.dim() <= 1 else _dim(call)
     source = source.reshape(-1) if source.dim() == 0 else source
     if int(found.min()) < 0 or int(found.max()) >= source.shape[dim]:

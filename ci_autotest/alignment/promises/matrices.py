@@ -77,15 +77,29 @@ def eigenpairs(call: Call) -> str:
 
 
 def same_multiset(call: Call) -> str:
-    """The reference's values in any order: each has one of the candidate's near it."""
+    """The reference's values in any order: each goes with a value of the candidate's near it, and with no other."""
     left, right = call.output(0), call.reference[0]
     if left is None or right is None or not left.numel():
         return ""
-    apart = (wide(left).unsqueeze(-1) - wide(right).unsqueeze(-2)).abs()
+    if left.shape != right.shape:
+        return "there are not as many values"
+    ours, theirs = (wide(side).reshape(-1, side.shape[-1]) for side in (left, right))
+    matrices = wide(call.input).reshape(-1, *call.input.shape[-2:])
     # Eigenvalues of a defective matrix move by the root of the rounding error (Golub and Van Loan, 7.2.3).
-    allowed = math.sqrt(torch.finfo(left.dtype).eps) * max(_greatest(wide(right)), 1.0)
-    found = float(torch.maximum(apart.min(-1).values.max(), apart.min(-2).values.max()))
-    return "" if found <= allowed else "the values differ in more than their order"
+    limits = torch.finfo(left.dtype)
+    allowed = [math.sqrt(limits.eps) * max(_greatest(matrix), float(limits.tiny)) for matrix in matrices]
+    return "" if all(map(_pair_up, ours, theirs, allowed)) else "the values differ in more than their order"
+
+
+def _pair_up(left: torch.Tensor, right: torch.Tensor, allowed: float) -> bool:
+    """Whether two rows of ``n`` values go together one to one, none farther than allowed: each takes the nearest."""
+    apart = (left.unsqueeze(-1) - right).abs()
+    for distances in apart:
+        nearest = int(distances.argmin())
+        if not float(distances[nearest]) <= allowed:
+            return False
+        apart[:, nearest] = torch.inf
+    return True
 
 
 def singular_vectors(call: Call) -> str:
@@ -97,28 +111,33 @@ def singular_vectors(call: Call) -> str:
     values = values if values is not None else call.reference[1]
     if values is None:
         return ""
-    is_transposed = call.name == "svd" and "full_matrices" not in call.kwargs and call.kwargs.get("some") is not None
-    sides = [(left, matrix)]
-    if right is not None:
-        columns = right if is_transposed else right.mH
-        sides.append((columns, matrix.mH))
+    sides = [(left, matrix), (None if right is None else right.mH, matrix.mH)]
     rank = values.shape[-1]
     scale = _greatest(matrix)
     for side, rows in sides:
         if side is None:
             continue
-        columns = wide(side)[..., :rank]
+        columns = wide(side)
         if not _are_orthonormal(columns, side.dtype):
             return "the singular vectors are not orthonormal"
+        columns = columns[..., :rank]
         squared = torch.diag_embed(wide(values).square()).to(columns.dtype)
         product = columns.mH @ rows @ rows.mH @ columns
         if not _near(product, squared, scale * scale * max(matrix.shape[-2:]), side.dtype):
             return "the singular vectors do not diagonalise the matrix"
     if left is None or right is None:
         return ""
-    vectors = wide(right)[..., :rank].mH if is_transposed else wide(right)[..., :rank, :]
-    product = (wide(left)[..., :rank] * wide(values).unsqueeze(-2)) @ vectors
+    product = (wide(left)[..., :rank] * wide(values).unsqueeze(-2)) @ wide(right)[..., :rank, :]
     return "" if _near(product, matrix, scale, left.dtype) else "U diag(S) V^H is not A"
+
+
+def singular_vectors_as_columns(call: Call) -> str:
+    """The same of ``torch.svd``, which returns ``V`` and not ``V^H``."""
+    outputs, reference = (
+        tuple(value.mH if position == 2 and value is not None else value for position, value in enumerate(side))  # noqa: PLR2004 - U, S, V
+        for side in (call.outputs, call.reference)
+    )
+    return singular_vectors(call._replace(outputs=outputs, reference=reference))
 
 
 def orthogonal_factors(call: Call) -> str:

@@ -46,6 +46,34 @@ def now_and_then_raising():
     return call
 
 
+def sounder(is_off, wrong, right):
+    """Return ``right``, which is ``wrong`` in the calls for which ``is_off`` says so."""
+    calls = []
+
+    def call(*args, **kwargs):
+        calls.append(1)
+        return (wrong if is_off(len(calls)) else right)(*args, **kwargs)
+
+    return call
+
+
+def raising(*_args):
+    message = "at the first look"
+    raise ValueError(message)
+
+
+def only_the_first(count):
+    return count == 1
+
+
+def every_second(count):
+    return bool(count % 2)
+
+
+def exp_with_gradient(scaled):
+    return with_backward(real.exp, lambda v, g: scaled(g) * v.exp())
+
+
 def confirmed(body, candidate, reference=None, rules=RULES):
     return judge_confirmed(live_of(record(body)), Sides(candidate, reference or TorchBackend(), rules))
 
@@ -69,6 +97,43 @@ def test_judge_confirmed__reference_differs_from_itself__is_not_the_candidates_f
 def test_judge_confirmed__both_repeat__is_the_verdict():
     assert confirmed(chain, TorchBackend()).verdict.outcome == "aligned"
     assert confirmed(chain, substitute(exp=lambda v: v.exp() + 1)).verdict.kind == "value"
+
+
+FIRST_LOOKS = {
+    "value": lambda v: v.exp() * 3,
+    "shape": lambda v: v.exp()[:1],
+    "dtype": lambda v: v.exp().double(),
+    "no gradient": lambda v: v.exp().detach(),
+    "gradient": exp_with_gradient(lambda g: g * 5),
+    "forward raises": raising,
+    "backward raises": exp_with_gradient(raising),
+}
+
+
+@pytest.mark.parametrize("is_off", [only_the_first, every_second])
+@pytest.mark.parametrize("wrong", FIRST_LOOKS.values(), ids=FIRST_LOOKS.keys())
+def test_judge__only_the_first_run_is_off__is_nondeterminism(wrong, is_off):
+    candidate = substitute(exp=sounder(is_off, wrong, real.exp))
+    verdict = judged(record(lambda: torch.exp(x())), candidate).verdict
+    assert (verdict.outcome, verdict.operator, verdict.kind, verdict.blame) == (
+        "misaligned", "torch.exp", "nondeterminism", "candidate",
+    )  # fmt: skip
+
+
+def test_judge__another_choice_in_each_run__is_aligned():
+    def dropped(value, p=0.5, **_):
+        return value * (real.rand(value.shape, generator=noise) > p) / (1 - p)
+
+    noise = real.Generator().manual_seed(5)
+    candidate = substitute(**{"nn.functional.dropout": dropped})
+    assert judged(record(lambda: torch.nn.functional.dropout(x()) * 2), candidate).verdict.outcome == "aligned"
+
+
+def test_judge_confirmed__gradient_differs_from_itself__is_of_the_operator_that_it_came_through():
+    steps = sounder(every_second, exp_with_gradient(lambda g: g * 5), real.exp)
+    verdict = confirmed(lambda: torch.exp(x()), substitute(exp=steps)).verdict
+    assert (verdict.operator, verdict.target, verdict.kind) == ("torch.exp", "torch.exp", "nondeterminism")
+    assert verdict.misalignment.what == "gradient of x"
 
 
 def view_written_to():

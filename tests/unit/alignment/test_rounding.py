@@ -11,10 +11,10 @@ ALLOWED = 1e-5
 EPS = float(torch.finfo(torch.float32).eps)
 
 
-def errors(candidate, reference, truth=(1.0, 100.0), bad=(True, False), dtype=torch.float32):
+def errors(candidate, reference, truth=(1.0, 100.0), bad=(True, False), dtype=torch.float32, allowed=ALLOWED):
     sides = [torch.tensor(side, dtype=torch.float64) for side in (candidate, reference)]
     wide = torch.tensor(truth, dtype=torch.float64)
-    return Errors(*sides, torch.full_like(wide, ALLOWED), torch.tensor(bad), wide, dtype)
+    return Errors(*sides, torch.full_like(wide, allowed), torch.tensor(bad), wide, dtype)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,16 @@ def errors(candidate, reference, truth=(1.0, 100.0), bad=(True, False), dtype=to
             errors((5e-4, 0), (2e-4, 0)), "a long sum", id="both far, alike, small beside the greatest element"
         ),
         pytest.param(errors((1e-4, 0), (0, 4e-5)), "a long sum", id="the reference is far in another element"),
+        pytest.param(
+            errors((1.7e-3, 0), (4.8e-4, 0), (1.0, 1.0), dtype=torch.float16, allowed=1e-3),
+            "",
+            id="the reference by no more than storing it in half costs",
+        ),
+        pytest.param(
+            errors((1.7e-3, 0), (7.5e-4, 0), (1.0, 1.0), dtype=torch.float16, allowed=1e-3),
+            "a long sum",
+            id="the reference by more than storing it in half costs",
+        ),
         pytest.param(errors((5e-4, 0), (1e-6, 0)), "", id="the candidate alone"),
         pytest.param(errors((1e-6, 0), (5e-4, 0)), "", id="the reference alone"),
         pytest.param(errors((5e-4, 0), (1e-4, 0)), "", id="five times as far"),

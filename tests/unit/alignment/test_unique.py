@@ -7,8 +7,13 @@ import torch as real
 from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
 from ci_autotest import random_tensor, torch
+from ci_autotest.alignment.promises.call import Call
+from ci_autotest.alignment.promises.matrices import same_multiset
+from ci_autotest.alignment.settle import settle
+from ci_autotest.alignment.trial import Examination
 from ci_autotest.alignment.unique import TABLE, row_of
-from tests.engine import run_test, substitute
+from ci_autotest.backends.torch_eager import TorchBackend
+from tests.engine import RULES, record, run_test, substitute
 
 F_ = torch.nn.functional
 
@@ -35,12 +40,32 @@ def svd():
     return torch.linalg.svd(matrix(4, 3), full_matrices=False)
 
 
+def full_svd():
+    return torch.linalg.svd(matrix(5, 3))
+
+
+def full_svd_of_a_wide_matrix():
+    return torch.linalg.svd(matrix(3, 5))
+
+
+def old_svd():
+    return torch.svd(matrix(4, 3))
+
+
+def eigvals():
+    return torch.linalg.eigvals(random_tensor(ndim=2, dim0=4, dim1=4, requires_grad=False) * 1e-4)
+
+
 def qr():
     return torch.linalg.qr(matrix(4, 3))
 
 
 def sort():
     return torch.sort(random_tensor(ndim=2, dim0=4, dim1=5), dim=0)
+
+
+def argsort():
+    return torch.argsort(random_tensor(ndim=2, dim0=4, dim1=5, low=0, high=3, dtype=int))
 
 
 def stable_sort():
@@ -97,6 +122,26 @@ def last_of_ties(x, dim=-1, **_):
     return found.values, x.shape[dim] - 1 - found.indices
 
 
+def last_order_of_ties(x, dim=-1, **_):
+    return last_of_ties(x, dim)[1]
+
+
+def without_the_rest(x):
+    """Return a full decomposition whose vectors beyond the rank are not there."""
+    left, values, right = (found.clone() for found in real.linalg.svd(x))
+    rank = values.shape[-1]
+    left[..., rank:], right[..., rank:, :] = 0, 0
+    return -left, values, -right
+
+
+def with_another_rest(x):
+    left, values, right = (found.clone() for found in real.linalg.svd(x))
+    rank = values.shape[-1]
+    left[..., rank:] *= -1
+    right[..., rank:, :] *= -1
+    return left, values, right
+
+
 def other_topk(x, k, **_):
     values, indices = last_of_ties(-x)
     return -values[:k], indices[:k]
@@ -139,8 +184,13 @@ OTHER_CHOICES = [
     (eigh_used, "linalg.eigh", flipped(real.linalg.eigh, 1)),
     (eig, "linalg.eig", reordered(real.linalg.eig)),
     (svd, "linalg.svd", flipped(real.linalg.svd, 0, 2)),
+    (full_svd, "linalg.svd", with_another_rest),
+    (full_svd_of_a_wide_matrix, "linalg.svd", with_another_rest),
+    (old_svd, "svd", flipped(real.svd, 0, 2)),
+    (eigvals, "linalg.eigvals", lambda a: real.linalg.eigvals(a).flip(-1)),
     (qr, "linalg.qr", flipped(real.linalg.qr, 0, 1)),
     (sort, "sort", last_of_ties),
+    (argsort, "argsort", last_order_of_ties),
     (topk, "topk", other_topk),
     (median, "median", last_median),
     (unique, "unique", reversed_unique),
@@ -154,6 +204,11 @@ BROKEN = [
     (eigh, "linalg.eigh", lambda x: (real.linalg.eigh(x)[0], real.eye(4).expand_as(x) + 0 * x), "A Q is not Q diag(L)"),
     (eig, "linalg.eig", scaled(real.linalg.eig, 0, 1.5), "eigenvalues differ"),
     (svd, "linalg.svd", flipped(real.linalg.svd, 0), "U diag(S) V^H is not A"),
+    (full_svd, "linalg.svd", without_the_rest, "singular vectors are not orthonormal"),
+    (full_svd_of_a_wide_matrix, "linalg.svd", without_the_rest, "singular vectors are not orthonormal"),
+    (old_svd, "svd", flipped(real.svd, 0), "U diag(S) V^H is not A"),
+    (eigvals, "linalg.eigvals", lambda a: real.linalg.eigvals(a) * 0, "more than their order"),
+    (argsort, "argsort", lambda x, **_: x.argsort().flip(-1), "select other values"),
     (qr, "linalg.qr", flipped(real.linalg.qr, 0), "Q R is not A"),
     (sort, "sort", lambda x, dim, **_: (x.sort(dim).values, x.sort(dim).indices * 0), "select"),
     (stable_sort, "sort", last_of_ties, ""),
@@ -187,6 +242,68 @@ def test_judge_program__broken_promise__is_misaligned_and_says_which(body, opera
         (operator.rpartition(".")[2].removesuffix("_with_indices"), "value", "candidate")
     }
     assert any(told in item.misalignment.detail for item in found)
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        pytest.param([3.0, 1.0, 2.0, 1.0], "", id="another order"),
+        pytest.param([1.0, 2.0, 3.0, 3.0], "more than their order", id="another one twice"),
+        pytest.param([1.0, 1.0, 2.0], "not as many", id="one is missing"),
+    ],
+)
+def test_same_multiset__each_value_counts_once(found, told):
+    expected = real.tensor([1.0, 1.0, 2.0, 3.0], dtype=real.complex64)
+    call = Call("eigvals", (real.diag(expected),), {}, (real.tensor(found, dtype=expected.dtype),), (expected,))
+    said = same_multiset(call)
+    assert told in said if told else said == ""
+
+
+def test_same_multiset__each_matrix_of_a_batch__by_its_own_scale():
+    expected = real.tensor([[1e3, 2e3], [1e-3, 2e-3]], dtype=real.complex64)
+    found = expected * real.tensor([[1.0], [2.0]])
+    assert same_multiset(Call("eigvals", (real.diag_embed(expected),), {}, (found,), (expected,)))
+
+
+class Elsewhere(real.Tensor):
+    """A tensor that, like one of another device, goes together with its own kind only."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function is real.Tensor.cpu:
+            return args[0].as_subclass(real.Tensor)
+        if any(type(arg) is real.Tensor for arg in args):
+            message = "expected all tensors to be on the same device"
+            raise RuntimeError(message)
+        return super().__torch_function__(function, types, args, kwargs)
+
+
+@pytest.mark.parametrize(
+    ("body", "operator", "function"), [(argsort, "argsort", last_order_of_ties), (unique, "unique", reversed_unique)]
+)
+def test_settle__sides_on_different_devices__are_asked_on_the_host(body, operator, function):
+    attempt = record(body)
+    ours, theirs = (
+        backend.run(attempt.program, attempt.sources, snapshots=True)
+        for backend in (substitute(**{operator: function}), TorchBackend())
+    )
+    found = Examination(attempt.program, attempt.sources, {}, RULES).differences(ours, theirs)
+    assert found
+    ours.values, ours.observations = (
+        elsewhere(ours.values),
+        [item and item._replace(data=elsewhere([item.data])[0]) for item in ours.observations],
+    )
+    assert settle(found, attempt.program, ours, theirs) == ([], [])
+
+
+def elsewhere(values):
+    """Return values with each tensor, those of a tuple too, on another device."""
+    return [
+        value.as_subclass(Elsewhere) if isinstance(value, real.Tensor)
+        else tuple(elsewhere(value)) if isinstance(value, tuple)
+        else value
+        for value in values
+    ]  # fmt: skip
 
 
 def test_judge_program__fault_downstream_of_another_choice__is_still_found():
