@@ -337,19 +337,26 @@ def _check_candidate(candidate: Candidate, where: str) -> None:
             f"{where}: candidate {candidate.name!r} replaces nothing. Give replace: {{operator: module.function}}."
         )
         raise ConfigError(message)
-    unknown = sorted(candidate.options.keys() - COMPILE_OPTIONS) if candidate.backend == "torch.compile" else []
-    if unknown:
-        nearest = difflib.get_close_matches(unknown[0], COMPILE_OPTIONS, 1, 0.5)
-        hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(sorted(COMPILE_OPTIONS))}."
-        message = (
-            f"{where}: candidate {candidate.name!r} has option {unknown[0]!r}, which torch.compile has not. {hint}"
-        )
-        raise ConfigError(message)
+    _check_options(candidate, where)
     _check_transform(candidate, where)
     for operator, path in candidate.replace.items():
         if not _PATH.fullmatch(path):
             message = f"{where}: candidate {candidate.name!r} replaces {operator} by {path!r}. Write module.function."
             raise ConfigError(message)
+
+
+def _check_options(candidate: Candidate, where: str) -> None:
+    allowed = COMPILE_OPTIONS if candidate.backend == "torch.compile" else frozenset()
+    unknown = sorted(candidate.options.keys() - allowed)
+    if not unknown:
+        return
+    nearest = difflib.get_close_matches(unknown[0], allowed, 1, 0.5)
+    known = f"Known: {', '.join(sorted(allowed))}." if allowed else "It takes none: drop `options`."
+    hint = f"Did you mean {nearest[0]!r}?" if nearest else known
+    message = (
+        f"{where}: candidate {candidate.name!r} has option {unknown[0]!r}, which {candidate.backend} has not. {hint}"
+    )
+    raise ConfigError(message)
 
 
 def _check_transform(candidate: Candidate, where: str) -> None:

@@ -49,7 +49,9 @@ def unmatched(findings: tuple[Finding, ...], rows: Iterable[Known], today: date)
     for row in rows:
         name = f"known difference '{row.operator}' ({row.reason})"
         if not any(matches(row, finding) for finding in findings):
-            said.append(f"{name} matches no finding. Remove the row, or correct its spelling.")
+            said.append(
+                f"{name} matched no finding of this run. Where it never does, remove the row or correct its spelling."
+            )
         elif row.until is not None and today > row.until:
             said.append(f"{name} was accepted until {row.until}, which is past. Mend the operator, or move the date.")
     return said

@@ -23,6 +23,7 @@ _memcmp.restype = ctypes.c_int
 
 # Bound before any test file is imported: a test that patches torch must not turn a misaligned kernel green.
 _allclose: Final = torch.allclose
+_equal: Final = torch.equal
 _isclose: Final = torch.isclose
 _any: Final = torch.Tensor.any
 _sum: Final = torch.Tensor.sum
@@ -65,8 +66,8 @@ def same_bits(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
     left, right = dense(candidate), dense(reference)
     if left.dtype in _BITS:
         bits = _BITS[left.dtype]
-        return torch.equal(left.view(bits), right.view(bits))
-    return torch.equal(left, right)
+        return _equal(left.view(bits), right.view(bits))
+    return _equal(left, right)
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:

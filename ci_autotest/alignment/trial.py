@@ -1,8 +1,8 @@
 """A trial: one program on candidate and reference, and everything in which they depart. The one caller of ``compare``.
 
-``quick_aligned`` looks once, at the end, without copies; what it cannot vouch for is run again by
-``examine`` with a copy of every value at its step, which says what differs, where and in which
-order.
+``quick_aligned`` looks once, at the end, with copies of those values only that are known to be
+overwritten; what it cannot vouch for is run again by ``Examination`` with a copy of every value at
+its step, which says what differs, where and in which order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 COTANGENT: Final = "gradient put into output"
 #: Elements below which ``torch.equal`` is faster than comparing memory.
 _SMALL: Final = 2048
-_STRIDED: Final = torch.strided
 _equal: Final = torch.equal
 _Tensor: Final = torch.Tensor
 _EXACT: Final = Tolerance(0.0, 0.0)
@@ -46,8 +45,8 @@ _NAMES: Final[dict[torch.dtype, str]] = {
 def quick_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
     """Whether everything is aligned at the end of both runs and nothing moved in between.
 
-    A version that moved, a fact that differs or an element outside the tolerance makes the answer
-    no, which only means that ``examine`` must look.
+    A version that moved without a copy of what was there, a fact that differs or an element outside the
+    tolerance makes the answer no, which only means that an ``Examination`` must look.
     """
     if (
         candidate.failure is not None
@@ -125,8 +124,11 @@ def _is_mute(program: Program, index: int) -> bool:
 
 def _plain_aligned(left: Any, right: Any) -> bool:  # noqa: ANN401 - whatever a step gave
     if isinstance(right, torch.nn.Module):
-        pairs = zip(left.state_dict().values(), right.state_dict().values(), strict=False)
-        return all(a.shape == b.shape and a.dtype is b.dtype and same_bits(a, b) for a, b in pairs)
+        ours, theirs = left.state_dict(), right.state_dict()
+        return ours.keys() == theirs.keys() and all(
+            ours[name].shape == b.shape and ours[name].dtype is b.dtype and same_bits(ours[name], b)
+            for name, b in theirs.items()
+        )
     if isinstance(right, tuple | list) and not isinstance(right, torch.Size):
         # Their tensors are steps of their own; only the arity is left.
         return isinstance(left, tuple | list) and len(left) == len(right)
@@ -292,6 +294,15 @@ class Examination:
     def _module_state(self, left: torch.nn.Module, right: torch.nn.Module, index: int) -> list[Misalignment]:
         found = []
         ours, theirs = left.state_dict(), right.state_dict()
+        if ours.keys() != theirs.keys():
+            sides = [", ".join(sorted(one.keys() - other.keys())) for one, other in ((ours, theirs), (theirs, ours))]
+            shown = [f"also has {names}" if names else "has nothing besides" for names in sides]
+            found.append(
+                Misalignment(
+                    kind="state", step=index, what="names of the state after the run", candidate=shown[0],
+                    reference=shown[1],
+                )
+            )  # fmt: skip
         for name, expected in theirs.items():
             if name in ours:
                 misalignment = self._compared(observed(ours[name]), observed(expected), flags=False)

@@ -59,6 +59,10 @@ def see_outputs(
 ) -> None:
     """Put the outputs in their places, and say that they and ``bound`` are all that is shown."""
     refs = output_refs(program)
+    if trace.failure is None and len(outputs) != len(refs):
+        message = f"the graph returns {len(outputs)} values, the body {len(refs)}"
+        trace.failure = Failure(program.calls[-1][0], "ArityError", message)
+        return
     trace.shown = bound | {ref.index for ref in refs}
     for ref, value in zip(refs, outputs, strict=False):
         trace.values[ref.index] = value

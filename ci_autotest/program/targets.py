@@ -34,6 +34,10 @@ _REFUSED: Final = re.compile(
     r"_.*|share_memory_|data_ptr|apply_|map_|map2_|tofile|storage|untyped_storage|register_.*|export|jit|package|"
     r"load_state_dict_from_url|Module|Parallel.*|DataParallel|numpy|__reduce.*|__setstate__|__class__|__dict__"
 )
+#: Functions of ``torch`` itself that change or tell of the process; methods of these names are a tensor's own.
+_OF_THE_PROCESS: Final = re.compile(
+    r"use_.*|.*manual_seed.*|seed|initial_seed|prepare_.*|get_.*|are_.*|is_warn.*|profiler.*|thread_safe_generator|init_.*"
+)
 _SPECIAL_METHODS: Final = frozenset({
     "__getitem__", "__setitem__", "__rsub__", "__radd__", "__rmul__", "__rpow__", "__rtruediv__", "__rmatmul__",
     "__rfloordiv__", "__rmod__", "__len__", "__contains__",
@@ -51,6 +55,8 @@ def is_function(target: str) -> bool:
     if target in _FUNCTIONS or _PYTHON.fullmatch(target):
         return True
     namespace, _, name = target.rpartition(".")
+    if namespace == "torch" and _OF_THE_PROCESS.fullmatch(name):
+        return False
     return namespace in _NAMESPACES and is_member(name)
 
 

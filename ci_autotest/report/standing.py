@@ -75,10 +75,11 @@ def verdict(result: RunResult) -> str:
     faults, caveats = _faults(result), _caveats(result)
     if faults:
         return f"✗ {'; '.join(faults)}"
-    if caveats:
-        return f"⚠ aligned where compared: {_scope(result)}; {'; '.join(caveats)}"
     accepted = sum(finding.known is not None for finding in result.findings)
     tail = f"; {plural(accepted, 'known difference')}" if accepted else ""
+    if caveats:
+        standing = "misaligned as before" if _counting(result) else "aligned where compared"
+        return f"⚠ {standing}: {_scope(result)}; {'; '.join(caveats)}{tail}"
     return f"✓ aligned: {_scope(result)}{tail}"
 
 

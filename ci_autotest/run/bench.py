@@ -31,12 +31,12 @@ from ci_autotest.backends.notes import repro_note
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.backends.torch_eager import TorchBackend, resolve
 from ci_autotest.case import test_key
-from ci_autotest.errors import AuthorError, UnavailableError
+from ci_autotest.errors import AuthorError, UnavailableError, said
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, Program, Step
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.declare import Declaration
-from ci_autotest.result import CandidateInfo, Verdict
+from ci_autotest.result import CandidateInfo, Misalignment, Verdict
 from ci_autotest.run.gpu import prepare, retire_if_spoiled
 from ci_autotest.run.messages import (
     CaseFailure,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.protocol import Backend
-    from ci_autotest.backends.trace import Attempt
+    from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.config import Candidate
     from ci_autotest.program.ir import Recording
     from ci_autotest.run.messages import FromWorker, TestInfo, ToWorker
@@ -185,7 +185,11 @@ class Bench:
                 tally = Tally()
             batch = _Batch(message.test.id, message.cases[start : start + BATCH], order, contenders)
             self._attempts.prefetch(key, batch.cases)
-            self._batch(batch, draw, tally)
+            try:
+                self._batch(batch, draw, tally)
+            except Exception:
+                retire_if_spoiled(torch.cuda)
+                raise
         return tally.message(last=True)
 
     def _batch(self, batch: _Batch, draw: Callable[[int, int], Attempt], tally: Tally) -> None:
@@ -243,10 +247,10 @@ class Bench:
         aligned = 0
         for (case, number, attempt), trace in zip(accepted, traces, strict=True):
             place.enter(case, position, number)
-            if is_aligned(attempt, contender, trace):
+            verdict = self._judged(attempt, contender, trace)
+            if verdict is None:
                 aligned += 1
                 continue
-            verdict = judge_case(attempt, contender, self._reference, trace).verdict
             tally.judged(name, verdict)
             if verdict.kind is None:
                 self._watch(test, attempt)
@@ -255,6 +259,35 @@ class Bench:
                 tally.failures.append(_failure(case, number, name, verdict, attempt.profile))
         tally.aligned(name, aligned)
         tally.saw(name, backend)
+
+    def _judged(self, attempt: Attempt, contender: Contender, trace: Trace) -> Verdict | None:
+        """Return the verdict on a case, ``None`` where a quick look vouches for it.
+
+        A result that cannot even be looked at is the candidate's error, and costs no other candidate its case.
+        """
+        try:
+            if is_aligned(attempt, contender, trace):
+                return None
+            return judge_case(attempt, contender, self._reference, trace).verdict
+        except AuthorError:
+            raise
+        except Exception as error:  # noqa: BLE001 - foreign tensors: reading them may raise anything
+            last = len(attempt.program.steps) - 1
+            step = attempt.program.calls[-1][1] if attempt.program.calls else attempt.program.steps[last]
+            told = f"{type(error).__name__}: {said(error)}"
+            misalignment = Misalignment(
+                kind="error",
+                step=last,
+                what="result",
+                candidate="cannot be read",
+                reference="returns",
+                detail=told[:2000],
+            )
+            return Verdict(
+                outcome="misaligned", operator=step_operator(step, attempt.program.steps), target=spelled(step),
+                kind="error", blame="candidate", step=last, misalignment=misalignment,
+                oracle="what the candidate returned cannot be compared",
+            )  # fmt: skip
 
     def _watch(self, test: str, attempt: Attempt) -> None:
         """Remember which values a test's steps write to: copied in later cases, they need no second run."""

@@ -59,6 +59,8 @@ def parse(text: str, file: str) -> DrawLog:
     """
     found: dict[str, DrawnValue] = {}
     for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("def "):
+            break  # The program that was printed behind the draws follows from them.
         if not line.partition("#")[0].strip():
             continue
         name, value = edit_of(line, f"{file}, line {number}")

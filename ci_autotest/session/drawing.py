@@ -99,6 +99,11 @@ def _confirm(log: DrawLog, test: TestInfo, candidate: str) -> Confirm:
 
 
 def _refuse_unknown(log: DrawLog, answer: Tried) -> None:
+    for draw in answer.draws:
+        asked = log.values.get(draw.site)
+        if asked is not None and draw.value != asked:
+            message = f"{draw.site} = {asked!r} is outside its range: {draw.kind} of [{draw.low:g}, {draw.high:g})."
+            raise UsageError(message)
     known = {draw.site for draw in answer.draws}
     unknown = [site for site in log.values if site not in known]
     if unknown:

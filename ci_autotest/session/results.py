@@ -185,7 +185,8 @@ def held_against(result: RunResult, baseline: tuple[Finding, ...]) -> RunResult:
 
 def settled(result: RunResult, fail_on: str) -> RunResult:
     """Return a result with its exit status, and with what a whole run says of replacements that were never called."""
-    uncalled = () if result.interrupted or result.is_partial or result.shard != (1, 1) else _uncalled(result)
+    is_whole = not (result.interrupted or result.is_partial or result.broken) and result.shard == (1, 1)
+    uncalled = _uncalled(result) if is_whole else ()
     noted = msgspec.structs.replace(result, notes=(*result.notes, *uncalled))
     return msgspec.structs.replace(noted, exit_code=exit_code(result, fail_on, is_uncalled=bool(uncalled)))
 

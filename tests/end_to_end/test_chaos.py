@@ -168,8 +168,8 @@ def test_run__chaos__every_case_has_the_right_outcome_and_nothing_is_left(tmp_pa
     left = processes(f"{MARK}={tmp_path}")
     for line in left:
         os.kill(int(line.split()[0]), signal.SIGKILL)
-    report = project.report()
     assert done.status == 1, done.said
+    report = project.report()
     assert killed
     expected = {
         f"{operator}_{number}": {outcome: CASES}

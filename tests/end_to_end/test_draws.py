@@ -47,8 +47,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 def test_draws__printed_log__replays_to_the_same_program(project: Project):
     first = project.command("draws", f"{FILE}::flatten", "--case", "2", "--candidate", "torch")
     assert first.status == 0, first.said
-    log, _, program = first.out.partition("\ndef program")
-    project.write("log.txt", log)
+    program = first.out.partition("\ndef program")[2]
+    project.write("log.txt", first.out)
     again = project.command("draws", "--log", "log.txt", "--candidate", "torch")
     assert (again.status, again.out.partition("\ndef program")[2]) == (0, program)
     assert [line for line in again.out.splitlines() if " = " in line] == [
@@ -70,10 +70,11 @@ def test_draws__edited__the_case_follows_and_the_candidates_fault_shows(project:
     ("arguments", "said"),
     [
         ((f"{FILE}::exp", "--edit", "9.dim0=3"), "has no draw '9.dim0'. It has 0.dim0, 0.dim1."),
+        ((f"{FILE}::exp", "--edit", "0.dim0=100"), "0.dim0 = 100 is outside its range: dim of [1, 8)."),
         ((FILE,), f"'{FILE}' names 3 tests. Give one, as FILE::TEST; `ci-autotest list` names them."),
         ((), "give either a test, as PATH::TEST, or --log FILE"),
     ],
-    ids=["unknown draw", "several tests", "nothing"],
+    ids=["unknown draw", "outside", "several tests", "nothing"],
 )
 def test_draws__misused__says_what_to_write(project: Project, arguments, said):
     done = project.command("draws", *arguments)

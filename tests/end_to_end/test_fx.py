@@ -67,3 +67,35 @@ def test_run__passes__are_aligned_misaligned_and_untested(tmp_path: Path):
     assert (repro.status, "misaligned: value of" in repro.out) == (1, True), repro.said
     (tmp_path / "mypasses.py").write_text(PASSES.replace("bias += 0.5", "bias += 0.0"), encoding="utf-8")
     assert project.repro(finding, "autotest-report", tmp_path).status == 0
+
+
+ARITY = """
+def more(module):
+    (output,) = [node for node in module.graph.nodes if node.op == "output"]
+    first = output.args[0][0] if isinstance(output.args[0], (tuple, list)) else output.args[0]
+    output.args = ((first, first, first),)
+    module.recompile()
+    return module
+
+
+def fewer(module):
+    (output,) = [node for node in module.graph.nodes if node.op == "output"]
+    output.args = ((output.args[0][0],),)
+    module.recompile()
+    return module
+"""
+
+
+def test_run__pass_that_returns_another_number_of_values__is_misaligned(tmp_path: Path):
+    project = Project(tmp_path)
+    project.configure(
+        candidates=[{"name": name, "backend": "fx", "transform": f"mypasses.{name}"} for name in ("more", "fewer")]
+    )
+    project.write("mypasses.py", ARITY)
+    project.tests("@autotest(n=2)\ndef two():\n    x = random_tensor(ndim=1)\n    return x.exp(), x.sin()\n")
+    done = project.run()
+    report = project.report()
+    assert (done.status, report["broken"]) == (1, []), done.said
+    assert outcomes(report) == {("two", "more"): "misaligned", ("two", "fewer"): "misaligned"}
+    (finding,) = [item for item in report["findings"] if item["candidate"] == "more"]
+    assert finding["detail"] == "ArityError: the graph returns 3 values, the body 1"  # shrunk to one of them

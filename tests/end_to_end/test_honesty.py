@@ -99,15 +99,16 @@ torch.Tensor.__bool__ = lambda self: True
 }
 
 
+@pytest.mark.parametrize("layout", ["", ".t()"], ids=["contiguous", "transposed"])
 @pytest.mark.parametrize("name", PATCHES)
-def test_run__test_file_patches_torch__a_wrong_kernel_is_not_green(name: str, tmp_path: Path):
+def test_run__test_file_patches_torch__a_wrong_kernel_is_not_green(name: str, layout: str, tmp_path: Path):
     """A patch that the run cannot see through may break the run, but it may not make it end with 0."""
     project = project_in(tmp_path, "", "tanh")
     project.tests(
         "import torch as real\n\nTRUE, FALSE = real.tensor(True), real.tensor(False)\n"
         "true, false = TRUE.clone, FALSE.clone\n"
         f"torch, ours_torch = real, torch\n{PATCHES[name]}\n\n\n"
-        "@autotest(n=2)\ndef tanh():\n    return ours_torch.tanh(random_tensor(ndim=2, requires_grad=False))\n"
+        f"@autotest(n=2)\ndef tanh():\n    return ours_torch.tanh(random_tensor(ndim=2, requires_grad=False){layout})\n"
     )
     done = project.run()
     report = project.report()
@@ -212,3 +213,22 @@ def test_run__workers_environment__holds_no_secret(tmp_path: Path):
     seen = json.loads((tmp_path / "autotests" / "autotest_all.json").read_text("utf-8"))
     assert (done.status, seen["KEPT"]) == (0, "yes"), done.said
     assert sorted(name for name in seen if seen[name] == "hidden") == []
+
+
+def test_run__candidate_returns_what_cannot_be_read__costs_no_other_candidate_its_finding(tmp_path: Path):
+    project = Project(tmp_path)
+    project.configure(
+        candidates=[
+            {"name": name, "backend": "substitute", "replace": {"torch.tanh": f"mykernels.{name}"}}
+            for name in ("unreadable", "wrong")
+        ]
+    )
+    project.write(
+        "mykernels.py",
+        "import torch\n\n\ndef unreadable(x):\n    return torch.empty(x.shape, device='meta')\n\n\n"
+        "def wrong(x):\n    return torch.Tensor.tanh(x) + 1\n",
+    )
+    project.tests("@autotest(n=2)\ndef tanh():\n    return torch.tanh(random_tensor(ndim=2, requires_grad=False))\n")
+    done = project.run()
+    found = {item["candidate"]: item["outcome"] for item in project.report()["results"]}
+    assert (done.status, found) == (1, {"unreadable": "misaligned", "wrong": "misaligned"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import date
 from importlib.resources import files
 from pathlib import Path
@@ -230,3 +231,17 @@ def test_json_schema__shipped_for_editors__is_this_one():
 def test_built_in__each__needs_no_configuration():
     assert {name: candidate.name for name, candidate in BUILT_IN.items()} == {name: name for name in BUILT_IN}
     assert decode({"candidates": []}, "here").candidates == ()
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("{name: c, backend: torch.compile, options: {mod: x}}", "has option 'mod', which torch.compile has not. Did you mean 'mode'?"),
+        ("{name: c, backend: fx, transform: a.b, options: {transform: a.c}}",
+         "has option 'transform', which fx has not. It takes none: drop `options`."),
+        ("{name: c, backend: torch, options: {mode: x}}", "has option 'mode', which torch has not. It takes none: drop `options`."),
+    ],
+)  # fmt: skip
+def test_read__option_that_a_backend_has_not__is_refused(tmp_path, row, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        read(written(tmp_path, f"candidates:\n  - {row}\n"))

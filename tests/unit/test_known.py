@@ -64,7 +64,7 @@ def test_apply_known__other_findings__are_left_alone():
 def test_unmatched__rows__each_says_what_to_do():
     rows = [row(), row("torch.exp"), row(until=date(2020, 1, 1))]
     assert unmatched((FINDING,), rows, TODAY) == [
-        "known difference 'torch.exp' (because) matches no finding. Remove the row, or correct its spelling.",
+        "known difference 'torch.exp' (because) matched no finding of this run. Where it never does, remove the row or correct its spelling.",
         "known difference 'torch.nn.functional.layer_norm' (because) was accepted until 2020-01-01, which is past. "
         "Mend the operator, or move the date.",
     ]

@@ -201,3 +201,16 @@ def test_check_recording__data_that_do_not_fit__are_refused(broken, said):
 )
 def test_check_recording__view_within_its_storage__passes(spec):
     check_recording(recording(spec))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["use_deterministic_algorithms", "manual_seed", "seed", "prepare_multiprocessing_environment", "get_file_path",
+     "get_num_threads", "set_num_threads", "init_num_threads"],
+)  # fmt: skip
+def test_is_function__of_the_whole_process__is_refused(name):
+    assert not is_function(f"torch.{name}")
+
+
+def test_is_function__method_of_such_a_name__is_a_tensors_own():
+    assert is_member("get_device")

@@ -28,7 +28,7 @@ LAYER_NORM = "torch.nn.functional.layer_norm on kernels"
         ),
         pytest.param(
             samples.misaligned(exit_code=0, new=()),
-            "⚠ aligned where compared: 1 test on 2 candidates, 40 cases; 1 finding as in the baseline, none new",
+            "⚠ misaligned as before: 1 test on 2 candidates, 40 cases; 1 finding as in the baseline, none new",
             id="misaligned, fail-on new",
         ),
         pytest.param(
