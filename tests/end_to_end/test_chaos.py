@@ -155,8 +155,8 @@ def kill_now_and_then(mark: str, is_over: threading.Event, killed: list[int]) ->
 def test_run__chaos__every_case_has_the_right_outcome_and_nothing_is_left(tmp_path: Path):
     project = chaotic(tmp_path)
     is_over, killed = threading.Event(), []
-    process = project.start("run", "--workers", "2", "--budget", "15m", environ={MARK: tmp_path.name})
-    killer = threading.Thread(target=kill_now_and_then, args=(tmp_path.name, is_over, killed))
+    process = project.start("run", "--workers", "2", "--budget", "15m", environ={MARK: str(tmp_path)})
+    killer = threading.Thread(target=kill_now_and_then, args=(str(tmp_path), is_over, killed))
     killer.start()
     begun = time.monotonic()
     try:
@@ -165,7 +165,7 @@ def test_run__chaos__every_case_has_the_right_outcome_and_nothing_is_left(tmp_pa
         is_over.set()
         killer.join()
     print(f"{time.monotonic() - begun:.0f} s, {len(killed)} workers killed")  # noqa: T201 - a figure to keep
-    left = processes(f"{MARK}={tmp_path.name}")
+    left = processes(f"{MARK}={tmp_path}")
     for line in left:
         os.kill(int(line.split()[0]), signal.SIGKILL)
     assert done.status == 1, done.said

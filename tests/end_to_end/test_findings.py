@@ -173,7 +173,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     project.write("mykernels.py", KERNELS)
     project.tests(TESTS)
     (project.folder / "temporary").mkdir()
-    environ = {MARK: project.folder.name, "TMPDIR": str(project.folder / "temporary")}
+    environ = {MARK: str(project.folder), "TMPDIR": str(project.folder / "temporary")}
     done = project.run("--workers", "2", environ=environ)
     assert done.status == 1, done.said
     return Run(project, done)
@@ -261,7 +261,7 @@ def test_run__after_crashes_and_a_hang__leaves_no_process_and_no_temporary_file(
     left = [path.name for path in (run.project.folder / "temporary").iterdir() if path.name.startswith("ci-autotest")]
     # A process that was killed is gone when the system gets round to it.
     deadline = time.monotonic() + 10
-    while (alive := processes(f"{MARK}={run.project.folder.name}")) and time.monotonic() < deadline:
+    while (alive := processes(f"{MARK}={run.project.folder}")) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert (alive, left) == ([], [])
 

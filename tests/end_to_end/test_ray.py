@@ -85,12 +85,13 @@ def workers(mark: str) -> list[int]:
 
 @pytest.mark.parametrize("victim", ["worker", "agent"])
 def test_run__on_ray_with_one_killed_in_mid_run__shows_the_same(project: Project, victim: str):
-    process = project.start("run", "--workers", "2", "--executor", "ray", "--output", victim, environ=environ(victim))
+    mark = f"{victim}-{os.getpid()}"  # Another session's workers are none of this one's.
+    process = project.start("run", "--workers", "2", "--executor", "ray", "--output", victim, environ=environ(mark))
     killed: list[int] = []
 
     def kill() -> None:
-        assert wait_until((project.folder / f"entered-{victim}").exists, 200)
-        pid = workers(victim)[0]
+        assert wait_until((project.folder / f"entered-{mark}").exists, 200)
+        pid = workers(mark)[0]
         if victim == "agent":
             pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         os.kill(pid, signal.SIGKILL)
@@ -103,4 +104,4 @@ def test_run__on_ray_with_one_killed_in_mid_run__shows_the_same(project: Project
     assert len(killed) == 1
     assert done.status == 1, done.said
     assert shown(project.report(victim)) == shown(project.report("local"))
-    assert wait_until(lambda: workers(victim) == [], 10)
+    assert wait_until(lambda: workers(mark) == [], 10)

@@ -75,16 +75,16 @@ def test_run__stopped_at_any_point__leaves_whole_files_and_no_process(
     sent: signal.Signals, after_s: float, tmp_path: Path
 ):
     project = project_in(tmp_path)
-    process = project.start("run", "--workers", "2", environ={MARK: tmp_path.name})
+    process = project.start("run", "--workers", "2", environ={MARK: str(tmp_path)})
     time.sleep(after_s)
     is_over = process.poll() is not None
     if not is_over:
         os.kill(process.pid, sent)
     begun = time.monotonic()
     done = ended(process, 3 * GONE_S)
-    gone = wait_until(lambda: processes(f"{MARK}={tmp_path.name}") == [], GONE_S)
+    gone = wait_until(lambda: processes(f"{MARK}={tmp_path}") == [], GONE_S)
     taken = time.monotonic() - begun
-    assert gone, processes(f"{MARK}={tmp_path.name}")
+    assert gone, processes(f"{MARK}={tmp_path}")
     assert taken < GONE_S
     report = check_whole(tmp_path / "autotest-report")
     if report is not None and done.status == 130:
@@ -96,7 +96,7 @@ def test_run__stopped_at_any_point__leaves_whole_files_and_no_process(
 @pytest.mark.heavy
 def test_run__stopped_twice__still_writes_the_report(tmp_path: Path):
     project = project_in(tmp_path)
-    process = project.start("run", "--workers", "2", environ={MARK: tmp_path.name})
+    process = project.start("run", "--workers", "2", environ={MARK: str(tmp_path)})
     assert wait_until(lambda: (tmp_path / "autotest-report").is_dir(), 60)
     for _ in range(2):
         os.kill(process.pid, signal.SIGTERM)

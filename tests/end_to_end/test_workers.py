@@ -82,7 +82,7 @@ def kernels(folder: Path, cases: dict[str, int]) -> Project:
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_run__stopped_in_a_hanging_case__writes_the_report_and_ends_its_workers(sent: signal.Signals, tmp_path: Path):
     project = kernels(tmp_path, {"exp": 2, "tanh": 2})
-    environ = {MARK: tmp_path.name, "TMPDIR": str(tmp_path)}
+    environ = {MARK: str(tmp_path), "TMPDIR": str(tmp_path)}
     process = project.start("run", "--workers", "1", environ=environ)
     assert wait_until((tmp_path / "entered").exists, 60)
     os.kill(process.pid, sent)
@@ -94,7 +94,7 @@ def test_run__stopped_in_a_hanging_case__writes_the_report_and_ends_its_workers(
     assert outcomes(report)["tanh", "kernels"] == "not_run"
     assert "Traceback" not in done.said
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("ci-autotest-")] == []
-    assert wait_until(lambda: processes(f"{MARK}={tmp_path.name}") == [], GONE_S - (time.monotonic() - begun))
+    assert wait_until(lambda: processes(f"{MARK}={tmp_path}") == [], GONE_S - (time.monotonic() - begun))
     suites = JUnitXml.fromfile(str(tmp_path / "autotest-report" / "junit.xml"))
     assert sorted(case.name for suite in suites for case in suite) == [
         "exp[kernels]", "exp[torch]", "tanh[kernels]", "tanh[torch]",
@@ -103,13 +103,13 @@ def test_run__stopped_in_a_hanging_case__writes_the_report_and_ends_its_workers(
 
 def test_run__parent_is_killed__its_workers_end(tmp_path: Path):
     project = kernels(tmp_path, {"tanh": 2})
-    environ = {MARK: tmp_path.name, "TMPDIR": str(tmp_path)}
+    environ = {MARK: str(tmp_path), "TMPDIR": str(tmp_path)}
     process = project.start("run", "--workers", "2", environ=environ)
     assert wait_until((tmp_path / "entered").exists, 60)
     os.kill(process.pid, signal.SIGKILL)
     ended(process, GONE_S)
-    gone = wait_until(lambda: processes(f"{MARK}={tmp_path.name}") == [], GONE_S)
-    left = processes(f"{MARK}={tmp_path.name}")
+    gone = wait_until(lambda: processes(f"{MARK}={tmp_path}") == [], GONE_S)
+    left = processes(f"{MARK}={tmp_path}")
     for line in left:
         os.kill(int(line.split()[0]), signal.SIGKILL)
     assert gone, left
