@@ -107,3 +107,8 @@ class PairEntry:
     def done(self) -> int:
         """Cases run so far."""
         return self.aligned + self.unsupported + sum(h.count for h in self.misaligned.values()) + len(self.lost)
+
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether cases were left out for those that ended their worker; not where the run was ended meanwhile."""
+        return any(item.repeats != "unknown" for item in self.lost)

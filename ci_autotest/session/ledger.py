@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from ci_autotest.run.messages import CaseFailure, CasesDone, TestInfo
     from ci_autotest.session.entries import Hits
 
-    @property
-    def is_left_alone(self) -> bool:
-        """Whether cases were left out for those that ended their worker; not where the run was ended meanwhile."""
-        return any(item.repeats != "unknown" for item in self.lost)
-
 
 class Identity(NamedTuple):
     """What makes findings one."""

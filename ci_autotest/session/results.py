@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ci_autotest.session.entries import PairEntry, TestEntry
     from ci_autotest.session.ledger import Ledger
 
+_ELSEWHERE: Final = "its cases are in other shards"
 #: Share of ordinary attempts that must be accepted; below it a test is weak.
 WEAK_BELOW: Final = 0.1
 INTERRUPTED, NOTHING, FAILED, FINE = 130, 3, 1, 0
@@ -114,7 +115,7 @@ def _result(
         test=entry.info.id, candidate=name, outcome=worst(counts), cases=counts,
         attempts=AttemptCounts(accepted=entry.accepted, rejected=entry.rejected),
         profiles=dict(sorted(entry.profiles.items())), duration_s=round(entry.duration_s, 3),
-        findings=tuple(sorted(item.id for item in own)), reason=_reason(entry, pair, counts, info),
+        findings=tuple(sorted(item.id for item in own)), reason=_ELSEWHERE if told.shard != (1, 1) and not entry.cases else _reason(entry, pair, counts, info),
         weak=weak, undefined_gradients=entry.undefined, location=entry.info.location,
     )  # fmt: skip
 

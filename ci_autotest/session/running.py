@@ -136,7 +136,9 @@ def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], 
         prepare(state.output)
         state.ledger = ledger = plan.ledger(state.infos)
         by_id = {test.id: test for test in tests}
-        state.regressions = replay_kept(state.database.findings(), by_id, ledger.candidates, workshop)
+        # Of the shards of a run the first looks at what earlier runs left: the others would count it again.
+        kept = state.database.findings() if request.shard[0] == 1 else ()
+        state.regressions = replay_kept(kept, by_id, ledger.candidates, workshop)
         with signals.held():
             execute(
                 pool, ledger, plan.tasks(ledger, state.learned),
