@@ -6,7 +6,7 @@ A candidate that differs from itself is its own kind of finding; a reference tha
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
     from ci_autotest.result import Blame
-
-_FORWARD: Final = frozenset({"value", "shape", "dtype"})
 
 
 def judge_confirmed(live: Live, sides: Sides) -> Judged:
@@ -53,7 +51,7 @@ def is_off(attempt: Attempt, candidate: Trace, sides: Sides) -> bool:
 
 
 def judge_first_run(attempt: Attempt, runs: tuple[Trace, Trace], sides: Sides) -> Judged | None:
-    """Return that a candidate's first run departs from a later one that was made alike, or both from those with copies.
+    """Return that a candidate's first run departs from a later one that was made alike; ``None`` where it repeats.
 
     Args:
         attempt: The program with its data.
@@ -61,13 +59,7 @@ def judge_first_run(attempt: Attempt, runs: tuple[Trace, Trace], sides: Sides) -
         sides: The two backends and the rules.
     """
     live = live_of(attempt)
-    examination = _examination(live, sides)
-    found = _apart(examination, *runs)
-    if found is None:
-        # Off each time without copies and right with them: so is a kernel that reads memory which it has not written.
-        off = _apart(examination, attempt.trace, runs[0])
-        # Gradients do not count here: without copies that of an overwritten value is of its last version.
-        found = off if off is not None and (off.kind in _FORWARD or runs[0].failure is not None) else None
+    found = _apart(_examination(live, sides), *runs)
     return None if found is None else _told(live, found, sides.candidate, sides, "candidate")
 
 
