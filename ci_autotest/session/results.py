@@ -111,11 +111,13 @@ def _result(
     counts = _counts(ledger, entry, name, own) if pair is not None else CaseCounts(not_run=len(entry.cases))
     info = next(candidate for candidate in told.candidates if candidate.name == name)
     weak = _is_weak(entry)
+    is_here = bool(entry.cases) or told.shard == (1, 1)
+    reason = _reason(entry, pair, counts, info) if is_here else _ELSEWHERE
     return TestResult(
         test=entry.info.id, candidate=name, outcome=worst(counts), cases=counts,
         attempts=AttemptCounts(accepted=entry.accepted, rejected=entry.rejected),
         profiles=dict(sorted(entry.profiles.items())), duration_s=round(entry.duration_s, 3),
-        findings=tuple(sorted(item.id for item in own)), reason=_ELSEWHERE if told.shard != (1, 1) and not entry.cases else _reason(entry, pair, counts, info),
+        findings=tuple(sorted(item.id for item in own)), reason=reason,
         weak=weak, undefined_gradients=entry.undefined, location=entry.info.location,
     )  # fmt: skip
 

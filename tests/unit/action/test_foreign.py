@@ -70,14 +70,18 @@ def test_run_foreign__interrupted__hands_the_interrupt_on_and_waits(tmp_path: Pa
         "time.sleep(60)"
     )
     parent = (
-        "import os, sys\nfrom action.foreign import run_foreign\n"
+        "import os, signal, sys\nfrom action.foreign import run_foreign\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background ignores it
         f"sys.exit(run_foreign([sys.executable, '-c', {child!r}], os.environ))"
     )
-    process = subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT, stdout=subprocess.DEVNULL)
-    while not (tmp_path / "ready").exists():
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 130
+    with subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+        while not (tmp_path / "ready").exists():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(timeout=30) == 130
+        finally:
+            process.kill()
 
 
 def test_end_orphans__daemon_of_a_test__is_ended():
