@@ -46,7 +46,7 @@ def exp():
     return torch.exp(random_tensor())
 
 
-@autotest(n=60)
+@autotest(n=200)
 def exp_of_any_size():
     return torch.exp(random_tensor())
 
@@ -278,7 +278,7 @@ def scatter_add():
     return torch.scatter_add(random_tensor(ndim=1, dim0=3), 0, index, random_tensor(ndim=1, dim0=4))
 
 
-@autotest()
+@autotest(n=120)
 def embedding():
     index = random_tensor(ndim=1, low=0, high=4, dtype=int)
     return F_.embedding(index, random_tensor(ndim=2, dim0=4, dim1=3), padding_idx=oneof(0, 1) | nothing())
@@ -320,7 +320,7 @@ def masked_fill():
     return random_tensor(ndim=2, dim0=3, dim1=4).masked_fill(mask, random(-2.0, 2.0).to(float))
 
 
-@autotest()
+@autotest(n=60)
 def cumsum():
     ndim = random(1, 4).to(int)
     return torch.cumsum(random_tensor(ndim=ndim), dim=random(-ndim, ndim).to(int))
