@@ -48,6 +48,10 @@ class UnavailableError(AutotestError):
     exit_code: ClassVar[int] = 4
 
 
+class UnsupportedError(AutotestError):
+    """Say that a candidate has no counterpart of a step: the case is unsupported there, and nobody's error."""
+
+
 class AuthorError(AutotestError):
     """Tell a test's author what to write: a generator, a body or a declaration is wrong.
 
