@@ -85,6 +85,7 @@ def arguments(operator: str) -> frozenset[str]:
     found = {
         respelled(target, parameter.name)
         for target, op in targets
+        if resolved(target) is not None
         for form in forms(target.removeprefix("torch.Tensor."), CALL_METHOD if "torch.Tensor." in target else op)
         for parameter in form
     }

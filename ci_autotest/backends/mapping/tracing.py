@@ -146,9 +146,9 @@ class Tracer(TorchFunctionMode):
             return DType(str(value).removeprefix("torch."))
         if isinstance(value, torch.device):
             return Device(OWN_DEVICE)
-        if isinstance(value, torch.memory_format | torch.layout):
-            return Constant(str(value))
-        self._refuse(f"gives {name} a {kind.__name__}, which is no argument of a program.")
+        if not isinstance(value, torch.memory_format | torch.layout):
+            self._refuse(f"gives {name} a {kind.__name__}, which is no argument of a program.")
+        return Constant(str(value))
 
     def _refuse(self, what: str) -> NoReturn:
         target = self.caller.target if self.caller is not None else "a module"
