@@ -49,7 +49,19 @@ class UnavailableError(AutotestError):
 
 
 class UnsupportedError(AutotestError):
-    """Say that a candidate has no counterpart of a step: the case is unsupported there, and nobody's error."""
+    """Say that a candidate has no counterpart of what a program does; the case is unsupported, never misaligned.
+
+    Args:
+        message: Names the framework, the operator and the argument.
+        operator: Canonical operator that has none.
+        argument: The argument that has none, as torch's documentation spells it, where it is one.
+    """
+
+    def __init__(self, message: str, operator: str = "", argument: str = "") -> None:
+        """Hold what has no counterpart, for the tables of coverage."""
+        super().__init__(message)
+        self.operator = operator
+        self.argument = argument
 
 
 class AuthorError(AutotestError):
