@@ -138,7 +138,10 @@ class RemoteBackend:
         buffers: list[memoryview] = []
         with self._watched():
             self._host.ask({"backward": {"cotangents": _placed(cotangents, buffers)}}, buffers)
-            self._take_gradients(trace, self._read())
+            reader = self._read()
+            if reader.answer.lacking is not None:
+                self._refuse(trace, reader.answer.lacking)
+            self._take_gradients(trace, reader)
         trace.has_gone_back = True
 
     def take_seen(self) -> dict[str, int]:
@@ -183,13 +186,17 @@ class RemoteBackend:
         assert translated is not None  # noqa: S101 - prepared
         answer = reader.answer
         if answer.lacking is not None:
-            trace.untested = f"{self._where.module} {self.hello.version} has no {answer.lacking}"
+            self._refuse(trace, answer.lacking)
             return
         trace.failure = failure_of(answer, translated.moved)
         fill(trace, reader, translated.moved, trace.expected)
         if trace.failure is not None:
             del trace.values[trace.failure.step :], trace.facts[trace.failure.step :]
         self._take_gradients(trace, reader)
+
+    def _refuse(self, trace: Trace, lacking: str) -> None:
+        """Say that the framework has not what the program asks of it."""
+        trace.untested = f"{self._where.module} {self.hello.version}: {lacking}"
 
     def _take_gradients(self, trace: _ToldTrace, reader: Reader) -> None:
         """Put the gradients under what they are with respect to as it was recorded."""

@@ -45,6 +45,7 @@ main(sys.argv[2:])
 """
 #: Adapters by module; every other module is taken to have torch's names.
 ADAPTERS: Final = {
+    "oneflow": ("ci_autotest.execute.frameworks.oneflow", "OneFlow"),
     "paddle": ("ci_autotest.execute.frameworks.paddle", "Paddle"),
     "jax": ("ci_autotest.execute.frameworks.jax", "Jax"),
 }

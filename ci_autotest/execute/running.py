@@ -160,13 +160,15 @@ def forward(program: Program, tensors: Mapping[str, np.ndarray], framework: Fram
                 if snapshots:
                     run.copies.append(seen(value, facts, framework))
             except LackingError as error:
-                run.lacking = str(error)
+                run.lacking = f"it has no {error}"
                 return run
             except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
                 if isinstance(spec := step.args[0] if step.args else None, TensorSpec):
-                    run.lacking = f"{spec.dtype} tensor such as this one ({type(error).__name__}: {error})"
-                else:
+                    run.lacking = f"it takes no {spec.dtype} tensor such as this one ({type(error).__name__}: {error})"
+                elif not (lacking := framework.lacking(error)):
                     run.failure = (index, type(error).__name__, str(error))
+                else:
+                    run.lacking = lacking
                 return run
         elif snapshots:
             run.copies.append(Seen(None, None))
@@ -216,6 +218,7 @@ def backward(program: Program, run: Run, cotangents: Mapping[int, np.ndarray], f
             for key, gradient in zip(keys, found, strict=True)
         ]
     except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+        run.lacking = framework.lacking(error) or None
         run.backward_failure = f"{type(error).__name__}: {error}"
 
 
