@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from ci_autotest.backends.hosting import HostLostError, HostProcess, end_as
 from ci_autotest.backends.told import Reader, ToldError, elements_of, failure_of, fill
-from ci_autotest.backends.torch_eager import IN_BACKWARD
 from ci_autotest.backends.trace import Trace
 from ci_autotest.errors import UnsupportedError
+from ci_autotest.execute.host import OWN_FAULT
 from ci_autotest.execute.plain import plain_program
 from ci_autotest.program.ir import HOOK, PLACEHOLDER, REGISTERS, TensorSpec
 
@@ -78,6 +78,7 @@ class RemoteBackend:
         self._host = HostProcess(where)
         self.hello = self._host.hello
         self._ahead: deque[_Ahead] = deque()
+        self._in_flight: Translated | None = None
         self._answered: list[tuple[_ToldTrace, Reader]] = []
 
     def ahead(self, attempts: Sequence[Attempt]) -> None:
@@ -120,8 +121,7 @@ class RemoteBackend:
             self._drain()
             trace = _ToldTrace(program, None, snapshots=snapshots)
             if self._prepare(program, sources, trace):
-                if self.on_step is not None:
-                    self.on_step(program.calls[0][0] if program.calls else 0)
+                self._in_flight = trace.translated
                 buffers: list[memoryview] = []
                 job = _job(trace, sources, None, buffers, snapshots=snapshots)
                 self._host.ask({"jobs": [job]}, buffers)
@@ -133,8 +133,6 @@ class RemoteBackend:
         assert isinstance(trace, _ToldTrace)  # noqa: S101 - made above
         if trace.has_gone_back or trace.failure is not None or trace.untested is not None:
             return
-        if self.on_step is not None:
-            self.on_step(IN_BACKWARD)
         buffers: list[memoryview] = []
         with self._watched():
             self._host.ask({"backward": {"cotangents": _placed(cotangents, buffers)}}, buffers)
@@ -227,13 +225,24 @@ class RemoteBackend:
             yield
         except ToldError as error:
             self._host.close()
-            self._give_up(HostLostError(str(error), 1), error)
+            self._give_up(HostLostError(f"candidate '{self._where.candidate}': {error}", 1), error)
         except HostLostError as lost:
+            if self.on_step is not None and self._in_flight is not None:
+                self.on_step(self._recorded(self._host.step(), self._in_flight))
             self._give_up(lost, lost)
 
+    def _recorded(self, step: int, translated: Translated) -> int:
+        """Return the step in flight by its index in the program as it was recorded."""
+        if step < 0:
+            return step
+        return next((i for i, place in enumerate(translated.moved) if place >= step), 0)
+
     def _give_up(self, lost: HostLostError, cause: Exception) -> NoReturn:
-        if self._ends_with_host:
+        if self._ends_with_host and lost.code != OWN_FAULT:
             end_as(lost)
+        self._host = HostProcess(self._where)  # The next program is not this one's concern.
+        self._ahead.clear()
+        self._answered.clear()
         raise lost from cause
 
 
