@@ -415,6 +415,9 @@ class Bench:
         note = repro_note(self._candidates[candidate], judged.live.program.steps)
         note["rules"] = {"rtol": rules.rtol, "atol": rules.atol, "check_dtype": rules.check_dtype}
         note["strictness"] = rules.strictness
+        backend = self._backends[candidate]
+        if isinstance(backend, RemoteBackend) and (host := backend.note(judged.live.program, judged.live.sources)):
+            note["host"] = host
         recording = with_expected(to_recording(judged.live, note), judged.live, self._reference)
         return Tried(
             verdict=judged.verdict,
