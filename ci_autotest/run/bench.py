@@ -21,7 +21,7 @@ from ci_autotest.alignment.cases import (
 from ci_autotest.alignment.confirm import judge_confirmed
 from ci_autotest.alignment.inline import inlined
 from ci_autotest.alignment.isolate import isolate, pruned
-from ci_autotest.alignment.localize import Sides
+from ci_autotest.alignment.localize import Sides, maker_of
 from ci_autotest.alignment.recording import to_live, to_recording, with_expected
 from ci_autotest.alignment.rules import rules_for
 from ci_autotest.alignment.trial import overwritten
@@ -361,7 +361,7 @@ class Bench:
         live = live_of(attempt)
         step = message.step if message.step is not None else live.program.calls[-1][0]
         if message.step is not None:
-            live = pruned(isolate(live, message.step, self._reference))
+            live = pruned(isolate(live, maker_of(live.program, message.step), self._reference))
             step = live.program.calls[-1][0]
         named = live.program.steps[step]
         verdict = Verdict(
