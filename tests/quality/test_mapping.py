@@ -109,7 +109,7 @@ def test_suite__bound_and_lowered__gives_the_same_bits(family):
     table = Table("named", "", "torch", like_torch=False, rows=EveryOperator())
     count, wrong, refused = compared(family, Translator(table))
     assert wrong == []
-    assert refused <= GATHERING
+    assert refused <= GATHERING | {"torch.nn.functional.dropout", "torch.nn.functional.dropout2d"}
     assert count
 
 

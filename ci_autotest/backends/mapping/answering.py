@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from ci_autotest.backends.mapping.binding import Binder, is_same
-from ci_autotest.backends.mapping.chance import is_drawn
+from ci_autotest.backends.mapping.chance import is_drawn, may_draw
 from ci_autotest.backends.mapping.signatures import OF_PYTHON
 from ci_autotest.backends.mapping.writing import Writer, adapter_step, literal
 from ci_autotest.errors import UnsupportedError
@@ -47,6 +47,9 @@ class Answers:
         if not target:
             self._drop(given, operator, row)
             return self.keep(step, operator, writer, row)
+        is_random = step.seed is not None and is_drawn(operator, given)
+        if is_random and may_draw(operator) and not row.draws:
+            self._refuse_drawn(operator)
         given.pop("inplace", None)
         self._drop(given, operator, row)
         for name in OF_PYTHON:
@@ -65,9 +68,8 @@ class Answers:
         for name, value in row.fill.items():
             if name not in named:
                 kwargs.setdefault(name, literal(value))
-        called = Step(
-            CALL_FUNCTION, target, args, tuple(kwargs.items()), step.name, step.modes, step.seed, step.in_setup
-        )
+        seed = step.seed if is_random else None
+        called = Step(CALL_FUNCTION, target, args, tuple(kwargs.items()), step.name, step.modes, seed, step.in_setup)
         found = writer.add(called)
         return writer.add(adapter_step(row.result, ref_to(found), step)) if row.result else found
 
@@ -81,11 +83,7 @@ class Answers:
         """
         if step.seed is not None:
             if step.op != CALL_MODULE and is_drawn(operator, self._binder.bound(step, operator)):
-                message = (
-                    f"{operator} draws from the generator of the framework, and that of {self._table.label} gives "
-                    "other numbers."
-                )
-                raise UnsupportedError(message, operator)
+                self._refuse_drawn(operator)
             step = step._replace(seed=None)
         target = self._alike(step)
         if row is None and (not step.kwargs or step.op == CALL_MODULE or step.in_setup):
@@ -141,6 +139,11 @@ class Answers:
             message = f"{operator} is called without {name!r}, which {row.to} of {self._table.label} needs."
             raise UnsupportedError(message, operator, name)
         return literal(defaults[name])
+
+    def _refuse_drawn(self, operator: str) -> NoReturn:
+        label = self._table.label
+        message = f"{operator} draws from the generator of the framework, and that of {label} gives other numbers."
+        raise UnsupportedError(message, operator)
 
     def _refuse(self, operator: str, name: str, value: Argument, row: Row) -> NoReturn:
         shown = "a tensor" if isinstance(value, Ref) else repr(value)

@@ -37,6 +37,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         adapt: Adapter that an argument goes through, by torch's name.
         result: Adapter that the result goes through.
         positional: Torch's names of arguments that go by position, in order.
+        draws: Whether the row also answers calls that draw, of an operator where an argument decides whether it does.
         reason: Why the row is more than another name.
         unsupported: Why there is no counterpart.
     """
@@ -50,6 +51,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     adapt: dict[str, str] = {}
     result: str = ""
     positional: tuple[str, ...] = ()
+    draws: bool = False
     reason: str = ""
     unsupported: str = ""
 

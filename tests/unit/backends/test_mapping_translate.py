@@ -46,6 +46,8 @@ operators:
   torch.Tensor.T: {to: toy.turned}
   torch.cumsum: {unsupported: its sums run the other way}
   torch.zeros: {to: toy.zeros}
+  torch.nn.functional.dropout: {to: toy.dropout}
+  torch.nn.functional.rrelu: {to: toy.rrelu, draws: true}
   torch.bernoulli: {to: toy.bernoulli, reason: what is asked holds for any generator}
 """
 
@@ -244,6 +246,21 @@ def evaluated():
     module = recorded.nn.Dropout(0.5)
     module.eval()
     return module(recorded.ones(3, requires_grad=True) * 1)
+
+
+def test_translated__an_argument_decides_whether_it_draws__is_answered_where_it_does_not(table):
+    for step in (
+        call("torch.nn.functional.dropout", X, 0.5, False),
+        call("torch.nn.functional.rrelu", X, training=True),
+    ):
+        assert translated(program(step._replace(seed=7)), table).program.body[2].target.startswith("toy.")
+    with pytest.raises(UnsupportedError, match="dropout draws from the generator of the framework, and that of toy 1"):
+        translated(program(call("torch.nn.functional.dropout", X)._replace(seed=7)), table)
+
+
+def test_translated__a_seed__stays_where_something_is_drawn(table):
+    steps = [call("torch.bernoulli", X)._replace(seed=7), call("torch.nn.functional.relu", X)._replace(seed=8)]
+    assert [step.seed for step in translated(program(*steps), table).program.body[2:4]] == [7, None]
 
 
 def test_translated__a_module_that_draws__is_unsupported_in_training_alone():
