@@ -136,7 +136,13 @@ def _operators() -> dict[str, str]:
     for namespace in _NAMESPACES:
         for name in dir(resolved(namespace) if namespace != "torch" else torch):
             path = f"{namespace}.{name}"
-            if not name.startswith("_") and name not in ALIASES and is_function(path) and operator_of(path) == path:
+            if (
+                not name[0].isupper()
+                and not name.startswith("_")
+                and name not in ALIASES
+                and is_function(path)
+                and operator_of(path) == path
+            ):
                 found[name] = path
     return found
 
