@@ -11,8 +11,8 @@ from ci_autotest.backends.told import Reader, ToldError, elements_of, failure_of
 from ci_autotest.backends.trace import Trace
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.execute.host import OWN_FAULT
-from ci_autotest.execute.plain import plain_program
 from ci_autotest.program.ir import HOOK, PLACEHOLDER, REGISTERS, TensorSpec
+from ci_autotest.program.plain import plain_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -145,6 +145,22 @@ class RemoteBackend:
     def take_seen(self) -> dict[str, int]:
         """Return nothing: no calls are counted."""
         return {}
+
+    def note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what a repro must know of a program here, as plain JSON values; nothing where it has none."""
+        try:
+            translated = self._translator.translated(program, sources)
+        except UnsupportedError:
+            return None
+        return {
+            "module": self._where.module,
+            "version": self.hello.version,
+            "python": self._where.python,
+            "on": self.hello.libraries.get("python", ""),
+            "program": plain_program(translated.program),
+            "moved": list(translated.moved),
+            "parameters": [[index, name, place] for (index, name), place in translated.parameters.items()],
+        }
 
     def close(self) -> None:
         """End the host."""

@@ -56,6 +56,7 @@ DIGEST_ABOVE: Final = 16_384
 #: The step in flight, in a file that both map; this in the backward pass.
 STEP_BYTES: Final = 8
 IN_BACKWARD: Final = -2
+NOWHERE: Final = -1
 #: Exit status of a host after a fault of its own (EX_SOFTWARE): nothing is said of the candidate then.
 OWN_FAULT: Final = 70
 #: Source: prctl(2).
@@ -156,8 +157,8 @@ class _Host:
             self._job(job, buffers)
 
     def _job(self, job: dict[str, Any], buffers: list[bytes]) -> None:
-        from ci_autotest.execute.plain import program_of  # noqa: PLC0415 - after the fault handler is on
         from ci_autotest.execute.running import forward, storage_of  # noqa: PLC0415 - likewise
+        from ci_autotest.program.plain import program_of  # noqa: PLC0415 - after the fault handler is on
 
         place = self._place
         program = program_of(job["program"])
@@ -165,6 +166,7 @@ class _Host:
         run = forward(
             program, tensors, self._framework, lambda index: place.__setitem__(0, index), snapshots=job["snapshots"]
         )
+        place[0] = NOWHERE  # what is left is reading the values
         self._last = program, run
         if run.failure is None and run.lacking is None and job["cotangents"] is not None:
             self._go_back(program, run, job["cotangents"], buffers)
@@ -245,7 +247,7 @@ class _Answer:
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a step gave
     """Return what a step gave as plain values: of a tuple its length, because its tensors are steps of their own."""
-    from ci_autotest.execute.plain import plain_argument  # noqa: PLC0415 - after the fault handler is on
+    from ci_autotest.program.plain import plain_argument  # noqa: PLC0415 - after the fault handler is on
 
     if isinstance(value, tuple | list) and not all(isinstance(item, int) for item in value):
         return ["items", len(value)]
