@@ -48,6 +48,22 @@ class UnavailableError(AutotestError):
     exit_code: ClassVar[int] = 4
 
 
+class UnsupportedError(AutotestError):
+    """Say that a candidate has no counterpart of what a program does; the case is unsupported, never misaligned.
+
+    Args:
+        message: Names the framework, the operator and the argument.
+        operator: Canonical operator that has none.
+        argument: The argument that has none, as torch's documentation spells it, where it is one.
+    """
+
+    def __init__(self, message: str, operator: str = "", argument: str = "") -> None:
+        """Hold what has no counterpart, for the tables of coverage."""
+        super().__init__(message)
+        self.operator = operator
+        self.argument = argument
+
+
 class AuthorError(AutotestError):
     """Tell a test's author what to write: a generator, a body or a declaration is wrong.
 

@@ -2,8 +2,8 @@
 
 ``torch.softmax``, ``x.softmax``, ``torch.nn.functional.softmax`` and the inner call of
 ``torch.nn.Softmax`` are one. The canonical name is ``torch.nn.functional.X`` where PyTorch
-documents the operator there, else ``torch.X``, else ``torch.Tensor.X``; a trailing underscore and
-Python's operators are other spellings.
+documents the operator there, else ``torch.X``, else ``torch.special.X``, else ``torch.Tensor.X``; a
+trailing underscore and Python's operators are other spellings.
 """
 
 from __future__ import annotations
@@ -162,6 +162,8 @@ def _canonical(name: str) -> str:
             return f"torch.nn.functional.{candidate}"
         if callable(getattr(torch, candidate, None)):
             return f"torch.{candidate}"
+        if callable(getattr(torch.special, candidate, None)):
+            return f"torch.special.{candidate}"
     stripped = bare.rstrip("_")
     return f"torch.Tensor.{stripped if hasattr(torch.Tensor, stripped) else bare}"
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ci_autotest import oneof, random, random_bool, random_tensor, torch
+from ci_autotest.backends.overloads import overloads
 from ci_autotest.errors import AuthorError
-from ci_autotest.record.schemas import RECEIVER, Deferred, overloads
+from ci_autotest.record.schemas import RECEIVER, Deferred
 from tests.engine import record
 
 N = random(1, 3)

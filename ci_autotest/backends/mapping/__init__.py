@@ -1,0 +1,1 @@
+"""Programs of torch in another framework's words: arguments bound by name, modules lowered, operators by a table."""

@@ -1,0 +1,101 @@
+"""What no table can translate: hooks, autocast, modules that draw."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ci_autotest.backends.mapping.signatures import forms
+from ci_autotest.errors import UnsupportedError
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    CALL_METHOD,
+    CALL_MODULE,
+    HOOK,
+    REGISTERS,
+    Ref,
+    autocast_dtype,
+    step_refs,
+)
+
+if TYPE_CHECKING:
+    from ci_autotest.backends.mapping.table import Table
+    from ci_autotest.program.ir import Program, Step
+
+#: Arguments of a module's constructor that are a probability of dropping an element.
+_PROBABILITIES: Final = ("dropout", "p")
+_DROPS: Final = ("Dropout", "AlphaDropout", "FeatureAlphaDropout", "Dropout1d", "Dropout2d", "Dropout3d")
+#: Modules that draw in training whatever they are given.
+_DRAW: Final = frozenset({"RReLU", "FractionalMaxPool2d", "FractionalMaxPool3d"})
+
+
+def refuse_foreign(step: Step, table: Table) -> None:
+    """Refuse a step in a mode that means another thing in another framework.
+
+    Raises:
+        UnsupportedError: A hook, or autocast where the framework is none of torch's names.
+    """
+    if HOOK[0] in step.modes or REGISTERS[0] in step.modes:
+        message = f"a hook on a gradient is not carried over to {table.label}."
+        raise UnsupportedError(message, "torch.Tensor.register_hook")
+    if not table.like_torch and any(autocast_dtype(mode) for mode in step.modes):
+        message = f"autocast is not carried over to {table.label}: it casts for other operators."
+        raise UnsupportedError(message, "torch.autocast")
+
+
+def refuse_random_modules(program: Program, table: Table) -> None:
+    """Refuse a program with a module that draws in its forward.
+
+    Raises:
+        UnsupportedError: A module that is called, or a part of it, drops elements and is in training.
+    """
+    setup = program.setup
+    if not setup:
+        return
+    drawing = {i for i, step in enumerate(setup) if _draws(step)}
+    if not drawing:
+        return
+    steps = program.steps
+    for index, step in enumerate(setup):
+        if step.op == CALL_FUNCTION and any(ref.index in drawing for ref in step_refs(step)):
+            drawing.add(index)  # a container, and what is in it
+        elif step.op == CALL_METHOD and step.target == "get_submodule" and _receiver(step) in drawing:
+            drawing.add(index)
+    for step in steps:
+        if step.op == CALL_METHOD and step.target in {"eval", "train"} and _receiver(step) in drawing:
+            mode = step.args[1] if len(step.args) > 1 else dict(step.kwargs).get("mode", True)
+            if step.target == "eval" or not mode:
+                drawing.discard(_receiver(step))
+        elif step.op == CALL_MODULE and _receiver(step) in drawing:
+            message = (
+                f"{step.target} draws from the generator of the framework in training, and that of {table.label} gives "
+                "other numbers."
+            )
+            raise UnsupportedError(message, step.target)
+
+
+def _receiver(step: Step) -> int:
+    first = step.args[0]
+    return first.index if isinstance(first, Ref) else -1
+
+
+def _draws(step: Step) -> bool:
+    """Whether a step constructs a module that draws in training."""
+    name = step.target.rpartition(".")[2]
+    if step.op != CALL_FUNCTION or not step.target.startswith("torch.nn.") or not name[:1].isupper():
+        return False
+    if name in _DRAW:
+        return True
+    given: dict[str, Any] = dict(step.kwargs)
+    for form in forms(step.target, step.op):
+        names = [parameter.name for parameter in form]
+        bound = (
+            {parameter.name: parameter.default for parameter in form}
+            | dict(zip(names, step.args, strict=False))
+            | given
+        )
+        return any(bound.get(key) not in {None, 0} for key in _PROBABILITIES if _is_probability(key, name))
+    return False
+
+
+def _is_probability(key: str, name: str) -> bool:
+    return key == "dropout" or name in _DROPS

@@ -1,0 +1,168 @@
+"""A framework's table: which function answers each operator of torch, and what becomes of the arguments.
+
+One YAML file for each framework, in ``tables/``; a user's own rows replace those of the file. What a row may say, and
+that it names what exists, is checked when it is loaded (``checking``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import yaml
+
+from ci_autotest.backends.mapping.checking import check_row, unknown_key
+from ci_autotest.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TABLES: Final = Path(__file__).parent / "tables"
+#: Begins the path of a function of ``execute/adapters/<framework>.py``.
+ADAPTERS: Final = "adapters."
+
+
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Say what answers one operator.
+
+    Attributes:
+        to: Dotted path in the framework, or ``adapters.NAME``.
+        inplace: The same for the spellings that write to the input: ``x.add_(y)``, ``x += y``, ``inplace=True``.
+        rename: The framework's name of an argument, by torch's.
+        default: Arguments without counterpart, with the value that they may have.
+        fill: What the framework's function is given besides, by its own names, where the call gives nothing.
+        adapt: Adapter that an argument goes through, by torch's name.
+        result: Adapter that the result goes through.
+        positional: Torch's names of arguments that go by position, in order.
+        reason: Why the row is more than another name.
+        unsupported: Why there is no counterpart.
+    """
+
+    to: str = ""
+    inplace: str = ""
+    rename: dict[str, str] = {}
+    default: dict[str, Any] = {}
+    fill: dict[str, Any] = {}
+    adapt: dict[str, str] = {}
+    result: str = ""
+    positional: tuple[str, ...] = ()
+    reason: str = ""
+    unsupported: str = ""
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    framework: str
+    version: str
+    namespace: str
+    operators: dict[str, Any] = {}
+    like_torch: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Table:
+    """Hold a framework's rows by canonical operator.
+
+    Attributes:
+        framework: Its name, as users know it.
+        version: The version that the rows were written for.
+        namespace: What stands for ``torch`` in a path where ``like_torch``.
+        like_torch: Whether an operator without a row has the same name and arguments as torch's.
+        rows: By canonical operator, or by module class where ``like_torch``.
+    """
+
+    framework: str
+    version: str
+    namespace: str
+    like_torch: bool
+    rows: Mapping[str, Row]
+
+    def row(self, operator: str) -> Row | None:
+        """Return an operator's row; ``None`` where it has none."""
+        return self.rows.get(operator)
+
+    @property
+    def label(self) -> str:
+        """What messages call the framework: its name and version."""
+        return f"{self.framework} {self.version}".rstrip()
+
+    def extended(self, rows: Mapping[str, object], where: str) -> Table:
+        """Return the table with a user's own rows in the place of those of the same operators.
+
+        Args:
+            rows: By operator, in the format of the table's file.
+            where: What messages call their place: ``candidate 'paddle' of autotest.yml``.
+
+        Raises:
+            ConfigError: A row is wrong.
+        """
+        found = _rows(rows, self.framework, where, like_torch=self.like_torch)
+        return dataclasses.replace(self, rows={**self.rows, **found})
+
+
+def load_table(framework: str, tables: Path = TABLES) -> Table:
+    """Return the table that ships for a framework.
+
+    Raises:
+        ConfigError: There is none, or its file is wrong.
+    """
+    path = tables / f"{framework}.yml"
+    if not path.is_file():
+        known = ", ".join(sorted(found.stem for found in tables.glob("*.yml")))
+        message = f"there is no table of {framework!r}. Tables ship for {known}."
+        raise ConfigError(message)
+    return read_table(path.read_text(encoding="utf-8"), path.name)
+
+
+def read_table(text: str, where: str) -> Table:
+    """Return the table that a file's text holds.
+
+    Args:
+        text: YAML.
+        where: What messages call the file.
+
+    Raises:
+        ConfigError: It is no YAML, a key is unknown or missing, or a row is wrong.
+    """
+    try:
+        found: object = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe, in C
+    except yaml.YAMLError as error:
+        message = f"{where} is no YAML: {' '.join(str(error).split())}."
+        raise ConfigError(message) from error
+    _refuse_repeated(text, where)
+    try:
+        file = msgspec.convert(found, _File)
+    except msgspec.ValidationError as error:
+        keys = tuple(field.name for field in msgspec.structs.fields(_File))
+        message = f"{where}: {unknown_key(str(error), keys)}"
+        raise ConfigError(message) from error
+    rows = _rows(file.operators, file.framework, where, like_torch=file.like_torch)
+    return Table(file.framework, file.version, file.namespace, file.like_torch, rows)
+
+
+def _rows(given: Mapping[str, object], framework: str, where: str, *, like_torch: bool) -> dict[str, Row]:
+    found = {}
+    for operator, written in given.items():
+        place = f"{where}, row {operator}"
+        try:
+            row = msgspec.convert(written, Row)
+        except msgspec.ValidationError as error:
+            keys = tuple(field.name for field in msgspec.structs.fields(Row))
+            message = f"{place}: {unknown_key(str(error), keys)}"
+            raise ConfigError(message) from error
+        check_row(operator, row, place, framework, like_torch=like_torch)
+        found[operator] = row
+    return found
+
+
+def _refuse_repeated(text: str, where: str) -> None:
+    """Refuse two rows of one operator: YAML would take the last and say nothing."""
+    seen: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("  ") and line[2:3] not in {" ", "#", ""} and line.strip().startswith("torch."):
+            operator = line.strip().partition(":")[0]
+            if operator in seen:
+                message = f"{where}, row {operator}: it stands in line {seen[operator]} and in line {number}. Keep one."
+                raise ConfigError(message)
+            seen[operator] = number
