@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 import jax.scipy.special as jsp
 
 from ci_autotest.execute.adapters.jax_promotion import (
-    floating,
     is_array,
     is_integral,
     promoted,
     promoted_floating,
     result_type,
 )
-from ci_autotest.execute.refusal import NoCounterpart
+from ci_autotest.execute.frameworks.protocol import LackingError
 
 if TYPE_CHECKING:
     from jax import Array
@@ -42,8 +40,8 @@ def div(input: Any, other: Any, rounding_mode: str | None = None) -> Array:
     if rounding_mode == "floor":
         return floor_divide(input, other)
     if rounding_mode is not None:
-        message = f"rounding_mode={rounding_mode!r}: jax.numpy has true_divide and floor_divide"
-        raise NoCounterpart(message)
+        message = f"counterpart of rounding_mode={rounding_mode!r}: jax.numpy has true_divide and floor_divide"
+        raise LackingError(message)
     return jnp.true_divide(*promoted_floating(input, other))
 
 
@@ -193,22 +191,7 @@ def bitwise_left_shift(input: Any, other: Any) -> Array:
     return jnp.left_shift(*promoted(input, other))
 
 
-def bitwise_right_shift(input: Any, other: Any) -> Array:
-    """Shift bits, keeping the sign."""
-    return jnp.right_shift(*promoted(input, other))
 
-
-def isclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
-    """Compare within a tolerance."""
-    return jnp.isclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
-
-
-def round(input: Any, decimals: int = 0) -> Array:
-    """Round halves to even, at a decimal."""
-    return jnp.round(input, decimals)
-
-
-def polygamma(n: int, input: Any) -> Array:
-    """Return a derivative of the digamma function; JAX wants its order as an array of the same dtype."""
-    x = floating(input)
-    return jax.scipy.special.polygamma(jnp.asarray(n, x.dtype), x)
+def outer(input: Any, vec2: Any) -> Array:
+    """Multiply each element of a vector by each of another."""
+    return jnp.outer(*promoted(input, vec2))

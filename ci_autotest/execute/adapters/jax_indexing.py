@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ci_autotest.execute.adapters.jax_promotion import is_array
-from ci_autotest.execute.refusal import NoCounterpart
+from ci_autotest.execute.frameworks.protocol import LackingError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +30,14 @@ def _grid(index: Any, dim: int) -> tuple[Any, ...]:
 
 def _has_dimensions(input: Any, name: str) -> None:
     if not input.ndim:
-        message = f"{name} of a 0-dim tensor: jax.numpy indexes dimensions"
-        raise NoCounterpart(message)
+        message = f"counterpart of {name} of a 0-dim tensor: jax.numpy indexes dimensions"
+        raise LackingError(message)
+
+
+def getitem(input: Any, index: Any) -> Array:
+    """Index with integers, slices, masks and arrays."""
+    found: Array = input[index]
+    return found
 
 
 def index_select(input: Any, dim: int, index: Any) -> Array:
@@ -62,20 +68,10 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Array:
 def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Array:
     """Put or add elements."""
     if any(index is None for index in indices):
-        message = "indices with None: jax.numpy has no full slice among arrays here"
-        raise NoCounterpart(message)
+        message = "counterpart of indices with None: jax.numpy has no full slice among arrays here"
+        raise LackingError(message)
     places = input.at[tuple(indices)]
     return places.add(values) if accumulate else places.set(values)
-
-
-def take(input: Any, index: Any) -> Array:
-    """Take elements of what is flattened."""
-    return jnp.take(input, index)
-
-
-def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Array:
-    """Take elements along a dimension."""
-    return jnp.take_along_axis(input, indices, axis=dim)
 
 
 def gather(input: Any, dim: int, index: Any, sparse_grad: bool = False) -> Array:
@@ -90,8 +86,8 @@ def scatter(input: Any, dim: int, index: Any, src: Any = None, value: Any = None
     """Put elements along a dimension."""
     _has_dimensions(input, "scatter")
     if reduce is not None:
-        message = f"reduce={reduce!r}: torch.scatter_add and torch.scatter_reduce have a counterpart"
-        raise NoCounterpart(message)
+        message = f"counterpart of reduce={reduce!r}: torch.scatter_add and torch.scatter_reduce have a counterpart"
+        raise LackingError(message)
     given = src if value is None else value
     return input.at[_grid(index, dim)].set(_of_size(given, index) if is_array(given) else given)
 
@@ -110,8 +106,8 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, incl
     """Reduce elements along a dimension: JAX's scatters add, multiply, and take the maximum or minimum."""
     _has_dimensions(input, "scatter_reduce")
     if not include_self or reduce == "mean":
-        message = f"reduce={reduce!r}, include_self={include_self}: x.at[...] has no mean, and always takes the element that is there"
-        raise NoCounterpart(message)
+        message = f"counterpart of reduce={reduce!r}, include_self={include_self}: x.at[...] has no mean, and always takes the element that is there"
+        raise LackingError(message)
     places, given = input.at[_grid(index, dim)], _of_size(src, index)
     calls = {"sum": places.add, "prod": places.multiply, "amax": places.max, "amin": places.min}
     return calls[reduce](given)
@@ -125,8 +121,8 @@ def select_scatter(input: Any, src: Any, dim: int, index: int) -> Array:
 def masked_scatter(input: Any, mask: Any, source: Any) -> Array:
     """Put elements in order where a mask is true."""
     if mask.shape != input.shape:
-        message = "a mask of another shape: jax.numpy.place wants the array's own"
-        raise NoCounterpart(message)
+        message = "counterpart of a mask of another shape: jax.numpy.place wants the array's own"
+        raise LackingError(message)
     return jnp.place(input, mask, source, inplace=False)
 
 
@@ -134,11 +130,6 @@ def masked_select(input: Any, mask: Any) -> Array:
     """Take what a mask chooses."""
     x, chosen = jnp.broadcast_arrays(input, mask)
     return x[chosen]
-
-
-def nonzero(input: Any, as_tuple: bool = False) -> Array | tuple[Array, ...]:
-    """Return where something is not zero."""
-    return jnp.nonzero(input) if as_tuple else jnp.argwhere(input)
 
 
 def select(input: Any, dim: int, index: int) -> Array:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from ci_autotest.execute.refusal import NoCounterpart
+from ci_autotest.execute.frameworks.protocol import LackingError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +25,6 @@ def prelu(input: Any, weight: Any) -> Array:
     if weight.size == 1:
         return jax.nn.leaky_relu(input, jnp.reshape(weight, ()))
     return jax.nn.leaky_relu(input, jnp.reshape(weight, (-1, *(1,) * (input.ndim - 2))))
-
-
-def glu(input: Any, dim: int = -1) -> Array:
-    """Multiply one half by the sigmoid of the other."""
-    return jax.nn.glu(input, axis=dim)
 
 
 def linear(input: Any, weight: Any, bias: Any = None) -> Array:
@@ -103,8 +98,8 @@ def batch_norm(
     """Standardize each channel, with the statistics given or with the batch's own; no state is written."""
     rank = input.ndim
     if training and running_mean is not None:
-        message = "training=True with running_mean: arrays of JAX are never written to"
-        raise NoCounterpart(message)
+        message = "counterpart of training=True with running_mean: arrays of JAX are never written to"
+        raise LackingError(message)
     axes = (0, *range(2, rank))
     if training:
         found = jax.nn.standardize(input, axes, epsilon=eps, algorithm="stable")
@@ -126,8 +121,8 @@ def instance_norm(
 ) -> Array:
     """Standardize each channel of each sample."""
     if running_mean is not None or not use_input_stats:
-        message = "running statistics: arrays of JAX are never written to"
-        raise NoCounterpart(message)
+        message = "counterpart of running statistics: arrays of JAX are never written to"
+        raise LackingError(message)
     found = jax.nn.standardize(input, tuple(range(2, input.ndim)), epsilon=eps, algorithm="stable")
     return _scaled(found, _by_channel(weight, input.ndim), _by_channel(bias, input.ndim))
 
@@ -145,8 +140,8 @@ def scaled_dot_product_attention(
 ) -> Array:
     """Attend; JAX has the heads after the length."""
     if query.ndim not in {3, 4} or value.shape[-1] != key.shape[-1]:
-        message = "jax.nn.dot_product_attention wants values of the keys' size, and one batch dimension"
-        raise NoCounterpart(message)
+        message = "counterpart of jax.nn.dot_product_attention wants values of the keys' size, and one batch dimension"
+        raise LackingError(message)
     mask, bias = None, None
     if attn_mask is not None:
         spread = jnp.reshape(attn_mask, (*(1,) * (4 - attn_mask.ndim), *attn_mask.shape))

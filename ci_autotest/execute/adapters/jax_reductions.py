@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.scipy.special as jsp
 
 from ci_autotest.execute.adapters.jax_promotion import floating, is_integral
-from ci_autotest.execute.refusal import NoCounterpart
+from ci_autotest.execute.frameworks.protocol import LackingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,16 +75,12 @@ def var_mean(
     return var(input, dim, correction, keepdim, unbiased), mean(input, dim, keepdim)
 
 
-def max(
-    input: Any, dim: int | None = None, keepdim: bool = False, other: Any = None
-) -> Array | tuple[Array, Array]:
+def max(input: Any, dim: int | None = None, keepdim: bool = False, other: Any = None) -> Array | tuple[Array, Array]:
     """Return the maximum, or the maxima along a dimension and their indices: the gradient goes where the index points."""
     return _extreme(input, (dim, keepdim, other), jnp.max, jnp.argmax)
 
 
-def min(
-    input: Any, dim: int | None = None, keepdim: bool = False, other: Any = None
-) -> Array | tuple[Array, Array]:
+def min(input: Any, dim: int | None = None, keepdim: bool = False, other: Any = None) -> Array | tuple[Array, Array]:
     """Return the minimum, or the minima along a dimension and their indices: the gradient goes where the index points."""
     return _extreme(input, (dim, keepdim, other), jnp.min, jnp.argmin)
 
@@ -92,8 +88,8 @@ def min(
 def _extreme(input: Any, how: tuple[Any, bool, Any], whole: Any, place: Any) -> Any:
     dim, keepdim, other = how
     if other is not None:
-        message = "of two tensors: torch.maximum and torch.minimum are what jax.numpy has"
-        raise NoCounterpart(message)
+        message = "counterpart of of two tensors: torch.maximum and torch.minimum are what jax.numpy has"
+        raise LackingError(message)
     if dim is None:
         return whole(input)
     if input.ndim == 0:
@@ -128,9 +124,7 @@ def argmin(input: Any, dim: int | None = None, keepdim: bool = False) -> Array:
     return jnp.argmin(input, axis_of(input, dim), keepdims=keepdim)
 
 
-def quantile(
-    input: Any, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
-) -> Array:
+def quantile(input: Any, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear") -> Array:
     """Return quantiles."""
     fraction = jnp.asarray(q, input.dtype)
     return jnp.quantile(input, fraction, axis_of(input, dim), method=interpolation, keepdims=keepdim)
@@ -139,8 +133,8 @@ def quantile(
 def vector_norm(input: Any, ord: Any = 2, dim: Axis = None, keepdim: bool = False, dtype: Any = None) -> Array:
     """Return the norm of vectors."""
     if input.ndim == 0:
-        message = "a 0-dim tensor: jax.numpy.linalg.vector_norm wants dimensions"
-        raise NoCounterpart(message)
+        message = "counterpart of a 0-dim tensor: jax.numpy.linalg.vector_norm wants dimensions"
+        raise LackingError(message)
     x = input if dtype is None else input.astype(dtype)
     return jnp.linalg.vector_norm(x, axis=axis_of(x, dim), keepdims=keepdim, ord=ord)
 
@@ -148,8 +142,8 @@ def vector_norm(input: Any, ord: Any = 2, dim: Axis = None, keepdim: bool = Fals
 def norm(input: Any, p: Any = "fro", dim: Axis = None, keepdim: bool = False, dtype: Any = None) -> Array:
     """Return the norm of vectors; ``fro`` is the 2-norm of what the dimensions hold."""
     if p == "nuc":
-        message = "p='nuc': torch.linalg.matrix_norm has its counterpart"
-        raise NoCounterpart(message)
+        message = "counterpart of p='nuc': torch.linalg.matrix_norm has its counterpart"
+        raise LackingError(message)
     return vector_norm(input, 2 if p == "fro" else p, dim, keepdim, dtype)
 
 
@@ -194,11 +188,6 @@ def logcumsumexp(input: Any, dim: int) -> Array:
     return along(lambda x: jax.lax.cumlogsumexp(x, axis=dim % x.ndim), floating(input))
 
 
-def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Array:
-    """Return differences of neighbours."""
-    return jnp.diff(input, n=n, axis=dim, prepend=prepend, append=append)
-
-
 def softmax(input: Any, dim: int | None = None, dtype: Any = None, _stacklevel: int = 3) -> Array:
     """Return the softmax."""
     return _softened(jax.nn.softmax, input, dim, dtype)
@@ -211,7 +200,7 @@ def log_softmax(input: Any, dim: int | None = None, dtype: Any = None, _stacklev
 
 def _softened(function: Any, input: Any, dim: int | None, dtype: Any) -> Array:
     if dim is None:
-        message = "dim=None: jax.nn has no dimension that follows from the rank"
-        raise NoCounterpart(message)
+        message = "counterpart of dim=None: jax.nn has no dimension that follows from the rank"
+        raise LackingError(message)
     x = input if dtype is None else input.astype(dtype)
     return along(lambda value: function(value, axis=dim), x)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ci_autotest.execute.adapters.jax_promotion import promoted, result_type
-from ci_autotest.execute.refusal import NoCounterpart
+from ci_autotest.execute.frameworks.protocol import LackingError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,14 +82,14 @@ def expand(input: Any, size: Sequence[int], implicit: bool = False) -> Array:
     return jnp.broadcast_to(input, shape)
 
 
-def split(tensor: Any, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Array, ...]:
+def split(input: Any, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Array, ...]:
     """Cut into parts of a size, or of sizes."""
-    size = tensor.shape[dim]
+    size = input.shape[dim]
     if isinstance(split_size_or_sections, int):
         places = list(range(split_size_or_sections, size, split_size_or_sections)) if size else []
     else:
         places = list(itertools.accumulate(split_size_or_sections))[:-1]
-    return tuple(jnp.split(tensor, places, axis=dim))
+    return tuple(jnp.split(input, places, axis=dim))
 
 
 def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Array, ...]:
@@ -118,8 +118,8 @@ def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: float | N
         filling = jnp.asarray(value or 0, input.dtype)
         return jax.lax.pad(input, filling, [(before, after, 0) for before, after in pairs])
     if min(map(min, pairs)) < 0:
-        message = f"pad={list(pad)}: jax.numpy.pad cuts nothing"
-        raise NoCounterpart(message)
+        message = f"counterpart of pad={list(pad)}: jax.numpy.pad cuts nothing"
+        raise LackingError(message)
     return jnp.pad(input, pairs, mode=_PAD_MODES[mode])
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ci_autotest.execute.adapters.jax_promotion import is_array
-from ci_autotest.execute.refusal import NoCounterpart
+from ci_autotest.execute.frameworks.protocol import LackingError
 
 if TYPE_CHECKING:
     from jax import Array
@@ -35,8 +35,8 @@ def msort(input: Any) -> Array:
 def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Array, Array]:
     """Return the largest and where they are."""
     if not largest or not input.ndim:
-        message = "largest=False, or a 0-dim tensor: jax.lax.top_k takes the largest along a dimension"
-        raise NoCounterpart(message)
+        message = "counterpart of largest=False, or a 0-dim tensor: jax.lax.top_k takes the largest along a dimension"
+        raise LackingError(message)
     values, index = jax.lax.top_k(input, k, axis=dim)
     return values, index.astype(jnp.int64)
 
@@ -65,8 +65,8 @@ def searchsorted(
 ) -> Array:
     """Return where values would be put."""
     if sorted_sequence.ndim != 1:
-        message = "a batch of sequences: jax.numpy.searchsorted takes one"
-        raise NoCounterpart(message)
+        message = "counterpart of a batch of sequences: jax.numpy.searchsorted takes one"
+        raise LackingError(message)
     from_side = side or ("right" if right else "left")
     places = jnp.searchsorted(sorted_sequence, input, from_side, sorter)
     return places.astype(jnp.int32 if out_int32 else jnp.int64)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import jax
 import jax.image
 import jax.numpy as jnp
+import numpy as np
 
-from ci_autotest.execute.refusal import NoCounterpart
+from ci_autotest.execute.frameworks.protocol import LackingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -131,6 +132,7 @@ def _window(shape: Sequence[int], sizes: tuple[Sizes, Sizes | None, Sizes, Sizes
 
 
 def _reduced(x: Any, start: Any, function: Any, window: _Window) -> Array:
+    # A start that is no tracer: JAX differentiates maxima and sums that it recognizes by it.
     found: Array = jax.lax.reduce_window(
         x,
         start,
@@ -145,12 +147,12 @@ def _reduced(x: Any, start: Any, function: Any, window: _Window) -> Array:
 
 def _max_pool(rank: int, input: Any, sizes: tuple[Any, ...], *, ceil_mode: bool, return_indices: bool) -> Array:
     if return_indices:
-        message = "return_indices=True: jax.lax.reduce_window gives no indices"
-        raise NoCounterpart(message)
+        message = "counterpart of return_indices=True: jax.lax.reduce_window gives no indices"
+        raise LackingError(message)
 
     def call(x: Any) -> Array:
         least = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
-        start = jnp.asarray(least, x.dtype)
+        start = np.asarray(least, x.dtype)
         return _reduced(x, start, jax.lax.max, _window(x.shape[2:], sizes, ceil_mode=ceil_mode))  # type: ignore[arg-type]
 
     return _batched(call, input, rank)
@@ -203,7 +205,7 @@ def _avg_pool(rank: int, input: Any, sizes: tuple[Any, ...], how: tuple[bool, bo
 
     def call(x: Any) -> Array:
         window = _window(x.shape[2:], sizes, ceil_mode=ceil_mode)  # type: ignore[arg-type]
-        zero = jnp.zeros((), x.dtype)
+        zero = np.zeros((), x.dtype)
         total = _reduced(x, zero, jax.lax.add, window)
         if divisor is not None:
             return total / jnp.asarray(divisor, x.dtype)
@@ -268,15 +270,15 @@ def interpolate(
     """Resize. JAX's ``nearest`` is PyTorch's ``nearest-exact``; its cubic has another coefficient (-0.5, not -0.75)."""
     method = {"nearest-exact": "nearest", "linear": "linear", "bilinear": "linear", "trilinear": "linear"}.get(mode)
     if method is None or align_corners:
-        message = f"mode={mode!r}, align_corners={align_corners}: jax.image.resize has none like it"
-        raise NoCounterpart(message)
+        message = f"counterpart of mode={mode!r}, align_corners={align_corners}: jax.image.resize has none like it"
+        raise LackingError(message)
     old = input.shape[2:]
     if size is None:
         scales = [scale_factor] * len(old) if isinstance(scale_factor, int | float) else list(scale_factor)
         exact = [length * scale for length, scale in zip(old, scales, strict=True)]
         if not recompute_scale_factor and any(length != int(length) for length in exact):
-            message = f"scale_factor={scale_factor} of {tuple(old)}: jax.image.resize takes sizes"
-            raise NoCounterpart(message)
+            message = f"counterpart of scale_factor={scale_factor} of {tuple(old)}: jax.image.resize takes sizes"
+            raise LackingError(message)
         new = tuple(int(length) for length in exact)
     else:
         new = _each(size, len(old))

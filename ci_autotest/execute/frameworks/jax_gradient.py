@@ -1,21 +1,29 @@
 """The backward pass of a program on JAX: the steps between leaves and outputs, run again under ``jax.vjp``.
 
-What depends on a leaf is found while it is traced: a value of the differentiated kind is a tracer of the same type as the
-leaves; integers, detached values and constants are not.
+Complex numbers: PyTorch's gradient is the direction of steepest ascent, the conjugate of JAX's; so the weights go in
+conjugated, and the gradients come out conjugated. Source: JAX 0.10, "The autodiff cookbook"; PyTorch 2.13, "Autograd
+mechanics".
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest.execute.steps import execute_step
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, output_refs, step_refs
+from ci_autotest.program.ir import NO_GRAD, OUTPUT, PLACEHOLDER, output_refs, step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.execute.frameworks.jax import JaxFramework
+    from ci_autotest.execute.frameworks.jax import Jax
     from ci_autotest.program.ir import Program, Step
+
+#: Functions whose results are not differentiated by anything, in PyTorch.
+_CONSTANT: Final = frozenset({
+    "jax.lax.stop_gradient", "adapters.zeros_like", "adapters.ones_like", "adapters.full_like", "adapters.new_zeros",
+    "adapters.new_ones",
+})  # fmt: skip
+_NOTHING: Final[frozenset[int]] = frozenset()
 
 
 class Task(NamedTuple):
@@ -23,11 +31,11 @@ class Task(NamedTuple):
 
     Attributes:
         steps: Of the program.
-        again: Steps that are run again, because they may depend on a leaf, in order.
+        again: Steps that are run again, because they depend on a leaf, in order.
         given: Other steps whose arrays those read.
         fixed: Values that those read and that are no arrays, by step.
         roots: Step and position of each output that a weight is put into.
-        leaves: Steps that are differentiated by: those asked for that are floating or complex.
+        leaves: Steps that are differentiated by, and that a root depends on.
         asked: Steps that gradients were asked for.
         key: What a compiled backward pass may be used again for.
     """
@@ -43,59 +51,73 @@ class Task(NamedTuple):
 
 
 def plan(
-    framework: JaxFramework, program: Program, values: Sequence[Any], weights: Mapping[int, Any], leaves: Sequence[int]
+    framework: Jax, program: Program, values: Sequence[Any], weights: Mapping[int, Any], leaves: Sequence[int]
 ) -> Task:
     """Return what must be run again to differentiate a program by its leaves."""
     steps = program.steps
-    inexact = tuple(i for i in leaves if _is_inexact(framework, values[i]))
-    depends = set(inexact)
-    again, read = [], set()
-    for index, step in enumerate(steps):
-        sources = {ref.index for ref in step_refs(step)}
-        if step.op not in {PLACEHOLDER, OUTPUT} and sources & depends:
-            depends.add(index)
-            again.append(index)
-            read |= sources
-    given, fixed = [], {}
-    for index in sorted(read - depends):
-        if _is_data(framework, values[index]):
-            given.append(index)
-        else:
-            fixed[index] = values[index]
+    reach = _reach(framework, steps, values, leaves)
+    roots = _roots(program, values, weights, reach)
+    reached = _NOTHING.union(*(reach[index] for index, _ in roots))
+    inexact = tuple(leaf for leaf in leaves if leaf in reached)
+    again = tuple(index for index in sorted(reach) if steps[index].op != PLACEHOLDER)
+    read = {ref.index for index in again for ref in step_refs(steps[index])} - set(again) - set(inexact)
+    given = tuple(index for index in sorted(read) if _is_data(framework, values[index]))
     # What a step made a number of is a constant of the branch that was taken.
-    numbers = [i for i in again if not _is_data(framework, values[i])]
-    fixed |= {i: values[i] for i in numbers}
-    again = [i for i in again if i not in fixed]
-    roots = _roots(program, values, weights, depends)
-    shapes = tuple(framework.facts(values[i])[:2] for i in (*inexact, *given) if framework.is_tensor(values[i]))
-    key = (steps, inexact, tuple(leaves), roots, shapes, repr(sorted(fixed.items(), key=lambda item: item[0])))
-    return Task(steps, tuple(again), tuple(given), fixed, roots, inexact, tuple(leaves), key)
+    fixed = {index: values[index] for index in sorted(read) if index not in given}
+    shapes = tuple(_shapes(framework, values[index]) for index in (*inexact, *given))
+    key = (steps, inexact, tuple(leaves), roots, shapes, repr(fixed))
+    return Task(steps, again, given, fixed, roots, inexact, tuple(leaves), key)
+
+
+def _reach(
+    framework: Jax, steps: Sequence[Step], values: Sequence[Any], leaves: Sequence[int]
+) -> dict[int, frozenset[int]]:
+    """Return the leaves that each step depends on by what can be differentiated; steps without any are not in it."""
+    reach = {leaf: frozenset({leaf}) for leaf in leaves if _has_inexact(framework, values[leaf])}
+    for index, step in enumerate(steps):
+        if step.op in {PLACEHOLDER, OUTPUT} or step.target in _CONSTANT or step.modes == NO_GRAD:
+            continue
+        found = _NOTHING.union(*(reach.get(ref.index, _NOTHING) for ref in step_refs(step)))
+        if found and _has_inexact(framework, values[index]):
+            reach[index] = found
+    return reach
 
 
 def _roots(
-    program: Program, values: Sequence[Any], weights: Mapping[int, Any], depends: set[int]
+    program: Program, values: Sequence[Any], weights: Mapping[int, Any], reach: Mapping[int, frozenset[int]]
 ) -> tuple[tuple[int, int], ...]:
     """Return the outputs that a weight of their shape is put into, each array once."""
-    refs, roots = output_refs(program), []
+    refs = output_refs(program)
+    roots: list[tuple[int, int]] = []
     for position, weight in weights.items():
         index = refs[position].index
         value = values[index]
-        if index not in depends or getattr(value, "shape", None) != weight.shape:
+        if index not in reach or getattr(value, "shape", None) != weight.shape:
             continue
         if not any(values[other] is value for other, _ in roots):
             roots.append((index, position))
     return tuple(roots)
 
 
-def _is_inexact(framework: JaxFramework, value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+def _has_inexact(framework: Jax, value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+    """Whether a value is an array that can be differentiated, or a nest of tuples that has one."""
+    if isinstance(value, tuple | list):
+        return any(_has_inexact(framework, item) for item in value)
+    # The dtypes that numpy lacks, bfloat16 among them, are of kind V.
     return framework.is_tensor(value) and value.dtype.kind in "fcV"
 
 
-def _is_data(framework: JaxFramework, value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+def _is_data(framework: Jax, value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
     """Whether a value is an array, or a nest of tuples of them."""
     if isinstance(value, tuple | list):
         return bool(value) and all(_is_data(framework, item) for item in value)
     return framework.is_tensor(value)
+
+
+def _shapes(framework: Jax, value: Any) -> object:  # noqa: ANN401 - an array, or a nest of tuples of them
+    if isinstance(value, tuple | list):
+        return tuple(_shapes(framework, item) for item in value)
+    return framework.facts(value)[:2]
 
 
 class Gradient:
@@ -107,12 +129,11 @@ class Gradient:
         task: What is differentiated.
     """
 
-    def __init__(self, jax: Any, framework: JaxFramework, task: Task) -> None:  # noqa: ANN401 - a module
+    def __init__(self, jax: Any, framework: Jax, task: Task) -> None:  # noqa: ANN401 - a module
         """Compile nothing yet."""
         self._jax = jax
         self._framework = framework
         self._task = task
-        self._reached: frozenset[int] = frozenset()
         self._jitted = jax.jit(self._pulled_back)
 
     def compiled(self, values: Sequence[Any], weights: Mapping[int, Any]) -> list[Any | None]:
@@ -135,30 +156,20 @@ class Gradient:
         """Return the vector-Jacobian product, in PyTorch's convention for complex numbers."""
         jnp = self._jax.numpy
         outputs, pull = self._jax.vjp(lambda *arrays: self._forward(arrays, given), *leaves)
-        conjugated = [
-            jnp.conj(weight.astype(output.dtype)) for weight, output in zip(weights, outputs, strict=True)
-        ]
+        conjugated = [jnp.conj(weight.astype(output.dtype)) for weight, output in zip(weights, outputs, strict=True)]
         return [jnp.conj(gradient) for gradient in pull(tuple(conjugated))]
 
     def _forward(self, leaves: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
-        """Run the dependent steps again, and note which leaves the outputs depend on."""
-        task, framework = self._task, self._framework
+        """Run the dependent steps again."""
+        task = self._task
         values: list[Any] = [None] * len(task.steps)
-        reach: dict[int, frozenset[int]] = {}
-        for index, value in (*zip(task.given, given, strict=True), *task.fixed.items()):
-            values[index] = value
-        for index, leaf in zip(task.leaves, leaves, strict=True):
-            values[index], reach[index] = leaf, frozenset({index})
-        traced = type(leaves[0])
-        nothing: frozenset[int] = frozenset()
+        for indices, found in ((task.leaves, leaves), (task.given, given), (task.fixed, task.fixed.values())):
+            for index, value in zip(indices, found, strict=True):
+                values[index] = value
         for index in task.again:
-            step = task.steps[index]
-            values[index] = execute_step(step, values, framework)  # type: ignore[arg-type] - placeholders are given
-            if any(type(item) is traced for item in self._jax.tree.leaves(values[index])):
-                reach[index] = nothing.union(*(reach.get(ref.index, nothing) for ref in step_refs(step)))
-        self._reached = nothing.union(*(reach.get(index, nothing) for index, _ in task.roots))
+            values[index] = execute_step(task.steps[index], values, self._framework)  # type: ignore[arg-type]
         return tuple(values[index] for index, _ in task.roots)
 
     def _in_order(self, found: Sequence[Any]) -> list[Any | None]:
         gradients = dict(zip(self._task.leaves, found, strict=True))
-        return [gradients.get(index) if index in self._reached else None for index in self._task.asked]
+        return [gradients.get(index) for index in self._task.asked]
