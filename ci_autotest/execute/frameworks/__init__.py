@@ -1,1 +1,1 @@
-"""Adapters of frameworks: one class each, which a host instantiates in that framework's interpreter."""
+"""Adapters of frameworks, one module each: what a host asks of the framework that it runs in."""
