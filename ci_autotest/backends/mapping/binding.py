@@ -12,10 +12,10 @@ from ci_autotest.backends.mapping.signatures import (
     ANYTHING,
     GATHERED,
     INPUT,
+    OF_PYTHON,
     WITHOUT_MEANING,
     forms,
     respelled,
-    takes_of_python,
 )
 from ci_autotest.backends.overloads import SPELLED
 from ci_autotest.errors import UnsupportedError
@@ -180,7 +180,7 @@ def _plan_of(form: tuple[Parameter, ...], step: Step, *, is_strict: bool) -> Pla
     for key, value in step.kwargs:
         parameter = left.pop(key, None) or left.pop(SPELLED.get(key, ""), None)
         if parameter is None:
-            if not takes_of_python(key):
+            if key not in OF_PYTHON:
                 return None
             named[key] = key
             continue

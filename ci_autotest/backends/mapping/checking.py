@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -20,7 +21,7 @@ from ci_autotest.errors import ConfigError
 from ci_autotest.program.targets import is_attribute, is_function
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ci_autotest.backends.mapping.table import Row
 
@@ -31,14 +32,14 @@ _PATH: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 _NAMESPACES: Final = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.Tensor")
 
 
-def check_row(operator: str, row: Row, place: str, framework: str, *, like_torch: bool) -> None:
+def check_row(operator: str, row: Row, place: str, adapters: Path, *, like_torch: bool) -> None:
     """Refuse a row that says what cannot be.
 
     Args:
         operator: The row's key.
         row: What it says.
         place: File and row, for messages.
-        framework: Whose adapters it may name.
+        adapters: File of the functions that it may name.
         like_torch: Whether the table may have rows of module classes.
 
     Raises:
@@ -55,7 +56,7 @@ def check_row(operator: str, row: Row, place: str, framework: str, *, like_torch
         if not _PATH.fullmatch(path):
             _refuse(place, f"{path!r} is no dotted path.")
     _check_arguments(operator, row, place)
-    _check_adapters(row, place, framework)
+    _check_adapters(row, place, adapters)
     more = [name for name in ("default", "fill", "adapt", "result", "positional") if getattr(row, name)]
     if more and not row.reason:
         _refuse(place, f"it has `{more[0]}` and no `reason`. Say in a few words why the row is more than another name.")
@@ -81,10 +82,8 @@ def _check_operator(operator: str, place: str, *, like_torch: bool) -> None:
     if canonical != operator and resolved(canonical) is not None:
         _refuse(place, f"this spelling's rows go by its operator, {canonical}.")
     if not is_function(operator) or resolved(operator) is None:
-        _refuse(
-            place,
-            f"torch {torch.__version__} has no operator of this name. {_nearest(operator, _operators())}".rstrip(),
-        )
+        hint = _nearest(operator.rpartition(".")[2], _operators())
+        _refuse(place, f"torch {torch.__version__} has no operator of this name. {hint}".rstrip())
 
 
 def _check_arguments(operator: str, row: Row, place: str) -> None:
@@ -104,21 +103,19 @@ def _check_arguments(operator: str, row: Row, place: str) -> None:
                 _refuse(place, f"`{part}` names argument {name!r}, which {operator} has not. {hint}It has {has}.")
 
 
-def _check_adapters(row: Row, place: str, framework: str) -> None:
+def _check_adapters(row: Row, place: str, adapters: Path) -> None:
     named = [path.removeprefix(_PREFIX) for path in (row.to, row.inplace) if path.startswith(_PREFIX)]
     named += [*row.adapt.values(), *filter(None, [row.result])]
-    known = _adapters(framework, ADAPTERS_FOLDER) if named else frozenset()
+    known = _functions(adapters) if named else frozenset()
     for name in named:
         if name not in known:
             hint = _nearest(name, known)
-            message = f"execute/adapters/{framework}.py has no function {name!r}. {hint}".rstrip()
-            _refuse(place, message)
+            _refuse(place, f"execute/adapters/{adapters.name} has no function {name!r}. {hint}".rstrip())
 
 
 @lru_cache(maxsize=16)
-def _adapters(framework: str, folder: Path) -> frozenset[str]:
+def _functions(path: Path) -> frozenset[str]:
     """Return the names of a framework's adapters: the public functions of its file, defined or imported."""
-    path = folder / f"{framework}.py"
     if not path.is_file():
         return frozenset()
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -132,15 +129,15 @@ def _adapters(framework: str, folder: Path) -> frozenset[str]:
 
 
 @lru_cache(maxsize=1)
-def _operators() -> tuple[str, ...]:
-    """Return the operators that torch has, to find the nearest of a name that is none."""
-    found = set()
+def _operators() -> dict[str, str]:
+    """Return the operators that torch has by their last name, to find the nearest of a name that is none."""
+    found = {}
     for namespace in _NAMESPACES:
         for name in dir(resolved(namespace) if namespace != "torch" else torch):
             path = f"{namespace}.{name}"
             if not name.startswith("_") and name not in ALIASES and is_function(path) and operator_of(path) == path:
-                found.add(path)
-    return tuple(sorted(found))
+                found[name] = path
+    return found
 
 
 def _is_module_class(operator: str) -> bool:
@@ -148,9 +145,11 @@ def _is_module_class(operator: str) -> bool:
     return isinstance(found, type) and issubclass(found, torch.nn.Module)
 
 
-def _nearest(name: str, known: Iterable[str] | Mapping[str, object]) -> str:
+def _nearest(name: str, known: Iterable[str] | Mapping[str, str]) -> str:
     found = difflib.get_close_matches(name, list(known), 1, 0.5)
-    return f"Did you mean {found[0]}? " if found else ""
+    if not found:
+        return ""
+    return f"Did you mean {known[found[0]] if isinstance(known, Mapping) else found[0]}? "
 
 
 def _refuse(place: str, what: str) -> NoReturn:

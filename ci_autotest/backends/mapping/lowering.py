@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _COUNTER: Final = "num_batches_tracked"
-#: Methods of a module that change what its forward does, not its state.
-_SETTINGS: Final = frozenset({"train", "eval"})
+#: Methods of a module that change what its forward does, not its state, or take a part of it.
+_SETTINGS: Final = frozenset({"train", "eval", "get_submodule"})
 _READS: Final = frozenset({"get_parameter", "get_buffer"})
 
 

@@ -35,10 +35,15 @@ WITHOUT_MEANING: Final = frozenset({
     "_stacklevel", "cudnn_enabled", "cudnn_enable", "non_blocking", "pin_memory", "layout", "generator", "sparse_grad",
 })  # fmt: skip
 #: Arguments that torch's bindings of Python take and no schema has.
-_OF_PYTHON: Final = ("requires_grad", "out")
+OF_PYTHON: Final = ("requires_grad", "out")
+_LAYER: Final = (
+    "input_size", "hidden_size", "num_layers", "nonlinearity", "bias", "batch_first", "dropout", "bidirectional",
+)  # fmt: skip
 #: Forms that neither a signature nor a schema says; one with a star takes all positional arguments left.
 _WRITTEN: Final[dict[str, tuple[str, ...]]] = {
     "torch.einsum": ("equation", "*operands"),
+    **dict.fromkeys(("torch.nn.LSTM", "torch.nn.GRU"), (*_LAYER[:3], *_LAYER[4:])),
+    "torch.nn.RNN": _LAYER,
     "torch.Tensor.type": ("self", "dtype", "non_blocking"),
     "torch.Tensor.new_tensor": ("self", "data", "dtype", "device"),
     "torch.Tensor.numpy": ("self", "force"),
@@ -91,7 +96,7 @@ def arguments(operator: str) -> frozenset[str]:
     }
     if operator.startswith("torch.Tensor."):
         found.add(INPUT)
-    return frozenset(found)
+    return frozenset({*found, *OF_PYTHON})
 
 
 def resolved(path: str) -> Any:  # noqa: ANN401 - whatever torch has there
@@ -106,7 +111,7 @@ def _python_form(path: str) -> tuple[Parameter, ...] | None:
     """Return the form of a function or method written in Python, or of a module class's constructor."""
     found = resolved(path)
     if isinstance(found, type):
-        return _form(found)[1:] if issubclass(found, torch.nn.Module) else None
+        return _form(found) if issubclass(found, torch.nn.Module) else None
     if not isinstance(found, FunctionType):
         return None
     form = _form(found)
@@ -119,8 +124,7 @@ def _python_form(path: str) -> tuple[Parameter, ...] | None:
 
 
 def _form(function: Callable[..., Any]) -> tuple[Parameter, ...]:
-    signed: Callable[..., Any] = vars(function).get("__init__", function) if isinstance(function, type) else function
-    return tuple(map(_parameter, inspect.signature(signed).parameters.values()))
+    return tuple(map(_parameter, inspect.signature(function).parameters.values()))
 
 
 def _parameter(parameter: inspect.Parameter) -> Parameter:
@@ -150,13 +154,8 @@ def _written(path: str) -> tuple[Parameter, ...] | None:
             GATHERED if name.startswith("*") else ANYTHING,
             length=None,
             is_optional=True,
-            has_default=name not in {"self", "equation"},
+            has_default=name not in {"self", "equation", "input_size", "hidden_size"},
             by_keyword=False,
         )
         for name in names
     )
-
-
-def takes_of_python(name: str) -> bool:
-    """Whether an argument is one that torch's bindings of Python take and no schema has."""
-    return name in _OF_PYTHON

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import yaml
 
-from ci_autotest.backends.mapping.checking import check_row, unknown_key
+from ci_autotest.backends.mapping.checking import ADAPTERS_FOLDER, check_row, unknown_key
 from ci_autotest.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class Table:
         namespace: What stands for ``torch`` in a path where ``like_torch``.
         like_torch: Whether an operator without a row has the same name and arguments as torch's.
         rows: By canonical operator, or by module class where ``like_torch``.
+        adapters: Folder of the files of adapters, one for each framework.
     """
 
     framework: str
@@ -77,6 +78,7 @@ class Table:
     namespace: str
     like_torch: bool
     rows: Mapping[str, Row]
+    adapters: Path = ADAPTERS_FOLDER
 
     def row(self, operator: str) -> Row | None:
         """Return an operator's row; ``None`` where it has none."""
@@ -97,30 +99,31 @@ class Table:
         Raises:
             ConfigError: A row is wrong.
         """
-        found = _rows(rows, self.framework, where, like_torch=self.like_torch)
+        found = _rows(rows, where, self.adapters / f"{self.framework}.py", like_torch=self.like_torch)
         return dataclasses.replace(self, rows={**self.rows, **found})
 
 
-def load_table(framework: str, tables: Path = TABLES) -> Table:
+def load_table(framework: str) -> Table:
     """Return the table that ships for a framework.
 
     Raises:
         ConfigError: There is none, or its file is wrong.
     """
-    path = tables / f"{framework}.yml"
+    path = TABLES / f"{framework}.yml"
     if not path.is_file():
-        known = ", ".join(sorted(found.stem for found in tables.glob("*.yml")))
+        known = ", ".join(sorted(found.stem for found in TABLES.glob("*.yml")))
         message = f"there is no table of {framework!r}. Tables ship for {known}."
         raise ConfigError(message)
     return read_table(path.read_text(encoding="utf-8"), path.name)
 
 
-def read_table(text: str, where: str) -> Table:
+def read_table(text: str, where: str, adapters: Path = ADAPTERS_FOLDER) -> Table:
     """Return the table that a file's text holds.
 
     Args:
         text: YAML.
         where: What messages call the file.
+        adapters: Folder of the files of adapters.
 
     Raises:
         ConfigError: It is no YAML, a key is unknown or missing, or a row is wrong.
@@ -137,11 +140,11 @@ def read_table(text: str, where: str) -> Table:
         keys = tuple(field.name for field in msgspec.structs.fields(_File))
         message = f"{where}: {unknown_key(str(error), keys)}"
         raise ConfigError(message) from error
-    rows = _rows(file.operators, file.framework, where, like_torch=file.like_torch)
-    return Table(file.framework, file.version, file.namespace, file.like_torch, rows)
+    rows = _rows(file.operators, where, adapters / f"{file.framework}.py", like_torch=file.like_torch)
+    return Table(file.framework, file.version, file.namespace, file.like_torch, rows, adapters)
 
 
-def _rows(given: Mapping[str, object], framework: str, where: str, *, like_torch: bool) -> dict[str, Row]:
+def _rows(given: Mapping[str, object], where: str, adapters: Path, *, like_torch: bool) -> dict[str, Row]:
     found = {}
     for operator, written in given.items():
         place = f"{where}, row {operator}"
@@ -151,7 +154,7 @@ def _rows(given: Mapping[str, object], framework: str, where: str, *, like_torch
             keys = tuple(field.name for field in msgspec.structs.fields(Row))
             message = f"{place}: {unknown_key(str(error), keys)}"
             raise ConfigError(message) from error
-        check_row(operator, row, place, framework, like_torch=like_torch)
+        check_row(operator, row, place, adapters, like_torch=like_torch)
         found[operator] = row
     return found
 

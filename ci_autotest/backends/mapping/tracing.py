@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument
 
 _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
+#: What entering a function gives where it calls what is no operator.
+_CLOSED: Final = object()
+#: Where torch writes operators as calls of others.
+_ENTERED: Final = frozenset({"torch.nn.functional", "torch.functional"})
 _CHECKS: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 
@@ -86,12 +90,27 @@ class Tracer(TorchFunctionMode):
         name = (resolve_name(func) or "").replace("torch.functional.", "torch.")
         inner = _enterable(func) if not self._is_answered(operator_of(name)) else None
         if inner is not None:
-            with self:
-                return inner(*args, **given)
+            found = self._entered(inner, args, given)
+            if found is not _CLOSED:
+                return found
         result = func(*args, **given)
         if _has_tensor(result) and not (args and id(args[0]) in self._counters):
             self._write(name, args, given, result)
         return result
+
+    def _entered(self, inner: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Write down what a function calls; nothing where that cannot be said, and it is one step after all."""
+        count, known = len(self._steps), dict(self._known)
+        versions = [value._version for value in args if isinstance(value, torch.Tensor)]
+        try:
+            with self:
+                return inner(*args, **kwargs)
+        except UnsupportedError:
+            if versions != [value._version for value in args if isinstance(value, torch.Tensor)]:
+                raise  # it wrote to an argument: carried out again it would do so twice
+            del self._steps[count:]
+            self._known = known
+            return _CLOSED
 
     def _write(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:  # noqa: ANN401
         op, target, arguments = self._spelled(name, args)
@@ -173,7 +192,7 @@ def _enterable(func: Callable[..., Any]) -> Callable[..., Any] | None:
 
     Such a function asks first whether something else wants to answer for it; the copy is told that nothing does.
     """
-    if not isinstance(func, FunctionType):
+    if not isinstance(func, FunctionType) or func.__module__ not in _ENTERED:
         return None
     unasked: dict[str, Any] = {name: _nothing for name in _CHECKS if name in func.__globals__}
     if not unasked:

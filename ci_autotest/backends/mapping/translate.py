@@ -12,6 +12,7 @@ from ci_autotest.backends.mapping.binding import Binder, is_same
 from ci_autotest.backends.mapping.chance import is_drawn
 from ci_autotest.backends.mapping.lowering import has_modules, lowered
 from ci_autotest.backends.mapping.refusing import refuse_foreign, refuse_random_modules
+from ci_autotest.backends.mapping.signatures import OF_PYTHON
 from ci_autotest.backends.mapping.table import ADAPTERS
 from ci_autotest.backends.operators import step_operator
 from ci_autotest.errors import UnsupportedError
@@ -178,8 +179,9 @@ class Translator:
             if name in given and not is_same(given[name], allowed):
                 self._refuse_argument(operator, name, given[name], row)
             given.pop(name, None)
-        if given.get("out") is not None:
-            self._refuse_argument(operator, "out", given["out"], row)
+        for name in OF_PYTHON:
+            if name in given and name not in row.rename and name not in row.adapt:
+                self._refuse_argument(operator, name, given[name], row)
         named_args = [self._positional(name, step, operator, row, given) for name in _needed(row.positional, given)]
         args = [writer.adapted(step, row.adapt.get(name), value, places) for name, value in named_args]
         kwargs = []
@@ -187,7 +189,7 @@ class Translator:
             if name not in row.positional:
                 adapted = writer.adapted(step, row.adapt.get(name), value, places)
                 kwargs.append((row.rename.get(name, name), adapted))
-        named = {name for name, _ in kwargs}
+        named = {name for name, _ in kwargs} | {row.rename.get(name, name) for name, _ in named_args}
         kwargs += [(name, _literal(value)) for name, value in row.fill.items() if name not in named]
         seed = step.seed
         found = writer.add(
@@ -214,8 +216,9 @@ class Translator:
         if name in given:
             return name, given[name]
         defaults = self._binder.defaults(step, operator)
-        if name in row.fill:
-            return name, _literal(row.fill[name])
+        filled = row.rename.get(name, name)
+        if filled in row.fill:
+            return name, _literal(row.fill[filled])
         if name not in defaults:
             message = f"{operator} is called without {name!r}, which {row.to} of {self.table.label} needs."
             raise UnsupportedError(message, operator, name)

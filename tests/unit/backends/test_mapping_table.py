@@ -1,0 +1,137 @@
+"""Tables: each way to be wrong is one message that names file, row and what to write."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ci_autotest.backends.mapping.table import TABLES, Row, load_table, read_table
+from ci_autotest.errors import ConfigError
+
+HEAD = 'framework: toy\nversion: "1.0"\nnamespace: toy\n'
+ADAPTERS = "from toys import imported\n\n\ndef transpose(weight):\n    return weight\n\n\ndef _hidden():\n    pass\n"
+
+
+@pytest.fixture
+def adapters(tmp_path):
+    (tmp_path / "toy.py").write_text(ADAPTERS)
+    return tmp_path
+
+
+def read(rows, adapters, head=HEAD):
+    return read_table(f"{head}operators:\n{rows}", "toy.yml", adapters)
+
+
+def test_read_table__a_row_of_everything__is_kept(adapters):
+    row = """
+  torch.nn.functional.linear:
+    to: toy.linear
+    inplace: toy.linear_
+    rename: {input: x}
+    default: {bias: null}
+    fill: {fast: true}
+    adapt: {weight: transpose}
+    result: imported
+    positional: [input, weight]
+    reason: the weight lies the other way
+"""
+    found = read(row, adapters)
+    assert (found.label, found.like_torch) == ("toy 1.0", False)
+    assert found.row("torch.nn.functional.linear") == Row(
+        to="toy.linear", inplace="toy.linear_", rename={"input": "x"}, default={"bias": None}, fill={"fast": True},
+        adapt={"weight": "transpose"}, result="imported", positional=("input", "weight"),
+        reason="the weight lies the other way",
+    )  # fmt: skip
+    assert found.row("torch.add") is None
+
+
+WRONG = [
+    ("  torch.sofmax: {to: toy.softmax}",
+     "toy.yml, row torch.sofmax: torch {torch} has no operator of this name. Did you mean torch.nn.functional.softmax?"),
+    ("  torch.softmax: {to: toy.softmax}",
+     "toy.yml, row torch.softmax: this spelling's rows go by its operator, torch.nn.functional.softmax."),
+    ("  torch.special.expit: {to: toy.sigmoid}", "rows go by its operator, torch.sigmoid."),
+    ("  os.system: {to: toy.softmax}", "toy.yml, row os.system: torch {torch} has no operator of this name."),
+    ("  torch.nn.Linear: {to: toy.Linear}",
+     "toy.yml, row torch.nn.Linear: a module is lowered to functions: give the rows of the functions"),
+    ("  torch.add: {to: toy.add, rename: {inputs: x}}",
+     "toy.yml, row torch.add: `rename` names argument 'inputs', which torch.add has not. Did you mean input? It has alpha, input, o"),
+    ("  torch.add: {to: toy.add, default: {beta: 1}, reason: none}", "`default` names argument 'beta'"),
+    ("  torch.add: {to: toy.add, adapt: {b: transpose}, reason: none}", "`adapt` names argument 'b'"),
+    ("  torch.add: {to: toy.add, positional: [b], reason: none}", "`positional` names argument 'b'"),
+    ("  torch.add: {to: toy.add, adapt: {other: transpos}, reason: none}",
+     "toy.yml, row torch.add: execute/adapters/toy.py has no function 'transpos'. Did you mean transpose?"),
+    ("  torch.add: {to: adapters._hidden}", "execute/adapters/toy.py has no function '_hidden'."),
+    ("  torch.add: {to: toy.add, result: nothing, reason: none}", "execute/adapters/toy.py has no function 'nothing'."),
+    ("  torch.add: {to: toy.add, default: {alpha: 1}}",
+     "toy.yml, row torch.add: it has `default` and no `reason`. Say in a few words why the row is more than another name."),
+    ("  torch.add: {to: toy.add, positional: [input]}", "it has `positional` and no `reason`."),
+    ("  torch.add: {to: toy.add, fill: {a: 1}}", "it has `fill` and no `reason`."),
+    ("  torch.add: {}", "toy.yml, row torch.add: it says neither `to` nor `unsupported`."),
+    ("  torch.add: {to: toy.add, unsupported: no}", "expected `str`, got `bool`"),
+    ("  torch.add: {to: toy.add, unsupported: none such}", "it says `unsupported` and where the operator goes."),
+    ("  torch.add: {to: 'toy add'}", "toy.yml, row torch.add: 'toy add' is no dotted path."),
+    ("  torch.add: {too: toy.add}", "toy.yml, row torch.add: there is no key 'too'. Did you mean to? It has to, inplace, rename"),
+    ("  torch.add: toy.add", "toy.yml, row torch.add: expected `object`, got `str`."),
+    ("  torch.add: {to: toy.add}\n  torch.add: {to: toy.plus}",
+     "toy.yml, row torch.add: it stands in line 5 and in line 6. Keep one."),
+    ("  torch.add: {to: toy.add", "toy.yml is no YAML: "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("row", "message"), WRONG, ids=[row.strip()[:50] for row, _ in WRONG])
+def test_read_table__a_wrong_row__is_one_message(row, message, adapters):
+    with pytest.raises(ConfigError) as raised:
+        read(row, adapters)
+    assert message.replace("{torch}", torch.__version__) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (
+            HEAD + "colour: red\n",
+            "toy.yml: there is no key 'colour'. It has framework, version, namespace, operators, like_torch.",
+        ),
+        ("framework: toy\nnamespace: toy\n", "toy.yml: object missing required field `version`"),
+        (HEAD.replace('"1.0"', "1.0"), "toy.yml: expected `str`, got `float` - at `$.version`."),
+    ],
+)
+def test_read_table__a_wrong_head__is_one_message(head, message, adapters):
+    with pytest.raises(ConfigError) as raised:
+        read("  torch.add: {to: toy.add}", adapters, head)
+    assert message in str(raised.value)
+
+
+def test_read_table__like_torch__may_have_rows_of_module_classes(adapters):
+    found = read(
+        "  torch.nn.Linear: {to: toy.Dense, rename: {in_features: inner}}", adapters, HEAD + "like_torch: true\n"
+    )
+    assert found.row("torch.nn.Linear") == Row(to="toy.Dense", rename={"in_features": "inner"})
+
+
+def test_load_table__of_a_framework_without_one__names_those_that_ship():
+    with pytest.raises(ConfigError, match=r"there is no table of 'tinygrad'. Tables ship for .*oneflow.*torch\."):
+        load_table("tinygrad")
+
+
+@pytest.mark.parametrize("path", sorted(TABLES.glob("*.yml")), ids=lambda path: path.stem)
+def test_load_table__each_that_ships__is_right(path):
+    assert load_table(path.stem).framework == path.stem
+
+
+def test_extended__a_row_of_a_users__takes_the_place_of_the_files(adapters):
+    table = read("  torch.add: {to: toy.add}\n  torch.sub: {to: toy.sub}", adapters)
+    extended = table.extended(
+        {"torch.add": {"to": "mine.add", "rename": {"other": "y"}}}, "candidate 'toy' of autotest.yml"
+    )
+    assert extended.row("torch.add") == Row(to="mine.add", rename={"other": "y"})
+    assert extended.row("torch.sub") == table.row("torch.sub")
+    assert table.row("torch.add") == Row(to="toy.add")
+
+
+def test_extended__a_wrong_row__is_named_with_its_candidate(adapters):
+    table = read("  torch.add: {to: toy.add}", adapters)
+    with pytest.raises(ConfigError, match=r"^candidate 'toy' of autotest.yml, row torch.add: there is no key 'name'\."):
+        table.extended({"torch.add": {"name": "mine.add"}}, "candidate 'toy' of autotest.yml")
