@@ -191,7 +191,6 @@ def bitwise_left_shift(input: Any, other: Any) -> Array:
     return jnp.left_shift(*promoted(input, other))
 
 
-
 def outer(input: Any, vec2: Any) -> Array:
     """Multiply each element of a vector by each of another."""
     return jnp.outer(*promoted(input, vec2))

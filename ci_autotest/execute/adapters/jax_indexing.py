@@ -106,7 +106,10 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, incl
     """Reduce elements along a dimension: JAX's scatters add, multiply, and take the maximum or minimum."""
     _has_dimensions(input, "scatter_reduce")
     if not include_self or reduce == "mean":
-        message = f"counterpart of reduce={reduce!r}, include_self={include_self}: x.at[...] has no mean, and always takes the element that is there"
+        message = (
+            f"counterpart of reduce={reduce!r}, include_self={include_self}: x.at[...] has no mean, and always takes "
+            "the element that is there"
+        )
         raise LackingError(message)
     places, given = input.at[_grid(index, dim)], _of_size(src, index)
     calls = {"sum": places.add, "prod": places.multiply, "amax": places.max, "amin": places.min}

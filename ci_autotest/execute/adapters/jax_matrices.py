@@ -51,7 +51,6 @@ def lu_factor(A: Any, pivot: bool = True) -> tuple[Array, Array]:
     return factors, exchanges + 1
 
 
-
 def vander(x: Any, N: int | None = None) -> Array:
     """Return powers, ascending."""
     if x.ndim != 1:

@@ -1,7 +1,7 @@
 """PyTorch's type promotion on JAX arrays.
 
-JAX promotes a Python float with 64-bit integers to float64, and 0-dim arrays like any other; PyTorch has a default dtype,
-float32, and looks at arrays with dimensions, 0-dim arrays and Python numbers in that order.
+JAX promotes a Python float with 64-bit integers to float64, and 0-dim arrays like any other; PyTorch has a default
+dtype, float32, and looks at arrays with dimensions, 0-dim arrays and Python numbers in that order.
 
 Source: PyTorch 2.13, "Tensor Attributes", type promotion; JAX 0.10, "Type promotion semantics".
 """
@@ -65,7 +65,7 @@ def _joined(one: Any, other: Any) -> Any:
 
 
 def _over(higher: Any, lower: Any) -> Any:
-    """Join a group's dtype with that of a group that counts less: it moves the category up, never the size within one."""
+    """Join a group's dtype with that of a group that counts less: it moves the category, not the size within one."""
     if higher is None or lower is None:
         return lower if higher is None else higher
     if jnp.issubdtype(higher, jnp.complexfloating):

@@ -76,12 +76,12 @@ def var_mean(
 
 
 def max(input: Any, dim: int | None = None, keepdim: bool = False, other: Any = None) -> Array | tuple[Array, Array]:
-    """Return the maximum, or the maxima along a dimension and their indices: the gradient goes where the index points."""
+    """Return the maximum, or along a dimension the maxima and where they are: there the gradient goes."""
     return _extreme(input, (dim, keepdim, other), jnp.max, jnp.argmax)
 
 
 def min(input: Any, dim: int | None = None, keepdim: bool = False, other: Any = None) -> Array | tuple[Array, Array]:
-    """Return the minimum, or the minima along a dimension and their indices: the gradient goes where the index points."""
+    """Return the minimum, or along a dimension the minima and where they are: there the gradient goes."""
     return _extreme(input, (dim, keepdim, other), jnp.min, jnp.argmin)
 
 

@@ -1,4 +1,4 @@
-"""Windows over space: convolutions by ``conv_general_dilated``, pools by ``reduce_window``, planes by ``image.resize``."""
+"""Windows over space: convolutions, pools by ``reduce_window``, planes by ``image.resize``."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ class _Window(NamedTuple):
 def _window(shape: Sequence[int], sizes: tuple[Sizes, Sizes | None, Sizes, Sizes], *, ceil_mode: bool) -> _Window:
     """Return a window with the padding that makes as many windows as PyTorch counts.
 
-    Source: PyTorch 2.13, ``MaxPool2d``: with ``ceil_mode`` a last partial window counts if it starts inside the input or
-    the padding before it.
+    Source: PyTorch 2.13, ``MaxPool2d``: with ``ceil_mode`` a last partial window counts if it starts inside the input
+    or the padding before it.
     """
     rank = len(shape)
     kernel = _each(sizes[0], rank)
@@ -153,7 +153,7 @@ def _max_pool(rank: int, input: Any, sizes: tuple[Any, ...], *, ceil_mode: bool,
     def call(x: Any) -> Array:
         least = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
         start = np.asarray(least, x.dtype)
-        return _reduced(x, start, jax.lax.max, _window(x.shape[2:], sizes, ceil_mode=ceil_mode))  # type: ignore[arg-type]
+        return _reduced(x, start, jax.lax.max, _window(x.shape[2:], sizes, ceil_mode=ceil_mode))
 
     return _batched(call, input, rank)
 
@@ -204,7 +204,7 @@ def _avg_pool(rank: int, input: Any, sizes: tuple[Any, ...], how: tuple[bool, bo
     ceil_mode, count_include_pad, divisor = how
 
     def call(x: Any) -> Array:
-        window = _window(x.shape[2:], sizes, ceil_mode=ceil_mode)  # type: ignore[arg-type]
+        window = _window(x.shape[2:], sizes, ceil_mode=ceil_mode)
         zero = np.zeros((), x.dtype)
         total = _reduced(x, zero, jax.lax.add, window)
         if divisor is not None:

@@ -121,9 +121,7 @@ class Jax:
             raise LackingError(message)
         return call()
 
-    def gradients(
-        self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]
-    ) -> Sequence[Any | None]:
+    def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any | None]:
         """Refuse: arrays of JAX hold no graph, and ``backward`` differentiates the program.
 
         Raises:
