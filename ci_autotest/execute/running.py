@@ -88,6 +88,10 @@ class _Binding:
 
     def function(self, target: str) -> Callable[..., Any]:
         try:
+            if hasattr(
+                self._framework, "backward"
+            ):  # it differentiates functions, so its adapters are its own business
+                return self._framework.function(target)
             return adapter(self._framework.name, target) or self._framework.function(target)
         except LookupError:
             raise LackingError(target) from None
@@ -204,6 +208,9 @@ def backward(program: Program, run: Run, cotangents: Mapping[int, np.ndarray], f
         cotangents: Elements by position of the output's tensors, in their shape.
         framework: Ran it.
     """
+    if hasattr(framework, "backward"):
+        _pull_back(program, run, cotangents, framework)
+        return
     roots, weights = _roots(program, run, cotangents, framework)
     keys, inputs = _inputs(program, run, roots, framework)
     if not roots or not keys:
@@ -214,6 +221,29 @@ def backward(program: Program, run: Run, cotangents: Mapping[int, np.ndarray], f
         run.gradients = [
             (key, None if gradient is None else seen(gradient, framework.facts(gradient), framework))
             for key, gradient in zip(keys, found, strict=True)
+        ]
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+        run.backward_failure = f"{type(error).__name__}: {error}"
+
+
+def _pull_back(program: Program, run: Run, cotangents: Mapping[int, np.ndarray], framework: Any) -> None:  # noqa: ANN401 - one that differentiates functions
+    """Let a framework differentiate the program, by its leaves."""
+    weights, refs = {}, output_refs(program)
+    for position, weight in cotangents.items():
+        value = run.values[refs[position].index] if position < len(refs) else None
+        if framework.is_tensor(value) and framework.facts(value)[1] == weight.shape:
+            dtype = framework.facts(value)[0]
+            weights[position] = framework.tensor(weight.copy(), TensorSpec(dtype, weight.shape, (), 0, weight.size))
+    leaves = [
+        index
+        for index, step in enumerate(program.steps)
+        if step.op == PLACEHOLDER and isinstance(spec := step.args[0], TensorSpec) and spec.requires_grad
+    ]
+    try:
+        found = framework.backward(program, run.values, weights, leaves)
+        run.gradients = [
+            (key, None if gradient is None else seen(gradient, framework.facts(gradient), framework))
+            for key, gradient in zip(leaves, found, strict=True)
         ]
     except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
         run.backward_failure = f"{type(error).__name__}: {error}"
