@@ -146,6 +146,6 @@ def narrow(input: Any, dim: int, start: int, length: int) -> Array:
     return jax.lax.slice_in_dim(input, begin, begin + length, axis=dim)
 
 
-def embedding(weight: Any, input: Any) -> Array:
-    """Take rows of a table."""
-    return jnp.take(weight, input, axis=0)
+def embedding(weight: Any, input: Any = None, indices: Any = None) -> Array:
+    """Take rows of a table; torch.embedding calls its indices so."""
+    return jnp.take(weight, input if indices is None else indices, axis=0)

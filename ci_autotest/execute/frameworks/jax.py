@@ -92,10 +92,24 @@ class Jax:
         """
         found = self._functions.get(target)
         if found is None:
-            named = self._named(target)
+            named = self.named(target)
             found = named if target in _IDENTITIES else Computation(self._computations, target, named)
             self._functions[target] = found
         return found
+
+    def named(self, target: str) -> Callable[..., Any]:
+        """Return what a target names, as it is.
+
+        Raises:
+            LackingError: JAX has no such function.
+        """
+        if target.startswith(_ADAPTERS):
+            found = getattr(self._adapters, target.removeprefix(_ADAPTERS), None)
+        else:
+            found = _attribute(target)
+        if not callable(found):
+            raise LackingError(target)
+        return found  # type: ignore[no-any-return]
 
     def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a dtype or device
         """Return a dtype or device.
@@ -155,15 +169,6 @@ class Jax:
 
     def synchronize(self) -> None:
         """Do nothing: dispatch is synchronous."""
-
-    def _named(self, target: str) -> Callable[..., Any]:
-        if target.startswith(_ADAPTERS):
-            found = getattr(self._adapters, target.removeprefix(_ADAPTERS), None)
-        else:
-            found = _attribute(target)
-        if not callable(found):
-            raise LackingError(target)
-        return found  # type: ignore[no-any-return]
 
 
 def _attribute(target: str) -> Any:  # noqa: ANN401 - what the path names, or None
