@@ -129,3 +129,13 @@ def to(
     """Cast; there is one device."""
     wanted = other.dtype if other is not None else dtype
     return input.astype(wanted) if wanted is not None else input
+
+
+def size(input: Any, dim: int | None = None) -> tuple[int, ...] | int:
+    """Return the sizes, or one of them."""
+    return tuple(input.shape) if dim is None else int(input.shape[dim])
+
+
+def item(input: Any) -> Any:
+    """Return the number that an array of one element holds."""
+    return input.item()

@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Argument, Program, Step, TensorSpec
 
-#: Functions that may return their argument as it is: it must stay the same array, for an output is a root once.
-_IDENTITIES: Final = frozenset({"jax.numpy.asarray", "jax.lax.stop_gradient", "adapters.floating"})
+#: Functions that are not compiled. Some may return their argument as it is: it must stay the same array, for an output
+#: is a root once. Others give numbers, which would come back as arrays.
+_AS_THEY_ARE: Final = frozenset({
+    "jax.numpy.asarray", "jax.lax.stop_gradient", "adapters.floating", "adapters.size", "adapters.item",
+    "jax.numpy.ndim", "jax.numpy.size",
+})  # fmt: skip
 _ADAPTERS: Final = "adapters."
 
 
@@ -93,7 +97,7 @@ class Jax:
         found = self._functions.get(target)
         if found is None:
             named = self.named(target)
-            found = named if target in _IDENTITIES else Computation(self._computations, target, named)
+            found = named if target in _AS_THEY_ARE else Computation(self._computations, target, named)
             self._functions[target] = found
         return found
 

@@ -1,18 +1,19 @@
-"""What JAX has compiled: the newest computations are kept, and JAX's own caches are emptied now and then.
+"""What JAX has compiled: the newest computations are kept, and JAX's own caches are emptied with them.
 
-JAX keeps what it traced and compiled for every shape, about a megabyte each; cases draw their shapes anew.
+JAX keeps what it traced and compiled for every shape, a megabyte or two and a dozen mappings of memory each, of which a
+process may have 65,530 (measured on JAX 0.10.2, softmax); cases draw their shapes anew.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import gc
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Computations that are kept; what is older is forgotten.
-_KEPT: Final = 256
+#: Computations that are kept: enough to run a program again while it is localized and shrunk.
+_KEPT: Final = 64
 
 
 class Computations:
@@ -25,8 +26,7 @@ class Computations:
     def __init__(self, jax: Any) -> None:  # noqa: ANN401 - a module
         """Begin with none."""
         self.jax = jax
-        self._kept: OrderedDict[object, Any] = OrderedDict()
-        self._made = 0
+        self._kept: dict[object, Any] = {}
         errors = jax.errors
         #: What JAX raises while it traces a function whose shapes or branches follow from data.
         self.data_dependent = (
@@ -40,12 +40,11 @@ class Computations:
         """Return what is kept under a key, else make it."""
         kept = self._kept.get(key)
         if kept is not None:
-            self._kept.move_to_end(key)
             return kept
-        self._made += 1
-        if self._made % _KEPT == 0:
+        if len(self._kept) >= _KEPT:
             self._kept.clear()
             self.jax.clear_caches()
+            gc.collect()
         made = self._kept[key] = make()
         return made
 
