@@ -71,7 +71,9 @@ def forms(target: str, op: str) -> tuple[tuple[Parameter, ...], ...]:
     found = _written(path) or _python_form(path)
     if found is None:
         base = name.rstrip("_") if not name.startswith("__") else name
-        return tensor_overloads(target) or tensor_overloads(target.removesuffix(name) + base)
+        own = getattr(resolved(path), "__name__", name)  # `logsigmoid` is built in as `log_sigmoid`
+        targets = dict.fromkeys((target, target.removesuffix(name) + base, target.removesuffix(name) + own))
+        return next(filter(None, map(tensor_overloads, targets)), ())
     return (found,)
 
 
@@ -97,7 +99,7 @@ def arguments(operator: str) -> frozenset[str]:
     }
     if operator.startswith("torch.Tensor."):
         found.add(INPUT)
-    return frozenset({*found, *OF_PYTHON})
+    return frozenset({*found, *OF_PYTHON}) if found else frozenset()
 
 
 def resolved(path: str) -> Any:  # noqa: ANN401 - whatever torch has there
