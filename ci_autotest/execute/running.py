@@ -140,18 +140,27 @@ def storage_of(data: bytes, dtype: str) -> np.ndarray:
     return np.frombuffer(data, _BITS.get(dtype, dtype))
 
 
-def forward(program: Program, tensors: Mapping[str, np.ndarray], framework: Framework, *, snapshots: bool) -> Run:
+def forward(
+    program: Program,
+    tensors: Mapping[str, np.ndarray],
+    framework: Framework,
+    enter: Callable[[int], None],
+    *,
+    snapshots: bool,
+) -> Run:
     """Run the steps; one that raises ends the run and is in it.
 
     Args:
         program: Setup and body.
         tensors: Storage of each placeholder by key.
         framework: Runs it.
+        enter: Told the index of each step before it is run.
         snapshots: Whether every value is copied at its step.
     """
     run = Run()
     binding = _Binding(framework, tensors)
     for index, step in enumerate(program.steps):
+        enter(index)
         value: Any = None
         facts: Facts | None = None
         if step.op != OUTPUT:
@@ -164,13 +173,15 @@ def forward(program: Program, tensors: Mapping[str, np.ndarray], framework: Fram
                 if snapshots:
                     run.copies.append(seen(value, facts, framework))
             except LackingError as error:
-                run.lacking = str(error)
+                run.lacking = f"it has no {error}"
                 return run
             except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
                 if isinstance(spec := step.args[0] if step.args else None, TensorSpec):
-                    run.lacking = f"{spec.dtype} tensor such as this one ({type(error).__name__}: {error})"
-                else:
+                    run.lacking = f"it takes no {spec.dtype} tensor such as this one ({type(error).__name__}: {error})"
+                elif not (lacking := framework.lacking(error)):
                     run.failure = (index, type(error).__name__, str(error))
+                else:
+                    run.lacking = lacking
                 return run
         elif snapshots:
             run.copies.append(Seen(None, None))
@@ -217,6 +228,7 @@ def backward(program: Program, run: Run, cotangents: Mapping[int, np.ndarray], f
             for key, gradient in found
         ]
     except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+        run.lacking = framework.lacking(error) or None
         run.backward_failure = f"{type(error).__name__}: {error}"
 
 

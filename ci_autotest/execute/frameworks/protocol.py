@@ -75,5 +75,11 @@ class Framework(Protocol):
     def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
         """Return the gradient of ``outputs``, weighted by ``weights``, for each of ``inputs``, ``None`` where none."""
 
+    def lacking(self, error: BaseException) -> str:
+        """Return what an error says that the framework has not (a kernel of a dtype, an argument), else nothing.
+
+        A step that raises it is unsupported; any other error is the outcome of the case.
+        """
+
     def synchronize(self) -> None:
         """Wait until what was asked for is computed, so that an error is told at its step."""
