@@ -42,6 +42,7 @@ _LAYER: Final = (
 #: Forms that neither a signature nor a schema says; one with a star takes all positional arguments left.
 _WRITTEN: Final[dict[str, tuple[str, ...]]] = {
     "torch.einsum": ("equation", "*operands"),
+    "torch.nn.functional.logsigmoid": ("input",),  # its schema is called log_sigmoid
     **dict.fromkeys(("torch.nn.LSTM", "torch.nn.GRU"), (*_LAYER[:3], *_LAYER[4:])),
     "torch.nn.RNN": _LAYER,
     "torch.Tensor.type": ("self", "dtype", "non_blocking"),
