@@ -1,7 +1,7 @@
 """What isolation, a second worker and more candidates cost: ratios of the same cases, in alternating rounds.
 
 *Isolation* is a worker process over its pipe, watched as in a run, against the bench of this process. *Two workers* is
-how many times the cases of one they run in the same time. *Three candidates* is the time of a case on three against one.
+how many times the cases of one they run in the same time. *Three candidates* is the time of three against one.
 """
 
 from __future__ import annotations
