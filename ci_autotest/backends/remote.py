@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import contextmanager
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from ci_autotest.backends.hosting import HostLostError, HostProcess, end_as
@@ -12,7 +13,7 @@ from ci_autotest.backends.torch_eager import IN_BACKWARD
 from ci_autotest.backends.trace import Trace
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.execute.plain import plain_program
-from ci_autotest.program.ir import HOOK, PLACEHOLDER, REGISTERS, TensorSpec
+from ci_autotest.program.ir import CALL_FUNCTION, HOOK, PLACEHOLDER, REGISTERS, TensorSpec, output_refs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -38,7 +39,7 @@ class _ToldTrace(Trace):
     Attributes:
         translated: What the host ran.
         expected: The reference's trace of the same program, where it is known.
-        has_gone_back: Whether the backward pass was part of the run.
+        has_gone_back: Whether the backward pass was part of the run, or is none of this side's.
     """
 
     is_told = True
@@ -62,16 +63,20 @@ class RemoteBackend:
         translator: Says programs in the framework's words.
         ends_with_host: Whether this process ends as its host ends; else a lost host is an exception.
 
+    Attributes:
+        is_graph: Whether each body runs as one graph: inputs and outputs alone are seen.
+
     Raises:
         UnavailableError: The host cannot be started.
     """
 
-    shows_steps = True
     takes_copies = False
 
     def __init__(self, where: Interpreter, translator: Translator, *, ends_with_host: bool = False) -> None:
         """Start the host."""
         self.on_step: Callable[[int], None] | None = None
+        self.is_graph = False
+        self.shows_steps = True
         self._translator = translator
         self._ends_with_host = ends_with_host
         self._where = where
@@ -79,6 +84,12 @@ class RemoteBackend:
         self.hello = self._host.hello
         self._ahead: deque[_Ahead] = deque()
         self._answered: list[tuple[_ToldTrace, Reader]] = []
+
+    def in_mode(self, *, is_graph: bool) -> RemoteBackend:
+        """Return the same host in one of its modes, eager or as graphs: what was given ahead is shared."""
+        found = copy(self)
+        found.is_graph, found.shows_steps = is_graph, not is_graph
+        return found
 
     def ahead(self, attempts: Sequence[Attempt]) -> None:
         """Give the host a batch, forward and backward; ``run`` then takes the traces in this order.
@@ -88,6 +99,8 @@ class RemoteBackend:
         Args:
             attempts: Accepted, with the reference's side.
         """
+        if self.is_graph:
+            return  # Each is held against its own eager run as well: one by one.
         jobs: list[dict[str, Any]] = []
         buffers: list[memoryview] = []
         for attempt in attempts:
@@ -123,7 +136,7 @@ class RemoteBackend:
                 if self.on_step is not None:
                     self.on_step(program.calls[0][0] if program.calls else 0)
                 buffers: list[memoryview] = []
-                job = _job(trace, sources, None, buffers, snapshots=snapshots)
+                job = _job(trace, sources, None, buffers, snapshots=snapshots) | {"graph": self.is_graph}
                 self._host.ask({"jobs": [job]}, buffers)
                 self._take(trace, self._read())
             return trace
@@ -163,8 +176,14 @@ class RemoteBackend:
         except UnsupportedError as error:
             trace.untested = str(error)
             return False
-        if -1 in trace.translated.moved:
-            trace.shown = frozenset(i for i, place in enumerate(trace.translated.moved) if place >= 0)
+        moved = trace.translated.moved
+        if self.is_graph:
+            trace.has_flags = self.hello.has_flags and self.hello.graph_goes_back
+            trace.goes_back = self.hello.graph_goes_back
+            trace.has_gone_back = not trace.goes_back
+            trace.shown = frozenset(i for i in _outside(program) if moved[i] >= 0)
+        elif -1 in moved:
+            trace.shown = frozenset(i for i, place in enumerate(moved) if place >= 0)
         return True
 
     def _settle(self) -> None:
@@ -237,6 +256,12 @@ class RemoteBackend:
         raise lost from cause
 
 
+def _outside(program: Program) -> set[int]:
+    """Return what is seen of a body that runs as one graph: its outputs, and the modules, whose state it may change."""
+    modules = {i for i, step in enumerate(program.setup) if step.op == CALL_FUNCTION}
+    return modules | {ref.index for ref in output_refs(program)}
+
+
 def _job(
     trace: _ToldTrace,
     sources: Mapping[str, Any],
@@ -258,6 +283,7 @@ def _job(
         "tensors": tensors,
         "cotangents": None if cotangents is None else _placed(cotangents, buffers),
         "snapshots": snapshots,
+        "graph": False,
     }
 
 

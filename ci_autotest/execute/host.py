@@ -82,7 +82,8 @@ def main(argv: Sequence[str]) -> None:
     os.dup2(output, 2)
     about = {"python": sys.version.split()[0], **framework.libraries()}
     told = {"version": framework.version, "libraries": about, "has_flags": framework.has_flags}
-    wire.send(_encoded({**told, "shows_steps": framework.shows_steps}))
+    graph = {"has_graph": hasattr(framework, "graph"), "graph_goes_back": getattr(framework, "graph_goes_back", True)}
+    wire.send(_encoded({**told, **graph, "shows_steps": framework.shows_steps}))
     host = _Host(framework, wire)
     while True:
         try:
@@ -143,12 +144,14 @@ class _Host:
             self._job(job, buffers)
 
     def _job(self, job: dict[str, Any], buffers: list[bytes]) -> None:
-        from ci_autotest.execute.plain import program_of  # noqa: PLC0415 - after the fault handler is on
+        from ci_autotest.execute.graphing import as_graph  # noqa: PLC0415 - after the fault handler is on
+        from ci_autotest.execute.plain import program_of  # noqa: PLC0415 - likewise
         from ci_autotest.execute.running import forward, storage_of  # noqa: PLC0415 - likewise
 
         program = program_of(job["program"])
         tensors = {key: storage_of(buffers[at], dtype) for key, (dtype, at) in job["tensors"].items()}
-        run = forward(program, tensors, self._framework, snapshots=job["snapshots"])
+        execute = as_graph if job["graph"] else forward
+        run = execute(program, tensors, self._framework, snapshots=job["snapshots"])
         self._last = program, run
         if run.failure is None and run.lacking is None and job["cotangents"] is not None:
             self._go_back(program, run, job["cotangents"], buffers)

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from ci_autotest.execute.failing import failed, needs_attribute
 from ci_autotest.execute.frameworks.protocol import LackingError
 from ci_autotest.execute.steps import execute_step
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
-    GET_ATTR,
     OUTPUT,
     PLACEHOLDER,
-    Ref,
     TensorSpec,
     output_refs,
     ref_to,
@@ -73,26 +72,43 @@ class Run:
         self.backward_failure: str | None = None
 
 
-class _Binding:
-    """A framework as the interpreter of programs asks for it, with the data of one run."""
+class Binding:
+    """A framework as the interpreter of programs asks for it, with the data of one run.
+
+    Args:
+        framework: Runs the steps.
+        tensors: Storage of each placeholder by key.
+    """
 
     def __init__(self, framework: Framework, tensors: Mapping[str, np.ndarray]) -> None:
+        """Hold both."""
         self._framework = framework
         self._tensors = tensors
         self.in_mode = framework.in_mode
 
     def placeholder(self, step: Step) -> Any:  # noqa: ANN401 - a framework's tensor
+        """Return a leaf of the data of one run."""
         spec = step.args[0]
         assert isinstance(spec, TensorSpec)  # noqa: S101 - checked when recorded
         return leaf(self._framework, self._tensors[step.target].copy(), spec)
 
     def function(self, target: str) -> Callable[..., Any]:
+        """Return what a target names.
+
+        Raises:
+            LackingError: The framework has no such thing.
+        """
         try:
             return adapter(self._framework.name, target) or self._framework.function(target)
         except LookupError:
             raise LackingError(target) from None
 
     def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a framework's constant
+        """Return a dtype, device or constant.
+
+        Raises:
+            LackingError: The framework has no such thing.
+        """
         try:
             return self._framework.constant(argument)
         except LookupError as error:
@@ -146,13 +162,13 @@ def forward(program: Program, tensors: Mapping[str, np.ndarray], framework: Fram
         snapshots: Whether every value is copied at its step.
     """
     run = Run()
-    binding = _Binding(framework, tensors)
+    binding = Binding(framework, tensors)
     for index, step in enumerate(program.steps):
         value: Any = None
         facts: Facts | None = None
         if step.op != OUTPUT:
             try:
-                _need_attribute(step, run.values, framework)
+                needs_attribute(step, run.values, framework)
                 value = execute_step(step, run.values, binding)
                 if step.op != PLACEHOLDER:
                     framework.synchronize()
@@ -163,33 +179,13 @@ def forward(program: Program, tensors: Mapping[str, np.ndarray], framework: Fram
                 run.lacking = f"it has no {error}"
                 return run
             except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
-                if isinstance(spec := step.args[0] if step.args else None, TensorSpec):
-                    run.lacking = f"it takes no {spec.dtype} tensor such as this one ({type(error).__name__}: {error})"
-                elif not (lacking := framework.lacking(error)):
-                    run.failure = (index, type(error).__name__, str(error))
-                else:
-                    run.lacking = lacking
+                failed(run, step, index, error, framework)
                 return run
         elif snapshots:
             run.copies.append(Seen(None, None))
         run.values.append(value)
         run.facts.append(facts)
     return run
-
-
-def _need_attribute(step: Step, values: Sequence[Any], framework: Framework) -> None:
-    """Refuse a method or property that the framework's tensors have not.
-
-    Raises:
-        LackingError: It is not there.
-    """
-    receiver = step.args[0] if step.args else None
-    if step.op not in {CALL_METHOD, GET_ATTR} or not isinstance(receiver, Ref):
-        return
-    value = values[receiver.index]
-    if framework.is_tensor(value) and not hasattr(type(value), step.target) and not hasattr(value, step.target):
-        message = f"Tensor.{step.target}"
-        raise LackingError(message)
 
 
 def seen(value: Any, facts: Facts | None, framework: Framework) -> Seen:  # noqa: ANN401 - a framework's value
