@@ -15,7 +15,7 @@ from ci_autotest.execute.steps import execute_step
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, OUTPUT, PLACEHOLDER, Program, output_refs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
 
@@ -28,7 +28,14 @@ _READING_METHODS: Final = frozenset({
 })  # fmt: skip
 
 
-def as_graph(program: Program, tensors: Mapping[str, np.ndarray], framework: Framework, *, snapshots: bool) -> Run:
+def as_graph(
+    program: Program,
+    tensors: Mapping[str, np.ndarray],
+    framework: Framework,
+    enter: Callable[[int], None],
+    *,
+    snapshots: bool,
+) -> Run:
     """Run the setup and place the inputs, then run the body as one graph.
 
     It is run eagerly first: what the framework has not, or refuses, says nothing of its graphs.
@@ -37,15 +44,17 @@ def as_graph(program: Program, tensors: Mapping[str, np.ndarray], framework: Fra
         program: Setup and body.
         tensors: Storage of each placeholder by key.
         framework: Runs it; it has ``graph``.
+        enter: Told the index of each step before it is run; the graph as a whole is its first call.
         snapshots: Whether the outputs are copied.
 
     Returns:
         Values of the setup, of the inputs and of the outputs; ``None`` for what is inside the graph.
     """
-    eager = forward(program, tensors, framework, snapshots=False)
+    eager = forward(program, tensors, framework, enter, snapshots=False)
     if eager.lacking is not None or eager.failure is not None:
         return eager
     graphed = _Graphed(program, Binding(framework, tensors), framework)
+    enter(program.calls[0][0] if program.calls else 0)
     run = graphed.run
     try:
         graphed.begin()

@@ -152,18 +152,27 @@ def storage_of(data: bytes, dtype: str) -> np.ndarray:
     return np.frombuffer(data, _BITS.get(dtype, dtype))
 
 
-def forward(program: Program, tensors: Mapping[str, np.ndarray], framework: Framework, *, snapshots: bool) -> Run:
+def forward(
+    program: Program,
+    tensors: Mapping[str, np.ndarray],
+    framework: Framework,
+    enter: Callable[[int], None],
+    *,
+    snapshots: bool,
+) -> Run:
     """Run the steps; one that raises ends the run and is in it.
 
     Args:
         program: Setup and body.
         tensors: Storage of each placeholder by key.
         framework: Runs it.
+        enter: Told the index of each step before it is run.
         snapshots: Whether every value is copied at its step.
     """
     run = Run()
     binding = Binding(framework, tensors)
     for index, step in enumerate(program.steps):
+        enter(index)
         value: Any = None
         facts: Facts | None = None
         if step.op != OUTPUT:
