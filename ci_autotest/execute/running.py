@@ -99,6 +99,10 @@ class Binding:
             LackingError: The framework has no such thing.
         """
         try:
+            if hasattr(
+                self._framework, "backward"
+            ):  # it differentiates functions, so its adapters are its own business
+                return self._framework.function(target)
             return adapter(self._framework.name, target) or self._framework.function(target)
         except LookupError:
             raise LackingError(target) from None
@@ -211,20 +215,43 @@ def backward(program: Program, run: Run, cotangents: Mapping[int, np.ndarray], f
         cotangents: Elements by position of the output's tensors, in their shape.
         framework: Ran it.
     """
-    roots, weights = _roots(program, run, cotangents, framework)
-    keys, inputs = _inputs(program, run, roots, framework)
-    if not roots or not keys:
-        return
+    differentiated = _of_program if hasattr(framework, "backward") else _of_values
     try:
-        found = framework.gradients(roots, weights, inputs)
+        found = differentiated(program, run, cotangents, framework)
         framework.synchronize()
         run.gradients = [
             (key, None if gradient is None else seen(gradient, framework.facts(gradient), framework))
-            for key, gradient in zip(keys, found, strict=True)
+            for key, gradient in found
         ]
     except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
         run.lacking = framework.lacking(error) or None
         run.backward_failure = f"{type(error).__name__}: {error}"
+
+
+def _of_values(
+    program: Program, run: Run, cotangents: Mapping[int, np.ndarray], framework: Framework
+) -> Sequence[tuple[Any, Any]]:
+    """Return the gradients that the graph behind the values gives, with what they are with respect to."""
+    roots, weights = _roots(program, run, cotangents, framework)
+    keys, inputs = _inputs(program, run, roots, framework)
+    return list(zip(keys, framework.gradients(roots, weights, inputs), strict=True)) if roots and keys else []
+
+
+def _of_program(
+    program: Program,
+    run: Run,
+    cotangents: Mapping[int, np.ndarray],
+    framework: Any,  # noqa: ANN401 - see its protocol
+) -> Sequence[tuple[Any, Any]]:
+    """Return the gradients of the leaves from a framework that differentiates functions and not values."""
+    weights, refs = {}, output_refs(program)
+    for position, weight in cotangents.items():
+        value = run.values[refs[position].index] if position < len(refs) else None
+        if framework.is_tensor(value) and framework.facts(value)[1] == weight.shape:
+            spec = TensorSpec(framework.facts(value)[0], weight.shape, (), 0, weight.size)
+            weights[position] = framework.tensor(weight.copy(), spec)
+    leaves = [i for i, step in enumerate(program.steps) if step.op == PLACEHOLDER and step.args[0].requires_grad]  # type: ignore[union-attr]
+    return list(zip(leaves, framework.backward(program, run.values, weights, leaves), strict=True))
 
 
 def _roots(
