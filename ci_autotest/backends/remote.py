@@ -70,6 +70,13 @@ class RemoteBackend:
         found.is_graph, found.shows_steps = is_graph, not is_graph
         return found
 
+    @property
+    def mode(self) -> str:
+        """What reports call the mode; nothing for the eager one."""
+        if not self.is_graph:
+            return ""
+        return "graph" if self.hello.graph_goes_back else "graph, forward only"
+
     def ahead(self, attempts: Sequence[Attempt]) -> None:
         """Give the host a batch, forward and backward; ``run`` then takes the traces in this order.
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ci_autotest.execute.binding import Binding
 from ci_autotest.execute.failing import failed, needs_attribute
 from ci_autotest.execute.frameworks.protocol import LackingError
-from ci_autotest.execute.running import Binding, Run, forward, seen
+from ci_autotest.execute.running import Run, forward, seen
 from ci_autotest.execute.steps import execute_step
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, OUTPUT, PLACEHOLDER, Program, output_refs
 

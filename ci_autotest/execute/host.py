@@ -158,8 +158,9 @@ class _Host:
             self._job(job, buffers)
 
     def _job(self, job: dict[str, Any], buffers: list[bytes]) -> None:
+        from ci_autotest.execute.binding import storage_of  # noqa: PLC0415 - likewise
         from ci_autotest.execute.graphing import as_graph  # noqa: PLC0415 - after the fault handler is on
-        from ci_autotest.execute.running import forward, storage_of  # noqa: PLC0415 - likewise
+        from ci_autotest.execute.running import forward  # noqa: PLC0415 - likewise
         from ci_autotest.program.plain import program_of  # noqa: PLC0415 - after the fault handler is on
 
         place = self._place
@@ -191,7 +192,8 @@ class _Host:
         self._send(_Answer(self._framework, self._kept), run, {"values": [], "copies": []})
 
     def _go_back(self, program: Program, run: Run, cotangents: dict[str, Any], buffers: list[bytes]) -> None:
-        from ci_autotest.execute.running import backward, storage_of  # noqa: PLC0415 - after the fault handler is on
+        from ci_autotest.execute.binding import storage_of  # noqa: PLC0415 - after the fault handler is on
+        from ci_autotest.execute.running import backward  # noqa: PLC0415 - likewise
 
         given = {
             int(position): storage_of(buffers[at], dtype).reshape(shape)

@@ -199,9 +199,17 @@ def test_chosen__name_of_the_file__wins_over_the_built_in():
 @pytest.mark.parametrize(
     ("config", "names", "said"),
     [
-        (CONFIG, ("mime",), "unknown candidate 'mime'. Did you mean 'mine'? Known: cuda, mine, torch, torch.compile."),
-        (CONFIG, ("xyz",), "unknown candidate 'xyz'. Known: cuda, mine, torch, torch.compile."),
-        (Config(), (), "no candidate: name one with --candidate (cuda, torch, torch.compile), or list your own"),
+        (
+            CONFIG,
+            ("mime",),
+            "unknown candidate 'mime'. Did you mean 'mine'? Known: cuda, jax, mine, oneflow, paddle, torch, torch.compile.",
+        ),
+        (CONFIG, ("xyz",), "unknown candidate 'xyz'. Known: cuda, jax, mine, oneflow, paddle, torch, torch.compile."),
+        (
+            Config(),
+            (),
+            "no candidate: name one with --candidate (cuda, jax, oneflow, paddle, torch, torch.compile), or list your own",
+        ),
     ],
     ids=["nearly", "not at all", "none"],
 )
