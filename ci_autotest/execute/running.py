@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-
 from ci_autotest.execute.binding import Binding
 from ci_autotest.execute.failing import failed, needs_attribute
 from ci_autotest.execute.frameworks.protocol import LackingError
@@ -22,6 +20,8 @@ from ci_autotest.program.ir import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
 
     from ci_autotest.execute.frameworks.protocol import Framework
     from ci_autotest.program.ir import Program, Step
