@@ -193,7 +193,7 @@ class _Host:
 
     def _go_back(self, program: Program, run: Run, cotangents: dict[str, Any], buffers: list[bytes]) -> None:
         from ci_autotest.execute.binding import storage_of  # noqa: PLC0415 - after the fault handler is on
-        from ci_autotest.execute.running import backward  # noqa: PLC0415 - likewise
+        from ci_autotest.execute.gradients import backward  # noqa: PLC0415 - likewise
 
         given = {
             int(position): storage_of(buffers[at], dtype).reshape(shape)

@@ -55,7 +55,7 @@ class Answers:
         for name in OF_PYTHON:
             if name in given and name not in row.rename and name not in row.adapt:
                 self._refuse(operator, name, given[name], row)
-        places = row.positional[: _count(row.positional, given)]
+        places = row.positional and row.positional[: _count(row.positional, given)]
         values = [self._positional(name, step, operator, row, given) for name in places]
         args = tuple(
             writer.adapted(step, row.adapt.get(name), value) for name, value in zip(places, values, strict=True)

@@ -49,7 +49,6 @@ _ACCEPTED: Final[dict[str, frozenset[type]]] = {
     "MemoryFormat": frozenset({Constant}),
 }
 
-_ABSENT: Final = object()
 #: Python's operators on items have names for their operands.
 _OF_ITEMS: Final = frozenset({"__getitem__", "__setitem__", "__contains__"})
 
@@ -103,7 +102,7 @@ class Binder:
         return {
             name: value
             for name, value in found.items()
-            if name not in WITHOUT_MEANING and not is_same(value, defaults.get(name, _ABSENT))
+            if name not in WITHOUT_MEANING and not (name in defaults and is_same(value, defaults[name]))
         }
 
     def respelled(
@@ -146,6 +145,8 @@ class Binder:
 
 def is_same(value: Argument, other: object) -> bool:
     """Whether an argument says what ``other`` does: a number stands for a list of equal ones, ``True`` not for 1."""
+    if type(value) is Ref:
+        return False
     if isinstance(value, List):
         value = value.items
     if isinstance(other, list | List):

@@ -171,6 +171,10 @@ class Jax:
         except self._computations.data_dependent:
             return found.stepwise(values, weights)  # type: ignore[no-any-return]
 
+    def lacking(self, error: BaseException) -> str:
+        """Return what JAX says that it has not implemented."""
+        return str(error).strip().partition("\n")[0] if isinstance(error, NotImplementedError) else ""
+
     def synchronize(self) -> None:
         """Do nothing: dispatch is synchronous."""
 
