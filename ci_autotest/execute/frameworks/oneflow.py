@@ -16,7 +16,7 @@ _LACKING: Final = re.compile(
     r"Cannot find the kernel matching|gradient function for op \S+ is not found|received an invalid combination of "
     r"arguments|got an unexpected keyword argument|not supported|unsupported|is not implemented|only support `|"
     r"lazy tensor can not be applied|only valid in eager mode|Only eager scalar tensor support|"
-    r"is not allowed to be called in nn\.Graph",
+    r"is not allowed to be called in nn\.Graph|only calculate the mean of floating types",
     re.IGNORECASE,
 )
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -69,6 +69,10 @@ class OneFlow(TorchLike):
                 tensor.retain_grad()
         self._module.autograd.backward(list(outputs), list(weights))
         return [tensor.grad for tensor in inputs]
+
+    def synchronize(self) -> None:
+        """Wait for the threads that compute, on the CPU as well: an error or a crash is then that of its step."""
+        self._module._oneflow_internal.eager.Sync()  # noqa: SLF001 - nothing public waits for a CPU
 
     def lacking(self, error: BaseException) -> str:
         """Return what OneFlow says that it has not."""
