@@ -90,6 +90,8 @@ def examined(live: Live, sides: Sides) -> Examined:
 def held_against(examination: Examination, candidate: Trace, reference: Trace) -> Examined:
     """Return what differs between two traces with snapshots: of both sides, or of one side with itself."""
     program = examination.program
+    if candidate.untested is not None:
+        return Examined([], candidate, reference, [])  # It shows nothing, which differs from nothing.
     settled = settle(examination.differences(candidate, reference), program, candidate, reference)
     return Examined(
         _in_order(lost_aliases(program, candidate, reference), settled.sure), candidate, reference, settled.doubtful

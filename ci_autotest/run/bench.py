@@ -153,7 +153,8 @@ class Bench:
             return CandidateInfo(**said, available=False, reason=str(error))
         self._backends[candidate.name] = backend
         if isinstance(backend, RemoteBackend):
-            return CandidateInfo(**said, version=backend.hello.version, libraries=backend.hello.libraries)
+            hello = backend.hello
+            return CandidateInfo(**said, version=hello.version, libraries=hello.libraries, mode=backend.mode)
         return CandidateInfo(**said, version=str(torch.__version__))
 
     def _test(self, test: TestInfo) -> tuple[Declaration, Callable[[], object]]:
