@@ -18,7 +18,7 @@ import yaml
 from ci_autotest.errors import ConfigError, ToleranceError
 from ci_autotest.tolerance import Strictness, Tolerance
 
-BackendName: TypeAlias = Literal["torch", "torch.compile", "fx", "substitute"]
+BackendName: TypeAlias = Literal["torch", "torch.compile", "fx", "substitute", "module"]
 Device: TypeAlias = Literal["cpu", "cuda", "auto"]
 FILE_NAME: Final = "autotest.yml"
 
@@ -44,6 +44,9 @@ class Candidate(Section, frozen=True, kw_only=True):
         options: Arguments of ``torch.compile``.
         replace: Dotted path of the replacement by operator, for ``substitute``.
         transform: Dotted path of the pass that a program's graph is put through, for ``fx``.
+        module: The framework's module, for ``module``.
+        python: Interpreter that has it, for ``module``: a path, relative to the configuration's folder, or a name on
+            PATH; this one where none is given.
         required: Whether the run ends with exit status 4 when it is not available.
     """
 
@@ -53,6 +56,8 @@ class Candidate(Section, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     replace: dict[str, str] = {}
     transform: str = ""
+    module: str = ""
+    python: str = ""
     required: bool = False
 
 
@@ -123,8 +128,12 @@ BUILT_IN: Final[dict[str, Candidate]] = {
     "torch": Candidate(name="torch", backend="torch"),
     "torch.compile": Candidate(name="torch.compile", backend="torch.compile"),
     "cuda": Candidate(name="cuda", backend="torch", device="cuda"),
+    "oneflow": Candidate(name="oneflow", backend="module", module="oneflow"),
+    "paddle": Candidate(name="paddle", backend="module", module="paddle"),
+    "jax": Candidate(name="jax", backend="module", module="jax"),
 }
 _PATH: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+_MODULE: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)(MiB|GiB)")
@@ -175,7 +184,15 @@ def read(path: Path) -> Config:
     except (OSError, UnicodeDecodeError) as error:
         message = f"configuration {path} cannot be read: {getattr(error, 'strerror', None) or error}."
         raise ConfigError(message) from error
-    return decode(parse(text, f"configuration {path}") or {}, str(path))
+    config = decode(parse(text, f"configuration {path}") or {}, str(path))
+    return msgspec.structs.replace(config, candidates=tuple(_placed(each, path.parent) for each in config.candidates))
+
+
+def _placed(candidate: Candidate, folder: Path) -> Candidate:
+    """Return a candidate whose interpreter is found from anywhere: a path is meant from the file's folder."""
+    if not candidate.python or not {"/", "\\"} & set(candidate.python):
+        return candidate
+    return msgspec.structs.replace(candidate, python=str(folder.resolve() / candidate.python))
 
 
 def parse(text: str, where: str) -> Any:  # noqa: ANN401 - what YAML may be; `decode` says what it must be
@@ -271,7 +288,7 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "strictness": ("tolerance", "ulp", "bitwise"),
     "workers": ("a number", "auto"),
     "fail_on": ("misaligned", "new", "never", "flaky"),
-    "candidates.backend": ("torch", "torch.compile", "fx", "substitute"),
+    "candidates.backend": ("torch", "torch.compile", "fx", "substitute", "module"),
     "candidates.device": ("cpu", "cuda", "auto"),
     "reference.device": ("cpu", "cuda", "auto"),
     "reference.backend": ("torch",),
@@ -339,6 +356,7 @@ def _check_candidate(candidate: Candidate, where: str) -> None:
         raise ConfigError(message)
     _check_options(candidate, where)
     _check_transform(candidate, where)
+    _check_module(candidate, where)
     for operator, path in candidate.replace.items():
         if not _PATH.fullmatch(path):
             message = f"{where}: candidate {candidate.name!r} replaces {operator} by {path!r}. Write module.function."
@@ -371,6 +389,24 @@ def _check_transform(candidate: Candidate, where: str) -> None:
     if not _PATH.fullmatch(candidate.transform):
         message = f"{where}: candidate {candidate.name!r} has transform {candidate.transform!r}. Write module.function."
         raise ConfigError(message)
+
+
+def _check_module(candidate: Candidate, where: str) -> None:
+    if candidate.backend == "module":
+        if not _MODULE.fullmatch(candidate.module):
+            message = (
+                f"{where}: candidate {candidate.name!r} has module {candidate.module!r}. Write the name of a framework's "
+                "module, such as oneflow."
+            )
+            raise ConfigError(message)
+        return
+    for key in ("module", "python"):
+        if getattr(candidate, key):
+            message = (
+                f"{where}: candidate {candidate.name!r} has {key!r}, which backend {candidate.backend} does not use. "
+                "Write backend: module."
+            )
+            raise ConfigError(message)
 
 
 def chosen(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ...]:

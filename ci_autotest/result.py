@@ -284,11 +284,17 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class CandidateInfo(Struct, frozen=True, kw_only=True):
-    """Say what a candidate is, why it is not there when it is not, and which operators it replaces."""
+    """Say what a candidate is, why it is not there when it is not, and which operators it replaces.
+
+    Attributes:
+        version: Of the framework.
+        libraries: In an interpreter of its own: Python's version and those of what the framework computes with.
+    """
 
     name: str
     backend: str
     version: str = ""
+    libraries: dict[str, str] = {}
     device: str = "cpu"
     available: bool = True
     reason: str = ""

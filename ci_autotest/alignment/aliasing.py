@@ -44,8 +44,8 @@ def lost_aliases(program: Program, candidate: Trace, reference: Trace) -> list[M
     Where the reference shares it the operator must be one that promises a view; where the candidate shares it, one that
     does not leave it open.
     """
-    if candidate.failure is not None or reference.failure is not None:
-        return []
+    if candidate.failure is not None or reference.failure is not None or candidate.is_told:
+        return []  # What memory the values of another process share, nobody tells.
     found = []
     for index, step in enumerate(program.steps):
         maker = program.steps[step_refs(step)[0].index] if is_unpacking(step) else step

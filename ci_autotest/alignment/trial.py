@@ -55,7 +55,10 @@ def quick_aligned(program: Program, candidate: Trace, reference: Trace, rules: R
         or len(candidate.values) != len(reference.values)
     ):
         return False
-    values = _shown_aligned if candidate.shown is not None else _values_aligned
+    if candidate.is_told:
+        values = _told_aligned
+    else:
+        values = _shown_aligned if candidate.shown is not None else _values_aligned
     return (
         values(program, candidate, reference, rules)
         and _gradients_aligned(candidate, reference, program, rules)
@@ -116,6 +119,25 @@ def _shown_aligned(program: Program, candidate: Trace, reference: Trace, rules: 
     return True
 
 
+def _told_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
+    """Hold what another process tells against the reference; a value that was written to must be looked at again."""
+    for index, facts in enumerate(reference.facts):
+        if candidate.shown is not None and index not in candidate.shown:
+            continue
+        left, right = candidate.values[index], reference.values[index]
+        if facts is None:
+            if left is not right and not _is_mute(program, index) and not _plain_aligned(left, right):
+                return False
+        elif (
+            not isinstance(left, _Tensor)
+            or right._version != facts[2]
+            or (candidate.has_flags and candidate.facts[index][:2] != facts[:2])
+            or not _tensors_aligned(left, right, program, rules)
+        ):
+            return False
+    return True
+
+
 def _is_mute(program: Program, index: int) -> bool:
     """Whether a step's result says nothing: of a module's method, the module itself is compared."""
     step = program.steps[index]
@@ -157,7 +179,8 @@ def _tensors_aligned(left: torch.Tensor, right: torch.Tensor, program: Program, 
 
 def _gradients_aligned(candidate: Trace, reference: Trace, program: Program, rules: Rules) -> bool:
     left, right = candidate.gradients, reference.gradients
-    if candidate.shown is None and left.keys() != right.keys():
+    is_whole = candidate.shown is None and not candidate.is_told
+    if (is_whole and left.keys() != right.keys()) or (candidate.is_told and not _has_leaves(left, right, program)):
         return False
     is_tolerant = rules.is_tolerant
     for key, found in left.items():
@@ -170,6 +193,15 @@ def _gradients_aligned(candidate: Trace, reference: Trace, program: Program, rul
         ):
             return False
     return True
+
+
+def _has_leaves(left: Mapping[GradientKey, Any], right: Mapping[GradientKey, Any], program: Program) -> bool:
+    """Whether a side has a word on the gradient of each leaf and parameter of which the other has one."""
+    return all(key in left for key in right if not _is_intermediate(key, program))
+
+
+def _is_intermediate(key: GradientKey, program: Program) -> bool:
+    return isinstance(key, int) and program.steps[key].op != PLACEHOLDER
 
 
 def _cotangents_kept(candidate: Trace, reference: Trace, rules: Rules) -> bool:
@@ -248,7 +280,7 @@ class Examination:
                 left, right = observed(candidate.values[index]), observed(reference.values[index])
             if left is not None and right is not None:
                 arity = _arity(candidate.values[index], reference.values[index])
-                misalignment = arity or self._compared(left, right)
+                misalignment = arity or self._compared(left, right, flags=candidate.has_flags)
                 if misalignment is not None:
                     found.append(_placed(misalignment, index, f"value of {step.name}"))
         return found
@@ -315,11 +347,15 @@ class Examination:
         if not isinstance(left, _Tensor):
             return []
         seen_left, seen_right = candidate.observations[index], reference.observations[index]
-        if seen_left is not None and seen_right is not None and self._compared(seen_left, seen_right) is not None:
+        if (
+            seen_left is not None
+            and seen_right is not None
+            and self._compared(seen_left, seen_right, flags=candidate.has_flags)
+        ):
             return []
         name = self.steps[index].name
         return _moved(
-            self._compared(observed(left), observed(right)),
+            self._compared(observed(left), observed(right), flags=candidate.has_flags),
             "mutation",
             index,
             f"{name} after the run",
@@ -342,8 +378,10 @@ class Examination:
         shared = candidate.gradients.keys()
         for key in sorted(reference.gradients, key=_gradient_order, reverse=True):
             index = key if isinstance(key, int) else key[0]
-            if key not in shared and candidate.shown is not None:
-                continue  # A compiler shows no gradients of intermediates.
+            if key not in shared and (
+                candidate.shown is not None or (candidate.is_told and _is_intermediate(key, self.program))
+            ):
+                continue  # A compiler shows no gradients of intermediates, and a host not all of them.
             left, right = candidate.gradients.get(key), reference.gradients[key]
             what = f"gradient of {self.steps[index].name}" + ("" if isinstance(key, int) else f".{key[1]}")
             misalignment = self._gradient(left, right)

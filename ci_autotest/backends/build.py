@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Final
 
 import torch
 
 from ci_autotest.backends.fx import FxBackend
+from ci_autotest.backends.hosting import Interpreter
+from ci_autotest.backends.remote import RemoteBackend, as_it_is
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.config import Candidate
@@ -33,14 +37,30 @@ def available_device(device: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def build(candidate: Candidate, device: str) -> Backend:
+def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, isolated: bool = False) -> Backend:
     """Return a candidate's backend, its device proved by a computation.
 
+    Args:
+        candidate: What is built.
+        device: ``cpu`` or ``cuda``.
+        folders: Where the user's own modules are, for a host.
+        isolated: Whether this process is a worker, which may end as a candidate's host ends.
+
     Raises:
-        UnavailableError: The device is not there, or a module cannot be imported.
+        UnavailableError: The device is not there, or a module or an interpreter cannot be used.
     """
+    if candidate.backend == "module":
+        return _remote(candidate, device, folders, isolated=isolated)
     prove(device, f"candidate '{candidate.name}'")
     return _BUILDERS[candidate.backend](candidate, device)
+
+
+def _remote(candidate: Candidate, device: str, folders: Sequence[str], *, isolated: bool) -> RemoteBackend:
+    """Return the backend of a framework in an interpreter of its own."""
+    given = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    own = tuple(dict.fromkeys(os.path.abspath(folder) for folder in (*folders, *given)))  # noqa: PTH100 - as Python does
+    where = Interpreter(candidate.name, candidate.python or sys.executable, candidate.module, device, own)
+    return RemoteBackend(where, as_it_is, ends_with_host=isolated)
 
 
 def prove(device: str, who: str) -> None:

@@ -88,6 +88,9 @@ class Trace:
             where it was.
         untested: Why this run says nothing about the candidate: nothing was replaced, nothing was
             compiled.
+        is_told: Whether another process told of the values: what memory they share and how often they were written to
+            is not known, and of intermediates that are overwritten there is no gradient.
+        has_flags: Whether ``requires_grad`` and ``is_leaf`` exist on this side.
     """
 
     # Class attributes are the values at the start; a run sets what it sees, and most runs see little.
@@ -102,6 +105,8 @@ class Trace:
     fired: int = 0
     moved: Sequence[int] | None = None
     untested: str | None = None
+    is_told: bool = False
+    has_flags: bool = True
 
     def __init__(self) -> None:
         """Begin with nothing seen."""

@@ -29,6 +29,7 @@ from ci_autotest.alignment.verdict import Judged, judge_program, live_of
 from ci_autotest.backends.build import available_device, build, prove
 from ci_autotest.backends.notes import repro_note
 from ci_autotest.backends.operators import spelled, step_operator
+from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.backends.torch_eager import TorchBackend, resolve
 from ci_autotest.case import test_key
 from ci_autotest.errors import AuthorError, UnavailableError, said
@@ -147,9 +148,12 @@ class Bench:
             "replaces": tuple(candidate.replace),
         }
         try:
-            self._backends[candidate.name] = build(candidate, device)
+            backend = build(candidate, device, self._hello.folders, isolated=True)
         except UnavailableError as error:
             return CandidateInfo(**said, available=False, reason=str(error))
+        self._backends[candidate.name] = backend
+        if isinstance(backend, RemoteBackend):
+            return CandidateInfo(**said, version=backend.hello.version, libraries=backend.hello.libraries)
         return CandidateInfo(**said, version=str(torch.__version__))
 
     def _test(self, test: TestInfo) -> tuple[Declaration, Callable[[], object]]:
@@ -164,7 +168,7 @@ class Bench:
         if compiler:
             candidate = self._candidates[name]
             with_compiler = msgspec.structs.replace(candidate, options={**candidate.options, "backend": compiler})
-            backend = build(with_compiler, available_device(candidate.device))
+            backend = build(with_compiler, available_device(candidate.device), hello.folders, isolated=True)
         return Contender(backend, rules_for(hello.tolerances, hello.strictness, name, declaration))
 
     def _run(self, message: RunCases) -> CasesDone:
@@ -237,6 +241,8 @@ class Bench:
         """Run every phase of one candidate over the accepted attempts of a batch."""
         test, name = pair
         place, backend = self._place, contender.backend
+        if isinstance(backend, RemoteBackend):
+            backend.ahead([attempt for _, _, attempt in accepted])
         traces = []
         for case, number, attempt in accepted:
             place.enter(case, position, number)

@@ -1,0 +1,228 @@
+"""A host's process, from the worker's side: started in the candidate's interpreter, spoken to, ended."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+
+import msgspec
+
+from ci_autotest.errors import AutotestError, UnavailableError
+from ci_autotest.execute.host import BOOT
+from ci_autotest.execute.wire import Wire, WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Seconds that an interpreter may take to import its framework.
+START_S: Final = 120.0
+_WAIT_S: Final = 5.0
+_SHOWN_CHARS: Final = 300
+_PACKAGE: Final = str(Path(__file__).resolve().parents[1])
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """What a host says of itself, or why it cannot be one.
+
+    Attributes:
+        version: Of the framework.
+        libraries: Versions of Python and of what the framework computes with, by name.
+        has_flags: Whether ``requires_grad`` and ``is_leaf`` exist there.
+        shows_steps: Whether the value of every step can be seen.
+        error: Kind of what its import raised.
+        message: What that said.
+        name: The module that was not found.
+    """
+
+    version: str = ""
+    libraries: dict[str, str] = {}
+    has_flags: bool = True
+    shows_steps: bool = True
+    error: str = ""
+    message: str = ""
+    name: str = ""
+
+
+class Interpreter(NamedTuple):
+    """Say where a candidate's framework is.
+
+    Attributes:
+        candidate: Its name, for messages.
+        python: Path of the interpreter, or a name on PATH.
+        module: The framework's module.
+        device: ``cpu`` or ``cuda``.
+        folders: Where the user's own modules are.
+    """
+
+    candidate: str
+    python: str
+    module: str
+    device: str
+    folders: tuple[str, ...] = ()
+
+
+class HostLostError(AutotestError):
+    """Say that a host is gone, and how it ended."""
+
+    def __init__(self, message: str, code: int) -> None:
+        """Hold the exit status, negative for a signal."""
+        super().__init__(message)
+        self.code = code
+
+
+class HostProcess:
+    """Hold one host.
+
+    Args:
+        where: The interpreter and the framework.
+    """
+
+    def __init__(self, where: Interpreter) -> None:
+        """Start the host and wait until it has imported its framework.
+
+        Raises:
+            UnavailableError: It cannot be started, or cannot import what it needs.
+        """
+        self._where = where
+        python = shutil.which(where.python)
+        if python is None:
+            there = "is not an executable file" if Path(where.python).exists() else "does not exist"
+            message = (
+                f"candidate '{where.candidate}': python: {where.python} {there}. "
+                "Give the path of an interpreter, CPython 3.10 or newer."
+            )
+            raise UnavailableError(message)
+        to_read, write_fd = os.pipe()
+        read_fd, to_write = os.pipe()
+        with tempfile.TemporaryFile() as said:
+            words = [str(to_read), str(to_write), "2", where.module, where.device, *where.folders]
+            output = os.dup(2)
+            words[2] = str(output)
+            try:
+                self._process = subprocess.Popen(
+                    [python, "-I", "-c", BOOT, _PACKAGE, *words],
+                    stdin=subprocess.DEVNULL, stdout=said, stderr=said, pass_fds=(to_read, to_write, output),
+                )  # fmt: skip
+            except OSError as error:
+                os.close(read_fd)
+                os.close(write_fd)
+                message = (
+                    f"candidate '{where.candidate}': python: {where.python} cannot be started: {error.strerror}. "
+                    "Give the path of an interpreter, CPython 3.10 or newer."
+                )
+                raise UnavailableError(message) from error
+            finally:
+                for fd in (to_read, to_write, output):
+                    os.close(fd)
+            self.wire = Wire(read_fd, write_fd)
+            self.hello = self._greeted(said)
+
+    def _greeted(self, said: Any) -> Hello:  # noqa: ANN401 - a temporary file
+        where = self._where
+        begin = f"candidate '{where.candidate}': {where.python} "
+        ready, _, _ = select.select([self.wire.read_fd], [], [], START_S)
+        try:
+            if not ready:
+                message = (
+                    f"{begin}did not import {where.module} within {START_S:g} s. "
+                    f'Try: {where.python} -c "import {where.module}"'
+                )
+                raise UnavailableError(message)
+            head, _ = self.wire.receive()
+            hello = msgspec.json.decode(head, type=Hello)
+            if hello.error:
+                raise UnavailableError(begin + _cannot(hello, where))
+        except (WireError, msgspec.DecodeError) as error:
+            self.close()
+            said.seek(0)
+            shown = said.read().decode(errors="replace").strip()[-_SHOWN_CHARS:]
+            message = (
+                f"{begin}{_ended(self._process.wait())} before {where.module} was imported"
+                + (f": {shown.rstrip('.')}" if shown else "")
+                + f'. Try: {where.python} -c "import {where.module}", with CPython 3.10 or newer.'
+            )
+            raise UnavailableError(message) from error
+        except UnavailableError:
+            self.close()
+            raise
+        return hello
+
+    def ask(self, message: object, buffers: Sequence[bytes | memoryview] = ()) -> None:
+        """Send a message.
+
+        Raises:
+            HostLostError: The host is gone.
+        """
+        try:
+            self.wire.send(msgspec.json.encode(message), buffers)
+        except WireError:
+            raise self._lost() from None
+
+    def told(self) -> tuple[bytes, list[bytes]]:
+        """Return the next answer.
+
+        Raises:
+            HostLostError: The host is gone, or sent what is no frame.
+        """
+        try:
+            return self.wire.receive()
+        except WireError as error:
+            raise self._lost(str(error)) from None
+
+    def _lost(self, what: str = "") -> HostLostError:
+        try:
+            code = self._process.wait(_WAIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            code = 1
+            ended = f"sent {what} and was ended"
+        else:
+            ended = _ended(code)
+        return HostLostError(f"the host of candidate '{self._where.candidate}', {self._where.python}, {ended}.", code)
+
+    def close(self) -> None:
+        """End the host."""
+        self._process.kill()
+        self._process.wait()
+        self.wire.close()
+
+
+def end_as(lost: HostLostError) -> NoReturn:
+    """End this worker as its host ended: a crash of the host is a crash of the case in flight."""
+    sys.stderr.write(f"{lost}\n")
+    sys.stderr.flush()
+    faulthandler.disable()
+    if lost.code < 0:
+        signal.signal(-lost.code, signal.SIG_DFL) if -lost.code != signal.SIGKILL else None
+        os.kill(os.getpid(), -lost.code)
+        time.sleep(_WAIT_S)
+    os._exit(lost.code if lost.code >= 0 else 1)
+
+
+def _ended(code: int) -> str:
+    if code >= 0:
+        return f"ended with status {code}"
+    try:
+        return f"ended by signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"ended by signal {-code}"
+
+
+def _cannot(hello: Hello, where: Interpreter) -> str:
+    """Return why a framework cannot be imported, and what to do."""
+    if hello.name:
+        install = f"{where.python} -m pip install {hello.name.partition('.')[0]}"
+        return f"has no module {hello.name!r}. Install it: {install}"
+    said = hello.message.strip().splitlines()
+    shown = said[0][:_SHOWN_CHARS].rstrip(".") if said else ""
+    return f'cannot import {where.module}: {hello.error}: {shown}. Try: {where.python} -c "import {where.module}"'

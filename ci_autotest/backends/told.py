@@ -1,0 +1,203 @@
+"""What a host tells of a run, strictly read: tensors rebuilt from their bytes, so that they are compared like any other.
+
+A tensor that a host tells has the dtype, shape and elements that were told, requires grad and is a leaf where that was
+told. Whether it was a view, what memory it shares and how often it was written to is not known here
+(``Trace.is_told``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import torch
+
+from ci_autotest.backends.torch_eager import observed
+from ci_autotest.backends.trace import Failure, Observation, Trace
+from ci_autotest.errors import AutotestError
+from ci_autotest.execute.plain import argument_of
+from ci_autotest.program.ir import COMPLEX, FLOATING, ITEM_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_DIFFERENTIABLE: Final = FLOATING | COMPLEX
+_TENSOR_FIELDS: Final = 6
+
+
+class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A host's answer to one job, as ``execute/host.py`` writes it."""
+
+    values: list[Any]
+    copies: list[Any]
+    gradients: list[tuple[int | tuple[int, str], Any]]
+    failure: tuple[int, str, str] | None
+    backward_failure: str | None
+    lacking: str | None
+
+
+_DECODER: Final = msgspec.json.Decoder(Answer)
+
+
+class ToldError(AutotestError):
+    """Say that a host sent what is no answer."""
+
+
+class ToldModule:
+    """A module of another interpreter: its state after the run."""
+
+    def __init__(self, state: dict[str, torch.Tensor]) -> None:
+        """Hold the state by name."""
+        self._state = state
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return the state by name."""
+        return self._state
+
+
+class Reader:
+    """Read one answer.
+
+    Args:
+        head: Its JSON.
+        buffers: Its tensors' elements.
+        fetch: Returns the elements that the host keeps, by number.
+    """
+
+    def __init__(self, head: bytes, buffers: Sequence[bytes], fetch: Callable[[list[int]], list[bytes]]) -> None:
+        """Decode the head.
+
+        Raises:
+            ToldError: It is no answer.
+        """
+        try:
+            self.answer = _DECODER.decode(head)
+        except msgspec.DecodeError as error:
+            message = f"the host sent what is no answer ({error})."
+            raise ToldError(message) from error
+        self._buffers = buffers
+        self._fetch = fetch
+
+    def value(self, entry: Any, expected: object = None) -> Any:  # noqa: ANN401 - whatever a step gave
+        """Return what an entry tells.
+
+        Args:
+            entry: ``[kind, ...]``, or ``None``.
+            expected: The reference's value, which a tensor with its digest is equal to.
+
+        Raises:
+            ToldError: It tells nothing.
+        """
+        match entry:
+            case None:
+                return None
+            case ["tensor", *_]:
+                return self.tensor(entry, expected)
+            case ["module", dict() as state]:
+                return ToldModule({name: self.tensor(each) for name, each in state.items()})
+            case ["items", int(count)]:
+                return (None,) * count
+            case ["plain", value]:
+                return _plain(value)
+            case ["other", str(name)]:
+                return f"a {name}"
+            case _:
+                message = f"the host told {str(entry)[:100]} of a value."
+                raise ToldError(message)
+
+    def tensor(self, entry: Any, expected: object = None) -> torch.Tensor:  # noqa: ANN401 - plain values
+        """Return the tensor that an entry tells.
+
+        Raises:
+            ToldError: It tells none.
+        """
+        if not isinstance(entry, list) or len(entry) != _TENSOR_FIELDS or entry[1] not in ITEM_SIZE:
+            message = f"the host told {str(entry)[:100]} of a tensor."
+            raise ToldError(message)
+        _, name, shape, requires_grad, is_leaf, where = entry
+        dtype: torch.dtype = getattr(torch, name)
+        tensor = self._elements(where, dtype, tuple(shape), expected)
+        if requires_grad and name in _DIFFERENTIABLE:
+            tensor.requires_grad_()
+            return tensor if is_leaf else tensor.view(tensor.shape)
+        return tensor
+
+    def _elements(self, where: Any, dtype: torch.dtype, shape: tuple[int, ...], expected: object) -> torch.Tensor:  # noqa: ANN401
+        if isinstance(where, int) and 0 <= where < len(self._buffers):
+            data = self._buffers[where]
+        elif isinstance(where, list):
+            same = _same(expected, where[0], dtype, shape)
+            if same is not None:
+                return same
+            (data,) = self._fetch([where[1]])
+        else:
+            message = f"the host told {where!r} of where a tensor is."
+            raise ToldError(message)
+        size = torch.Size(shape).numel() * dtype.itemsize
+        if len(data) != size:
+            message = f"the host sent {len(data)} bytes of a tensor of {size}."
+            raise ToldError(message)
+        if not data:
+            return torch.empty(shape, dtype=dtype)
+        return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
+
+
+def _same(expected: object, digest: str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor | None:
+    """Return the reference's elements where their digest is the one told: equal elements need not be sent."""
+    if not isinstance(expected, torch.Tensor) or expected.dtype is not dtype or tuple(expected.shape) != shape:
+        return None
+    value = expected.detach().cpu()
+    data = elements_of(value)
+    return value.view(value.shape) if hashlib.blake2b(data, digest_size=16).hexdigest() == digest else None
+
+
+def elements_of(tensor: torch.Tensor) -> memoryview:
+    """Return a tensor's elements in C order, as bytes."""
+    value = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    if not value.numel():
+        return memoryview(b"")
+    return memoryview(value.reshape(-1).view(torch.uint8).numpy())
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - plain values
+    try:
+        return argument_of(value)
+    except (ValueError, TypeError, IndexError) as error:
+        message = f"the host told {str(value)[:100]} of a value."
+        raise ToldError(message) from error
+
+
+def fill(trace: Trace, reader: Reader, places: Sequence[int], expected: Trace | None) -> None:
+    """Put what a host told of the values into a trace.
+
+    Args:
+        trace: With a place for each step of the program as it was recorded.
+        reader: Of the answer.
+        places: Where the value of each recorded step is among those told; -1 for nowhere.
+        expected: The reference's trace.
+    """
+    answer = reader.answer
+    for index, place in enumerate(places):
+        if not 0 <= place < len(answer.values):
+            continue
+        right = expected.values[index] if expected is not None and index < len(expected.values) else None
+        value = reader.value(answer.values[place], right)
+        trace.values[index] = value
+        if isinstance(value, torch.Tensor):
+            trace.facts[index] = (value.requires_grad, value.is_leaf, value._version)
+        if place < len(answer.copies):
+            trace.observations[index] = _observation(reader.value(answer.copies[place], right))
+
+
+def _observation(value: Any) -> Observation:  # noqa: ANN401 - whatever a step gave
+    return Observation(None, None) if isinstance(value, ToldModule) else observed(value)
+
+
+def failure_of(answer: Answer, places: Sequence[int]) -> Failure | None:
+    """Return the step that raised, as it was recorded."""
+    if answer.failure is None:
+        return None
+    at, kind, message = answer.failure
+    recorded = next((i for i, place in enumerate(places) if place >= at), len(places) - 1)
+    return Failure(recorded, kind, message)

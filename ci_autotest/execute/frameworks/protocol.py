@@ -1,0 +1,79 @@
+"""What a host asks of a framework."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from ci_autotest.program.ir import Argument, Step, TensorSpec
+
+
+class LackingError(LookupError):
+    """Say what a framework has not: a step that asks for it is unsupported, and nobody's error."""
+
+
+class Framework(Protocol):
+    """Tensors and autograd of one framework. The framework is imported when the adapter is made.
+
+    An adapter may also have ``strided(storage, spec)``, which makes a leaf in the layout of ``spec`` of the storage's
+    elements; and ``backward(program, tensors, values, weights, leaves)`` in place of ``gradients``, where a framework
+    differentiates functions and not values.
+
+    Attributes:
+        name: As users spell it.
+        version: Of the framework.
+        has_flags: Whether ``requires_grad`` and ``is_leaf`` exist, and are to be compared.
+        shows_steps: Whether the value of every step can be seen.
+    """
+
+    name: str
+    version: str
+    has_flags: bool
+    shows_steps: bool
+
+    def libraries(self) -> dict[str, str]:
+        """Return the versions of what the framework computes with, by name."""
+
+    def tensor(self, array: np.ndarray, spec: TensorSpec) -> Any:  # noqa: ANN401 - a framework's tensor
+        """Return a leaf.
+
+        Args:
+            array: Elements in the shape of ``spec``, in C order, the callee's own; bfloat16 as its bits in uint16.
+            spec: Dtype, whether it requires grad, and the symbol of its device.
+        """
+
+    def array(self, tensor: Any) -> np.ndarray:  # noqa: ANN401 - a framework's tensor
+        """Return a tensor's elements in C order, bfloat16 as bits in uint16, in memory that no later step changes."""
+
+    def is_tensor(self, value: Any) -> bool:  # noqa: ANN401 - a framework's value
+        """Whether a value is a tensor of the framework."""
+
+    def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:  # noqa: ANN401 - a framework's tensor
+        """Return the dtype's name without framework, the shape, ``requires_grad`` and ``is_leaf``."""
+
+    def function(self, target: str) -> Callable[..., Any]:
+        """Return what a target names.
+
+        Raises:
+            LookupError: The framework has no such thing.
+        """
+
+    def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a framework's constant
+        """Return a dtype, device or constant of the framework.
+
+        Raises:
+            LookupError: The framework has no such thing.
+        """
+
+    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - a framework's value
+        """Call under the step's modes and seed."""
+
+    def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
+        """Return the gradient of ``outputs``, weighted by ``weights``, for each of ``inputs``, ``None`` where none."""
+
+    def synchronize(self) -> None:
+        """Wait until what was asked for is computed, so that an error is told at its step."""

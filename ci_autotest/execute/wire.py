@@ -1,0 +1,87 @@
+"""Frames between a worker and its host: a JSON head and raw buffers, over a pipe in each direction."""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Bytes of the head, number of buffers; then the length of each buffer.
+_COUNTS: Final = struct.Struct("<II")
+_LENGTH: Final = struct.Struct("<Q")
+_READ_BYTES: Final = 1 << 20
+#: A frame says how long its parts are: what a broken peer says is not believed beyond this.
+_HEAD_AT_MOST: Final = 1 << 28
+_BUFFERS_AT_MOST: Final = 1 << 16
+_BUFFER_AT_MOST: Final = 1 << 36
+
+
+class WireError(Exception):
+    """Say that the other end is gone, or sent what is no frame."""
+
+
+class Wire:
+    """One end of a pair of pipes.
+
+    Args:
+        read_fd: Descriptor to read from.
+        write_fd: Descriptor to write to.
+    """
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        """Hold the descriptors."""
+        self.read_fd = read_fd
+        self.write_fd = write_fd
+        self._buffer = bytearray()
+
+    def send(self, head: bytes, buffers: Sequence[bytes | memoryview] = ()) -> None:
+        """Write a frame.
+
+        Raises:
+            WireError: Nobody reads.
+        """
+        parts = [_COUNTS.pack(len(head), len(buffers)), *(_LENGTH.pack(len(each)) for each in buffers), head, *buffers]
+        view = memoryview(b"".join(parts))
+        try:
+            while view:
+                view = view[os.write(self.write_fd, view) :]
+        except OSError as error:
+            raise WireError(str(error)) from error
+
+    def receive(self) -> tuple[bytes, list[bytes]]:
+        """Return the next frame: its head and its buffers.
+
+        Raises:
+            WireError: The other end is gone, or what it sent is no frame.
+        """
+        head_size, count = _COUNTS.unpack(self._take(_COUNTS.size))
+        if head_size > _HEAD_AT_MOST or count > _BUFFERS_AT_MOST:
+            message = f"a frame with {head_size} bytes of head and {count} buffers"
+            raise WireError(message)
+        lengths = [_LENGTH.unpack(self._take(_LENGTH.size))[0] for _ in range(count)]
+        if sum(lengths) > _BUFFER_AT_MOST:
+            message = f"a frame of {sum(lengths)} bytes"
+            raise WireError(message)
+        return self._take(head_size), [self._take(length) for length in lengths]
+
+    def _take(self, size: int) -> bytes:
+        while len(self._buffer) < size:
+            try:
+                part = os.read(self.read_fd, _READ_BYTES)
+            except OSError as error:
+                raise WireError(str(error)) from error
+            if not part:
+                message = "the other end is gone"
+                raise WireError(message)
+            self._buffer += part
+        found = bytes(memoryview(self._buffer)[:size])
+        del self._buffer[:size]
+        return found
+
+    def close(self) -> None:
+        """Close both pipes."""
+        for fd in (self.read_fd, self.write_fd):
+            os.close(fd)
