@@ -149,6 +149,8 @@ def forward(program: Program, tensors: Mapping[str, np.ndarray], framework: Fram
             except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
                 if isinstance(spec := step.args[0] if step.args else None, TensorSpec):
                     run.lacking = f"{spec.dtype} tensor such as this one ({type(error).__name__}: {error})"
+                elif refused := _refused(error, framework):
+                    run.lacking = f"form of {step.target} that does this: {refused}"
                 else:
                     run.failure = (index, type(error).__name__, str(error))
                 return run
@@ -157,6 +159,12 @@ def forward(program: Program, tensors: Mapping[str, np.ndarray], framework: Fram
         run.values.append(value)
         run.facts.append(facts)
     return run
+
+
+def _refused(error: BaseException, framework: Framework) -> str | None:
+    """Return what an error says that the framework documents that it has not, where its adapter knows that."""
+    said = getattr(framework, "refused", None)
+    return None if said is None else said(error)
 
 
 def _need_attribute(step: Step, values: Sequence[Any], framework: Framework) -> None:
@@ -200,7 +208,10 @@ def backward(program: Program, run: Run, cotangents: Mapping[int, np.ndarray], f
             for key, gradient in zip(keys, found, strict=True)
         ]
     except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
-        run.backward_failure = f"{type(error).__name__}: {error}"
+        if refused := _refused(error, framework):
+            run.lacking = f"gradient that does this: {refused}"
+        else:
+            run.backward_failure = f"{type(error).__name__}: {error}"
 
 
 def _roots(

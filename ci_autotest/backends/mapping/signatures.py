@@ -94,8 +94,8 @@ def arguments(operator: str) -> frozenset[str]:
         for form in forms(target.removeprefix("torch.Tensor."), CALL_METHOD if "torch.Tensor." in target else op)
         for parameter in form
     }
-    if operator.startswith("torch.Tensor."):
-        found.add(INPUT)
+    if operator.startswith("torch.Tensor.") or not found:
+        found.add(INPUT)  # without a schema the one operand of a call is the input
     return frozenset({*found, *OF_PYTHON})
 
 

@@ -21,7 +21,8 @@ class Framework(Protocol):
 
     An adapter may also have ``strided(storage, spec)``, which makes a leaf in the layout of ``spec`` of the storage's
     elements; and ``backward(program, tensors, values, weights, leaves)`` in place of ``gradients``, where a framework
-    differentiates functions and not values.
+    differentiates functions and not values; and ``refused(error)``, which returns what an error of the framework says
+    that it documents that it has not, such as a kernel of a dtype, ``None`` of any other error.
 
     Attributes:
         name: As users spell it.
