@@ -47,6 +47,7 @@ class Candidate(Section, frozen=True, kw_only=True):
         module: The framework's module, for ``module``.
         python: Interpreter that has it, for ``module``: a path, relative to the configuration's folder, or a name on
             PATH; this one where none is given.
+        mapping: Rows of the framework's table by operator, for ``module``, in place of those that ship.
         required: Whether the run ends with exit status 4 when it is not available.
     """
 
@@ -58,6 +59,7 @@ class Candidate(Section, frozen=True, kw_only=True):
     transform: str = ""
     module: str = ""
     python: str = ""
+    mapping: dict[str, dict[str, Any]] = {}
     required: bool = False
 
 
@@ -395,12 +397,12 @@ def _check_module(candidate: Candidate, where: str) -> None:
     if candidate.backend == "module":
         if not _MODULE.fullmatch(candidate.module):
             message = (
-                f"{where}: candidate {candidate.name!r} has module {candidate.module!r}. Write the name of a framework's "
-                "module, such as oneflow."
+                f"{where}: candidate {candidate.name!r} has module {candidate.module!r}. "
+                "Write the name of a framework's module, such as oneflow."
             )
             raise ConfigError(message)
         return
-    for key in ("module", "python"):
+    for key in ("module", "python", "mapping"):
         if getattr(candidate, key):
             message = (
                 f"{where}: candidate {candidate.name!r} has {key!r}, which backend {candidate.backend} does not use. "

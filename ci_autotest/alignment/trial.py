@@ -22,7 +22,7 @@ from ci_autotest.result import BACKWARD, Misalignment, is_misuse
 from ci_autotest.tolerance import Tolerance
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.protocol import Backend
@@ -55,15 +55,18 @@ def quick_aligned(program: Program, candidate: Trace, reference: Trace, rules: R
         or len(candidate.values) != len(reference.values)
     ):
         return False
-    if candidate.is_told:
-        values = _told_aligned
-    else:
-        values = _shown_aligned if candidate.shown is not None else _values_aligned
     return (
-        values(program, candidate, reference, rules)
+        _look_at(candidate)(program, candidate, reference, rules)
         and _gradients_aligned(candidate, reference, program, rules)
         and _cotangents_kept(candidate, reference, rules)
     )
+
+
+def _look_at(candidate: Trace) -> Callable[[Program, Trace, Trace, Rules], bool]:
+    """Return the quick look for what a side shows of its values."""
+    if candidate.is_told:
+        return _told_aligned
+    return _shown_aligned if candidate.shown is not None else _values_aligned
 
 
 def _values_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
@@ -131,7 +134,7 @@ def _told_aligned(program: Program, candidate: Trace, reference: Trace, rules: R
         elif (
             not isinstance(left, _Tensor)
             or right._version != facts[2]
-            or (candidate.has_flags and candidate.facts[index][:2] != facts[:2])
+            or (candidate.has_flags and (left.requires_grad, left.is_leaf) != facts[:2])
             or not _tensors_aligned(left, right, program, rules)
         ):
             return False

@@ -10,7 +10,9 @@ import torch
 
 from ci_autotest.backends.fx import FxBackend
 from ci_autotest.backends.hosting import Interpreter
-from ci_autotest.backends.remote import RemoteBackend, as_it_is
+from ci_autotest.backends.mapping.table import Table, has_table, load_table
+from ci_autotest.backends.mapping.translate import Translator
+from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -60,7 +62,18 @@ def _remote(candidate: Candidate, device: str, folders: Sequence[str], *, isolat
     given = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     own = tuple(dict.fromkeys(os.path.abspath(folder) for folder in (*folders, *given)))  # noqa: PTH100 - as Python does
     where = Interpreter(candidate.name, candidate.python or sys.executable, candidate.module, device, own)
-    return RemoteBackend(where, as_it_is, ends_with_host=isolated)
+    return RemoteBackend(where, Translator(table_of(candidate)), ends_with_host=isolated)
+
+
+def table_of(candidate: Candidate) -> Table:
+    """Return the rows of a candidate's framework, the user's own before those that ship.
+
+    Raises:
+        ConfigError: A row is wrong.
+    """
+    module = candidate.module
+    table = load_table(module) if has_table(module) else Table(module, "", module, like_torch=True, rows={})
+    return table.extended(candidate.mapping, f"candidate '{candidate.name}'") if candidate.mapping else table
 
 
 def prove(device: str, who: str) -> None:

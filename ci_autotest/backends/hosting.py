@@ -127,34 +127,34 @@ class HostProcess:
             self.hello = self._greeted(said)
 
     def _greeted(self, said: Any) -> Hello:  # noqa: ANN401 - a temporary file
+        """Return what the host says when it has imported its framework."""
+        hello = self._hello()
+        if isinstance(hello, Hello) and not hello.error:
+            return hello
+        self.close()
         where = self._where
-        begin = f"candidate '{where.candidate}': {where.python} "
-        ready, _, _ = select.select([self.wire.read_fd], [], [], START_S)
-        try:
-            if not ready:
-                message = (
-                    f"{begin}did not import {where.module} within {START_S:g} s. "
-                    f'Try: {where.python} -c "import {where.module}"'
-                )
-                raise UnavailableError(message)
-            head, _ = self.wire.receive()
-            hello = msgspec.json.decode(head, type=Hello)
-            if hello.error:
-                raise UnavailableError(begin + _cannot(hello, where))
-        except (WireError, msgspec.DecodeError) as error:
-            self.close()
+        attempt = f'Try: {where.python} -c "import {where.module}"'
+        if isinstance(hello, Hello):
+            what = _cannot(hello, where)
+        elif hello:
+            what = f"{hello}. {attempt}"
+        else:
             said.seek(0)
-            shown = said.read().decode(errors="replace").strip()[-_SHOWN_CHARS:]
-            message = (
-                f"{begin}{_ended(self._process.wait())} before {where.module} was imported"
-                + (f": {shown.rstrip('.')}" if shown else "")
-                + f'. Try: {where.python} -c "import {where.module}", with CPython 3.10 or newer.'
-            )
-            raise UnavailableError(message) from error
-        except UnavailableError:
-            self.close()
-            raise
-        return hello
+            shown = said.read().decode(errors="replace").strip()[-_SHOWN_CHARS:].rstrip(".")
+            ended = f"{_ended(self._process.wait())} before {where.module} was imported"
+            what = f"{ended}: {shown or 'it printed nothing'}. {attempt}, with CPython 3.10 or newer."
+        message = f"candidate '{where.candidate}': {where.python} {what}"
+        raise UnavailableError(message)
+
+    def _hello(self) -> Hello | str:
+        """Return the host's first message, why there is none, or nothing where the host is gone."""
+        ready, _, _ = select.select([self.wire.read_fd], [], [], START_S)
+        if not ready:
+            return f"did not import {self._where.module} within {START_S:g} s"
+        try:
+            return msgspec.json.decode(self.wire.receive()[0], type=Hello)
+        except (WireError, msgspec.DecodeError):
+            return ""
 
     def ask(self, message: object, buffers: Sequence[bytes | memoryview] = ()) -> None:
         """Send a message.

@@ -18,29 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from ci_autotest.backends.hosting import Interpreter
+    from ci_autotest.backends.mapping.translate import Translated, Translator
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.program.ir import Program
 
 _HOOKS: Final = frozenset({*HOOK, *REGISTERS})
-
-
-class Translated(NamedTuple):
-    """A program in a candidate's words.
-
-    Attributes:
-        program: What the host runs.
-        moved: Where the value of each recorded step is in it; -1 for nowhere.
-        parameters: Where a module's parameter is in it, by recorded step and name.
-    """
-
-    program: Program
-    moved: Sequence[int]
-    parameters: Mapping[tuple[int, str], int]
-
-
-def as_it_is(program: Program) -> Translated:
-    """Return a program in torch's own words."""
-    return Translated(program, range(len(program.steps)), {})
 
 
 class _Ahead(NamedTuple):
@@ -77,7 +59,7 @@ class RemoteBackend:
 
     Args:
         where: The interpreter and the framework's module.
-        translate: Returns a program in the candidate's words; ``UnsupportedError`` where it has none.
+        translator: Says programs in the framework's words.
         ends_with_host: Whether this process ends as its host ends; else a lost host is an exception.
 
     Raises:
@@ -87,12 +69,10 @@ class RemoteBackend:
     shows_steps = True
     takes_copies = False
 
-    def __init__(
-        self, where: Interpreter, translate: Callable[[Program], Translated], *, ends_with_host: bool = False
-    ) -> None:
+    def __init__(self, where: Interpreter, translator: Translator, *, ends_with_host: bool = False) -> None:
         """Start the host."""
         self.on_step: Callable[[int], None] | None = None
-        self._translate = translate
+        self._translator = translator
         self._ends_with_host = ends_with_host
         self._where = where
         self._host = HostProcess(where)
@@ -113,7 +93,7 @@ class RemoteBackend:
         for attempt in attempts:
             trace = _ToldTrace(attempt.program, attempt.trace, snapshots=False)
             self._ahead.append(_Ahead(attempt.program, trace))
-            if self._prepare(attempt.program, trace):
+            if self._prepare(attempt.program, attempt.sources, trace):
                 trace.has_gone_back = True
                 jobs.append(_job(trace, attempt.sources, attempt.cotangents or None, buffers, snapshots=False))
         if jobs:
@@ -139,7 +119,7 @@ class RemoteBackend:
                 return trace
             self._drain()
             trace = _ToldTrace(program, None, snapshots=snapshots)
-            if self._prepare(program, trace):
+            if self._prepare(program, sources, trace):
                 if self.on_step is not None:
                     self.on_step(program.calls[0][0] if program.calls else 0)
                 buffers: list[memoryview] = []
@@ -169,14 +149,14 @@ class RemoteBackend:
         """End the host."""
         self._host.close()
 
-    def _prepare(self, program: Program, trace: _ToldTrace) -> bool:
+    def _prepare(self, program: Program, sources: Mapping[str, Any], trace: _ToldTrace) -> bool:
         """Translate; say whether there is anything to run."""
         trace.has_flags = self.hello.has_flags
         if any(mode in _HOOKS for step in program.body for mode in step.modes):
             trace.untested = "hooks are not repeated in another interpreter"
             return False
         try:
-            trace.translated = self._translate(program)
+            trace.translated = self._translator.translated(program, sources)
         except UnsupportedError as error:
             trace.untested = str(error)
             return False

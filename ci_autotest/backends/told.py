@@ -1,4 +1,4 @@
-"""What a host tells of a run, strictly read: tensors rebuilt from their bytes, so that they are compared like any other.
+"""What a host tells of a run, strictly read: tensors are rebuilt from their bytes and compared like any other.
 
 A tensor that a host tells has the dtype, shape and elements that were told, requires grad and is a leaf where that was
 told. Whether it was a view, what memory it shares and how often it was written to is not known here
@@ -157,7 +157,7 @@ def elements_of(tensor: torch.Tensor) -> memoryview:
     value = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     if not value.numel():
         return memoryview(b"")
-    return memoryview(value.reshape(-1).view(torch.uint8).numpy())
+    return memoryview(value.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - plain values

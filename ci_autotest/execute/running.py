@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -87,7 +88,7 @@ class _Binding:
 
     def function(self, target: str) -> Callable[..., Any]:
         try:
-            return self._framework.function(target)
+            return adapter(self._framework.name, target) or self._framework.function(target)
         except LookupError:
             raise LackingError(target) from None
 
@@ -96,6 +97,21 @@ class _Binding:
             return self._framework.constant(argument)
         except LookupError as error:
             raise LackingError(str(error)) from None
+
+
+def adapter(framework: str, target: str) -> Callable[..., Any] | None:
+    """Return the function of ``execute/adapters/<framework>.py`` that a target names, ``None`` for another target.
+
+    Raises:
+        LookupError: There is no such function.
+    """
+    namespace, _, name = target.partition(".")
+    if namespace != "adapters":
+        return None
+    found = getattr(importlib.import_module(f"ci_autotest.execute.adapters.{framework}"), name, None)
+    if found is None:
+        raise LookupError(target)
+    return found  # type: ignore[no-any-return]
 
 
 def leaf(framework: Framework, storage: np.ndarray, spec: TensorSpec) -> Any:  # noqa: ANN401 - a framework's tensor

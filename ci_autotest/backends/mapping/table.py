@@ -103,6 +103,11 @@ class Table:
         return dataclasses.replace(self, rows={**self.rows, **found})
 
 
+def has_table(framework: str) -> bool:
+    """Whether a table ships for a framework."""
+    return (TABLES / f"{framework}.yml").is_file()
+
+
 def load_table(framework: str) -> Table:
     """Return the table that ships for a framework.
 
