@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Argument, Step, TensorSpec
 
-_ADAPTERS: Final = "adapters."
 #: What Paddle says where it has no kernel of a dtype, or documents that it takes none: nothing to hold against it.
 _REFUSED: Final = (
     "is not registered.",
@@ -43,7 +42,6 @@ class Paddle:
         self._paddle: Any = import_module(module)
         self._paddle.disable_signal_handler()
         self._paddle.set_device("gpu" if device.startswith("cuda") else "cpu")
-        self._adapters = import_module("ci_autotest.execute.adapters.paddle")
         self.version: str = self._paddle.__version__
 
     def libraries(self) -> dict[str, str]:
@@ -53,6 +51,16 @@ class Paddle:
     def tensor(self, array: np.ndarray[Any, Any], spec: TensorSpec) -> Any:  # noqa: ANN401 - a tensor
         """Return a leaf of the array's elements; bfloat16 comes as its bits, in uint16."""
         return self._paddle.to_tensor(array, dtype=spec.dtype, stop_gradient=not spec.requires_grad)
+
+    def strided(self, storage: np.ndarray[Any, Any], spec: TensorSpec) -> Any:  # noqa: ANN401 - a tensor
+        """Return a leaf in the layout of ``spec``; ``paddle.as_strided`` counts its offset in bytes."""
+        if 0 in spec.shape:
+            return self.tensor(np.empty(spec.shape, storage.dtype), spec)
+        flat = self._paddle.to_tensor(storage, dtype=spec.dtype)
+        offset = spec.offset * storage.itemsize
+        view = self._paddle.as_strided(flat, list(spec.shape), list(spec.strides), offset).detach()
+        view.stop_gradient = not spec.requires_grad
+        return view
 
     def array(self, tensor: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - a tensor
         """Return a copy of the elements in C order; bfloat16 as its bits."""
@@ -73,13 +81,12 @@ class Paddle:
         return dtype, tuple(tensor.shape), not tensor.stop_gradient, tensor.is_leaf
 
     def function(self, target: str) -> Callable[..., Any]:
-        """Return what a dotted path names in Paddle or in its adapters.
+        """Return what a dotted path names in Paddle.
 
         Raises:
             LookupError: Paddle has no such thing.
         """
-        is_adapter = target.startswith(_ADAPTERS)
-        found: Any = self._adapters if is_adapter else self._paddle
+        found: Any = self._paddle
         for part in target.split(".")[1:]:
             found = getattr(found, part, None)
         if not callable(found):
@@ -115,12 +122,16 @@ class Paddle:
         with self._paddle.no_grad():
             return call()
 
-    def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any | None]:
-        """Return the gradient of the outputs, weighted, for each input, ``None`` where it takes no part."""
-        found: Sequence[Any | None] = self._paddle.grad(
-            list(outputs), list(inputs), grad_outputs=list(weights), allow_unused=True
-        )
-        return found
+    def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
+        """Return the gradient of the outputs, weighted, for each input, ``None`` where it takes no part.
+
+        By ``backward`` and not by ``paddle.grad``: that leaves out what lies before an output which is an input too.
+        """
+        for tensor in inputs:
+            if not tensor.is_leaf:
+                tensor.retain_grads()
+        self._paddle.autograd.backward(list(outputs), list(weights))
+        return [tensor.grad for tensor in inputs]
 
     def refused(self, error: BaseException) -> str | None:
         """Return what Paddle documents that it has not, where that is what the error says: a kernel of this dtype."""
