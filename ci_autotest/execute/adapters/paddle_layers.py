@@ -22,14 +22,15 @@ def batch_norm(
     channels = input.shape[1]
     mean = paddle.zeros([channels], dtype=input.dtype) if running_mean is None else running_mean
     var = paddle.ones([channels], dtype=input.dtype) if running_var is None else running_var
-    stays = (1 - momentum) * var.detach()
+    moved = var.detach().clone() if training else var  # Paddle keeps it for the gradient: it may not be changed after
     result = paddle.nn.functional.batch_norm(
-        input, mean, var, weight=weight, bias=bias, training=training, momentum=1 - momentum, epsilon=eps
+        input, mean, moved, weight=weight, bias=bias, training=training, momentum=1 - momentum, epsilon=eps
     )
     count = input.size // builtins.max(channels, 1)
-    if training and running_var is not None and count > 1:
+    if training and count > 1:
         with paddle.no_grad():
-            paddle.assign(stays + (var - stays) * (count / (count - 1)), output=var)
+            stays = (1 - momentum) * var
+            paddle.assign(stays + (moved - stays) * (count / (count - 1)), output=var)
     return result
 
 
