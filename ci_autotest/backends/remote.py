@@ -182,8 +182,7 @@ class RemoteBackend:
         translated = trace.translated
         assert translated is not None  # noqa: S101 - prepared
         answer = reader.answer
-        if answer.lacking is not None:
-            trace.untested = f"{self._where.module} {self.hello.version} has no {answer.lacking}"
+        if self._lacks(trace, reader):
             return
         trace.failure = failure_of(answer, translated.moved)
         fill(trace, reader, translated.moved, trace.expected)
@@ -191,8 +190,17 @@ class RemoteBackend:
             del trace.values[trace.failure.step :], trace.facts[trace.failure.step :]
         self._take_gradients(trace, reader)
 
+    def _lacks(self, trace: _ToldTrace, reader: Reader) -> bool:
+        """Whether the framework has not what was asked for, which is then said in the trace."""
+        lacking = reader.answer.lacking
+        if lacking is not None:
+            trace.untested = f"{self._where.module} {self.hello.version} has no {lacking}"
+        return lacking is not None
+
     def _take_gradients(self, trace: _ToldTrace, reader: Reader) -> None:
         """Put the gradients under what they are with respect to as it was recorded."""
+        if self._lacks(trace, reader):
+            return
         assert trace.translated is not None  # noqa: S101 - prepared
         recorded: dict[Any, Any] = {place: i for i, place in enumerate(trace.translated.moved) if place >= 0}
         recorded |= {place: key for key, place in trace.translated.parameters.items()}

@@ -178,6 +178,10 @@ def half_of_a_kernel():
     return torch.nn.functional.silu(random_tensor(dims=(3,), dtype=real.float16, requires_grad=False))
 
 
+def half_of_a_gradient():
+    return torch.exp(random_tensor(dims=(3,), dtype=real.float16))
+
+
 def unbatched_pool():
     return torch.nn.functional.max_pool1d(x(2, 6), 2)
 
@@ -189,6 +193,7 @@ def unbatched_pool():
         (dilated_pool, ("'dilation'", "torch.nn.functional.max_pool2d")),
         (fmod, ("torch.fmod",)),
         (half_of_a_kernel, ("float16", "silu")),
+        (half_of_a_gradient, ("float16", "exp_grad")),
         (unbatched_pool, ("2 dimensions",)),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

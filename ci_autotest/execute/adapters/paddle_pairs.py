@@ -99,7 +99,6 @@ fmax = _together(paddle.fmax)
 fmin = _together(paddle.fmin)
 hypot = _together(paddle.hypot)
 atan2 = _together(paddle.atan2)
-copysign = _together(paddle.copysign)
 logaddexp = _together(paddle.logaddexp)
 gammainc = _together(paddle.gammainc)
 gammaincc = _together(paddle.gammaincc)
@@ -124,6 +123,17 @@ def sub(input: Any, other: Any, alpha: Any = 1) -> Any:
     if paddle.is_tensor(input) and paddle.is_tensor(other):
         return paddle.subtract(input, other, alpha=alpha)
     return input - other if alpha == 1 else input - other * alpha
+
+
+def copysign(input: Any, other: Any) -> Any:
+    """Return the magnitudes with other signs; of whole numbers in float32, where Paddle documents the input's dtype."""
+    input, other = cast_together((input, other))
+    if not (paddle.is_floating_point(input) or paddle.is_complex(input)):
+        input, other = (
+            paddle.cast(input, "float32"),
+            paddle.cast(other, "float32") if paddle.is_tensor(other) else other,
+        )
+    return paddle.copysign(input, other)
 
 
 def where(condition: Any, input: Any, other: Any) -> Any:
