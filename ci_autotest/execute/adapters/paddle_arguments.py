@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import paddle
 
 from ci_autotest.execute.frameworks.protocol import LackingError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def transpose(weight: Any) -> Any:
@@ -47,10 +44,9 @@ def widened(value: Any) -> Any:
     return paddle.cast(value, "int64") if paddle.is_integer(value) else value
 
 
-def wide_indices(found: Sequence[Any]) -> Any:
-    """Return a pooling's values, and its indices as int64: Paddle documents int32 (``max_unpool2d``)."""
-    values, indices = found
-    return values, paddle.cast(indices, "int64")
+def wide_indices(found: Any) -> Any:
+    """Return what pooling gives, indices as int64: Paddle documents int32 (``max_unpool2d``)."""
+    return (found[0], paddle.cast(found[1], "int64")) if isinstance(found, tuple | list) else found
 
 
 def vector(value: Any) -> Any:
