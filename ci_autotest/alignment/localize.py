@@ -156,14 +156,14 @@ def _suspects(live: Live, found: Misalignment, candidate: Trace, *, backward: bo
         users = [i for i in calls if any(ref.index == found.step for ref in step_refs(program.steps[i]))]
         return users[:TRIED_AT_MOST] or calls[:TRIED_AT_MOST]
     if found.kind == "aliasing" and candidate.shown is None:
-        return [_maker(program, found.step)]
+        return [maker_of(program, found.step)]
     if candidate.shown is not None:
         return calls[:TRIED_AT_MOST]
-    first = _maker(program, found.step)
+    first = maker_of(program, found.step)
     return [first, *(i for i in calls if i > first)][:TRIED_AT_MOST]
 
 
-def _maker(program: Program, index: int) -> int:
+def maker_of(program: Program, index: int) -> int:
     """Return the call that made a value: of an unpacking, the call whose tuple it takes apart."""
     step = program.steps[index]
     return step_refs(step)[0].index if is_unpacking(step) else index

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import mmap
 import os
 import select
 import shutil
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 import msgspec
 
 from ci_autotest.errors import AutotestError, UnavailableError
-from ci_autotest.execute.host import BOOT
+from ci_autotest.execute.host import BOOT, STEP_BYTES
 from ci_autotest.execute.wire import Wire, WireError
 
 if TYPE_CHECKING:
@@ -103,14 +104,17 @@ class HostProcess:
             raise UnavailableError(message)
         to_read, write_fd = os.pipe()
         read_fd, to_write = os.pipe()
-        with tempfile.TemporaryFile() as said:
-            words = [str(to_read), str(to_write), "2", where.module, where.device, *where.folders]
+        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as place:
+            place.write(bytes(STEP_BYTES))
+            place.flush()
+            self._place = mmap.mmap(place.fileno(), STEP_BYTES)
             output = os.dup(2)
-            words[2] = str(output)
+            descriptors = to_read, to_write, output, place.fileno()
+            words = [*map(str, descriptors), where.module, where.device, *where.folders]
             try:
                 self._process = subprocess.Popen(
                     [python, "-I", "-c", BOOT, _PACKAGE, *words],
-                    stdin=subprocess.DEVNULL, stdout=said, stderr=said, pass_fds=(to_read, to_write, output),
+                    stdin=subprocess.DEVNULL, stdout=said, stderr=said, pass_fds=descriptors,
                 )  # fmt: skip
             except OSError as error:
                 os.close(read_fd)
@@ -155,6 +159,10 @@ class HostProcess:
             return msgspec.json.decode(self.wire.receive()[0], type=Hello)
         except (WireError, msgspec.DecodeError):
             return ""
+
+    def step(self) -> int:
+        """Return the index of the step in flight, -2 in a backward pass."""
+        return int.from_bytes(self._place[:], sys.byteorder, signed=True)
 
     def ask(self, message: object, buffers: Sequence[bytes | memoryview] = ()) -> None:
         """Send a message.

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from ci_autotest.backends.hosting import HostLostError, HostProcess, end_as
 from ci_autotest.backends.told import Reader, ToldError, elements_of, failure_of, fill
-from ci_autotest.backends.torch_eager import IN_BACKWARD
 from ci_autotest.backends.trace import Trace
 from ci_autotest.errors import UnsupportedError
-from ci_autotest.execute.plain import plain_program
+from ci_autotest.execute.host import OWN_FAULT
 from ci_autotest.program.ir import HOOK, PLACEHOLDER, REGISTERS, TensorSpec
+from ci_autotest.program.plain import plain_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -78,6 +78,7 @@ class RemoteBackend:
         self._host = HostProcess(where)
         self.hello = self._host.hello
         self._ahead: deque[_Ahead] = deque()
+        self._in_flight: Translated | None = None
         self._answered: list[tuple[_ToldTrace, Reader]] = []
 
     def ahead(self, attempts: Sequence[Attempt]) -> None:
@@ -120,8 +121,7 @@ class RemoteBackend:
             self._drain()
             trace = _ToldTrace(program, None, snapshots=snapshots)
             if self._prepare(program, sources, trace):
-                if self.on_step is not None:
-                    self.on_step(program.calls[0][0] if program.calls else 0)
+                self._in_flight = trace.translated
                 buffers: list[memoryview] = []
                 job = _job(trace, sources, None, buffers, snapshots=snapshots)
                 self._host.ask({"jobs": [job]}, buffers)
@@ -133,17 +133,34 @@ class RemoteBackend:
         assert isinstance(trace, _ToldTrace)  # noqa: S101 - made above
         if trace.has_gone_back or trace.failure is not None or trace.untested is not None:
             return
-        if self.on_step is not None:
-            self.on_step(IN_BACKWARD)
         buffers: list[memoryview] = []
         with self._watched():
             self._host.ask({"backward": {"cotangents": _placed(cotangents, buffers)}}, buffers)
-            self._take_gradients(trace, self._read())
+            reader = self._read()
+            if reader.answer.lacking is not None:
+                self._refuse(trace, reader.answer.lacking)
+            self._take_gradients(trace, reader)
         trace.has_gone_back = True
 
     def take_seen(self) -> dict[str, int]:
         """Return nothing: no calls are counted."""
         return {}
+
+    def note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what a repro must know of a program here, as plain JSON values; nothing where it has none."""
+        try:
+            translated = self._translator.translated(program, sources)
+        except UnsupportedError:
+            return None
+        return {
+            "module": self._where.module,
+            "version": self.hello.version,
+            "python": self._where.python,
+            "on": self.hello.libraries.get("python", ""),
+            "program": plain_program(translated.program),
+            "moved": list(translated.moved),
+            "parameters": [[index, name, place] for (index, name), place in translated.parameters.items()],
+        }
 
     def close(self) -> None:
         """End the host."""
@@ -182,7 +199,8 @@ class RemoteBackend:
         translated = trace.translated
         assert translated is not None  # noqa: S101 - prepared
         answer = reader.answer
-        if self._lacks(trace, reader):
+        if answer.lacking is not None:
+            self._refuse(trace, answer.lacking)
             return
         trace.failure = failure_of(answer, translated.moved)
         fill(trace, reader, translated.moved, trace.expected)
@@ -190,17 +208,12 @@ class RemoteBackend:
             del trace.values[trace.failure.step :], trace.facts[trace.failure.step :]
         self._take_gradients(trace, reader)
 
-    def _lacks(self, trace: _ToldTrace, reader: Reader) -> bool:
-        """Whether the framework has not what was asked for, which is then said in the trace."""
-        lacking = reader.answer.lacking
-        if lacking is not None:
-            trace.untested = f"{self._where.module} {self.hello.version} has no {lacking}"
-        return lacking is not None
+    def _refuse(self, trace: Trace, lacking: str) -> None:
+        """Say that the framework has not what the program asks of it."""
+        trace.untested = f"{self._where.module} {self.hello.version}: {lacking}"
 
     def _take_gradients(self, trace: _ToldTrace, reader: Reader) -> None:
         """Put the gradients under what they are with respect to as it was recorded."""
-        if self._lacks(trace, reader):
-            return
         assert trace.translated is not None  # noqa: S101 - prepared
         recorded: dict[Any, Any] = {place: i for i, place in enumerate(trace.translated.moved) if place >= 0}
         recorded |= {place: key for key, place in trace.translated.parameters.items()}
@@ -228,13 +241,24 @@ class RemoteBackend:
             yield
         except ToldError as error:
             self._host.close()
-            self._give_up(HostLostError(str(error), 1), error)
+            self._give_up(HostLostError(f"candidate '{self._where.candidate}': {error}", 1), error)
         except HostLostError as lost:
+            if self.on_step is not None and self._in_flight is not None:
+                self.on_step(self._recorded(self._host.step(), self._in_flight))
             self._give_up(lost, lost)
 
+    def _recorded(self, step: int, translated: Translated) -> int:
+        """Return the step in flight by its index in the program as it was recorded."""
+        if step < 0:
+            return step
+        return next((i for i, place in enumerate(translated.moved) if place >= step), 0)
+
     def _give_up(self, lost: HostLostError, cause: Exception) -> NoReturn:
-        if self._ends_with_host:
+        if self._ends_with_host and lost.code != OWN_FAULT:
             end_as(lost)
+        self._host = HostProcess(self._where)  # The next program is not this one's concern.
+        self._ahead.clear()
+        self._answered.clear()
         raise lost from cause
 
 

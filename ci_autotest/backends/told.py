@@ -16,8 +16,8 @@ import torch
 from ci_autotest.backends.torch_eager import observed
 from ci_autotest.backends.trace import Failure, Observation, Trace
 from ci_autotest.errors import AutotestError
-from ci_autotest.execute.plain import argument_of
 from ci_autotest.program.ir import COMPLEX, FLOATING, ITEM_SIZE
+from ci_autotest.program.plain import argument_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -136,18 +136,27 @@ def storage_of(data: bytes, dtype: str) -> np.ndarray:
     return np.frombuffer(data, _BITS.get(dtype, dtype))
 
 
-def forward(program: Program, tensors: Mapping[str, np.ndarray], framework: Framework, *, snapshots: bool) -> Run:
+def forward(
+    program: Program,
+    tensors: Mapping[str, np.ndarray],
+    framework: Framework,
+    enter: Callable[[int], None],
+    *,
+    snapshots: bool,
+) -> Run:
     """Run the steps; one that raises ends the run and is in it.
 
     Args:
         program: Setup and body.
         tensors: Storage of each placeholder by key.
         framework: Runs it.
+        enter: Told the index of each step before it is run.
         snapshots: Whether every value is copied at its step.
     """
     run = Run()
     binding = _Binding(framework, tensors)
     for index, step in enumerate(program.steps):
+        enter(index)
         value: Any = None
         facts: Facts | None = None
         if step.op != OUTPUT:
@@ -160,27 +169,21 @@ def forward(program: Program, tensors: Mapping[str, np.ndarray], framework: Fram
                 if snapshots:
                     run.copies.append(seen(value, facts, framework))
             except LackingError as error:
-                run.lacking = str(error)
+                run.lacking = f"it has no {error}"
                 return run
             except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
                 if isinstance(spec := step.args[0] if step.args else None, TensorSpec):
-                    run.lacking = f"{spec.dtype} tensor such as this one ({type(error).__name__}: {error})"
-                elif refused := _refused(error, framework):
-                    run.lacking = f"form of {step.target} that does this: {refused}"
-                else:
+                    run.lacking = f"it takes no {spec.dtype} tensor such as this one ({type(error).__name__}: {error})"
+                elif not (lacking := framework.lacking(error)):
                     run.failure = (index, type(error).__name__, str(error))
+                else:
+                    run.lacking = lacking
                 return run
         elif snapshots:
             run.copies.append(Seen(None, None))
         run.values.append(value)
         run.facts.append(facts)
     return run
-
-
-def _refused(error: BaseException, framework: Framework) -> str | None:
-    """Return what an error says that the framework documents that it has not, where its adapter knows that."""
-    said = getattr(framework, "refused", None)
-    return None if said is None else said(error)
 
 
 def _need_attribute(step: Step, values: Sequence[Any], framework: Framework) -> None:
@@ -224,10 +227,8 @@ def backward(program: Program, run: Run, cotangents: Mapping[int, np.ndarray], f
             for key, gradient in zip(keys, found, strict=True)
         ]
     except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
-        if refused := _refused(error, framework):
-            run.lacking = f"gradient that does this: {refused}"
-        else:
-            run.backward_failure = f"{type(error).__name__}: {error}"
+        run.lacking = framework.lacking(error) or None
+        run.backward_failure = f"{type(error).__name__}: {error}"
 
 
 def _roots(

@@ -133,10 +133,10 @@ class Paddle:
         self._paddle.autograd.backward(list(outputs), list(weights))
         return [tensor.grad for tensor in inputs]
 
-    def refused(self, error: BaseException) -> str | None:
-        """Return what Paddle documents that it has not, where that is what the error says: a kernel of this dtype."""
+    def lacking(self, error: BaseException) -> str:
+        """Return what an error says that Paddle documents that it has not: a kernel of a dtype, a promotion."""
         said = " ".join(str(error).split())
-        return next((said for refusal in _REFUSED if refusal in said), None)
+        return said if any(refusal in said for refusal in _REFUSED) else ""
 
     def synchronize(self) -> None:
         """Wait for nothing on the CPU, where a call returns when it is done."""

@@ -21,8 +21,7 @@ class Framework(Protocol):
 
     An adapter may also have ``strided(storage, spec)``, which makes a leaf in the layout of ``spec`` of the storage's
     elements; and ``backward(program, tensors, values, weights, leaves)`` in place of ``gradients``, where a framework
-    differentiates functions and not values; and ``refused(error)``, which returns what an error of the framework says
-    that it documents that it has not, such as a kernel of a dtype, ``None`` of any other error.
+    differentiates functions and not values.
 
     Attributes:
         name: As users spell it.
@@ -75,6 +74,12 @@ class Framework(Protocol):
 
     def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
         """Return the gradient of ``outputs``, weighted by ``weights``, for each of ``inputs``, ``None`` where none."""
+
+    def lacking(self, error: BaseException) -> str:
+        """Return what an error says that the framework has not (a kernel of a dtype, an argument), else nothing.
+
+        A step that raises it is unsupported; any other error is the outcome of the case.
+        """
 
     def synchronize(self) -> None:
         """Wait until what was asked for is computed, so that an error is told at its step."""

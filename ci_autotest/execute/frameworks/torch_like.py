@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 #: Frameworks that print their dtypes under other names.
 _DTYPES: Final = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32"}
+#: How torch has said that a kernel or an argument is not there.
+_LACKING: Final = re.compile(
+    r"not implemented for '|got an unexpected keyword argument|is not currently implemented|not yet implemented|"
+    r"takes (?:from )?\d+ (?:to \d+ )?positional arguments? but"
+)
 
 
 class TorchLike:
@@ -142,6 +148,11 @@ class TorchLike:
         """Return the gradients, ``None`` where an input is not reached."""
         grad = self._module.autograd.grad
         return list(grad(list(outputs), list(inputs), list(weights), allow_unused=True))
+
+    def lacking(self, error: BaseException) -> str:
+        """Return what the framework says that it has not: a kernel of a dtype, an argument of a function."""
+        found = _LACKING.search(str(error))
+        return str(error).strip().splitlines()[0].rstrip(".") if found else ""
 
     def synchronize(self) -> None:
         """Wait for the device."""
