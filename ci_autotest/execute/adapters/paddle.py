@@ -23,8 +23,12 @@ from ci_autotest.execute.adapters.paddle_arguments import (
 from ci_autotest.execute.adapters.paddle_layers import (
     batch_norm,
     cross_entropy,
+    dropout,
+    dropout2d,
     grid_sample,
     interpolate,
+    log_softmax,
+    softmax,
 )
 from ci_autotest.execute.adapters.paddle_pairs import (
     add,
@@ -78,6 +82,7 @@ from ci_autotest.execute.adapters.paddle_tensors import (
     add_,
     all,
     any,
+    contiguous,
     cross,
     div,
     einsum,
@@ -88,8 +93,11 @@ from ci_autotest.execute.adapters.paddle_tensors import (
     mul_,
     norm,
     pinv,
+    reshape,
+    rot90,
     std,
     sub_,
     sum,
     to,
+    view,
 )

@@ -83,3 +83,37 @@ def grid_sample(
     return paddle.nn.functional.grid_sample(
         input, grid, mode=mode, padding_mode=padding_mode, align_corners=bool(align_corners)
     )
+
+
+def softmax(input: Any, dim: int | None = None, dtype: Any = None) -> Any:
+    """Return the softmax along a dimension: without one PyTorch takes another than Paddle."""
+    return paddle.nn.functional.softmax(input, axis=_given(dim), dtype=dtype)
+
+
+def log_softmax(input: Any, dim: int | None = None, dtype: Any = None) -> Any:
+    """Return the logarithm of the softmax along a dimension: without one PyTorch takes another than Paddle."""
+    return paddle.nn.functional.log_softmax(input, axis=_given(dim), dtype=dtype)
+
+
+def _given(dim: int | None) -> int:
+    if dim is None:
+        message = "softmax without a dimension that takes the one that PyTorch does"
+        raise LackingError(message)
+    return dim
+
+
+def dropout(input: Any, p: float = 0.5, training: bool = True) -> Any:
+    """Drop nothing or everything: what else is dropped is drawn by a generator of Paddle's own."""
+    return paddle.nn.functional.dropout(input, p=_certain(p, training), training=training)
+
+
+def dropout2d(input: Any, p: float = 0.5, training: bool = True) -> Any:
+    """Drop nothing or every channel: what else is dropped is drawn by a generator of Paddle's own."""
+    return paddle.nn.functional.dropout2d(input, p=_certain(p, training), training=training)
+
+
+def _certain(p: float, training: bool) -> float:
+    if training and p not in {0, 1}:
+        message = "generator of random numbers that gives PyTorch's"
+        raise LackingError(message)
+    return p

@@ -112,6 +112,34 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     return paddle.flatten(input, start_axis=start_dim, stop_axis=end_dim)
 
 
+def reshape(input: Any, shape: Sequence[int]) -> Any:
+    """Return the elements in another shape; of a 0 in it Paddle documents the input's size at that place."""
+    return paddle.reshape(input, _plain(input, shape))
+
+
+def view(input: Any, size: Any = None, dtype: Any = None) -> Any:
+    """Return the memory in another shape or dtype; of a 0 in a shape as ``reshape``."""
+    return paddle.view(input, dtype if size is None else _plain(input, size))
+
+
+def _plain(input: Any, shape: Sequence[int]) -> Sequence[int]:
+    for place, size in enumerate(shape):
+        if size == 0 and (place >= input.ndim or input.shape[place] != 0):
+            message = "shape with a size of 0 where the input has another"
+            raise LackingError(message)
+    return shape
+
+
+def contiguous(input: Any) -> Any:
+    """Return the tensor in order: a copy where it is not, because Paddle's own method returns a leaf as it is."""
+    return input if input.is_contiguous() else paddle.clone(input)
+
+
+def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
+    """Turn a plane; by nothing it is a copy, where Paddle returns the tensor itself."""
+    return paddle.rot90(input, k=k, axes=list(dims)) if k % 4 else paddle.clone(input)
+
+
 def full(size: Sequence[int], fill_value: Any, dtype: Any = None) -> Any:
     """Return a tensor of one number; without a dtype in the number's, as PyTorch documents."""
     kinds = {bool: "bool", int: "int64", float: "float32", complex: "complex64"}

@@ -125,13 +125,17 @@ class Paddle:
     def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
         """Return the gradient of the outputs, weighted, for each input, ``None`` where it takes no part.
 
-        By ``backward`` and not by ``paddle.grad``: that leaves out what lies before an output which is an input too.
+        By ``backward`` and not by ``paddle.grad``, which leaves out what lies before an output that is an input too; by
+        hooks and not by ``retain_grads``, whose gradient may be the memory that a later one is added into.
         """
-        for tensor in inputs:
-            if not tensor.is_leaf:
-                tensor.retain_grads()
+        found: dict[int, Any] = {}
+        hooks = [
+            tensor.register_hook(_keeping(found, place)) for place, tensor in enumerate(inputs) if not tensor.is_leaf
+        ]
         self._paddle.autograd.backward(list(outputs), list(weights))
-        return [tensor.grad for tensor in inputs]
+        for hook in hooks:
+            hook.remove()
+        return [tensor.grad if tensor.is_leaf else found.get(place) for place, tensor in enumerate(inputs)]
 
     def lacking(self, error: BaseException) -> str:
         """Return what an error says that Paddle documents that it has not: a kernel of a dtype, a promotion."""
@@ -142,3 +146,12 @@ class Paddle:
         """Wait for nothing on the CPU, where a call returns when it is done."""
         if self._paddle.get_device() != "cpu":
             self._paddle.device.synchronize()
+
+
+def _keeping(found: dict[int, Any], place: int) -> Callable[[Any], None]:
+    """Return a hook that keeps a copy of the gradient that it is called with."""
+
+    def keep(gradient: Any) -> None:  # noqa: ANN401 - a tensor
+        found[place] = gradient.clone()
+
+    return keep

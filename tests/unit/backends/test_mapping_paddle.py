@@ -24,5 +24,5 @@ def test_load_table__paddle__names_each_of_its_adapters_and_no_other():
 
 def test_read_table__paddle_with_an_adapter_misspelled__is_refused():
     text = (TABLES / "paddle.yml").read_text(encoding="utf-8").replace("weight: transpose", "weight: transposed")
-    with pytest.raises(ConfigError, match="has no function 'transposed'. Did you mean transpose?"):
+    with pytest.raises(ConfigError, match=r"has no function .transposed.\. Did you mean transpose\?"):
         read_table(text, "paddle.yml")
