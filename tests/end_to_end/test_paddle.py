@@ -190,7 +190,7 @@ def unbatched_pool():
     ("body", "names"),
     [
         (embedding_with_padding, ("'padding_idx'", "torch.nn.functional.embedding")),
-        (dilated_pool, ("'dilation'", "torch.nn.functional.max_pool2d")),
+        (dilated_pool, ("holes (dilation)",)),
         (fmod, ("torch.fmod",)),
         (half_of_a_kernel, ("float16", "silu")),
         (half_of_a_gradient, ("float16", "exp_grad")),

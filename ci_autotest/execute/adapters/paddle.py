@@ -10,7 +10,6 @@ from ci_autotest.execute.adapters.paddle_arguments import (
     batch_2d,
     batch_3d,
     flat,
-    negated,
     row,
     slope,
     to_int32,
@@ -67,6 +66,16 @@ from ci_autotest.execute.adapters.paddle_pairs import (
     sub,
     vstack,
     where,
+)
+from ci_autotest.execute.adapters.paddle_pooling import (
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    lp_pool2d,
+    max_pool1d,
+    max_pool2d,
+    max_pool2d_with_indices,
+    max_pool3d,
 )
 from ci_autotest.execute.adapters.paddle_recurrent import (
     gru,

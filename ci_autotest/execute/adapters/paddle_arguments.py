@@ -19,11 +19,6 @@ def row(bias: Any) -> Any:
     return bias if bias is None else paddle.unsqueeze(bias, 0)
 
 
-def negated(value: bool) -> bool:
-    """Return the other truth value: Paddle asks the opposite question."""
-    return not value
-
-
 def to_int32(value: Any) -> Any:
     """Return an integer tensor as int32."""
     return paddle.cast(value, "int32")
