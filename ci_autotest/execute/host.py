@@ -188,7 +188,8 @@ class _Host:
         self._send(_Answer(self._framework, self._kept), run, {"values": [], "copies": []})
 
     def _go_back(self, program: Program, run: Run, cotangents: dict[str, Any], buffers: list[bytes]) -> None:
-        from ci_autotest.execute.running import backward, storage_of  # noqa: PLC0415 - after the fault handler is on
+        from ci_autotest.execute.gradients import backward  # noqa: PLC0415 - after the fault handler is on
+        from ci_autotest.execute.running import storage_of  # noqa: PLC0415 - likewise
 
         given = {
             int(position): storage_of(buffers[at], dtype).reshape(shape)

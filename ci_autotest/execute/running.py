@@ -10,15 +10,12 @@ import numpy as np
 from ci_autotest.execute.frameworks.protocol import LackingError
 from ci_autotest.execute.steps import execute_step
 from ci_autotest.program.ir import (
-    CALL_FUNCTION,
     CALL_METHOD,
     GET_ATTR,
     OUTPUT,
     PLACEHOLDER,
     Ref,
     TensorSpec,
-    output_refs,
-    ref_to,
 )
 
 if TYPE_CHECKING:
@@ -31,10 +28,6 @@ if TYPE_CHECKING:
 Facts = tuple[str, tuple[int, ...], bool, bool]
 #: numpy's dtype of a tensor's elements as they go over the wire: bfloat16 as its bits.
 _BITS: Final = {"bfloat16": "uint16"}
-_WRITES: Final = frozenset({
-    "setitem", "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift",
-    "irshift",
-})  # fmt: skip
 
 
 class Seen(NamedTuple):
@@ -88,6 +81,8 @@ class _Binding:
 
     def function(self, target: str) -> Callable[..., Any]:
         try:
+            if hasattr(self._framework, "backward"):  # it differentiates functions: its adapters are run by itself
+                return self._framework.function(target)
             return adapter(self._framework.name, target) or self._framework.function(target)
         except LookupError:
             raise LackingError(target) from None
@@ -204,81 +199,3 @@ def _need_attribute(step: Step, values: Sequence[Any], framework: Framework) -> 
 def seen(value: Any, facts: Facts | None, framework: Framework) -> Seen:  # noqa: ANN401 - a framework's value
     """Return a value as it is now."""
     return Seen(facts, framework.array(value) if facts is not None else value)
-
-
-def backward(program: Program, run: Run, cotangents: Mapping[int, np.ndarray], framework: Framework) -> None:
-    """Put the cotangents into the outputs that require grad, and keep every gradient.
-
-    Args:
-        program: What was run.
-        run: What it left; the gradients are put into it.
-        cotangents: Elements by position of the output's tensors, in their shape.
-        framework: Ran it.
-    """
-    roots, weights = _roots(program, run, cotangents, framework)
-    keys, inputs = _inputs(program, run, roots, framework)
-    if not roots or not keys:
-        return
-    try:
-        found = framework.gradients(roots, weights, inputs)
-        framework.synchronize()
-        run.gradients = [
-            (key, None if gradient is None else seen(gradient, framework.facts(gradient), framework))
-            for key, gradient in zip(keys, found, strict=True)
-        ]
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
-        run.lacking = framework.lacking(error) or None
-        run.backward_failure = f"{type(error).__name__}: {error}"
-
-
-def _roots(
-    program: Program, run: Run, cotangents: Mapping[int, np.ndarray], framework: Framework
-) -> tuple[list[Any], list[Any]]:
-    """Return the outputs that require grad on this side, each once, and the gradients that are put into them."""
-    roots: list[Any] = []
-    weights: list[Any] = []
-    refs = output_refs(program)
-    for position, weight in cotangents.items():
-        value = run.values[refs[position].index] if position < len(refs) else None
-        if not framework.is_tensor(value) or any(value is root for root in roots):
-            continue
-        dtype, shape, requires_grad, _ = framework.facts(value)
-        if requires_grad and shape == weight.shape:
-            spec = TensorSpec(dtype, shape, (), 0, weight.size)
-            roots.append(value)
-            weights.append(framework.tensor(weight.copy(), spec))
-    return roots, weights
-
-
-def _inputs(program: Program, run: Run, roots: Sequence[Any], framework: Framework) -> tuple[list[Any], list[Any]]:
-    """Return what gradients are taken for: leaves, parameters, and intermediates where nothing is overwritten."""
-    keys: list[Any] = []
-    inputs: list[Any] = []
-    last = len(run.values) - 2
-    overwrites = any(_writes(step) for step in program.body)
-    # The gradient of an output that nothing else uses is the cotangent itself.
-    taken = {id(roots[0])} if len(roots) == 1 and program.body[-1].args == (ref_to(last),) else set()
-    for index, value in enumerate(run.values):
-        step = program.steps[index]
-        if framework.is_tensor(value):
-            requires_grad = framework.facts(value)[2]
-            if requires_grad and id(value) not in taken and (step.op == PLACEHOLDER or not overwrites):
-                taken.add(id(value))
-                keys.append(index)
-                inputs.append(value)
-        elif step.in_setup and hasattr(value, "named_parameters"):
-            for name, parameter in value.named_parameters():
-                if framework.facts(parameter)[2] and id(parameter) not in taken:
-                    taken.add(id(parameter))
-                    keys.append((index, name))
-                    inputs.append(parameter)
-    return keys, inputs
-
-
-def _writes(step: Step) -> bool:
-    name = step.target.rpartition(".")[2]
-    if dict(step.kwargs).get("inplace") is True:
-        return True
-    if step.op == CALL_METHOD:
-        return name.endswith("_") and not name.endswith("__")
-    return step.op == CALL_FUNCTION and (name in _WRITES or (name.endswith("_") and not name.startswith("_")))

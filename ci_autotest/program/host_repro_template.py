@@ -208,7 +208,6 @@ def run():
 JAX: Final = '''
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_default_matmul_precision", "highest")
-WANTED = []
 
 
 def tensor(array, dtype, requires_grad=False):

@@ -50,14 +50,14 @@ def check_row(operator: str, row: Row, place: str, adapters: Path, *, like_torch
         if row.to or row.inplace:
             _refuse(place, "it says `unsupported` and where the operator goes. Keep one of the two.")
         return
-    if not row.to and not row.inplace:
+    if not row.to and not row.inplace and not (like_torch and (row.default or row.only or row.rename)):
         _refuse(place, "it says neither `to` nor `unsupported`.")
     for path in filter(None, (row.to, row.inplace)):
         if not _PATH.fullmatch(path):
             _refuse(place, f"{path!r} is no dotted path.")
     _check_arguments(operator, row, place)
     _check_adapters(row, place, adapters)
-    more = [name for name in ("default", "fill", "adapt", "result", "positional") if getattr(row, name)]
+    more = [name for name in ("default", "only", "fill", "adapt", "result", "positional") if getattr(row, name)]
     if more and not row.reason:
         _refuse(place, f"it has `{more[0]}` and no `reason`. Say in a few words why the row is more than another name.")
 
@@ -93,6 +93,7 @@ def _check_arguments(operator: str, row: Row, place: str) -> None:
     for part, names in (
         ("rename", row.rename),
         ("default", row.default),
+        ("only", row.only),
         ("adapt", row.adapt),
         ("positional", row.positional),
     ):
@@ -135,7 +136,13 @@ def _operators() -> dict[str, str]:
     for namespace in _NAMESPACES:
         for name in dir(resolved(namespace) if namespace != "torch" else torch):
             path = f"{namespace}.{name}"
-            if not name.startswith("_") and name not in ALIASES and is_function(path) and operator_of(path) == path:
+            if (
+                not name[0].isupper()
+                and not name.startswith("_")
+                and name not in ALIASES
+                and is_function(path)
+                and operator_of(path) == path
+            ):
                 found[name] = path
     return found
 

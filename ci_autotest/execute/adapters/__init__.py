@@ -1,1 +1,1 @@
-"""What tables need beyond a rename: functions that a host runs, one module for each framework."""
+"""What a table's row needs beyond other names: functions with torch's arguments, by framework."""

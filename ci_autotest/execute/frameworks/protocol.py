@@ -20,8 +20,8 @@ class Framework(Protocol):
     """Tensors and autograd of one framework. The framework is imported when the adapter is made.
 
     An adapter may also have ``strided(storage, spec)``, which makes a leaf in the layout of ``spec`` of the storage's
-    elements; and ``backward(program, tensors, values, weights, leaves)`` in place of ``gradients``, where a framework
-    differentiates functions and not values.
+    elements; and ``backward(program, values, weights, leaves)`` in place of ``gradients``, where a framework
+    differentiates functions and not values: it runs adapters of arguments and results by itself, from ``function``.
 
     Attributes:
         name: As users spell it.
