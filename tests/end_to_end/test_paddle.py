@@ -108,6 +108,18 @@ def in_place():
     return y.mul_(2.0)
 
 
+def shared_gradient():
+    # The gradient of the first output is not to be what later ones are added to.
+    y = torch.nn.functional.softmax(x(3, 4, 2), -1)
+    return y.view(3, 1, 4, 2), torch.bmm(y, x(3, 2, 4))
+
+
+def unused_output():
+    values, _ = torch.sort(x(5))
+    parts = torch.unbind(x(2, 3))
+    return values * 2, parts[1]
+
+
 def complex_product():
     y = random_tensor(dims=(3, 3), dtype=real.complex64)
     return y @ y.conj()
@@ -117,7 +129,8 @@ def complex_product():
     "body",
     [
         linear, conv2d, conv_transpose2d, batch_norm, layer_norm, mean_and_sum, max_of_a_dimension, indexing,
-        chain_with_branches, integers_and_floats, lstm, cross_entropy, avg_pool2d, in_place, complex_product,
+        chain_with_branches, integers_and_floats, lstm, cross_entropy, avg_pool2d, in_place, shared_gradient,
+        unused_output, complex_product,
     ],
     ids=lambda body: body.__name__,
 )  # fmt: skip

@@ -149,9 +149,9 @@ class Paddle:
 
 
 def _keeping(found: dict[int, Any], place: int) -> Callable[[Any], None]:
-    """Return a hook that keeps a copy of the gradient that it is called with."""
+    """Return a hook that keeps a copy of the gradient that it is called with: none of an output that nothing uses."""
 
-    def keep(gradient: Any) -> None:  # noqa: ANN401 - a tensor
-        found[place] = gradient.clone()
+    def keep(gradient: Any) -> None:  # noqa: ANN401 - a tensor, or nothing
+        found[place] = None if gradient is None else gradient.clone()
 
     return keep
