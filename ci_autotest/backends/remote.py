@@ -170,13 +170,11 @@ class RemoteBackend:
         """Translate; say whether there is anything to run."""
         trace.has_flags = self.hello.has_flags
         if any(mode in _HOOKS for step in program.body for mode in step.modes):
-            trace.untested = "hooks are not repeated in another interpreter"
-            return False
+            return _left_out(trace, "hooks are not repeated in another interpreter")
         try:
             trace.translated = self._translator.translated(program, sources)
         except UnsupportedError as error:
-            trace.untested = str(error)
-            return False
+            return _left_out(trace, str(error))
         if -1 in trace.translated.moved:
             trace.shown = frozenset(i for i, place in enumerate(trace.translated.moved) if place >= 0)
         return True
@@ -210,7 +208,7 @@ class RemoteBackend:
 
     def _refuse(self, trace: Trace, lacking: str) -> None:
         """Say that the framework has not what the program asks of it."""
-        trace.untested = f"{self._where.module} {self.hello.version}: {lacking}"
+        _left_out(trace, f"{self._where.module} {self.hello.version}: {lacking}")
 
     def _take_gradients(self, trace: _ToldTrace, reader: Reader) -> None:
         """Put the gradients under what they are with respect to as it was recorded."""
@@ -260,6 +258,12 @@ class RemoteBackend:
         self._ahead.clear()
         self._answered.clear()
         raise lost from cause
+
+
+def _left_out(trace: Trace, why: str) -> bool:
+    """Say why a program is not compared; of what was not run nothing is seen, modules least of all."""
+    trace.untested, trace.shown = why, frozenset()
+    return False
 
 
 def _job(

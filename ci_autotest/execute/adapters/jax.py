@@ -85,7 +85,6 @@ from ci_autotest.execute.adapters.jax_layers import (
     instance_norm,
     layer_norm,
     linear,
-    prelu,
     scaled_dot_product_attention,
 )
 from ci_autotest.execute.adapters.jax_matrices import (

@@ -20,13 +20,6 @@ def gelu(input: Any, approximate: str = "none") -> Array:
     return jax.nn.gelu(input, approximate=approximate == "tanh")
 
 
-def prelu(input: Any, weight: Any) -> Array:
-    """Apply a leaky ReLU with a slope for each channel."""
-    if weight.size == 1:
-        return jax.nn.leaky_relu(input, jnp.reshape(weight, ()))
-    return jax.nn.leaky_relu(input, jnp.reshape(weight, (-1, *(1,) * (input.ndim - 2))))
-
-
 def linear(input: Any, weight: Any, bias: Any = None) -> Array:
     """Multiply by a transposed matrix and add."""
     found = jnp.matmul(input, jnp.swapaxes(weight, -1, -2) if weight.ndim > 1 else weight)
@@ -140,7 +133,7 @@ def scaled_dot_product_attention(
 ) -> Array:
     """Attend; JAX has the heads after the length."""
     if query.ndim not in {3, 4} or value.shape[-1] != key.shape[-1]:
-        message = "counterpart of jax.nn.dot_product_attention wants values of the keys' size, and one batch dimension"
+        message = "counterpart of values of another size than the keys', or of more batch dimensions than one"
         raise LackingError(message)
     mask, bias = None, None
     if attn_mask is not None:
