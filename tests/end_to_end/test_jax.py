@@ -168,7 +168,7 @@ WRONG_ROWS = {
         lambda: of(3).clone() * of(3),
         ("gradient", "torch.clone"),
     ),
-    "complex gradient": (
+    "complex value": (
         {"torch.abs": {"to": "jax.numpy.real", "positional": ["input"], "reason": "planted"}},
         lambda: torch.abs(complex_of(3, 4)),
         ("value", "torch.abs"),
