@@ -79,6 +79,7 @@ from ci_autotest.execute.adapters.jax_layers import (
     addr,
     baddbmm,
     batch_norm,
+    dropout,
     einsum,
     gelu,
     group_norm,

@@ -20,6 +20,15 @@ def gelu(input: Any, approximate: str = "none") -> Array:
     return jax.nn.gelu(input, approximate=approximate == "tanh")
 
 
+def dropout(input: Any, p: float = 0.5, training: bool = True) -> Array:
+    """Return the input where nothing is dropped; what is dropped follows from PyTorch's generator."""
+    if training and p:
+        message = f"counterpart of p={p}, training=True: another generator drops other elements"
+        raise LackingError(message)
+    found: Array = input
+    return found
+
+
 def linear(input: Any, weight: Any, bias: Any = None) -> Array:
     """Multiply by a transposed matrix and add."""
     found = jnp.matmul(input, jnp.swapaxes(weight, -1, -2) if weight.ndim > 1 else weight)
