@@ -96,7 +96,7 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
         ("case_timeout: 5d", "case_timeout is '5d', which is no duration."),
         ("candidates: {name: a}", "candidates is a mapping; a list is expected."),
         ("candidates: [{name: a}]", "candidates[0] has no 'backend'. Add it."),
-        ("candidates: [{name: a, backend: tensorflow}]", "candidates[0].backend is 'tensorflow'; allowed: torch, torch.compile, fx, substitute."),
+        ("candidates: [{name: a, backend: tensorflow}]", "candidates[0].backend is 'tensorflow'; allowed: torch, torch.compile, fx, substitute, module."),
         ("candidates: [{name: a, backend: torch}, {name: a, backend: torch}]",
          "two candidates are named 'a'. Give each a name of its own."),
         ("candidates: [{name: a, backend: substitute}]",
@@ -194,9 +194,17 @@ def test_chosen__name_of_the_file__wins_over_the_built_in():
 @pytest.mark.parametrize(
     ("config", "names", "said"),
     [
-        (CONFIG, ("mime",), "unknown candidate 'mime'. Did you mean 'mine'? Known: cuda, mine, torch, torch.compile."),
-        (CONFIG, ("xyz",), "unknown candidate 'xyz'. Known: cuda, mine, torch, torch.compile."),
-        (Config(), (), "no candidate: name one with --candidate (cuda, torch, torch.compile), or list your own"),
+        (
+            CONFIG,
+            ("mime",),
+            "unknown candidate 'mime'. Did you mean 'mine'? Known: cuda, jax, mine, oneflow, paddle, torch, torch.compile.",
+        ),
+        (CONFIG, ("xyz",), "unknown candidate 'xyz'. Known: cuda, jax, mine, oneflow, paddle, torch, torch.compile."),
+        (
+            Config(),
+            (),
+            "no candidate: name one with --candidate (cuda, jax, oneflow, paddle, torch, torch.compile), or list your own",
+        ),
     ],
     ids=["nearly", "not at all", "none"],
 )
