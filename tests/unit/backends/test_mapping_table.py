@@ -95,7 +95,7 @@ def test_read_table__a_wrong_row__is_one_message(row, message, adapters):
     [
         (
             HEAD + "colour: red\n",
-            "toy.yml: there is no key 'colour'. It has framework, version, namespace, operators, like_torch.",
+            "toy.yml: there is no key 'colour'. It has framework, version, namespace, operators, like_torch, same_generator.",
         ),
         ("framework: toy\nnamespace: toy\n", "toy.yml: object missing required field `version`"),
         (HEAD.replace('"1.0"', "1.0"), "toy.yml: expected `str`, got `float` - at `$.version`."),
