@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
 
 from ci_autotest.backends.engine import gradient_edge, gradients
@@ -33,6 +34,8 @@ from ci_autotest.program.targets import is_function
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
+
+    from numpy.typing import NDArray
 
     from ci_autotest.program.ir import Argument, Program, Step
 
@@ -262,9 +265,17 @@ def observed(value: Any) -> Observation:  # noqa: ANN401 - whatever a step gave
     """Return a value as it is now: a tensor's metadata with a copy of its elements, or the plain value."""
     if isinstance(value, _Tensor):
         return Observation(metadata(value), value.detach().clone())
+    if isinstance(value, np.ndarray):
+        return _observed_array(value)
     if isinstance(value, torch.nn.Module | tuple | list) and not isinstance(value, torch.Size):
         return Observation(None, None)
     return Observation(None, value)
+
+
+def _observed_array(array: NDArray[Any]) -> Observation:
+    """Return an array of numpy as a tensor of its elements, told apart from one by its layout."""
+    data = torch.from_numpy(array)
+    return Observation(metadata(data)._replace(layout="array"), data)
 
 
 def keep_copy(trace: Trace, index: int, value: Any) -> None:  # noqa: ANN401 - whatever a step gave

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Argument, Opcode, Step
 
+#: The method whose value is an array of numpy and no tensor.
+ARRAY: Final = "numpy"
 _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
 
 
@@ -98,7 +100,8 @@ def execute_step(step: Step, values: Sequence[Any], binding: Binding) -> Any:  #
 def _callee(op: Opcode, target: str, receiver: Any) -> Callable[..., Any]:  # noqa: ANN401 - a framework's value
     if op == CALL_METHOD:
         method: Callable[..., Any] = getattr(receiver, target)
-        return method
+        # A copy: the array shares memory with the tensor, which later steps may write to.
+        return method if target != ARRAY else lambda **kwargs: _copied(method(**kwargs))
     if op == CALL_MODULE:
         module: Callable[..., Any] = receiver
         return module
@@ -106,6 +109,10 @@ def _callee(op: Opcode, target: str, receiver: Any) -> Callable[..., Any]:  # no
         return lambda: getattr(receiver, target)
     message = f"opcode {op!r} computes nothing"
     raise ValueError(message)
+
+
+def _copied(value: Any) -> Any:  # noqa: ANN401 - an array, where the framework is right
+    return value.copy() if hasattr(value, "copy") else value
 
 
 def materialize(argument: Argument, values: Sequence[Any], constant: Callable[[Argument], Any]) -> Any:  # noqa: ANN401

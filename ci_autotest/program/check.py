@@ -29,7 +29,7 @@ from ci_autotest.program.ir import (
     cotangent_key,
     step_refs,
 )
-from ci_autotest.program.targets import is_attribute, is_function, is_member, is_settable
+from ci_autotest.program.targets import is_attribute, is_function, is_method, is_settable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -178,7 +178,7 @@ def _is_allowed(step: Step) -> bool:
     if not step.args or not isinstance(step.args[0], Ref):
         return False
     if step.op == CALL_METHOD:
-        return is_member(step.target) or (step.target == "register_hook" and REGISTERS[0] in step.modes)
+        return is_method(step.target) or (step.target == "register_hook" and REGISTERS[0] in step.modes)
     if step.op == CALL_MODULE:
         return is_function(step.target)
     return step.op == GET_ATTR and is_attribute(step.target)

@@ -67,6 +67,11 @@ def is_member(name: str) -> bool:
     return bool(_NAME.fullmatch(name)) and not _REFUSED.fullmatch(name)
 
 
+def is_method(name: str) -> bool:
+    """Whether a ``call_method`` step may name it; ``numpy`` gives an array whose elements are copied."""
+    return name == "numpy" or is_member(name)
+
+
 def is_settable(name: str) -> bool:
     """Whether an attribute of this name may be set on a tensor or a module."""
     return is_member(name) and name != "forward"

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ci_autotest.record.recorder import Recorder
 
 _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
+_ARGUMENTS: Final = "Pass tensors, numbers, strings, dtypes, devices, slices, or lists and tuples of them."
+_OF_AN_ARRAY: Final = "Write torch.from_numpy(array): its elements become an input."
 _LAYOUTS: Final = {
     torch.contiguous_format: "torch.contiguous_format",
     torch.channels_last: "torch.channels_last",
@@ -124,9 +126,8 @@ def _constant(recorder: Recorder, value: Any) -> tuple[Any, Any]:  # noqa: ANN40
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         real, said = _each(recorder, value.values())
         return dict(zip(value, real, strict=True)), Mapping_(tuple(zip(value, said, strict=True)))
-    message = (
-        f"a {type(value).__name__} cannot be an argument of a recorded call: {str(value)[:80]!r}. "
-        "Pass tensors, numbers, strings, dtypes, devices, slices, or lists and tuples of them."
+    message = f"a {type(value).__name__} cannot be an argument of a recorded call: {str(value)[:80]!r}. " + (
+        _OF_AN_ARRAY if isinstance(value, np.ndarray) else _ARGUMENTS
     )
     raise AuthorError(message)
 

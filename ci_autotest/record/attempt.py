@@ -19,6 +19,7 @@ from ci_autotest.backends.trace import Attempt
 from ci_autotest.case import key_of
 from ci_autotest.errors import AuthorError, is_own, said
 from ci_autotest.program.ir import COMPLEX, FLOATING, Program, arranged
+from ci_autotest.record.arrays import refuse_written
 from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import elements
 from ci_autotest.record.draws import Drawer, Streams
@@ -151,6 +152,8 @@ def _run_body(recorder: Recorder, call: Callable[[], object]) -> None:
         if recorder.rejection is None:
             recorder.output(returned)
             _refuse_empty(recorder)
+            if recorder.shared:
+                refuse_written(recorder)
     except AuthorError as error:
         message = f"{error}{_body_line(error, call)}"
         raise AuthorError(message) from error

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
     from ci_autotest.record.recorder import Recorder
 
-_ASKING: Final = frozenset({"builtins.bool", "builtins.int", "builtins.float", "item", "tolist", "builtins.len"})
+_ASKING: Final = frozenset({
+    "builtins.bool", "builtins.int", "builtins.float", "builtins.len", "item", "tolist", "numpy",
+})  # fmt: skip
 
 
 class Handle:

@@ -17,6 +17,7 @@ from ci_autotest.backends.operators import is_random
 from ci_autotest.backends.torch_eager import contiguous_spec, keep_copy, place
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import AuthorError, said
+from ci_autotest.execute.steps import ARRAY
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -34,6 +35,7 @@ from ci_autotest.program.ir import (
     step_refs,
 )
 from ci_autotest.record.arguments import one, split
+from ci_autotest.record.arrays import read_only
 from ci_autotest.record.function import plain_function
 from ci_autotest.record.gradients import ends_the_graph, unread
 from ci_autotest.record.hooks import Handle, register_hook
@@ -44,6 +46,8 @@ from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+
+    from numpy.typing import NDArray
 
     from ci_autotest.record.draws import Drawer
     from ci_autotest.record.function import Function
@@ -73,6 +77,7 @@ class Recorder:
     Attributes:
         steps: What was done, in order; setup and body together.
         trace: The reference's side of it.
+        shared: Arrays of numpy that became inputs, each with its bytes then.
         sources: Data of each placeholder by key, given to no one; every side gets its own copy.
         rejection: The step that the reference refused, with what it raised.
         dtype: Of tensors whose dtype the test leaves open; ``None`` for float32.
@@ -98,6 +103,7 @@ class Recorder:
         "outputs",
         "profile_applied",
         "rejection",
+        "shared",
         "sources",
         "steps",
         "trace",
@@ -112,6 +118,7 @@ class Recorder:
         self.trace = Trace()
         self.watched: Collection[int] = ()
         self.sources: dict[str, torch.Tensor] = {}
+        self.shared: list[tuple[NDArray[Any], bytes]] = []
         self.rejection: tuple[Step, Failure] | None = None
         self.dtype: torch.dtype | None = None
         self.has_setup = False
@@ -174,6 +181,13 @@ class Recorder:
             modes_in_force(), self._seed() if is_random(target) else None,
         )  # fmt: skip
         return self._run(step, call, real_args, real_kwargs)
+
+    def array(self, receiver: Value, kwargs: dict[str, Any]) -> NDArray[Any]:
+        """Record the taking of a tensor's elements as an array of numpy."""
+        real_args, _, real_kwargs, step_kwargs = split(self, (receiver,), kwargs, None, ARRAY)
+        step = Step(CALL_METHOD, ARRAY, (receiver._ref,), step_kwargs, "array", modes_in_force())
+        self._run(step, lambda tensor, **given: tensor.numpy(**given).copy(), real_args, real_kwargs)
+        return read_only(receiver._tensor, real_kwargs)
 
     def call_module(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Record a module's forward; its seed makes dropout inside repeat."""
@@ -269,8 +283,10 @@ class Recorder:
         if isinstance(result, _SCALARS):
             return result
         if isinstance(result, tuple | list):
-            items = tuple(self._unpacked(step, index, i, item) for i, item in enumerate(result))
-            return _named(type(result))(*items) if hasattr(result, "n_fields") else items
+            items = [self._unpacked(step, index, i, item) for i, item in enumerate(result)]
+            if hasattr(result, "n_fields"):
+                return _named(type(result))(*items)
+            return items if type(result) is list else tuple(items)
         return result
 
     def _unpacked(self, step: Step, index: int, position: int, item: Any) -> Any:  # noqa: ANN401

@@ -86,6 +86,30 @@ def generator():
     yield x()
 
 
+def plain():
+    return x(requires_grad=False)
+
+
+def written_array():
+    array = plain().numpy()
+    array[0] = 1
+    return x() + 1
+
+
+LINE = written_array.__code__.co_firstlineno + 2
+READ_ONLY = (
+    "The array of `.numpy()` is read-only in a test: a write through it would be no step. "
+    "Write x[...] = value, or change a copy: x.numpy().copy()."
+)
+
+
+def written_source():
+    array = np.ones(3, np.float32)
+    value = torch.from_numpy(array)
+    array[0] = 5
+    return x() + value
+
+
 def new_attribute():
     value = x()
     value.colour = 1
@@ -139,12 +163,21 @@ WRONG = {
     ),
     "negative size": (lambda: random_tensor(1, -3) + 1, "random_tensor() is given a negative size: (-3,). Sizes are 0 or more."),
     # arguments
-    "an array": (lambda: torch.add(x(), np.ones(2)), f"a ndarray cannot be an argument of a recorded call: '[1. 1.]'. {ARGUMENTS}"),
+    "an array": (lambda: torch.add(x(), np.ones(2)), "a ndarray cannot be an argument of a recorded call: '[1. 1.]'. Write torch.from_numpy(array): its elements become an input."),
     "an object": (lambda: x() + object(), "a object cannot be an argument of a recorded call"),
     "a function": (lambda: torch.add(x(), len), f"a builtin_function_or_method cannot be an argument of a recorded call: '<built-in function len>'. {ARGUMENTS}"),
     # what leaves the recording
-    "numpy": (lambda: x().numpy(), "`.numpy` of a recorded tensor: it leaves the recording. Use torch operators."),
-    "numpy by itself": (lambda: np.asarray(x()), "`.numpy` of a recorded tensor: it leaves the recording. Use torch operators."),
+    "array that is written to": (written_array, f"the body raised ValueError: assignment destination is read-only (test_body_messages.py, line {LINE}). {READ_ONLY}"),
+    "array that is filled": (lambda: plain().numpy().fill(0), READ_ONLY),
+    "array that is made writable": (lambda: plain().numpy().setflags(write=True), "the body raised ValueError: cannot set WRITEABLE flag to True of this array"),
+    "source of a tensor that is written to": (
+        written_source,
+        "an array that was given to torch.from_numpy was written to afterwards, which is no step. "
+        "Write to the tensor, or give a copy: torch.from_numpy(array.copy()).",
+    ),
+    "array of no dtype of torch": (lambda: torch.from_numpy(np.array(["a"])) + x(), "torch.from_numpy of an array of <U1: can't convert np.ndarray of type numpy.str_"),
+    "numpy's function": (lambda: np.sin(x()), "Write numpy.sin(x.numpy()), or torch's own operator."),
+    "an array that is returned": (lambda: plain().numpy(), f"the body returns ndarray. {RETURN}"),
     "data_ptr": (lambda: x().data_ptr(), "`.data_ptr` of a recorded tensor: its result means nothing on another side. Compare values instead."),
     "grad_fn": (lambda: x().grad_fn, "`.grad_fn` of a recorded tensor: it names an implementation. Compare requires_grad, is_leaf and gradients."),
     "share_memory_": (lambda: x().share_memory_(), "`.share_memory_` of a recorded tensor: it leaves the process."),
