@@ -10,6 +10,7 @@ import operator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ci_autotest.program.ir import (
+    ARRAY,
     CALL_FUNCTION,
     CALL_METHOD,
     CALL_MODULE,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Argument, Opcode, Step
 
-#: The method whose value is an array of numpy and no tensor.
-ARRAY: Final = "numpy"
 _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
 
 

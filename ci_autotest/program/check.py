@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.ir import (
+    ARRAY,
     CALL_FUNCTION,
     CALL_METHOD,
     CALL_MODULE,
@@ -60,6 +61,11 @@ def check_program(program: Program) -> None:
         _check_step(step, index, is_last=index == len(program.steps) - 1)
         if step.op == CALL_MODULE and not _is_module(program.steps[step_refs(step)[0].index]):
             message = f"step {index} calls what is no module."
+            raise ProgramError(message)
+        used = next((ref.index for ref in step_refs(step) if program.steps[ref.index].target == ARRAY), None)
+        if used is not None:
+            # Methods of an array write files: `dump`.
+            message = f"step {index} uses the array of step {used}: an array is compared, and goes nowhere."
             raise ProgramError(message)
         if step.target == "register_hook":
             _check_hook(step, index, program.steps)

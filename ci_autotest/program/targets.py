@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from ci_autotest.program.ir import ARRAY
+
 _NAMESPACES: Final = (
     "torch",
     "torch.Tensor",
@@ -68,8 +70,8 @@ def is_member(name: str) -> bool:
 
 
 def is_method(name: str) -> bool:
-    """Whether a ``call_method`` step may name it; ``numpy`` gives an array whose elements are copied."""
-    return name == "numpy" or is_member(name)
+    """Whether a ``call_method`` step may name it."""
+    return name == ARRAY or is_member(name)
 
 
 def is_settable(name: str) -> bool:

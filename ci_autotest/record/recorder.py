@@ -17,8 +17,8 @@ from ci_autotest.backends.operators import is_random
 from ci_autotest.backends.torch_eager import contiguous_spec, keep_copy, place
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import AuthorError, said
-from ci_autotest.execute.steps import ARRAY
 from ci_autotest.program.ir import (
+    ARRAY,
     CALL_FUNCTION,
     CALL_METHOD,
     CALL_MODULE,
