@@ -24,6 +24,7 @@ from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import elements
 from ci_autotest.record.draws import Drawer, Streams
 from ci_autotest.record.options import dtype_of
+from ci_autotest.record.outputs import record_output
 from ci_autotest.record.profiles import ORDINARY, PROFILES, profile_of
 from ci_autotest.record.recorder import Ended, Recorder
 from ci_autotest.record.refusals import meaning
@@ -150,7 +151,7 @@ def _run_body(recorder: Recorder, call: Callable[[], object]) -> None:
     try:
         returned = call()
         if recorder.rejection is None:
-            recorder.output(returned)
+            record_output(recorder, returned)
             _refuse_empty(recorder)
             if recorder.shared:
                 refuse_written(recorder)

@@ -72,9 +72,7 @@ def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any],
         steps[i] = steps[i]._replace(modes=(*modes, *HOOK))
         trace.values[i], trace.facts[i] = None, None
     said = result._ref if isinstance(result, Value) else None
-    steps.append(Step(CALL_METHOD, "register_hook", (receiver._ref, Ref(start), said), (), "hook", REGISTERS))
-    trace.values.append(None)
-    trace.facts.append(None)
+    recorder.silent(Step(CALL_METHOD, "register_hook", (receiver._ref, Ref(start), said), (), "hook", REGISTERS))
     live = {value._ref.index: value for value in created if isinstance(value, Value)}
     binding = TorchBackend(str(recorder.device)).binding(recorder.sources)
     seen = _Kept(recorder, live)
