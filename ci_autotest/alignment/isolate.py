@@ -12,6 +12,7 @@ from ci_autotest.program.ir import (
     CALL_MODULE,
     OUTPUT,
     PLACEHOLDER,
+    UNHOOKED,
     UNPACK,
     Mapping_,
     Program,
@@ -248,7 +249,7 @@ def _shared_memory(steps: tuple[Step, ...]) -> list[int]:
 
 
 #: Calls that change what a later backward pass gives.
-_EFFECTS: Final = frozenset({"register_hook", "retain_grad", "builtins.setattr", "requires_grad_"})
+_EFFECTS: Final = frozenset({"register_hook", UNHOOKED, "retain_grad", "builtins.setattr", "requires_grad_"})
 
 
 def _goes_back(step: Step) -> bool:

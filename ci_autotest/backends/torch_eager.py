@@ -19,6 +19,7 @@ from ci_autotest.program.ir import (
     OWN_DEVICE,
     PLACEHOLDER,
     REGISTERS,
+    UNHOOKED,
     Constant,
     Device,
     DType,
@@ -84,7 +85,7 @@ class TorchBackend:
         if snapshots:
             trace.observations, trace.edges = [], []
         binding = self.binding(sources)
-        binding.run = trace, program.steps
+        binding.run, binding.around = (trace, program.steps), around
         values, facts, device, on_step = trace.values, trace.facts, self.device, self.on_step
         for step in program.steps:
             op = step.op
@@ -154,11 +155,13 @@ class TorchBackend:
 class _Binding:
     """The torch side of the interpreter for one run: the backend and the run's data."""
 
-    __slots__ = ("backend", "constant", "function", "run", "sources")
+    __slots__ = ("around", "backend", "constant", "function", "handles", "run", "sources")
 
     def __init__(self, backend: TorchBackend, sources: Mapping[str, Any]) -> None:
         self.backend = backend
         self.sources = sources
+        self.handles: dict[int, Any] = {}
+        self.around: AbstractContextManager[object] | None = None
         self.run: tuple[Trace, Sequence[Step]] | None = None
         self.function = backend.function
         self.constant = backend.constant
@@ -181,13 +184,17 @@ class _Binding:
             return call()
 
     def _register(self, step: Step) -> None:
-        """Register a hook: its steps are carried out when autograd calls."""
+        """Register a hook, whose steps are carried out when autograd calls, or remove one."""
         receiver = step.args[0]
         assert self.run is not None  # noqa: S101 - a program with hooks is run step by step
         assert isinstance(receiver, Ref)  # noqa: S101 - checked when read
+        if step.target == UNHOOKED:
+            self.handles[receiver.index].remove()
+            return
         trace, steps = self.run
-        hook = Hook(trace, steps, len(trace.values), self, _seen_in(trace))
-        trace.values[receiver.index].register_hook(hook)
+        index = len(trace.values)
+        hook = Hook(trace, steps, index, self, _seen_in(trace), self.around)
+        self.handles[index] = trace.values[receiver.index].register_hook(hook)
 
 
 def _seen_in(trace: Trace) -> Callable[[int, Any], None]:

@@ -88,6 +88,7 @@ class Trace:
             where it was.
         untested: Why this run says nothing about the candidate: nothing was replaced, nothing was
             compiled.
+        around: What the backend entered for each call, and enters for those of hooks.
     """
 
     # Class attributes are the values at the start; a run sets what it sees, and most runs see little.
@@ -102,6 +103,7 @@ class Trace:
     fired: int = 0
     moved: Sequence[int] | None = None
     untested: str | None = None
+    around: object = None
 
     def __init__(self) -> None:
         """Begin with nothing seen."""

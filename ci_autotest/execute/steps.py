@@ -18,6 +18,7 @@ from ci_autotest.program.ir import (
     HOOK,
     HOOKED,
     PLACEHOLDER,
+    UNHOOKED,
     UNPACK,
     List,
     Mapping_,
@@ -43,6 +44,7 @@ def _detached(value: Any) -> Any:  # noqa: ANN401 - a framework's value
 PYTHON_TARGETS: Final[dict[str, Any]] = {
     UNPACK: operator.getitem,
     HOOKED: lambda value: value,
+    UNHOOKED: lambda _: None,
     "builtins.getattr": getattr,
     "builtins.setattr": setattr,
     "builtins.len": len,

@@ -20,6 +20,7 @@ from ci_autotest.program.ir import (
     OUTPUT,
     PLACEHOLDER,
     REGISTERS,
+    UNHOOKED,
     Constant,
     DType,
     List,
@@ -69,6 +70,9 @@ def check_program(program: Program) -> None:
             raise ProgramError(message)
         if step.target == "register_hook":
             _check_hook(step, index, program.steps)
+        if step.target == UNHOOKED and not _removes(step, program.steps):
+            message = f"step {index} removes what is no hook."
+            raise ProgramError(message)
         if step.in_setup != (index < len(program.setup)):
             message = f"step {index} says in_setup={step.in_setup}, but stands in the other part."
             raise ProgramError(message)
@@ -125,6 +129,11 @@ def _check_hook(step: Step, index: int, steps: Sequence[Step]) -> None:
     if not waits or waits[0].target != HOOKED or any(HOOK[0] not in item.modes for item in waits):
         message = f"step {index} registers a hook whose steps do not stand before it."
         raise ProgramError(message)
+
+
+def _removes(step: Step, steps: Sequence[Step]) -> bool:
+    held = step.args[0] if len(step.args) == 1 else None
+    return isinstance(held, Ref) and steps[held.index].target == "register_hook" and REGISTERS[0] in step.modes
 
 
 def _check_step(step: Step, index: int, *, is_last: bool) -> None:

@@ -45,6 +45,8 @@ HOOK: Final = ("hook",)
 REGISTERS: Final = ("registers",)
 #: Target of the step that stands for the gradient that a hook on value ``args[0]`` is called with.
 HOOKED: Final = "builtins.hooked"
+#: Target of the step that removes the hook of ``register_hook`` step ``args[0]``; its mode is ``registers`` too.
+UNHOOKED: Final = "builtins.unhooked"
 #: The method whose value is an array of numpy; no other step uses it.
 ARRAY: Final = "numpy"
 _AUTOCAST: Final = "autocast:"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ci_autotest.program.ir import ARRAY
+from ci_autotest.program.ir import ARRAY, HOOKED, UNHOOKED
 
 _NAMESPACES: Final = (
     "torch",
@@ -24,7 +24,7 @@ _NAMESPACES: Final = (
     "torch.nn.init",
 )
 #: Functions besides.
-_FUNCTIONS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward", "builtins.hooked"})  # fmt: skip
+_FUNCTIONS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward", HOOKED, UNHOOKED})
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PYTHON: Final = re.compile(
     r"operator\.i?(?:add|sub|mul|truediv|floordiv|mod|pow|matmul|neg|pos|abs|invert|and_?|or_?|xor|lshift|rshift|lt|le|gt"

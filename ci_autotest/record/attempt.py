@@ -18,11 +18,12 @@ from ci_autotest.backends.torch_eager import CPU
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.case import key_of
 from ci_autotest.errors import AuthorError, is_own, said
-from ci_autotest.program.ir import COMPLEX, FLOATING, Program, arranged
+from ci_autotest.program.ir import COMPLEX, FLOATING, OUTPUT, PLACEHOLDER, Program, arranged
 from ci_autotest.record.arrays import refuse_written
 from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import elements
 from ci_autotest.record.draws import Drawer, Streams
+from ci_autotest.record.module_hooks import hear_lost_hooks
 from ci_autotest.record.options import dtype_of
 from ci_autotest.record.outputs import record_output
 from ci_autotest.record.profiles import ORDINARY, PROFILES, profile_of
@@ -56,6 +57,7 @@ class Attempts:
 
     def __init__(self, device: str = "cpu") -> None:
         """Take over the global generators of this process: they are set before each attempt."""
+        hear_lost_hooks()
         self.seeds_python = True
         self._streams = Streams()
         self._device = CPU if device == "cpu" else torch.device(device)
@@ -170,9 +172,14 @@ def _run_body(recorder: Recorder, call: Callable[[], object]) -> None:
 
 def _refuse_empty(recorder: Recorder) -> None:
     """Refuse a body that calls nothing: its inputs held against themselves are no test."""
-    if len(recorder.steps) == 1 + len(recorder.sources):
+    inputs = 1 + len(recorder.sources)
+    if len(recorder.steps) == inputs or (recorder.has_setup and not _calls_anything(recorder)):
         message = "the body calls no operator of torch: there is nothing to compare."
         raise AuthorError(message)
+
+
+def _calls_anything(recorder: Recorder) -> bool:
+    return any(not step.in_setup and step.op not in {PLACEHOLDER, OUTPUT} for step in recorder.steps)
 
 
 def _body_line(error: BaseException, call: Callable[[], object]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.backends.torch_eager import contiguous_spec
+from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -19,6 +20,7 @@ from ci_autotest.program.ir import (
 )
 from ci_autotest.record.arguments import one, split
 from ci_autotest.record.modes import modes as modes_in_force
+from ci_autotest.record.module_hooks import Hooks
 from ci_autotest.record.modules import RecordedModule
 
 if TYPE_CHECKING:
@@ -67,13 +69,36 @@ class ModuleSteps:
         recorder: Of the attempt.
     """
 
-    __slots__ = ("_recorder",)
+    __slots__ = ("_hooks", "_recorder")
 
     def __init__(self, recorder: Recorder) -> None:
-        """Hold the recorder."""
+        """Hold the recorder; no module has a hook."""
         self._recorder = recorder
+        self._hooks: dict[int, tuple[torch.nn.Module, Hooks]] = {}
+
+    def hooks_of(self, module: RecordedModule) -> Hooks:
+        """Return the hooks of a module or part, which is another object each time that it is taken out."""
+        return self._hooks.setdefault(id(module.real), (module.real, Hooks()))[1]
 
     def call(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Record a forward with the hooks of the module around it.
+
+        Raises:
+            AuthorError: A part of the module has hooks: the forward is one step, nothing can be put inside.
+        """
+        if not self._hooks:
+            return self.forward(module, args, kwargs)
+        for part in module.real.modules():
+            if part is not module.real and id(part) in self._hooks and self._hooks[id(part)][1]:
+                message = (
+                    f"a {type(part).__name__} inside a {type(module.real).__name__} has a hook, and the whole is one "
+                    "step. Call its parts one by one, or construct it with plain torch: import torch as plain."
+                )
+                raise AuthorError(message)
+        hooks = self.hooks_of(module)
+        return hooks.run(module, args, kwargs, lambda given, named: self.forward(module, given, named))
+
+    def forward(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Record a forward; its seed makes dropout inside repeat."""
         recorder = self._recorder
         real_args, step_args, real_kwargs, step_kwargs = split(recorder, args, kwargs, None, module.target)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.errors import AuthorError
+from ci_autotest.record.module_hooks import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _CHANGES: Final = frozenset(
     {"to", "train", "eval", "float", "double", "half", "bfloat16", "requires_grad_", "zero_grad"}
 )
+#: What to write instead of a method, where another one does it.
+_INSTEAD: Final = {"register_backward_hook": "Use .register_full_backward_hook. "}
 _hold: Final = object.__setattr__
 _OWN: Final = frozenset({"label", "real", "ref", "root", "target", "was_called", "_steps"})
 
@@ -66,9 +69,16 @@ class RecordedModule:
         _hold(self.root, "was_called", True)  # noqa: FBT003 - a value
         return self._steps.call(self, args, kwargs)
 
+    def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - what the module takes and returns
+        """Record a forward without its hooks."""
+        _hold(self.root, "was_called", True)  # noqa: FBT003 - a value
+        return self._steps.forward(self, args, kwargs)
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method, a parameter, a setting
         if name in _CHANGES:
             return lambda *args, **kwargs: self._change(name, args, kwargs)
+        if name in KINDS:
+            return lambda hook, **options: self._steps.hooks_of(self).register(name, hook, options)
         found = getattr(self.real, name)
         if isinstance(found, torch.Tensor):
             return self._steps.read(self, name)
@@ -76,8 +86,8 @@ class RecordedModule:
             return self._part(name)
         if callable(found):
             message = (
-                f"`.{name}()` of a module is not recorded. Use its forward, .to, .train, .eval, .state_dict, "
-                ".load_state_dict, .named_parameters, or its parameters and parts by name."
+                f"`.{name}()` of a module is not recorded. {_INSTEAD.get(name, '')}Use its forward, .to, .train, "
+                ".eval, .state_dict, .load_state_dict, .named_parameters, or its parameters and parts by name."
             )
             raise AuthorError(message)
         return found

@@ -40,6 +40,10 @@ _MEANINGS: Final = (
             "Write x[...] = value, or change a copy: x.numpy().copy()."
         ),
     ),
+    (
+        "For backward hooks to be called",
+        "Construct the module with ci_autotest's torch, or register the hook on a tensor.",
+    ),
     ("does not support ufuncs", "Write numpy.sin(x.numpy()), or torch's own operator."),
     (
         r"RandomNumber|RandomBool|_Typed|_Arithmetic|Either|Generator",

@@ -78,8 +78,28 @@ def looped():
     return [x() for _ in range(random(1, 4))]
 
 
-def hooked_module():
-    linear().register_forward_hook(print)
+def hooked_part():
+    whole = torch.nn.Sequential(linear(), torch.nn.ReLU())
+    whole[1].register_forward_hook(print)
+    return whole(x())
+
+
+def hooked_pair():
+    layer = torch.nn.Bilinear(3, 3, 2)
+    layer.register_full_backward_hook(print)
+    return layer(x(), x())
+
+
+def odd_gradients():
+    layer = linear()
+    layer.register_full_backward_hook(lambda module, inputs, outputs: (None, inputs[0]))
+    return layer(x())
+
+
+def hooked_plainly():
+    layer = real.nn.Linear(3, 2)
+    layer.register_full_backward_hook(print)
+    return layer(x())
 
 
 def generator():
@@ -219,9 +239,34 @@ WRONG = {
     "vmap": (lambda: torch.func.vmap(torch.exp)(x()), "torch.func.vmap is not recorded: write the loop, or use operators that take a batch."),
     "load": (lambda: torch.load("file"), "torch.load is not recorded: a test reads no files: draw its tensors"),
     "no operator": (lambda: torch.overrides.resolve_name(1), "torch.overrides.resolve_name is not recorded: use the functions of torch"),
-    "hook of a module": (
-        hooked_module,
-        "`.register_forward_hook()` of a module is not recorded. Use its forward, .to, .train, .eval, .state_dict, "
+    "hook of a part of a module": (
+        hooked_part,
+        "a ReLU inside a Sequential has a hook, and the whole is one step. "
+        "Call its parts one by one, or construct it with plain torch: import torch as plain.",
+    ),
+    "backward hook of two inputs": (
+        hooked_pair,
+        "a full backward hook is recorded on a module with one tensor that requires grad as input and one as output; "
+        "this one has 2 and 1. Register a hook on the tensors instead.",
+    ),
+    "backward hook with too many gradients": (
+        odd_gradients,
+        "a hook of `.register_full_backward_hook()` returns 2 of 1 gradients. Return a tuple of them all, or nothing.",
+    ),
+    "backward hook of a plain module": (
+        hooked_plainly,
+        "Construct the module with ci_autotest's torch, or register the hook on a tensor.",
+    ),
+    "option of a hook": (
+        lambda: linear().register_forward_hook(print, always_call=True),
+        "`.register_forward_hook(always_call=...)` is not recorded. Leave it out.",
+    ),
+    "module that is not called": (lambda: linear(), "the body returns RecordedModule."),
+    "nothing but a module": (lambda: [linear()][:0], "the body calls no operator of torch: there is nothing to compare."),
+    "hook of another kind": (
+        lambda: linear().register_backward_hook(print),
+        "`.register_backward_hook()` of a module is not recorded. Use .register_full_backward_hook. "
+        "Use its forward, .to, .train, .eval, .state_dict, "
         ".load_state_dict, .named_parameters, or its parameters and parts by name.",
     ),
     "module initialized late": (initialized_late, "`.apply()` of a module that has run is not recorded. Call it before the first forward."),

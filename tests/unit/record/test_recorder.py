@@ -265,7 +265,7 @@ def test_record__setup_and_body__are_apart():
         (lambda: x().no_such, "the body raised AttributeError: torch.Tensor has no attribute 'no_such'."),
         (lambda: x() + object(), "a object cannot be an argument of a recorded call"),
         (lambda: x() * np.ones(3), "a ndarray cannot be an argument of a recorded call"),
-        (lambda: torch.nn.Linear(3, 2).register_forward_hook(print), "`.register_forward_hook()` of a module is not recorded. Use its forward"),
+        (lambda: torch.nn.Linear(3, 2).register_backward_hook(print), "`.register_backward_hook()` of a module is not recorded. Use .register_full_backward_hook. Use its forward"),
         (lambda: 1 / 0, "the body raised ZeroDivisionError: division by zero"),
         (lambda: torch.no_such(x()), "the body raised AttributeError: module 'torch' has no attribute 'no_such'"),
     ],
