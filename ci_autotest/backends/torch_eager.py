@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _Tensor: Final = torch.Tensor
 _Module: Final = torch.nn.Module
+_CONSTRUCTED: Final = (torch.nn.Module, torch.nn.Parameter, torch.nn.utils.rnn.PackedSequence)
 CPU: Final = torch.device("cpu")
 #: What ``on_step`` is told when the backward pass begins.
 IN_BACKWARD: Final = -2
@@ -248,7 +249,7 @@ def resolve(target: str) -> Callable[..., Any]:
     found: Any = torch
     for part in target.split(".")[1:]:
         found = getattr(found, part, None)
-    is_class = isinstance(found, type) and not issubclass(found, torch.nn.Module | torch.nn.Parameter)
+    is_class = isinstance(found, type) and not issubclass(found, _CONSTRUCTED)
     if not callable(found) or is_class:
         message = f"torch {torch.__version__} has no operator {target!r}."
         raise ProgramError(message)

@@ -23,8 +23,10 @@ _NAMESPACES: Final = (
     "torch.nn.utils.rnn",
     "torch.nn.init",
 )
+#: What plain torch packs and pads sequences with.
+PACKING: Final = ("torch._VF._pack_padded_sequence", "torch._VF._pad_packed_sequence")
 #: Functions besides.
-_FUNCTIONS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward", HOOKED, UNHOOKED})
+_FUNCTIONS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward", HOOKED, UNHOOKED, *PACKING})
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PYTHON: Final = re.compile(
     r"operator\.i?(?:add|sub|mul|truediv|floordiv|mod|pow|matmul|neg|pos|abs|invert|and_?|or_?|xor|lshift|rshift|lt|le|gt"

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from ci_autotest.backends.operators import operator_of
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Mapping_, Slice
 from ci_autotest.record.generators import NOTHING, Generator
 from ci_autotest.record.modules import RecordedModule
+from ci_autotest.record.packed import argument as packed_argument
 from ci_autotest.record.refusals import stale
 from ci_autotest.record.schemas import RECEIVER, Deferred
 from ci_autotest.record.values import Value
@@ -97,17 +99,23 @@ def one(recorder: Recorder, value: Any) -> tuple[Any, Any]:  # noqa: ANN401 - on
         return value.real, value.ref
     if isinstance(value, Generator):
         return one(recorder, value.value(recorder.drawer))
-    if isinstance(value, torch.Size):
-        return value, tuple(value)
     if isinstance(value, tuple | list):
-        real, said = _each(recorder, value)
-        return (real, List(tuple(said))) if isinstance(value, list) else (tuple(real), tuple(said))
+        return _sequence(recorder, value)
     if isinstance(value, slice):
         real, said = _each(recorder, (value.start, value.stop, value.step))
         return slice(*real), Slice(*said)
     if isinstance(value, np.generic):
         return one(recorder, value.item())
     return _constant(recorder, value)
+
+
+def _sequence(recorder: Recorder, value: tuple[Any, ...] | list[Any]) -> tuple[Any, Any]:
+    if isinstance(value, torch.Size):
+        return value, tuple(value)
+    real, said = _each(recorder, value)
+    if isinstance(value, PackedSequence):
+        return packed_argument(recorder, value, real, said)
+    return (real, List(tuple(said))) if isinstance(value, list) else (tuple(real), tuple(said))
 
 
 def _constant(recorder: Recorder, value: Any) -> tuple[Any, Any]:  # noqa: ANN401

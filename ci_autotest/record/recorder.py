@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from ci_autotest.backends.operators import is_random
 from ci_autotest.backends.torch_eager import contiguous_spec, keep_copy, place
@@ -35,6 +36,7 @@ from ci_autotest.record.gradients import ends_the_graph
 from ci_autotest.record.hooks import Handle, register_hook
 from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.module_steps import construct
+from ci_autotest.record.packed import recorded as packed
 from ci_autotest.record.refusals import refuse, stale
 from ci_autotest.record.values import Value
 
@@ -212,6 +214,8 @@ class Recorder:
             return result
         if isinstance(result, tuple | list):
             items = [self._unpacked(step, index, i, item) for i, item in enumerate(result)]
+            if isinstance(result, PackedSequence):
+                return packed(result, ref_to(index), items)
             if hasattr(result, "n_fields"):
                 return _named(type(result))(*items)
             return items if type(result) is list else tuple(items)
