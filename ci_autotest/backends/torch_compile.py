@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.backends.operators import operator_of, step_operator
 from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend
 from ci_autotest.backends.trace import Failure
@@ -90,7 +91,8 @@ class CompileBackend:
             written = _python_function(program, self.device, self.functions)
             function = torch.compile(written, backend=counter, **self._options)
             found = function(*arguments)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+        except FOREIGN as error:
+            pass_interrupt(error)
             trace.failure = Failure(first, type(error).__name__, said(error))
             return ()
         if not counter.graphs:

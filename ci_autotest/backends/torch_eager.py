@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ci_autotest.backends.engine import gradient_edge, gradients
+from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.backends.hooks import Hook
 from ci_autotest.backends.trace import Failure, Metadata, Observation, Trace
 from ci_autotest.errors import ProgramError, said, where
@@ -105,7 +106,8 @@ class TorchBackend:
                 else:
                     with around:
                         value = execute_step(step, values, binding)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+            except FOREIGN as error:
+                pass_interrupt(error)
                 trace.failure = Failure(len(values), type(error).__name__, said(error) + where(error))
                 return trace
             values.append(value)
@@ -313,7 +315,8 @@ def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> N
         return  # an input was returned as it is: its gradient is what was put in
     try:
         found = gradients(roots, weights, inputs)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+    except FOREIGN as error:
+        pass_interrupt(error)
         trace.backward_failure = f"{type(error).__name__}: {said(error)}"
         return
     trace.gradients = dict(zip(keys, found, strict=True))

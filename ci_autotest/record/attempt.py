@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
+from ci_autotest.backends.foreign import pass_interrupt
 from ci_autotest.backends.torch_eager import CPU
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.case import key_of
@@ -161,6 +162,7 @@ def _run_body(recorder: Recorder, call: Callable[[], object]) -> None:
         message = f"{error}{_body_line(error, call)}"
         raise AuthorError(message) from error
     except BaseException as error:
+        pass_interrupt(error)
         if recorder.rejection is None:
             line = _body_line(error, call)
             message = f"the body raised {type(error).__name__}: {said(error)}{line}{meaning(said(error))}"
