@@ -21,6 +21,7 @@ from ci_autotest.case import key_of
 from ci_autotest.errors import AuthorError, is_own, said
 from ci_autotest.program.ir import COMPLEX, FLOATING, OUTPUT, PLACEHOLDER, Program, arranged
 from ci_autotest.record.arrays import refuse_written
+from ci_autotest.record.autograd_functions import traced, user_functions
 from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import elements
 from ci_autotest.record.draws import Drawer, Streams
@@ -61,6 +62,8 @@ class Attempts:
         hear_lost_hooks()
         self.seeds_python = True
         self._streams = Streams()
+        self._key: int | None = None
+        self._functions: list[type] = []
         self._device = CPU if device == "cpu" else torch.device(device)
         self._numpy_bits = np.random.Philox(0)
         # User code may draw from numpy's global generator.
@@ -106,7 +109,9 @@ class Attempts:
         recorder = Recorder(drawer, self._device)
         recorder.dtype = dtype_of(case, declaration.dtypes)
         recorder.watched = watched
-        _run_body(recorder, call)
+        if key != self._key:
+            self._key, self._functions = key, user_functions()
+        _run_body(recorder, call, self._functions)
         if recorder.rejection is not None:
             return _rejected(recorder)
         cotangents = self._cotangents(recorder) if declaration.auto_backward and recorder.keeps_graph else {}
@@ -149,10 +154,10 @@ class Attempts:
         return found
 
 
-def _run_body(recorder: Recorder, call: Callable[[], object]) -> None:
+def _run_body(recorder: Recorder, call: Callable[[], object], functions: list[type]) -> None:
     token = CURRENT.set(recorder)
     try:
-        returned = call()
+        returned = call() if not functions else _with_traced(functions, recorder, call)
         if recorder.rejection is None:
             record_output(recorder, returned)
             _refuse_empty(recorder)
@@ -170,6 +175,11 @@ def _run_body(recorder: Recorder, call: Callable[[], object]) -> None:
     finally:
         CURRENT.reset(token)
         recorder.__class__ = Ended
+
+
+def _with_traced(functions: list[type], recorder: Recorder, call: Callable[[], object]) -> object:
+    with traced(functions, recorder):
+        return call()
 
 
 def _refuse_empty(recorder: Recorder) -> None:

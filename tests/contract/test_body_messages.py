@@ -41,14 +41,17 @@ def keep():
     return KEPT[0] + 1
 
 
-class Doubled(real.autograd.Function):
-    @staticmethod
-    def forward(ctx, value):
-        return value * 2
+def doubled():
+    class Doubled(real.autograd.Function):
+        @staticmethod
+        def forward(ctx, value):
+            return value * 2
 
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * 2
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 2
+
+    return Doubled.apply(x())
 
 
 def in_inference_mode():
@@ -220,10 +223,10 @@ WRONG = {
         "a recorded tensor was used after its test had ended. Use it inside the test's body only.",
     ),
     # what is no operator
-    "autograd function": (
-        lambda: Doubled.apply(x()),
-        "a torch.autograd.Function was applied to a recorded tensor: its backward would not be compared. "
-        "Make it a candidate: `backend: substitute`, replacing the operator that it computes.",
+    "autograd function of the body's": (
+        doubled,
+        "a torch.autograd.Function that is defined inside the body was applied to a recorded tensor: "
+        "its backward would not be compared. Define the class outside of the body.",
     ),
     "inference mode": (in_inference_mode, "torch.inference_mode is not recorded: use torch.no_grad()."),
     "plain inference mode": (in_plain_inference_mode, "torch.inference_mode is not recorded: use torch.no_grad()."),

@@ -448,24 +448,3 @@ def test_record__user_module_in_plain_torch__records_its_inner_calls():
 def test_record__seed_of_a_random_step__is_set_on_the_reference_too():
     body = lambda: (torch.rand_like(x()), torch.nn.functional.dropout(x(), 0.5))  # noqa: E731 - a body
     assert [tried(body, TorchBackend(), Rules(0.0, 0.0), case=case).outcome for case in (0, 2, 4)] == ["aligned"] * 3
-
-
-class Twice(real.autograd.Function):
-    """A user's function with a backward pass of its own."""
-
-    @staticmethod
-    def forward(ctx, value):
-        return value * 2
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad * 2
-
-
-def test_record__autograd_function__keeps_its_gradient_or_is_refused():
-    try:
-        attempt = record(lambda: Twice.apply(x()))
-    except AuthorError as error:
-        assert "Function" in str(error)  # noqa: PT017 - refusing is as good, and must say what
-    else:
-        assert set(attempt.cotangents) == {0}
