@@ -79,5 +79,5 @@ class Tally:
             notes=self._notes, accepted=self._accepted, rejected=self._rejected,
             ordinary_accepted=self._profiles.get("ordinary", 0), ordinary_rejected=self._ordinary_rejected,
             empty=self._empty, undefined=self.undefined,
-            refusal=self._refusal, profiles=self._profiles, seen=self._seen, duration_s=self.duration_s, last=last,
+            refusal=self._refusal, profiles=self._profiles, seen={name: dict(sorted(counts.items())) for name, counts in self._seen.items()}, duration_s=self.duration_s, last=last,
         )  # fmt: skip
