@@ -15,8 +15,8 @@ TESTS = Path(__file__).parents[1]
 COUNT = 23
 RULES: dict[int, tuple[str, list[str]]] = {
     1: ("rejected or broken", [
-        "unit/record/test_recorder.py::test_record__reference_refuses__is_a_rejection",
-        "unit/record/test_recorder.py::test_record__refusal_swallowed_by_the_body__is_rejected_still",
+        "unit/record/test_refusals.py::test_record__reference_refuses__is_a_rejection",
+        "unit/record/test_refusals.py::test_record__refusal_swallowed_by_the_body__is_rejected_still",
         "contract/test_body_messages.py::test_body__wrong__says_what_to_write_and_where",
     ]),
     2: ("the reference raises", [
@@ -26,11 +26,11 @@ RULES: dict[int, tuple[str, list[str]]] = {
     ]),
     3: ("version counters have holes", [
         "quality/test_autograd_semantics.py::test_versions__a_write_that_is_not_counted__is_found",
-        "unit/record/test_recorder.py::test_record__module_trained__source_stays",
+        "unit/record/test_module_steps.py::test_record__module_trained__source_stays",
         "contract/test_body_messages.py::test_body__wrong__says_what_to_write_and_where",
     ]),
     4: ("module state", [
-        "unit/record/test_recorder.py::test_record__module__its_state_is_snapshotted_before_the_first_forward",
+        "unit/record/test_module_steps.py::test_record__module__its_state_is_snapshotted_before_the_first_forward",
         "unit/alignment/test_verdict.py::test_judge_program__wrong_module_with_state__culprit_keeps_its_state",
     ]),
     5: ("storage", [
@@ -40,7 +40,7 @@ RULES: dict[int, tuple[str, list[str]]] = {
     ]),
     6: ("in-place", [
         "quality/test_in_place.py::test_is_aligned__fault_in_a_body_that_overwrites__is_not_vouched_for",
-        "unit/record/test_recorder.py::test_record__leaf_written_in_place__is_a_rejection",
+        "unit/record/test_refusals.py::test_record__leaf_written_in_place__is_a_rejection",
     ]),
     7: ("gradients of overwritten values", [
         "unit/alignment/test_trial.py::test_differences__gradient_of_an_overwritten_value__is_of_the_version_seen",
