@@ -28,7 +28,7 @@ from ci_autotest.record.draws import Drawer, Streams
 from ci_autotest.record.module_hooks import hear_lost_hooks
 from ci_autotest.record.options import dtype_of
 from ci_autotest.record.outputs import record_output
-from ci_autotest.record.profiles import ORDINARY, PROFILES, profile_of
+from ci_autotest.record.profiles import NON_CONTIGUOUS, ORDINARY, PROFILES, profile_of
 from ci_autotest.record.recorder import Ended, Recorder
 from ci_autotest.record.refusals import meaning
 
@@ -138,6 +138,7 @@ class Attempts:
     def _cotangents(self, recorder: Recorder) -> dict[int, torch.Tensor]:
         """Draw the gradient that is put into each output tensor that requires grad: random and signed."""
         found = {}
+        is_strided = recorder.profile_applied and recorder.drawer.profile == NON_CONTIGUOUS
         for position, ref in enumerate(recorder.outputs):
             value = recorder.trace.values[ref.index]
             if not isinstance(value, torch.Tensor) or not value.requires_grad:
@@ -150,7 +151,8 @@ class Attempts:
             else:
                 array = self._streams.cotangent(position, count, recorder.drawer.seed)
             source = torch.from_numpy(array.reshape(shape))
-            found[position] = source if source.dtype is value.dtype else source.to(value.dtype)
+            source = source if source.dtype is value.dtype else source.to(value.dtype)
+            found[position] = source if not is_strided else _strided(source)
         return found
 
 
@@ -175,6 +177,11 @@ def _run_body(recorder: Recorder, call: Callable[[], object], functions: list[ty
     finally:
         CURRENT.reset(token)
         recorder.__class__ = Ended
+
+
+def _strided(source: torch.Tensor) -> torch.Tensor:
+    """Return a gradient with its last two dimensions the other way round in memory, as a transposition leaves it."""
+    return source.mT.contiguous().mT if source.dim() > 1 else source
 
 
 def _with_traced(functions: list[type], recorder: Recorder, call: Callable[[], object]) -> object:

@@ -50,6 +50,7 @@ RULES: dict[int, tuple[str, list[str]]] = {
         "unit/record/test_draws.py::test_record__cotangents__are_signed_and_of_the_case",
         "unit/backends/test_torch_eager.py::test_backward__each_run__gets_its_own_cotangent",
         "unit/alignment/test_trial.py::test_differences__planted_fault__is_of_its_kind",
+        "quality/test_profiles.py::test_non_contiguous__gradient_that_is_put_in__is_so_too_and_finds_who_reads_it_in_order",
     ]),
     9: ("roots per side", [
         "quality/test_autograd_semantics.py::test_semantics__a_candidate_that_breaks_it__is_found",

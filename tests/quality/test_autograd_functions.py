@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.recording import to_recording
 from ci_autotest.alignment.verdict import live_of
+from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.codegen import body_lines
@@ -223,6 +224,12 @@ def test_function__applied_to_plain_tensors_in_a_body__is_torchs_own():
 
     attempt = record(body)
     assert body_lines(attempt.program) == ["with torch.no_grad():", "    pow = x ** 3", "mul = x * pow"]
+
+
+def test_function__on_a_compiled_candidate__is_unsupported_and_says_why():
+    verdict = judged(recorded("alias"), CompileBackend({"backend": "aot_eager"})).verdict
+    assert verdict.outcome == "unsupported"
+    assert verdict.oracle.startswith("a hook keeps a value for later, as those of an autograd function")
 
 
 def local() -> Any:

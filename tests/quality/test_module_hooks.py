@@ -10,6 +10,7 @@ import torch as real
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.recording import to_recording
 from ci_autotest.alignment.verdict import live_of
+from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.codegen import body_lines, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER
@@ -129,6 +130,11 @@ def test_module_hook__kernel_that_is_wrong_in_it__is_found():
 def test_module_hook__kernel_that_is_wrong_in_a_backward_hook__is_found():
     verdict = judged(recorded(backward), substitute(sum=lambda value: real.Tensor.sum(value) * 1.01)).verdict
     assert (verdict.outcome, verdict.kind) == ("misaligned", "gradient")
+
+
+@pytest.mark.parametrize(("body", "outcome"), [(after, "aligned"), (backward, "unsupported")])
+def test_module_hook__on_a_compiled_candidate__is_compiled_where_it_keeps_nothing(body: Any, outcome: str):
+    assert judged(recorded(body), CompileBackend({"backend": "aot_eager"})).verdict.outcome == outcome
 
 
 def test_module_hook__of_a_plain_module__is_traced_with_it():
