@@ -21,7 +21,7 @@ from ci_autotest.case import key_of
 from ci_autotest.errors import AuthorError, is_own, said
 from ci_autotest.program.ir import COMPLEX, FLOATING, OUTPUT, PLACEHOLDER, Program, arranged
 from ci_autotest.record.arrays import refuse_written
-from ci_autotest.record.autograd_functions import traced, user_functions
+from ci_autotest.record.autograd_functions import Tracer
 from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import elements
 from ci_autotest.record.draws import Drawer, Streams
@@ -63,7 +63,7 @@ class Attempts:
         self.seeds_python = True
         self._streams = Streams()
         self._key: int | None = None
-        self._functions: list[type] = []
+        self._tracer = Tracer()
         self._device = CPU if device == "cpu" else torch.device(device)
         self._numpy_bits = np.random.Philox(0)
         # User code may draw from numpy's global generator.
@@ -110,8 +110,8 @@ class Attempts:
         recorder.dtype = dtype_of(case, declaration.dtypes)
         recorder.watched = watched
         if key != self._key:
-            self._key, self._functions = key, user_functions()
-        _run_body(recorder, call, self._functions)
+            self._key, self._tracer = key, Tracer()
+        _run_body(recorder, call, self._tracer)
         if recorder.rejection is not None:
             return _rejected(recorder)
         cotangents = self._cotangents(recorder) if declaration.auto_backward and recorder.keeps_graph else {}
@@ -156,10 +156,10 @@ class Attempts:
         return found
 
 
-def _run_body(recorder: Recorder, call: Callable[[], object], functions: list[type]) -> None:
+def _run_body(recorder: Recorder, call: Callable[[], object], tracer: Tracer) -> None:
     token = CURRENT.set(recorder)
     try:
-        returned = call() if not functions else _with_traced(functions, recorder, call)
+        returned = tracer.call(call)
         if recorder.rejection is None:
             record_output(recorder, returned)
             _refuse_empty(recorder)
@@ -182,11 +182,6 @@ def _run_body(recorder: Recorder, call: Callable[[], object], functions: list[ty
 def _strided(source: torch.Tensor) -> torch.Tensor:
     """Return a gradient with its last two dimensions the other way round in memory, as a transposition leaves it."""
     return source.mT.contiguous().mT if source.dim() > 1 else source
-
-
-def _with_traced(functions: list[type], recorder: Recorder, call: Callable[[], object]) -> object:
-    with traced(functions, recorder):
-        return call()
 
 
 def _refuse_empty(recorder: Recorder) -> None:

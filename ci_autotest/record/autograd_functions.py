@@ -15,7 +15,6 @@ for a culprit like any other (CONTRIBUTING, "Where we depart from the design"). 
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -24,17 +23,40 @@ from ci_autotest.errors import AuthorError
 from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from ci_autotest.record.recorder import Recorder
+    from collections.abc import Callable, Iterable
 
 _Function: Final = torch.autograd.Function
 _PATCHED: Final = ("forward", "setup_context")
 _plain_setup: Final[Any] = _Function.setup_context
 
 
-def user_functions() -> list[type]:
-    """Return the classes of the user's that derive from torch's, as they are now."""
+class Tracer:
+    """Trace the user's functions while a body runs, and leave their classes as they were. Made once for a test."""
+
+    def __init__(self) -> None:
+        """Find the classes of the user's that derive from torch's, as they are now."""
+        # All are read before any is changed: one may inherit from another.
+        self._traced = [(one, _Tracing(one), _own(one)) for one in _user_functions()]
+
+    def call(self, body: Callable[[], object]) -> object:
+        """Return what the body returns."""
+        if not self._traced:
+            return body()
+        for one, tracing, _ in self._traced:
+            tracing.setup_context.take()
+            one.forward, one.setup_context = tracing.forward, tracing.setup_context
+        try:
+            return body()
+        finally:
+            for one, _, own in self._traced:
+                for name in _PATCHED:
+                    if name in own:
+                        setattr(one, name, own[name])
+                    else:
+                        delattr(one, name)
+
+
+def _user_functions() -> list[Any]:
     found: list[type] = []
     wanted = list(_Function.__subclasses__())
     while wanted:
@@ -43,25 +65,6 @@ def user_functions() -> list[type]:
         if not one.__module__.startswith("torch."):
             found.append(one)
     return found
-
-
-@contextmanager
-def traced(functions: Iterable[type], recorder: Recorder) -> Iterator[None]:
-    """Trace the classes in the block, and leave them as they were."""
-    # All are read before any is changed: one may inherit from another.
-    found = [(one, _Tracing(one, recorder), _own(one)) for one in functions]
-    for one, tracing, _ in found:
-        for name in _PATCHED:
-            setattr(one, name, getattr(tracing, name))
-    try:
-        yield
-    finally:
-        for one, _, own in found:
-            for name in _PATCHED:
-                if name in own:
-                    setattr(one, name, own[name])
-                else:
-                    delattr(one, name)
 
 
 def _own(function: type) -> dict[str, Any]:
@@ -98,11 +101,10 @@ class _Setup:
 class _Tracing:
     """Trace one class."""
 
-    def __init__(self, function: Any, recorder: Recorder) -> None:  # noqa: ANN401 - a class
+    def __init__(self, function: Any) -> None:  # noqa: ANN401 - a class
         self._name = function.__name__
         self._forward: Callable[..., Any] = function.forward
         self._backward: Callable[..., Any] = function.backward
-        self._recorder = recorder
         self.setup_context = _Setup(function.setup_context)
         self.forward = staticmethod(self._called)
 
@@ -135,12 +137,13 @@ class _Tracing:
 
     def _connected(self, ctx: _Context, inputs: tuple[Any, ...], result: Value) -> Value:
         """Return the result in the graph of the inputs, the user's backward on the gradients in between."""
-        never = self._recorder.capture(torch.zeros((), dtype=torch.bool))
+        recorder = result._recorder
+        never = recorder.capture(torch.zeros((), dtype=torch.bool))
         views = {i: item.view_as(item) for i, item in enumerate(inputs) if ctx.needs_input_grad[i]}
         # A forward may return its input as it is, whose own graph is not that of the result.
         value: Any = result.detach() if result._tensor.requires_grad else result
         for view in views.values():
-            value = self._recorder.call_plain(torch.where, (never, _summed(view, result._tensor.dtype), value), {})
+            value = recorder.call_plain(torch.where, (never, _summed(view, result._tensor.dtype), value), {})
         gradients: list[Any] = []
         value.register_hook(lambda gradient: self._went_back(ctx, gradient, len(inputs), gradients))
         for i, view in views.items():
