@@ -64,7 +64,7 @@ def check_program(program: Program) -> None:
             message = f"step {index} calls what is no module."
             raise ProgramError(message)
         used = next((ref.index for ref in step_refs(step) if program.steps[ref.index].target == ARRAY), None)
-        if used is not None:
+        if used is not None and step.op != OUTPUT:
             # Methods of an array write files: `dump`.
             message = f"step {index} uses the array of step {used}: an array is compared, and goes nowhere."
             raise ProgramError(message)

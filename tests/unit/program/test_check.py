@@ -111,6 +111,7 @@ def test_check_program__method_off_the_list__is_refused(name):
 def test_check_program__array__is_used_by_no_step():
     array = call("numpy", Ref(0), op=CALL_METHOD)
     check_program(program(X, array, OUT._replace(args=(Ref(0),))))
+    check_program(program(X, array, OUT._replace(args=(Ref(1),))))  # what a search for a culprit ends with
     for use in (call("dump", Ref(1), "file", op=CALL_METHOD), call("torch.relu", (Ref(1),))):
         with pytest.raises(
             ProgramError, match="step 2 uses the array of step 1: an array is compared, and goes nowhere"

@@ -87,7 +87,9 @@ def test_numpy__later_write_to_the_tensor__is_seen_through_the_array():
 )
 def test_numpy__wrong_on_a_candidate__is_found(wrong, kind):
     candidate = substitute(numpy=lambda tensor: wrong(real.Tensor.numpy(tensor)))
-    verdict = judged(record(there_and_back), candidate).verdict
+    judgement = judged(record(there_and_back), candidate)
+    verdict, recording = judgement.verdict, to_recording(judgement.live, {})
+    assert decode(encode_program(recording), encode_tensors(recording)) == recording
     assert (verdict.outcome, verdict.operator, verdict.kind) == ("misaligned", "torch.Tensor.numpy", kind)
 
 
