@@ -39,6 +39,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
         libraries: Versions of Python and of what the framework computes with, by name.
         has_flags: Whether ``requires_grad`` and ``is_leaf`` exist there.
         shows_steps: Whether the value of every step can be seen.
+        has_graph: Whether it can run a body as one graph.
+        graph_goes_back: Whether the outputs of such a graph have gradients.
         error: Kind of what its import raised.
         message: What that said.
         name: The module that was not found.
@@ -48,6 +50,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     libraries: dict[str, str] = {}
     has_flags: bool = True
     shows_steps: bool = True
+    has_graph: bool = False
+    graph_goes_back: bool = True
     error: str = ""
     message: str = ""
     name: str = ""

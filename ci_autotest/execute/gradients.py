@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ci_autotest.execute.binding import storage_dtype
 from ci_autotest.execute.running import seen
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, PLACEHOLDER, TensorSpec, output_refs, ref_to, step_refs
 
@@ -63,7 +64,7 @@ def _of_program(
     weights, refs = {}, output_refs(program)
     for position, weight in cotangents.items():
         value = run.values[refs[position].index] if position < len(refs) else None
-        if framework.is_tensor(value) and framework.facts(value)[1] == weight.shape:
+        if framework.is_tensor(value) and _fits(weight, *framework.facts(value)[:2]):
             spec = TensorSpec(framework.facts(value)[0], weight.shape, (), 0, weight.size)
             weights[position] = framework.tensor(weight.copy(), spec)
     leaves = [i for i, step in enumerate(program.steps) if step.op == PLACEHOLDER and step.args[0].requires_grad]  # type: ignore[union-attr]
@@ -82,11 +83,16 @@ def _roots(
         if not framework.is_tensor(value) or any(value is root for root in roots):
             continue
         dtype, shape, requires_grad, _ = framework.facts(value)
-        if requires_grad and shape == weight.shape:
+        if requires_grad and _fits(weight, dtype, shape):
             spec = TensorSpec(dtype, shape, (), 0, weight.size)
             roots.append(value)
             weights.append(framework.tensor(weight.copy(), spec))
     return roots, weights
+
+
+def _fits(weight: np.ndarray, dtype: str, shape: tuple[int, ...]) -> bool:
+    """Whether a gradient can be put into a value: one of another dtype or shape is misaligned as it is."""
+    return weight.shape == shape and weight.dtype == storage_dtype(dtype)
 
 
 def _inputs(program: Program, run: Run, roots: Sequence[Any], framework: Framework) -> tuple[list[Any], list[Any]]:

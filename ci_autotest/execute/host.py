@@ -90,7 +90,8 @@ def main(argv: Sequence[str]) -> None:
     os.dup2(output, 2)
     about = {"python": sys.version.split()[0], **framework.libraries()}
     told = {"version": framework.version, "libraries": about, "has_flags": framework.has_flags}
-    wire.send(_encoded({**told, "shows_steps": framework.shows_steps}))
+    graph = {"has_graph": hasattr(framework, "graph"), "graph_goes_back": getattr(framework, "graph_goes_back", True)}
+    wire.send(_encoded({**told, **graph, "shows_steps": framework.shows_steps}))
     host = _Host(framework, wire, memoryview(mmap.mmap(place, STEP_BYTES)).cast("q"))
     while True:
         try:
@@ -157,13 +158,16 @@ class _Host:
             self._job(job, buffers)
 
     def _job(self, job: dict[str, Any], buffers: list[bytes]) -> None:
-        from ci_autotest.execute.running import forward, storage_of  # noqa: PLC0415 - likewise
+        from ci_autotest.execute.binding import storage_of  # noqa: PLC0415 - likewise
+        from ci_autotest.execute.graphing import as_graph  # noqa: PLC0415 - after the fault handler is on
+        from ci_autotest.execute.running import forward  # noqa: PLC0415 - likewise
         from ci_autotest.program.plain import program_of  # noqa: PLC0415 - after the fault handler is on
 
         place = self._place
         program = program_of(job["program"])
         tensors = {key: storage_of(buffers[at], dtype) for key, (dtype, at) in job["tensors"].items()}
-        run = forward(
+        execute = as_graph if job["graph"] else forward
+        run = execute(
             program, tensors, self._framework, lambda index: place.__setitem__(0, index), snapshots=job["snapshots"]
         )
         place[0] = NOWHERE  # what is left is reading the values
@@ -188,8 +192,8 @@ class _Host:
         self._send(_Answer(self._framework, self._kept), run, {"values": [], "copies": []})
 
     def _go_back(self, program: Program, run: Run, cotangents: dict[str, Any], buffers: list[bytes]) -> None:
-        from ci_autotest.execute.gradients import backward  # noqa: PLC0415 - after the fault handler is on
-        from ci_autotest.execute.running import storage_of  # noqa: PLC0415 - likewise
+        from ci_autotest.execute.binding import storage_of  # noqa: PLC0415 - after the fault handler is on
+        from ci_autotest.execute.gradients import backward  # noqa: PLC0415 - likewise
 
         given = {
             int(position): storage_of(buffers[at], dtype).reshape(shape)
@@ -231,6 +235,10 @@ class _Answer:
 
     def seen(self, seen: Seen) -> Any:  # noqa: ANN401 - plain values
         """Return a value as plain values."""
+        import numpy as np  # noqa: PLC0415 - after the fault handler is on
+
+        if seen.facts is None and isinstance(seen.array, np.ndarray):
+            return ["array", seen.array.dtype.name, list(seen.array.shape), self._where(seen.array)]
         if seen.facts is None:
             return _plain(seen.array)
         dtype, shape, requires_grad, is_leaf = seen.facts

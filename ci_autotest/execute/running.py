@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
+from ci_autotest.execute.binding import Binding
+from ci_autotest.execute.failing import failed, needs_attribute
 from ci_autotest.execute.frameworks.protocol import LackingError
 from ci_autotest.execute.steps import execute_step
-from ci_autotest.program.ir import (
-    CALL_METHOD,
-    GET_ATTR,
-    OUTPUT,
-    PLACEHOLDER,
-    Ref,
-    TensorSpec,
-)
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
 
     from ci_autotest.execute.frameworks.protocol import Framework
-    from ci_autotest.program.ir import Argument, Program, Step
+    from ci_autotest.program.ir import Program
 
 #: A tensor's dtype, shape, requires_grad and is_leaf.
 Facts = tuple[str, tuple[int, ...], bool, bool]
-#: numpy's dtype of a tensor's elements as they go over the wire: bfloat16 as its bits.
-_BITS: Final = {"bfloat16": "uint16"}
 
 
 class Seen(NamedTuple):
@@ -66,71 +58,6 @@ class Run:
         self.backward_failure: str | None = None
 
 
-class _Binding:
-    """A framework as the interpreter of programs asks for it, with the data of one run."""
-
-    def __init__(self, framework: Framework, tensors: Mapping[str, np.ndarray]) -> None:
-        self._framework = framework
-        self._tensors = tensors
-        self.in_mode = framework.in_mode
-
-    def placeholder(self, step: Step) -> Any:  # noqa: ANN401 - a framework's tensor
-        spec = step.args[0]
-        assert isinstance(spec, TensorSpec)  # noqa: S101 - checked when recorded
-        return leaf(self._framework, self._tensors[step.target].copy(), spec)
-
-    def function(self, target: str) -> Callable[..., Any]:
-        try:
-            if hasattr(self._framework, "backward"):  # it differentiates functions: its adapters are run by itself
-                return self._framework.function(target)
-            return adapter(self._framework.name, target) or self._framework.function(target)
-        except LookupError:
-            raise LackingError(target) from None
-
-    def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a framework's constant
-        try:
-            return self._framework.constant(argument)
-        except LookupError as error:
-            raise LackingError(str(error)) from None
-
-
-def adapter(framework: str, target: str) -> Callable[..., Any] | None:
-    """Return the function of ``execute/adapters/<framework>.py`` that a target names, ``None`` for another target.
-
-    Raises:
-        LookupError: There is no such function.
-    """
-    namespace, _, name = target.partition(".")
-    if namespace != "adapters":
-        return None
-    found = getattr(importlib.import_module(f"ci_autotest.execute.adapters.{framework}"), name, None)
-    if found is None:
-        raise LookupError(target)
-    return found  # type: ignore[no-any-return]
-
-
-def leaf(framework: Framework, storage: np.ndarray, spec: TensorSpec) -> Any:  # noqa: ANN401 - a framework's tensor
-    """Return a leaf of a storage's elements: in its own layout where the framework has layouts, else in C order."""
-    if spec.is_contiguous:
-        return framework.tensor(storage.reshape(spec.shape), spec)
-    if hasattr(framework, "strided"):
-        return framework.strided(storage, spec)
-    return framework.tensor(elements(storage, spec), spec)
-
-
-def elements(storage: np.ndarray, spec: TensorSpec) -> np.ndarray:
-    """Return a storage's elements in the shape of ``spec``, in C order."""
-    size = storage.itemsize
-    strides = tuple(stride * size for stride in spec.strides)
-    view = np.lib.stride_tricks.as_strided(storage[spec.offset :], spec.shape, strides)
-    return np.array(view, order="C")
-
-
-def storage_of(data: bytes, dtype: str) -> np.ndarray:
-    """Return the elements that bytes hold; bfloat16 as its bits in uint16."""
-    return np.frombuffer(data, _BITS.get(dtype, dtype))
-
-
 def forward(
     program: Program,
     tensors: Mapping[str, np.ndarray],
@@ -149,14 +76,14 @@ def forward(
         snapshots: Whether every value is copied at its step.
     """
     run = Run()
-    binding = _Binding(framework, tensors)
+    binding = Binding(framework, tensors)
     for index, step in enumerate(program.steps):
         enter(index)
         value: Any = None
         facts: Facts | None = None
         if step.op != OUTPUT:
             try:
-                _need_attribute(step, run.values, framework)
+                needs_attribute(step, run.values, framework)
                 value = execute_step(step, run.values, binding)
                 if step.op != PLACEHOLDER:
                     framework.synchronize()
@@ -167,33 +94,13 @@ def forward(
                 run.lacking = f"it has no {error}"
                 return run
             except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
-                if isinstance(spec := step.args[0] if step.args else None, TensorSpec):
-                    run.lacking = f"it takes no {spec.dtype} tensor such as this one ({type(error).__name__}: {error})"
-                elif not (lacking := framework.lacking(error)):
-                    run.failure = (index, type(error).__name__, str(error))
-                else:
-                    run.lacking = lacking
+                failed(run, step, index, error, framework)
                 return run
         elif snapshots:
             run.copies.append(Seen(None, None))
         run.values.append(value)
         run.facts.append(facts)
     return run
-
-
-def _need_attribute(step: Step, values: Sequence[Any], framework: Framework) -> None:
-    """Refuse a method or property that the framework's tensors have not.
-
-    Raises:
-        LackingError: It is not there.
-    """
-    receiver = step.args[0] if step.args else None
-    if step.op not in {CALL_METHOD, GET_ATTR} or not isinstance(receiver, Ref):
-        return
-    value = values[receiver.index]
-    if framework.is_tensor(value) and not hasattr(type(value), step.target) and not hasattr(value, step.target):
-        message = f"Tensor.{step.target}"
-        raise LackingError(message)
 
 
 def seen(value: Any, facts: Facts | None, framework: Framework) -> Seen:  # noqa: ANN401 - a framework's value

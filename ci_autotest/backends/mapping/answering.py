@@ -82,9 +82,10 @@ class Answers:
             UnsupportedError: It draws from the framework's generator.
         """
         if step.seed is not None:
-            if step.op != CALL_MODULE and is_drawn(operator, self._binder.bound(step, operator)):
+            is_random = step.op != CALL_MODULE and is_drawn(operator, self._binder.bound(step, operator))
+            if is_random and (writer.is_narrow or operator not in self._table.same_generator):
                 self._refuse_drawn(operator)
-            step = step._replace(seed=None)
+            step = step if is_random else step._replace(seed=None)
         target = self._alike(step)
         if row is None and (not step.kwargs or step.op == CALL_MODULE or step.in_setup):
             return writer.keep(step if target == step.target else step._replace(target=target))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import torch
 
 from ci_autotest.backends.mapping.signatures import arguments, resolved
-from ci_autotest.backends.operators import ALIASES, operator_of
+from ci_autotest.backends.operators import ALIASES, is_random, operator_of
 from ci_autotest.errors import ConfigError
 from ci_autotest.program.targets import is_attribute, is_function
 
@@ -60,6 +60,23 @@ def check_row(operator: str, row: Row, place: str, adapters: Path, *, like_torch
     more = [name for name in ("default", "only", "fill", "adapt", "result", "positional") if getattr(row, name)]
     if more and not row.reason:
         _refuse(place, f"it has `{more[0]}` and no `reason`. Say in a few words why the row is more than another name.")
+
+
+def check_generator(operators: Sequence[str], where: str) -> None:
+    """Refuse a word on a generator that says nothing.
+
+    Args:
+        operators: Said to draw what torch draws.
+        where: The file, for messages.
+
+    Raises:
+        ConfigError: One is no operator of torch's, or draws nothing.
+    """
+    for operator in operators:
+        place = f"{where}, same_generator, {operator}"
+        _check_operator(operator, place, like_torch=False)
+        if not is_random(operator):
+            _refuse(place, "it draws no numbers.")
 
 
 def unknown_key(message: str, keys: Sequence[str]) -> str:

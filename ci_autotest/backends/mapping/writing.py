@@ -23,12 +23,14 @@ class Writer:
         steps: Written so far.
         places: Where the value of each step of the original is.
         has_moved: Whether a value is elsewhere than in the original: until then no reference is to be moved.
+        is_narrow: Whether the original computes in 16 bits, where what draws gives other numbers.
     """
 
-    __slots__ = ("has_moved", "places", "steps")
+    __slots__ = ("has_moved", "is_narrow", "places", "steps")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_narrow: bool = False) -> None:
         """Begin with no step."""
+        self.is_narrow = is_narrow
         self.steps: list[Step] = []
         self.places: list[int] = []
         self.has_moved = False
