@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from ci_autotest.backends.hosting import Interpreter
 from ci_autotest.backends.mapping.table import load_table
 from ci_autotest.backends.mapping.translate import Translator
 from ci_autotest.backends.remote import RemoteBackend
+from ci_autotest.program.host_repro_template import PADDLE
 from tests.engine import tried
 
 PYTHON = Path(__file__).parents[2] / ".venvs" / "paddle" / "bin" / "python"
@@ -215,3 +217,16 @@ def test_paddle__without_counterpart__is_unsupported_and_named(paddle, body, nam
     verdict = tried(body, paddle, profile="ordinary")
     assert verdict.outcome == "unsupported"
     assert [name for name in names if name not in verdict.oracle] == []
+
+
+def test_repro__a_leaf_in_a_layout_of_its_own__keeps_it():
+    script = f"""
+import numpy as np
+import paddle
+{PADDLE}
+view = np.lib.stride_tricks.as_strided(np.arange(12, dtype="float32")[1:], (2, 3), (4, 8))
+leaf = tensor(view, "float32", requires_grad=True)
+print(leaf.numpy().tolist() == view.tolist(), list(leaf.strides), leaf.is_leaf, leaf.stop_gradient)
+"""
+    ran = subprocess.run([PYTHON, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "True [1, 2] True False"
