@@ -230,3 +230,30 @@ print(leaf.numpy().tolist() == view.tolist(), list(leaf.strides), leaf.is_leaf, 
 """
     ran = subprocess.run([PYTHON, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "True [1, 2] True False"
+
+
+DTYPES = (
+    "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
+    "complex128",
+)  # fmt: skip
+
+
+def test_cast_together__every_pair_of_dtypes_and_ranks__is_torchs_result_type():
+    script = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+import paddle
+from ci_autotest.execute.adapters.paddle_pairs import cast_together
+from ci_autotest.execute.frameworks.protocol import LackingError
+made = [paddle.zeros(shape, dtype=dtype) for dtype in {DTYPES!r} for shape in ([], [2])]
+for first in made:
+    for second in made:
+        try:
+            print(*(str(value.dtype).removeprefix("paddle.") for value in cast_together([first, second])))
+        except LackingError:
+            print("complex32", "complex32")
+"""
+    ran = subprocess.run([PYTHON, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
+    made = [real.zeros(shape, dtype=getattr(real, dtype)) for dtype in DTYPES for shape in ((), (2,))]
+    names = [str(real.result_type(first, second)).removeprefix("torch.") for first in made for second in made]
+    assert [line for line in ran.stdout.splitlines() if len(line.split()) == 2] == [f"{name} {name}" for name in names]
