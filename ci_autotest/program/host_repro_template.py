@@ -187,8 +187,15 @@ def run():
 '''
 PADDLE: Final = '''
 def tensor(array, dtype, requires_grad=False):
-    """Return a leaf; bfloat16 comes as float32 of the same values."""
-    return paddle.to_tensor(np.array(array), dtype=dtype, stop_gradient=not requires_grad)
+    """Return a leaf in the array's layout; bfloat16 comes as float32 of the same values."""
+    if array.flags.c_contiguous or not array.size:
+        return paddle.to_tensor(np.array(array), dtype=dtype, stop_gradient=not requires_grad)
+    steps = [stride // array.itemsize for stride in array.strides]
+    length = 1 + sum((size - 1) * step for size, step in zip(array.shape, steps))
+    flat = np.array(np.lib.stride_tricks.as_strided(array, (length,), (array.itemsize,)))
+    made = paddle.as_strided(paddle.to_tensor(flat, dtype=dtype), list(array.shape), steps).detach()
+    made.stop_gradient = not requires_grad
+    return made
 
 
 def elements(value):
