@@ -363,6 +363,69 @@ class Summary(Struct, frozen=True, kw_only=True):
     cases: int = 0
 
 
+class Exercised(Struct, frozen=True, kw_only=True):
+    """Say how far one operator was exercised.
+
+    Attributes:
+        cases: Accepted cases whose program calls it; on a candidate those of them that were compared there.
+        aligned: Those of them that were aligned.
+        arguments: Torch's names of the arguments that were given in them.
+        dtypes: Of the tensors that it was given in them, or of its results where it was given none.
+    """
+
+    cases: int = 0
+    aligned: int = 0
+    arguments: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+
+
+def joined(one: Exercised, other: Exercised) -> Exercised:
+    """Return how far an operator was exercised in two sets of cases."""
+    return Exercised(
+        cases=one.cases + other.cases, aligned=one.aligned + other.aligned,
+        arguments=tuple(sorted({*one.arguments, *other.arguments})), dtypes=tuple(sorted({*one.dtypes, *other.dtypes})),
+    )  # fmt: skip
+
+
+class OperatorCoverage(Struct, frozen=True, kw_only=True):
+    """Say how far an operator was exercised: ``recorded`` on the reference, then by candidate that compared it.
+
+    Attributes:
+        family: Of torch's public operators; empty for an operator that is none of them.
+    """
+
+    operator: str
+    family: str = ""
+    recorded: Exercised
+    candidates: dict[str, Exercised] = {}
+
+
+class CoverageCounts(Struct, frozen=True, kw_only=True):
+    """Count operators.
+
+    Attributes:
+        public: Torch's public operators.
+        tested: Those of them that a case calls.
+        supported: Those of them that were compared on the candidate in a case, or that a finding names.
+        aligned: Those of them that have an aligned case, and no finding.
+        misaligned: Those of them that a finding names that is no leniency and not flaky.
+    """
+
+    public: int = 0
+    tested: int = 0
+    supported: int = 0
+    aligned: int = 0
+    misaligned: int = 0
+
+
+class CandidateCoverage(Struct, frozen=True, kw_only=True):
+    """Count torch's public operators on a candidate, in all and by family."""
+
+    candidate: str
+    counts: CoverageCounts
+    families: dict[str, CoverageCounts] = {}
+
+
 class RunResult(Struct, frozen=True, kw_only=True):
     """Hold a whole run: what ``report.json`` is.
 
@@ -377,6 +440,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
         calls: For candidates that replace operators, the calls that were replaced, by operator.
         is_partial: Tests were selected by name, or cases were left out: what is missing here says nothing.
         plan: Of a shard, tells its plan from others: shards of one run have it in common.
+        coverage: Torch's public operators by candidate.
+        operators: How far each operator was exercised, with which arguments and dtypes.
         exit_code: What the command ended with.
     """
 
@@ -397,6 +462,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
     calls: dict[str, dict[str, int]] = {}
     is_partial: bool = False
     plan: str = ""
+    coverage: tuple[CandidateCoverage, ...] = ()
+    operators: tuple[OperatorCoverage, ...] = ()
     exit_code: int = 0
 
 

@@ -27,6 +27,7 @@ from ci_autotest.alignment.rules import rules_for
 from ci_autotest.alignment.trial import overwritten
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
 from ci_autotest.backends.build import available_device, build, prove
+from ci_autotest.backends.census import Census
 from ci_autotest.backends.notes import repro_note
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.backends.remote import RemoteBackend
@@ -104,6 +105,7 @@ class Bench:
         self._backends: dict[str, Backend] = {}
         self._candidates: dict[str, Candidate] = {}
         self._overwritten: dict[str, frozenset[int]] = {}
+        self._census = Census()
 
     def answer(self, message: ToWorker) -> FromWorker:
         """Return the answer to a message."""
@@ -177,7 +179,7 @@ class Bench:
         contenders = {name: self._contender(name, declaration) for name in message.candidates}
         order = {name: i for i, name in enumerate(message.candidates)}
         key = test_key(self._hello.seed, message.test.id)
-        tally = Tally()
+        tally = Tally(self._census)
 
         def draw(case: int, number: int) -> Attempt:
             watched = self._overwritten.get(message.test.id, frozenset())
@@ -186,7 +188,7 @@ class Bench:
         for start in range(0, len(message.cases), BATCH):
             if tally.duration_s > _PART_S:
                 self._send(tally.message(last=False))
-                tally = Tally()
+                tally = Tally(self._census)
             batch = _Batch(message.test.id, message.cases[start : start + BATCH], order, contenders)
             self._attempts.prefetch(key, batch.cases)
             try:
@@ -251,12 +253,15 @@ class Bench:
             place.enter(case, position, number)
             go_back(attempt, contender, trace)
         aligned = 0
+        outcomes: list[bool | None] = []
         for (case, number, attempt), trace in zip(accepted, traces, strict=True):
             place.enter(case, position, number)
             verdict = self._judged(attempt, contender, trace)
             if verdict is None:
                 aligned += 1
+                outcomes.append(True)
                 continue
+            outcomes.append(None if verdict.outcome == "unsupported" else verdict.outcome == "aligned")
             tally.judged(name, verdict)
             if verdict.kind is None:
                 self._watch(test, attempt)
@@ -264,6 +269,7 @@ class Bench:
                 retire_if_spoiled(torch.cuda)
                 tally.failures.append(_failure(case, number, name, verdict, attempt.profile))
         tally.aligned(name, aligned)
+        tally.covered(name, outcomes)
         tally.saw(name, backend)
 
     def _judged(self, attempt: Attempt, contender: Contender, trace: Trace) -> Verdict | None:

@@ -13,7 +13,7 @@ import msgspec
 
 from ci_autotest.case import Draw
 from ci_autotest.config import Candidate, ToleranceRule
-from ci_autotest.result import CandidateInfo, Location, Verdict
+from ci_autotest.result import CandidateInfo, Exercised, Location, Verdict
 from ci_autotest.tolerance import Strictness
 
 #: A mark, so that what foreign code writes to the pipe is noticed at its first bytes, and the length of the body.
@@ -171,6 +171,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
         refusal: What the reference said last.
         profiles: Accepted cases by profile.
         seen: Calls by operator, for candidates that count them.
+        covered: By candidate that compared it how far each operator was exercised; by no name for what was recorded.
         duration_s: Seconds.
     """
 
@@ -188,6 +189,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
     refusal: str
     profiles: dict[str, int]
     seen: dict[str, dict[str, int]]
+    covered: dict[str, dict[str, Exercised]] = {}
     duration_s: float
     last: bool
 

@@ -103,6 +103,18 @@ class Binder:
             if name not in WITHOUT_MEANING and not is_same(value, defaults.get(name, _ABSENT))
         }
 
+    def names(self, step: Step, operator: str) -> tuple[str, ...]:
+        """Return torch's names of a call's arguments, whatever their values.
+
+        Raises:
+            UnsupportedError: No signature of torch's says what a positional argument is called.
+        """
+        if step.op == GET_ATTR or step.target == "builtins.getattr":
+            return (INPUT,)
+        plan = self._plan(step, operator)
+        given = (*plan.positional[: len(step.args)], *(plan.named[key] for key, _ in step.kwargs))
+        return given if plan.gathered is None else (*given, plan.gathered)
+
     def defaults(self, step: Step, operator: str) -> dict[str, object]:
         """Return torch's defaults of the arguments of a call of this form."""
         return self._plan(step, operator).defaults
