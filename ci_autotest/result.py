@@ -301,6 +301,19 @@ class CandidateInfo(Struct, frozen=True, kw_only=True):
     replaces: tuple[str, ...] = ()
 
 
+class OperatorStanding(Struct, frozen=True, kw_only=True):
+    """Say whether a candidate has an operator.
+
+    Attributes:
+        standing: ``supported``: it has it; ``unsupported``: its table says why not; ``absent``: its framework has no
+            function of the name that is meant; ``unmapped``: its table does not speak of it.
+    """
+
+    operator: str
+    standing: Literal["supported", "unsupported", "absent", "unmapped"]
+    reason: str = ""
+
+
 class TestResult(Struct, frozen=True, kw_only=True):
     """Hold what one test showed on one candidate.
 

@@ -12,7 +12,7 @@ import torch
 from ci_autotest.backends.mapping.binding import Binder
 from ci_autotest.backends.operators import step_operator
 from ci_autotest.errors import UnsupportedError
-from ci_autotest.program.ir import CALL_MODULE, Ref, step_refs
+from ci_autotest.program.ir import CALL_MODULE, OUTPUT, PLACEHOLDER, Ref, step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Forms that are told apart; from then on a program of a new form counts as none, and coverage says less than it could.
 FORMS: Final = 1 << 16
+#: Steps whose arguments say nothing that the dtypes of the values do not.
+_SILENT: Final = frozenset({PLACEHOLDER, OUTPUT})
 _NAMESPACE: Final = "torch."
 
 
@@ -52,11 +54,13 @@ class Census:
         """Return the number of the form of an attempt's program."""
         # What each step calls, the types of its arguments, and every dtype: it says which names the arguments have.
         key: list[Any] = []
-        for step in attempt.program.steps:
-            key.append(step.target)
-            key.append((*map(type, step.args),))
-            if step.kwargs:
-                key.append((*[name for name, _ in step.kwargs],))
+        for op, target, args, kwargs, *_ in attempt.program.steps:
+            if op in _SILENT:
+                continue
+            key.append(target)
+            key += map(type, args)
+            if kwargs:
+                key += [name for name, _ in kwargs]
         key += [value.dtype for value in attempt.trace.values if isinstance(value, torch.Tensor)]
         found = self._forms.get(form := tuple(key))
         if found is None:

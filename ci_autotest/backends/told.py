@@ -37,11 +37,39 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lacking: str | None
 
 
+class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a host says of its framework: whether it has each of the targets asked for, and its devices."""
+
+    has: list[bool]
+    devices: list[str]
+
+
 _DECODER: Final = msgspec.json.Decoder(Answer)
 
 
 class ToldError(AutotestError):
     """Say that a host sent what is no answer."""
+
+
+def about_of(head: bytes, count: int) -> About:
+    """Return what a host says of its framework.
+
+    Args:
+        head: JSON.
+        count: Of the targets that were asked for.
+
+    Raises:
+        ToldError: It is no answer to that.
+    """
+    try:
+        found = msgspec.json.decode(head, type=About)
+    except msgspec.DecodeError as error:
+        message = f"the host sent what is no answer ({error})."
+        raise ToldError(message) from error
+    if len(found.has) != count:
+        message = f"the host was asked for {count} operators and told {len(found.has)}."
+        raise ToldError(message)
+    return found
 
 
 class ToldModule:

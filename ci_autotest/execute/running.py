@@ -114,6 +114,16 @@ def adapter(framework: str, target: str) -> Callable[..., Any] | None:
     return found  # type: ignore[no-any-return]
 
 
+def has(framework: Framework, target: str) -> bool:
+    """Whether a framework has what a target names: a function, an adapter of ours, or a member of its tensors."""
+    try:
+        found = adapter(framework.name, target) or framework.function(target)
+    except (LookupError, ImportError):
+        member = getattr(framework, "has_member", None)
+        return member is not None and bool(member(target))
+    return found is not None
+
+
 def leaf(framework: Framework, storage: np.ndarray, spec: TensorSpec) -> Any:  # noqa: ANN401 - a framework's tensor
     """Return a leaf of a storage's elements: in its own layout where the framework has layouts, else in C order."""
     if spec.is_contiguous:

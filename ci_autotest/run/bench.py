@@ -31,6 +31,7 @@ from ci_autotest.backends.census import Census
 from ci_autotest.backends.notes import repro_note
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.backends.remote import RemoteBackend
+from ci_autotest.backends.standing import standing
 from ci_autotest.backends.torch_eager import TorchBackend, resolve
 from ci_autotest.case import test_key
 from ci_autotest.errors import AuthorError, UnavailableError, said
@@ -46,6 +47,8 @@ from ci_autotest.run.messages import (
     Confirm,
     Discover,
     Discovered,
+    Examine,
+    Examined,
     Hello,
     Ready,
     Record,
@@ -123,6 +126,8 @@ class Bench:
                 return self._record(message)
             case TryProgram():
                 return self._try(message)
+            case Examine(candidate=name, operators=operators):
+                return Examined(**standing(self._backends[name], operators)._asdict())
 
     def _set_up(self, hello: Hello) -> Ready:
         torch.set_num_threads(1)
@@ -142,6 +147,7 @@ class Bench:
 
     def _offer(self, candidate: Candidate) -> CandidateInfo:
         """Build a candidate's backend; say why where it cannot be."""
+        self._place.enter(_REFERENCE, _REFERENCE)  # Each may take its time to start.
         device = available_device(candidate.device)
         said: dict[str, Any] = {
             "name": candidate.name,

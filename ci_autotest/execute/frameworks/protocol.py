@@ -20,8 +20,9 @@ class Framework(Protocol):
     """Tensors and autograd of one framework. The framework is imported when the adapter is made.
 
     An adapter may also have ``strided(storage, spec)``, which makes a leaf in the layout of ``spec`` of the storage's
-    elements; and ``backward(program, tensors, values, weights, leaves)`` in place of ``gradients``, where a framework
-    differentiates functions and not values.
+    elements; ``backward(program, tensors, values, weights, leaves)`` in place of ``gradients``, where a framework
+    differentiates functions and not values; and ``devices()`` and ``has_member(target)``, which tell ``doctor`` what
+    can be used here.
 
     Attributes:
         name: As users spell it.

@@ -108,6 +108,16 @@ class TorchLike:
             raise LackingError(target)
         return found  # type: ignore[no-any-return]
 
+    def has_member(self, target: str) -> bool:
+        """Whether the class of tensors has a member of this path: a property is no function."""
+        *owner, name = target.split(".")
+        return owner == [self.name.partition(".")[0], "Tensor"] and hasattr(self._tensor, name)
+
+    def devices(self) -> list[str]:
+        """Return the kinds of devices that can be used here."""
+        cuda = getattr(self._module, "cuda", None)
+        return ["cpu", "cuda"] if cuda is not None and cuda.is_available() else ["cpu"]
+
     def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a framework's constant
         """Return a dtype, device or constant."""
         if isinstance(argument, DType):
