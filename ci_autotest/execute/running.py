@@ -108,7 +108,13 @@ def adapter(framework: str, target: str) -> Callable[..., Any] | None:
     namespace, _, name = target.partition(".")
     if namespace != "adapters":
         return None
-    found = getattr(importlib.import_module(f"ci_autotest.execute.adapters.{framework}"), name, None)
+    where = f"ci_autotest.execute.adapters.{framework}"
+    try:
+        found = getattr(importlib.import_module(where), name, None)
+    except ModuleNotFoundError as error:
+        if error.name is None or not where.startswith(error.name):
+            raise  # what it imports is missing
+        raise LookupError(target) from None
     if found is None:
         raise LookupError(target)
     return found  # type: ignore[no-any-return]

@@ -70,6 +70,13 @@ class TorchLike:
             return module.zeros(array.shape, dtype=self._dtype(dtype))  # numpy's strides of no elements are its own
         if dtype != "bfloat16":
             return module.from_numpy(array)
+        try:
+            # The bits themselves, where a view can be of another dtype: a conversion may turn the sign of a NaN.
+            found = module.from_numpy(array.view(np.int16)).view(self._dtype("bfloat16"))
+            if _name(found.dtype) == "bfloat16":
+                return found
+        except (TypeError, RuntimeError, ValueError):
+            pass  # This framework's tensors have no such view.
         wide = module.from_numpy(np.asarray(array.astype(np.uint32) << 16).view(np.float32))
         return wide.to(self._dtype("bfloat16"))
 
