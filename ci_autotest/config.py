@@ -47,6 +47,7 @@ class Candidate(Section, frozen=True, kw_only=True):
         module: The framework's module, for ``module``.
         python: Interpreter that has it, for ``module``: a path, relative to the configuration's folder, or a name on
             PATH; this one where none is given.
+        mode: Whether each body runs step by step, ``eager``, or as one ``graph``, for ``module``.
         mapping: Rows of the framework's table by operator, for ``module``, in place of those that ship.
         required: Whether the run ends with exit status 4 when it is not available.
     """
@@ -59,6 +60,7 @@ class Candidate(Section, frozen=True, kw_only=True):
     transform: str = ""
     module: str = ""
     python: str = ""
+    mode: Literal["eager", "graph"] = "eager"
     mapping: dict[str, dict[str, Any]] = {}
     required: bool = False
 
@@ -123,6 +125,8 @@ class Config(Section, frozen=True, kw_only=True):
 
 #: Arguments of ``torch.compile`` (PyTorch 2.13) that `options:` may hold.
 COMPILE_OPTIONS: Final = frozenset({"backend", "mode", "dynamic", "fullgraph", "options"})
+#: Modules that have a graph mode.
+GRAPHS: Final = ("oneflow",)
 #: Root seeds are below this.
 SEEDS: Final = 1 << 63
 #: Candidates that need no configuration.
@@ -292,6 +296,7 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "fail_on": ("misaligned", "new", "never", "flaky"),
     "candidates.backend": ("torch", "torch.compile", "fx", "substitute", "module"),
     "candidates.device": ("cpu", "cuda", "auto"),
+    "candidates.mode": ("eager", "graph"),
     "reference.device": ("cpu", "cuda", "auto"),
     "reference.backend": ("torch",),
 }
@@ -401,7 +406,19 @@ def _check_module(candidate: Candidate, where: str) -> None:
                 "Write the name of a framework's module, such as oneflow."
             )
             raise ConfigError(message)
+        if candidate.mode == "graph" and candidate.module not in GRAPHS:
+            message = (
+                f"{where}: candidate {candidate.name!r} has mode: graph, and of module {candidate.module!r} no graph "
+                f"mode is known. Graph modes: {', '.join(GRAPHS)}. Write mode: eager, or leave it out."
+            )
+            raise ConfigError(message)
         return
+    if candidate.mode == "graph":
+        message = (
+            f"{where}: candidate {candidate.name!r} has mode: graph, which backend {candidate.backend} does not have. "
+            "Write backend: module, or backend: torch.compile for graphs of torch."
+        )
+        raise ConfigError(message)
     for key in ("module", "python", "mapping"):
         if getattr(candidate, key):
             message = (

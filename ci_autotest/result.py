@@ -289,12 +289,14 @@ class CandidateInfo(Struct, frozen=True, kw_only=True):
     Attributes:
         version: Of the framework.
         libraries: In an interpreter of its own: Python's version and those of what the framework computes with.
+        mode: ``graph`` where each body runs as one graph, ``graph, forward only`` where such graphs have no gradients.
     """
 
     name: str
     backend: str
     version: str = ""
     libraries: dict[str, str] = {}
+    mode: str = ""
     device: str = "cpu"
     available: bool = True
     reason: str = ""

@@ -12,6 +12,7 @@ from ci_autotest.alignment.confirm import is_off, judge_confirmed, judge_first_r
 from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.trial import quick_aligned
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
+from ci_autotest.backends.graphs import eager_of
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.case import ATTEMPTS_PER_CASE
 from ci_autotest.result import Misalignment, Verdict
@@ -156,7 +157,19 @@ def is_aligned(attempt: Attempt, contender: Contender, trace: Trace) -> bool:
         trace.untested is None
         and not contender.rules.check_graph
         and quick_aligned(attempt.program, trace, attempt.trace, contender.rules)
+        and _agrees_with_itself(attempt, contender, trace)
     )
+
+
+def _agrees_with_itself(attempt: Attempt, contender: Contender, trace: Trace) -> bool:
+    """Whether a graph mode gives what its own eager mode gives; nothing is asked of any other candidate."""
+    eager = eager_of(contender.backend)
+    if eager is None:
+        return True
+    own = contender._replace(backend=eager)
+    eagerly = go_forward(attempt, own)
+    go_back(attempt, own, eagerly)
+    return eagerly.untested is None and quick_aligned(attempt.program, trace, eagerly, contender.rules)
 
 
 def judge_case(attempt: Attempt, contender: Contender, reference: Backend, trace: Trace) -> Judged:

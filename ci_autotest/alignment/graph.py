@@ -1,7 +1,8 @@
 """The graph check: a candidate's body as one compiled graph, held against the candidate's own eager result.
 
-Asked for by ``@autotest(check_graph=True)``. A difference is of kind ``graph``; the candidate is to blame, because both
-sides are its own. A body that is not one graph is such a difference too: it was asked for.
+Asked for by ``@autotest(check_graph=True)``, or by ``mode: graph`` of the candidate. A difference is of kind ``graph``;
+the candidate is to blame, because both sides are its own. A body that is not one graph is such a difference too: it was
+asked for.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest.alignment.localize import Sides, examined, localize
-from ci_autotest.backends.graphs import graph_of
+from ci_autotest.backends.graphs import eager_of, graph_of
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.result import Verdict
 
@@ -32,7 +33,22 @@ def graph_verdict(live: Live, sides: Sides) -> tuple[Verdict, Live] | None:
     graph = graph_of(sides.candidate)
     if graph is None:
         return None
-    own = Sides(graph, sides.candidate, sides.rules)
+    return _held(live, Sides(graph, sides.candidate, sides.rules))
+
+
+def own_verdict(live: Live, sides: Sides) -> tuple[Verdict, Live] | None:
+    """Return how a candidate that is a graph mode departs from its own eager mode; ``None`` where it does not.
+
+    Args:
+        live: The program with its data.
+        sides: The candidate, of any kind.
+    """
+    eager = eager_of(sides.candidate)
+    return None if eager is None else _held(live, Sides(sides.candidate, eager, sides.rules))
+
+
+def _held(live: Live, own: Sides) -> tuple[Verdict, Live] | None:
+    """Hold a graph mode against the eager mode of the same candidate."""
     differences, compiled, eager, _ = examined(live, own)
     if compiled.untested is not None:
         return Verdict(outcome="unsupported", oracle=f"check_graph: {compiled.untested}"), live

@@ -82,12 +82,16 @@ def examined(live: Live, sides: Sides) -> Examined:
     examination = Examination(live.program, live.sources, live.cotangents, sides.rules)
     reference = examination.run(sides.reference)
     candidate = examination.run(sides.candidate)
+    if candidate.untested is not None:
+        return Examined([], candidate, reference, [])  # there is nothing that could differ
     return held_against(examination, candidate, reference)
 
 
 def held_against(examination: Examination, candidate: Trace, reference: Trace) -> Examined:
     """Return what differs between two traces with snapshots: of both sides, or of one side with itself."""
     program = examination.program
+    if candidate.untested is not None:
+        return Examined([], candidate, reference, [])  # It shows nothing, which differs from nothing.
     settled = settle(examination.differences(candidate, reference), program, candidate, reference)
     return Examined(
         _in_order(lost_aliases(program, candidate, reference), settled.sure), candidate, reference, settled.doubtful
@@ -156,14 +160,14 @@ def _suspects(live: Live, found: Misalignment, candidate: Trace, *, backward: bo
         users = [i for i in calls if any(ref.index == found.step for ref in step_refs(program.steps[i]))]
         return users[:TRIED_AT_MOST] or calls[:TRIED_AT_MOST]
     if found.kind == "aliasing" and candidate.shown is None:
-        return [_maker(program, found.step)]
+        return [maker_of(program, found.step)]
     if candidate.shown is not None:
         return calls[:TRIED_AT_MOST]
-    first = _maker(program, found.step)
+    first = maker_of(program, found.step)
     return [first, *(i for i in calls if i > first)][:TRIED_AT_MOST]
 
 
-def _maker(program: Program, index: int) -> int:
+def maker_of(program: Program, index: int) -> int:
     """Return the call that made a value: of an unpacking, the call whose tuple it takes apart."""
     step = program.steps[index]
     return step_refs(step)[0].index if is_unpacking(step) else index

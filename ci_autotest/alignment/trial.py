@@ -15,6 +15,7 @@ import torch
 from ci_autotest.alignment.compare import compare
 from ci_autotest.alignment.elements import close, same_bits
 from ci_autotest.alignment.isolate import writes_in_place
+from ci_autotest.backends.told import ToldModule
 from ci_autotest.backends.torch_eager import observed
 from ci_autotest.backends.trace import Observation
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, HOOK, OUTPUT, PLACEHOLDER
@@ -141,6 +142,11 @@ def _told_aligned(program: Program, candidate: Trace, reference: Trace, rules: R
     return True
 
 
+def _has_state(value: object) -> bool:
+    """Whether a value is a module, of this process or of another."""
+    return isinstance(value, torch.nn.Module | ToldModule)
+
+
 def _is_mute(program: Program, index: int) -> bool:
     """Whether a step's result says nothing: of a module's method, the module itself is compared."""
     step = program.steps[index]
@@ -148,7 +154,7 @@ def _is_mute(program: Program, index: int) -> bool:
 
 
 def _plain_aligned(left: Any, right: Any) -> bool:  # noqa: ANN401 - whatever a step gave
-    if isinstance(right, torch.nn.Module):
+    if _has_state(right):
         ours, theirs = left.state_dict(), right.state_dict()
         return ours.keys() == theirs.keys() and all(
             ours[name].shape == b.shape and ours[name].dtype is b.dtype and same_bits(ours[name], b)
@@ -181,6 +187,8 @@ def _tensors_aligned(left: torch.Tensor, right: torch.Tensor, program: Program, 
 
 
 def _gradients_aligned(candidate: Trace, reference: Trace, program: Program, rules: Rules) -> bool:
+    if not candidate.goes_back:
+        return True
     left, right = candidate.gradients, reference.gradients
     is_whole = candidate.shown is None and not candidate.is_told
     if (is_whole and left.keys() != right.keys()) or (candidate.is_told and not _has_leaves(left, right, program)):
@@ -314,7 +322,7 @@ class Examination:
             ):
                 continue
             left, right = candidate.values[index], reference.values[index]
-            if isinstance(right, torch.nn.Module):
+            if _has_state(right):
                 found += self._module_state(left, right, index)
             elif isinstance(right, _Tensor):
                 found += self._mutation(candidate, reference, index)
@@ -367,6 +375,8 @@ class Examination:
     def _gradients(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
         calls = self.program.calls
         last = calls[-1][0] if calls else len(self.steps) - 1
+        if not candidate.goes_back:
+            return []
         if reference.backward_failure is not None:
             return self._accepted_misuse(candidate, reference)
         if candidate.backward_failure is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
-from ci_autotest.alignment.graph import graph_verdict
+from ci_autotest.alignment.graph import graph_verdict, own_verdict
 from ci_autotest.alignment.growth import growth
 from ci_autotest.alignment.isolate import Live
 from ci_autotest.alignment.localize import Culprit, Sides, examined
@@ -60,6 +60,9 @@ def judge_program(live: Live, sides: Sides) -> Judged:
         return Judged(Verdict(outcome="unsupported", oracle=reason), live)
     if candidate.untested is not None:
         return Judged(Verdict(outcome="unsupported", oracle=candidate.untested), live)
+    own = own_verdict(live, sides)
+    if own is not None:
+        return Judged(*own)
     excused = None
     doubts = len(seen.differences[:_LOOKED_INTO])
     for i, found in enumerate([*seen.differences[:_LOOKED_INTO], *seen.doubtful[:_LOOKED_INTO]]):

@@ -62,7 +62,8 @@ def _remote(candidate: Candidate, device: str, folders: Sequence[str], *, isolat
     given = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     own = tuple(dict.fromkeys(os.path.abspath(folder) for folder in (*folders, *given)))  # noqa: PTH100 - as Python does
     where = Interpreter(candidate.name, candidate.python or sys.executable, candidate.module, device, own)
-    return RemoteBackend(where, Translator(table_of(candidate)), ends_with_host=isolated)
+    backend = RemoteBackend(where, Translator(table_of(candidate)), ends_with_host=isolated)
+    return backend.in_mode(is_graph=True) if candidate.mode == "graph" else backend
 
 
 def table_of(candidate: Candidate) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import mmap
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 import msgspec
 
 from ci_autotest.errors import AutotestError, UnavailableError
-from ci_autotest.execute.host import BOOT
+from ci_autotest.execute.host import BOOT, STEP_BYTES
 from ci_autotest.execute.wire import GoneError, SilentError, Wire, WireError
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
         libraries: Versions of Python and of what the framework computes with, by name.
         has_flags: Whether ``requires_grad`` and ``is_leaf`` exist there.
         shows_steps: Whether the value of every step can be seen.
+        has_graph: Whether it can run a body as one graph.
+        graph_goes_back: Whether the outputs of such a graph have gradients.
         error: Kind of what its import raised.
         message: What that said.
         name: The module that was not found.
@@ -50,6 +53,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     libraries: dict[str, str] = {}
     has_flags: bool = True
     shows_steps: bool = True
+    has_graph: bool = False
+    graph_goes_back: bool = True
     error: str = ""
     message: str = ""
     name: str = ""
@@ -107,14 +112,17 @@ class HostProcess:
             raise UnavailableError(message)
         to_read, write_fd = os.pipe()
         read_fd, to_write = os.pipe()
-        with tempfile.TemporaryFile() as said:
-            words = [str(to_read), str(to_write), "2", where.module, where.device, *where.folders]
+        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as place:
+            place.write(bytes(STEP_BYTES))
+            place.flush()
+            self._place = mmap.mmap(place.fileno(), STEP_BYTES)
             output = os.dup(2)
-            words[2] = str(output)
+            descriptors = to_read, to_write, output, place.fileno()
+            words = [*map(str, descriptors), where.module, where.device, *where.folders]
             try:
                 self._process = subprocess.Popen(
                     [python, "-I", "-c", BOOT, _PACKAGE, *words],
-                    stdin=subprocess.DEVNULL, stdout=said, stderr=said, pass_fds=(to_read, to_write, output),
+                    stdin=subprocess.DEVNULL, stdout=said, stderr=said, pass_fds=descriptors,
                 )  # fmt: skip
             except OSError as error:
                 os.close(read_fd)
@@ -160,6 +168,10 @@ class HostProcess:
             return ""
         except (WireError, msgspec.DecodeError):
             return "answers what is no greeting of a host"
+
+    def step(self) -> int:
+        """Return the index of the step in flight, -2 in a backward pass."""
+        return int.from_bytes(self._place[:], sys.byteorder, signed=True)
 
     def ask(self, message: object, buffers: Sequence[bytes | memoryview] = ()) -> None:
         """Send a message.

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import contextmanager
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from ci_autotest.backends.hosting import HostLostError, HostProcess, end_as
-from ci_autotest.backends.told import Reader, ToldError, about_of, elements_of, failure_of, fill
-from ci_autotest.backends.torch_eager import IN_BACKWARD
-from ci_autotest.backends.trace import Trace
+from ci_autotest.backends.jobs import ToldTrace, job_of, outside, placed
+from ci_autotest.backends.told import Reader, ToldError, about_of, failure_of, fill
 from ci_autotest.errors import UnsupportedError
-from ci_autotest.execute.plain import plain_program
-from ci_autotest.program.ir import HOOK, PLACEHOLDER, REGISTERS, TensorSpec
+from ci_autotest.execute.host import OWN_FAULT
+from ci_autotest.program.ir import HOOK, REGISTERS
+from ci_autotest.program.plain import plain_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.hosting import Interpreter
     from ci_autotest.backends.mapping.translate import Translated, Translator
     from ci_autotest.backends.told import About
-    from ci_autotest.backends.trace import Attempt
+    from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
 
 _HOOKS: Final = frozenset({*HOOK, *REGISTERS})
@@ -30,29 +31,7 @@ class _Ahead(NamedTuple):
     """A program that the host was given before it was asked for."""
 
     program: Program
-    trace: _ToldTrace
-
-
-class _ToldTrace(Trace):
-    """A trace that a host tells.
-
-    Attributes:
-        translated: What the host ran.
-        expected: The reference's trace of the same program, where it is known.
-        has_gone_back: Whether the backward pass was part of the run.
-    """
-
-    is_told = True
-
-    def __init__(self, program: Program, expected: Trace | None, *, snapshots: bool) -> None:
-        super().__init__()
-        count = len(program.steps)
-        self.values, self.facts = [None] * count, [None] * count
-        if snapshots:
-            self.observations = [None] * count
-        self.expected = expected
-        self.translated: Translated | None = None
-        self.has_gone_back = False
+    trace: ToldTrace
 
 
 class RemoteBackend:
@@ -63,16 +42,20 @@ class RemoteBackend:
         translator: Says programs in the framework's words.
         ends_with_host: Whether this process ends as its host ends; else a lost host is an exception.
 
+    Attributes:
+        is_graph: Whether each body runs as one graph: inputs and outputs alone are seen.
+
     Raises:
         UnavailableError: The host cannot be started.
     """
 
-    shows_steps = True
     takes_copies = False
 
     def __init__(self, where: Interpreter, translator: Translator, *, ends_with_host: bool = False) -> None:
         """Start the host."""
         self.on_step: Callable[[int], None] | None = None
+        self.is_graph = False
+        self.shows_steps = True
         self._translator = translator
         self._ends_with_host = ends_with_host
         self._where = where
@@ -80,7 +63,21 @@ class RemoteBackend:
         self._host = HostProcess(where)
         self.hello = self._host.hello
         self._ahead: deque[_Ahead] = deque()
-        self._answered: list[tuple[_ToldTrace, Reader]] = []
+        self._in_flight: Translated | None = None
+        self._answered: list[tuple[ToldTrace, Reader]] = []
+
+    def in_mode(self, *, is_graph: bool) -> RemoteBackend:
+        """Return the same host in one of its modes, eager or as graphs: what was given ahead is shared."""
+        found = copy(self)
+        found.is_graph, found.shows_steps = is_graph, not is_graph
+        return found
+
+    @property
+    def mode(self) -> str:
+        """What reports call the mode; nothing for the eager one."""
+        if not self.is_graph:
+            return ""
+        return "graph" if self.hello.graph_goes_back else "graph, forward only"
 
     def ahead(self, attempts: Sequence[Attempt]) -> None:
         """Give the host a batch, forward and backward; ``run`` then takes the traces in this order.
@@ -90,14 +87,16 @@ class RemoteBackend:
         Args:
             attempts: Accepted, with the reference's side.
         """
+        if self.is_graph:
+            return  # Each is held against its own eager run as well: one by one.
         jobs: list[dict[str, Any]] = []
         buffers: list[memoryview] = []
         for attempt in attempts:
-            trace = _ToldTrace(attempt.program, attempt.trace, snapshots=False)
+            trace = ToldTrace(attempt.program, attempt.trace, snapshots=False)
             self._ahead.append(_Ahead(attempt.program, trace))
             if self._prepare(attempt.program, attempt.sources, trace):
                 trace.has_gone_back = True
-                jobs.append(_job(trace, attempt.sources, attempt.cotangents or None, buffers, snapshots=False))
+                jobs.append(job_of(trace, attempt.sources, attempt.cotangents or None, buffers, snapshots=False))
         if jobs:
             with self._watched():
                 self._host.ask({"jobs": jobs}, buffers)
@@ -120,26 +119,23 @@ class RemoteBackend:
                     self._settle()
                 return trace
             self._drain()
-            trace = _ToldTrace(program, None, snapshots=snapshots)
+            trace = ToldTrace(program, None, snapshots=snapshots)
             if self._prepare(program, sources, trace):
-                if self.on_step is not None:
-                    self.on_step(program.calls[0][0] if program.calls else 0)
+                self._in_flight = trace.translated
                 buffers: list[memoryview] = []
-                job = _job(trace, sources, None, buffers, snapshots=snapshots)
+                job = job_of(trace, sources, None, buffers, snapshots=snapshots, is_graph=self.is_graph)
                 self._host.ask({"jobs": [job]}, buffers)
                 self._take(trace, self._read())
             return trace
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:  # noqa: ARG002
         """Run the backward pass of the program that was run last, where the run had none."""
-        assert isinstance(trace, _ToldTrace)  # noqa: S101 - made above
+        assert isinstance(trace, ToldTrace)  # noqa: S101 - made above
         if trace.has_gone_back or trace.failure is not None or trace.untested is not None:
             return
-        if self.on_step is not None:
-            self.on_step(IN_BACKWARD)
         buffers: list[memoryview] = []
         with self._watched():
-            self._host.ask({"backward": {"cotangents": _placed(cotangents, buffers)}}, buffers)
+            self._host.ask({"backward": {"cotangents": placed(cotangents, buffers)}}, buffers)
             reader = self._read()
             if reader.answer.lacking is not None:
                 self._refuse(trace, reader.answer.lacking)
@@ -160,23 +156,43 @@ class RemoteBackend:
             self._host.ask({"has": list(targets)})
             return about_of(self._host.told()[0], len(targets))
 
+    def note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what a repro must know of a program here, as plain JSON values; nothing where it has none."""
+        try:
+            translated = self._translator.translated(program, sources)
+        except UnsupportedError:
+            return None
+        return {
+            "module": self._where.module,
+            "version": self.hello.version,
+            "python": self._where.python,
+            "on": self.hello.libraries.get("python", ""),
+            "program": plain_program(translated.program),
+            "moved": list(translated.moved),
+            "parameters": [[index, name, place] for (index, name), place in translated.parameters.items()],
+        }
+
     def close(self) -> None:
         """End the host."""
         self._host.close()
 
-    def _prepare(self, program: Program, sources: Mapping[str, Any], trace: _ToldTrace) -> bool:
+    def _prepare(self, program: Program, sources: Mapping[str, Any], trace: ToldTrace) -> bool:
         """Translate; say whether there is anything to run."""
         trace.has_flags = self.hello.has_flags
         if any(mode in _HOOKS for step in program.body for mode in step.modes):
-            trace.untested = "hooks are not repeated in another interpreter"
-            return False
+            return _left_out(trace, "hooks are not repeated in another interpreter")
         try:
             trace.translated = self._translator.translated(program, sources)
         except UnsupportedError as error:
-            trace.untested = str(error)
-            return False
-        if -1 in trace.translated.moved:
-            trace.shown = frozenset(i for i, place in enumerate(trace.translated.moved) if place >= 0)
+            return _left_out(trace, str(error))
+        moved = trace.translated.moved
+        if self.is_graph:
+            trace.has_flags = self.hello.has_flags and self.hello.graph_goes_back
+            trace.goes_back = self.hello.graph_goes_back
+            trace.has_gone_back = not trace.goes_back
+            trace.shown = frozenset(i for i in outside(program) if moved[i] >= 0)
+        elif -1 in moved:
+            trace.shown = frozenset(i for i, place in enumerate(moved) if place >= 0)
         return True
 
     def _settle(self) -> None:
@@ -193,7 +209,7 @@ class RemoteBackend:
                 self._answered.append((trace, self._read()))
         self._settle()
 
-    def _take(self, trace: _ToldTrace, reader: Reader) -> None:
+    def _take(self, trace: ToldTrace, reader: Reader) -> None:
         translated = trace.translated
         assert translated is not None  # noqa: S101 - prepared
         answer = reader.answer
@@ -208,9 +224,9 @@ class RemoteBackend:
 
     def _refuse(self, trace: Trace, lacking: str) -> None:
         """Say that the framework has not what the program asks of it."""
-        trace.untested = f"{self._where.module} {self.hello.version}: {lacking}"
+        _left_out(trace, f"{self._where.module} {self.hello.version}: {lacking}")
 
-    def _take_gradients(self, trace: _ToldTrace, reader: Reader) -> None:
+    def _take_gradients(self, trace: ToldTrace, reader: Reader) -> None:
         """Put the gradients under what they are with respect to as it was recorded."""
         assert trace.translated is not None  # noqa: S101 - prepared
         recorded: dict[Any, Any] = {place: i for i, place in enumerate(trace.translated.moved) if place >= 0}
@@ -239,45 +255,28 @@ class RemoteBackend:
             yield
         except ToldError as error:
             self._host.close()
-            self._give_up(HostLostError(str(error), 1), error)
+            self._give_up(HostLostError(f"candidate '{self._where.candidate}': {error}", 1), error)
         except HostLostError as lost:
+            if self.on_step is not None and self._in_flight is not None:
+                self.on_step(self._recorded(self._host.step(), self._in_flight))
             self._give_up(lost, lost)
 
+    def _recorded(self, step: int, translated: Translated) -> int:
+        """Return the step in flight by its index in the program as it was recorded."""
+        if step < 0:
+            return step
+        return next((i for i, place in enumerate(translated.moved) if place >= step), 0)
+
     def _give_up(self, lost: HostLostError, cause: Exception) -> NoReturn:
-        if self._ends_with_host:
+        if self._ends_with_host and lost.code != OWN_FAULT:
             end_as(lost)
+        self._host = HostProcess(self._where)  # The next program is not this one's concern.
+        self._ahead.clear()
+        self._answered.clear()
         raise lost from cause
 
 
-def _job(
-    trace: _ToldTrace,
-    sources: Mapping[str, Any],
-    cotangents: Mapping[int, Any] | None,
-    buffers: list[memoryview],
-    *,
-    snapshots: bool,
-) -> dict[str, Any]:
-    """Return a job, its tensors put into ``buffers``."""
-    assert trace.translated is not None  # noqa: S101 - prepared
-    program = trace.translated.program
-    tensors: dict[str, tuple[str, int]] = {}
-    for step in program.steps:
-        if step.op == PLACEHOLDER and isinstance(spec := step.args[0], TensorSpec):
-            buffers.append(elements_of(sources[step.target]))
-            tensors[step.target] = spec.dtype, len(buffers) - 1
-    return {
-        "program": plain_program(program),
-        "tensors": tensors,
-        "cotangents": None if cotangents is None else _placed(cotangents, buffers),
-        "snapshots": snapshots,
-    }
-
-
-def _placed(cotangents: Mapping[int, Any], buffers: list[memoryview]) -> dict[str, Any]:
-    """Return each gradient's dtype, shape and buffer, by position."""
-    found = {}
-    for position, weight in cotangents.items():
-        buffers.append(elements_of(weight))
-        dtype = str(weight.dtype).removeprefix("torch.")
-        found[str(position)] = dtype, tuple(weight.shape), len(buffers) - 1
-    return found
+def _left_out(trace: Trace, why: str) -> bool:
+    """Say why a program is not compared; of what was not run nothing is seen, modules least of all."""
+    trace.untested, trace.shown = why, frozenset()
+    return False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.mapping.table import Table
     from ci_autotest.backends.protocol import Backend
+
+
+#: What every framework's tensors answer where its table does not say otherwise.
+_OF_PYTHON: Final = frozenset({"torch.Tensor.__getitem__", "torch.Tensor.__setitem__"})
+_LAYER: Final = re.compile(r"torch\.nn\.[A-Z]\w*")
 
 
 class Standing(NamedTuple):
@@ -59,9 +65,12 @@ def _told(operator: str, table: Table) -> OperatorStanding | None:
     row = table.row(operator)
     if row is not None and row.unsupported:
         return OperatorStanding(operator=operator, standing="unsupported", reason=row.unsupported)
-    if row is None and not table.like_torch:
-        return OperatorStanding(operator=operator, standing="unmapped")
-    return None
+    if row is not None or table.like_torch:
+        return None
+    if operator in _OF_PYTHON:
+        return OperatorStanding(operator=operator, standing="supported")
+    reason = "a layer: it is lowered to the functions that it calls" if _LAYER.fullmatch(operator) else ""
+    return OperatorStanding(operator=operator, standing="unmapped", reason=reason)
 
 
 @lru_cache(maxsize=1)
@@ -77,7 +86,7 @@ def _classes() -> dict[str, list[str]]:
 def _targets(operator: str, table: Table) -> list[str]:
     """Return under which names the framework may have an operator."""
     row = table.row(operator)
-    if row is not None:
+    if row is not None and (row.to or row.inplace):
         return [row.to or row.inplace]
     spelled = (name for name in spellings(operator) if operator_of(name) == operator)
     names = dict.fromkeys([operator, *spelled, *_classes().get(operator, ())])

@@ -14,10 +14,10 @@ import msgspec
 import torch
 
 from ci_autotest.backends.torch_eager import observed
-from ci_autotest.backends.trace import Failure, Observation, Trace
+from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import AutotestError
-from ci_autotest.execute.plain import argument_of
 from ci_autotest.program.ir import COMPLEX, FLOATING, ITEM_SIZE
+from ci_autotest.program.plain import argument_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -229,11 +229,7 @@ def fill(trace: Trace, reader: Reader, places: Sequence[int], expected: Trace | 
         if isinstance(value, torch.Tensor):
             trace.facts[index] = (value.requires_grad, value.is_leaf, value._version)
         if place < len(answer.copies) and trace.observations:
-            trace.observations[index] = _observation(reader.value(answer.copies[place], right))
-
-
-def _observation(value: Any) -> Observation:  # noqa: ANN401 - whatever a step gave
-    return Observation(None, None) if isinstance(value, ToldModule) else observed(value)
+            trace.observations[index] = observed(reader.value(answer.copies[place], right))
 
 
 def failure_of(answer: Answer, places: Sequence[int]) -> Failure | None:

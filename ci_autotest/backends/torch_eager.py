@@ -262,7 +262,8 @@ def observed(value: Any) -> Observation:  # noqa: ANN401 - whatever a step gave
     """Return a value as it is now: a tensor's metadata with a copy of its elements, or the plain value."""
     if isinstance(value, _Tensor):
         return Observation(metadata(value), value.detach().clone())
-    if isinstance(value, torch.nn.Module | tuple | list) and not isinstance(value, torch.Size):
+    is_parts = isinstance(value, tuple | list) and not isinstance(value, torch.Size)
+    if is_parts or hasattr(value, "state_dict"):  # a module, here or in another interpreter
         return Observation(None, None)
     return Observation(None, value)
 

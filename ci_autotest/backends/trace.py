@@ -91,6 +91,7 @@ class Trace:
         is_told: Whether another process told of the values: what memory they share and how often they were written to
             is not known, and of intermediates that are overwritten there is no gradient.
         has_flags: Whether ``requires_grad`` and ``is_leaf`` exist on this side.
+        goes_back: Whether this side has a backward pass; without, its values alone are compared.
     """
 
     # Class attributes are the values at the start; a run sets what it sees, and most runs see little.
@@ -107,6 +108,7 @@ class Trace:
     untested: str | None = None
     is_told: bool = False
     has_flags: bool = True
+    goes_back: bool = True
 
     def __init__(self) -> None:
         """Begin with nothing seen."""

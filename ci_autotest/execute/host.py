@@ -11,9 +11,11 @@ import faulthandler
 import hashlib
 import importlib
 import json
+import mmap
 import os
 import signal
 import sys
+import traceback
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -51,6 +53,12 @@ ADAPTERS: Final = {
 }
 #: Bytes above which a tensor is told by its digest, and sent only where that differs.
 DIGEST_ABOVE: Final = 16_384
+#: The step in flight, in a file that both map; this in the backward pass.
+STEP_BYTES: Final = 8
+IN_BACKWARD: Final = -2
+NOWHERE: Final = -1
+#: Exit status of a host after a fault of its own (EX_SOFTWARE): nothing is said of the candidate then.
+OWN_FAULT: Final = 70
 #: Source: prctl(2).
 _PR_SET_PDEATHSIG: Final = 1
 _MESSAGE_CHARS: Final = 4000
@@ -60,11 +68,11 @@ def main(argv: Sequence[str]) -> None:
     """Serve a worker until it is gone.
 
     Args:
-        argv: Descriptors to read from, to write to, and for what is printed; the module; the device; folders of the
-            user's own modules.
+        argv: Descriptors to read from, to write to, for what is printed, and of the file in which the step in flight is
+            told; the module; the device; folders of the user's own modules.
     """
-    read_fd, write_fd, output = map(int, argv[:3])
-    module, device, *folders = argv[3:]
+    read_fd, write_fd, output, place = map(int, argv[:4])
+    module, device, *folders = argv[4:]
     _end_with_worker()
     faulthandler.enable()
     from ci_autotest.execute.wire import Wire, WireError  # noqa: PLC0415 - after the fault handler is on
@@ -82,14 +90,19 @@ def main(argv: Sequence[str]) -> None:
     os.dup2(output, 2)
     about = {"python": sys.version.split()[0], **framework.libraries()}
     told = {"version": framework.version, "libraries": about, "has_flags": framework.has_flags}
-    wire.send(_encoded({**told, "shows_steps": framework.shows_steps}))
-    host = _Host(framework, wire)
+    graph = {"has_graph": hasattr(framework, "graph"), "graph_goes_back": getattr(framework, "graph_goes_back", True)}
+    wire.send(_encoded({**told, **graph, "shows_steps": framework.shows_steps}))
+    host = _Host(framework, wire, memoryview(mmap.mmap(place, STEP_BYTES)).cast("q"))
     while True:
         try:
             head, buffers = wire.receive()
         except WireError:
             os._exit(0)
-        host.answer(json.loads(head), buffers)
+        try:
+            host.answer(json.loads(head), buffers)
+        except Exception:  # noqa: BLE001 - what the framework raises is caught where it is called: this is our fault
+            traceback.print_exc()
+            os._exit(OWN_FAULT)
 
 
 def _end_with_worker() -> None:
@@ -122,11 +135,13 @@ class _Host:
     Args:
         framework: Runs the programs.
         wire: Where answers go.
+        place: Where the step in flight is told.
     """
 
-    def __init__(self, framework: Framework, wire: Wire) -> None:
+    def __init__(self, framework: Framework, wire: Wire, place: memoryview) -> None:
         self._framework = framework
         self._wire = wire
+        self._place = place
         self._kept: dict[int, bytes] = {}
         self._last: tuple[Program, Run] | None = None
 
@@ -147,18 +162,25 @@ class _Host:
 
     def _about(self, targets: list[str]) -> dict[str, Any]:
         """Return which of some targets the framework has, and its devices where its adapter says them."""
-        from ci_autotest.execute.running import has  # noqa: PLC0415 - after the fault handler is on
+        from ci_autotest.execute.binding import has  # noqa: PLC0415 - after the fault handler is on
 
         devices: list[str] = getattr(self._framework, "devices", list)()
         return {"has": [has(self._framework, target) for target in targets], "devices": devices}
 
     def _job(self, job: dict[str, Any], buffers: list[bytes]) -> None:
-        from ci_autotest.execute.plain import program_of  # noqa: PLC0415 - after the fault handler is on
-        from ci_autotest.execute.running import forward, storage_of  # noqa: PLC0415 - likewise
+        from ci_autotest.execute.binding import storage_of  # noqa: PLC0415 - likewise
+        from ci_autotest.execute.graphing import as_graph  # noqa: PLC0415 - after the fault handler is on
+        from ci_autotest.execute.running import forward  # noqa: PLC0415 - likewise
+        from ci_autotest.program.plain import program_of  # noqa: PLC0415 - after the fault handler is on
 
+        place = self._place
         program = program_of(job["program"])
         tensors = {key: storage_of(buffers[at], dtype) for key, (dtype, at) in job["tensors"].items()}
-        run = forward(program, tensors, self._framework, snapshots=job["snapshots"])
+        execute = as_graph if job["graph"] else forward
+        run = execute(
+            program, tensors, self._framework, lambda index: place.__setitem__(0, index), snapshots=job["snapshots"]
+        )
+        place[0] = NOWHERE  # what is left is reading the values
         self._last = program, run
         if run.failure is None and run.lacking is None and job["cotangents"] is not None:
             self._go_back(program, run, job["cotangents"], buffers)
@@ -180,12 +202,14 @@ class _Host:
         self._send(_Answer(self._framework, self._kept), run, {"values": [], "copies": []})
 
     def _go_back(self, program: Program, run: Run, cotangents: dict[str, Any], buffers: list[bytes]) -> None:
-        from ci_autotest.execute.running import backward, storage_of  # noqa: PLC0415 - after the fault handler is on
+        from ci_autotest.execute.binding import storage_of  # noqa: PLC0415 - after the fault handler is on
+        from ci_autotest.execute.gradients import backward  # noqa: PLC0415 - likewise
 
         given = {
             int(position): storage_of(buffers[at], dtype).reshape(shape)
             for position, (dtype, shape, at) in cotangents.items()
         }
+        self._place[0] = IN_BACKWARD
         backward(program, run, given, self._framework)
 
     def _send(self, answer: _Answer, run: Run, head: dict[str, Any]) -> None:
@@ -238,7 +262,7 @@ class _Answer:
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a step gave
     """Return what a step gave as plain values: of a tuple its length, because its tensors are steps of their own."""
-    from ci_autotest.execute.plain import plain_argument  # noqa: PLC0415 - after the fault handler is on
+    from ci_autotest.program.plain import plain_argument  # noqa: PLC0415 - after the fault handler is on
 
     if isinstance(value, tuple | list) and not all(isinstance(item, int) for item in value):
         return ["items", len(value)]

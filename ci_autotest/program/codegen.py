@@ -49,6 +49,9 @@ _INFIX: Final = {
 }  # fmt: skip
 _PREFIX: Final = {"neg": "-", "pos": "+", "invert": "~"}
 _AUGMENTED: Final = {f"i{name.rstrip('_')}": f"{symbol}=" for name, symbol in _INFIX.items()}
+#: The module whose names programs are recorded in.
+TORCH: Final = "torch"
+_PATH: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEYWORDS: Final = frozenset({*keyword.kwlist, "torch", "device", "stored"})
 #: How a graph check compiles a body: one graph or an error, by the compiler that needs nothing but torch.
@@ -73,20 +76,23 @@ def names(program: Program) -> tuple[str, ...]:
     return tuple(found)
 
 
-def expression(step: Step, named: Sequence[str], rename: Callable[[str], str] | None = None) -> str:
+def expression(
+    step: Step, named: Sequence[str], rename: Callable[[str], str] | None = None, namespace: str = TORCH
+) -> str:
     """Return the text of what a step computes.
 
     Args:
         step: A call.
         named: Each step's name, by index.
         rename: How a target is spelled instead; for a candidate whose function answers the call.
+        namespace: The framework's module: in another than torch's, targets are that framework's own.
     """
-    args = [literal(arg, named) for arg in step.args]
-    kwargs = [f"{_identifier(key)}={literal(value, named)}" for key, value in step.kwargs]
+    args = [literal(arg, named, namespace) for arg in step.args]
+    kwargs = [f"{_identifier(key)}={literal(value, named, namespace)}" for key, value in step.kwargs]
     if step.op == CALL_FUNCTION and rename is not None and (other := rename(step.target)) != step.target:
         return f"{other}({', '.join(args + kwargs)})"
     if step.op == CALL_FUNCTION:
-        return _function(step, args, kwargs)
+        return _function(step, args, kwargs, namespace)
     if step.op == CALL_METHOD:
         return f"{args[0]}.{_identifier(step.target)}({', '.join(args[1:] + kwargs)})"
     if step.op == CALL_MODULE:
@@ -97,16 +103,16 @@ def expression(step: Step, named: Sequence[str], rename: Callable[[str], str] | 
     raise ProgramError(message)
 
 
-def _function(step: Step, args: list[str], kwargs: list[str]) -> str:
+def _function(step: Step, args: list[str], kwargs: list[str], namespace: str) -> str:
     if step.target == UNPACK:
         return f"{args[0]}[{args[1]}]"
     if step.target == "builtins.getattr" and isinstance(step.args[1], str):
         return f"{args[0]}.{_identifier(step.args[1])}"
-    if not is_function(step.target):
+    if not (is_function(step.target) if namespace == TORCH else _PATH.fullmatch(step.target)):
         message = f"target {step.target[:60]!r} is not on the allow list and is never printed as code."
         raise ProgramError(message)
-    namespace, _, name = step.target.rpartition(".")
-    if namespace == "operator":
+    package, _, name = step.target.rpartition(".")
+    if package == "operator":
         if name in _INFIX:
             return f"{args[0]} {_INFIX[name]} {args[1]}"
         if name in _PREFIX:
@@ -114,7 +120,9 @@ def _function(step: Step, args: list[str], kwargs: list[str]) -> str:
         if name == "getitem":
             return f"{args[0]}[{_index(args[1])}]"
         return f"{name}({', '.join(args)})"
-    if namespace == "builtins":
+    if package in {"builtins", "adapters"}:  # an adapter's text stands beside the program
+        if package == "adapters":
+            return f"{name}({', '.join(args + kwargs)})"
         return f"{name}({', '.join(args)})"
     return f"{step.target}({', '.join(args + kwargs)})"
 
@@ -123,36 +131,38 @@ def _index(text: str) -> str:
     return text[1:-1].removesuffix(",") if text.startswith("(") and text.endswith(")") and text != "()" else text
 
 
-def statement(index: int, step: Step, named: Sequence[str], rename: Callable[[str], str] | None = None) -> list[str]:
+def statement(
+    index: int, step: Step, named: Sequence[str], rename: Callable[[str], str] | None = None, namespace: str = TORCH
+) -> list[str]:
     """Return the lines that carry out a step and bind its value."""
     name = named[index]
     operator_name = step.target.removeprefix("operator.") if step.op == CALL_FUNCTION else ""
     if step.target.startswith("operator.") and operator_name in _AUGMENTED:
-        target, other = (literal(arg, named) for arg in step.args)
+        target, other = (literal(arg, named, namespace) for arg in step.args)
         lines = [f"{name} = {target}", f"{name} {_AUGMENTED[operator_name]} {other}"]
     elif step.target == "builtins.setattr":
-        target, _, other = (literal(arg, named) for arg in step.args)
+        target, _, other = (literal(arg, named, namespace) for arg in step.args)
         lines = [f"{target}.{_identifier(str(step.args[1]))} = {other}"]
     elif operator_name == "setitem":
-        target, at, other = (literal(arg, named) for arg in step.args)
+        target, at, other = (literal(arg, named, namespace) for arg in step.args)
         lines = [f"{target}[{_index(at)}] = {other}"]
     elif step.op == CALL_METHOD and step.in_setup and step.target != "get_submodule":
-        lines = [expression(step, named, rename)]
+        lines = [expression(step, named, rename, namespace)]
     else:
-        lines = [f"{name} = {expression(step, named, rename)}"]
+        lines = [f"{name} = {expression(step, named, rename, namespace)}"]
     for mode in step.modes:
         if mode in {*HOOK, *REGISTERS}:
             continue
-        lines = [f"with {_block(mode)}:", *(f"    {line}" for line in lines)]
-    return lines if step.seed is None or not needs_seed(step) else [f"torch.manual_seed({step.seed})", *lines]
+        lines = [f"with {_block(mode, namespace)}:", *(f"    {line}" for line in lines)]
+    return lines if step.seed is None or not needs_seed(step) else [f"{namespace}.manual_seed({step.seed})", *lines]
 
 
-def _block(mode: str) -> str:
+def _block(mode: str, namespace: str) -> str:
     """Return the text of a block in a mode."""
     dtype = autocast_dtype(mode)
     if dtype is None:
-        return "torch.no_grad()"
-    return f"torch.autocast(device.type, dtype=torch.{dtype}, cache_enabled=False)"
+        return f"{namespace}.no_grad()"
+    return f"{namespace}.autocast(device.type, dtype={namespace}.{dtype}, cache_enabled=False)"
 
 
 def needs_seed(step: Step) -> bool:
@@ -165,7 +175,7 @@ def needs_seed(step: Step) -> bool:
     )
 
 
-def body_lines(program: Program, *, rename: Callable[[str], str] | None = None) -> list[str]:
+def body_lines(program: Program, *, rename: Callable[[str], str] | None = None, namespace: str = TORCH) -> list[str]:
     """Return the statements of the body, without placeholders and without the output."""
     named = names(program)
     start = len(program.setup)
@@ -174,7 +184,7 @@ def body_lines(program: Program, *, rename: Callable[[str], str] | None = None) 
         if step.target == "register_hook":
             lines += _hook(program.steps, start + offset, named, rename)
         elif step.op not in {PLACEHOLDER, OUTPUT} and HOOK[0] not in step.modes:
-            lines += statement(start + offset, step, named, rename)
+            lines += statement(start + offset, step, named, rename, namespace)
     return lines
 
 
@@ -190,13 +200,13 @@ def _hook(steps: Sequence[Step], index: int, named: Sequence[str], rename: Calla
     ]
 
 
-def setup_lines(program: Program) -> list[str]:
+def setup_lines(program: Program, namespace: str = TORCH) -> list[str]:
     """Return the statements of the setup; placeholders are taken as bound."""
     named = names(program)
     lines = []
     for index, step in enumerate(program.setup):
         if step.op != PLACEHOLDER:
-            lines += statement(index, step, named)
+            lines += statement(index, step, named, None, namespace)
     return lines
 
 
@@ -228,7 +238,7 @@ def function_text(program: Program, name: str = "program", *, rename: Callable[[
     return "\n".join([f"def {name}({takes}):", *(f"    {line}" for line in lines)]) + "\n"
 
 
-def literal(argument: Argument, named: Sequence[str]) -> str:  # noqa: C901 - one arm per kind of argument
+def literal(argument: Argument, named: Sequence[str], namespace: str = TORCH) -> str:  # noqa: C901 - one arm per kind of argument
     """Return the text of an argument."""
     match argument:
         case Ref(index):
@@ -240,20 +250,20 @@ def literal(argument: Argument, named: Sequence[str]) -> str:  # noqa: C901 - on
         case complex():
             return f"complex({number(argument.real)}, {number(argument.imag)})"
         case DType(name):
-            return f"torch.{_identifier(name)}"
+            return f"{namespace}.{_identifier(name)}"
         case Device(symbol):
             return "device" if symbol != "cpu" else "'cpu'"
         case Constant(target):
-            return f"torch.{_identifier(target.removeprefix('torch.'))}"
+            return f"{namespace}.{_identifier(target.removeprefix('torch.'))}"
         case tuple():
-            inner = ", ".join(literal(item, named) for item in argument)
+            inner = ", ".join(literal(item, named, namespace) for item in argument)
             return f"({inner}{',' if len(argument) == 1 else ''})"
         case List(items):
-            return f"[{', '.join(literal(item, named) for item in items)}]"
+            return f"[{', '.join(literal(item, named, namespace) for item in items)}]"
         case Mapping_(items):
-            return "{" + ", ".join(f"{key!r}: {literal(value, named)}" for key, value in items) + "}"
+            return "{" + ", ".join(f"{key!r}: {literal(value, named, namespace)}" for key, value in items) + "}"
         case Slice(start, stop, step):
-            shown = ["" if bound is None else literal(bound, named) for bound in (start, stop, step)]
+            shown = ["" if bound is None else literal(bound, named, namespace) for bound in (start, stop, step)]
             return f"{shown[0]}:{shown[1]}" + (f":{shown[2]}" if shown[2] else "")
         case EllipsisType():
             return "..."

@@ -42,7 +42,7 @@ def tensor_text(data: bytes, dtype: str, shape: tuple[int, ...]) -> str:
     if plain and array.reshape(-1)[0] in (0, 1) and dtype != "bool":
         name = "zeros" if array.reshape(-1)[0] == 0 else "ones"
         return f"torch.{name}({shape}{_dtype(dtype, {'float32'})})"
-    return f"torch.tensor({_nested(array)}{_dtype(dtype, _IMPLIED)})"
+    return f"torch.tensor({nested(array)}{_dtype(dtype, _IMPLIED)})"
 
 
 def _has_negative_zero(array: NDArray[Any]) -> bool:
@@ -53,10 +53,11 @@ def _dtype(dtype: str, implied: set[str]) -> str:
     return "" if dtype in implied else f", dtype=torch.{dtype}"
 
 
-def _nested(array: NDArray[Any]) -> str:
+def nested(array: NDArray[Any]) -> str:
+    """Return the elements as nested lists of exact numbers."""
     if array.ndim == 0:
         return _number(array[()])
-    return f"[{', '.join(_nested(item) for item in array)}]"
+    return f"[{', '.join(nested(item) for item in array)}]"
 
 
 def _number(value: Any) -> str:  # noqa: ANN401 - a numpy scalar

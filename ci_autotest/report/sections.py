@@ -190,7 +190,7 @@ def _candidate_row(info: CandidateInfo, results: Sequence[TestResult]) -> str:
     numbers = [
         f"**{counts[name]:,}**" if name in _ALARMING and counts[name] else f"{counts[name]:,}" for name in _COLUMNS
     ]
-    about = ", ".join(text(word, 60) for word in (info.backend, info.version, info.device) if word)
+    about = ", ".join(text(word, 60) for word in (info.backend, info.version, info.mode, info.device) if word)
     missing = "" if info.available else f"; **not available**: {text(info.reason, 200) or 'no reason was given'}"
     return row(
         f"{code(info.name, 60)} ({about}){missing}",

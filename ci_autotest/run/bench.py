@@ -21,7 +21,7 @@ from ci_autotest.alignment.cases import (
 from ci_autotest.alignment.confirm import judge_confirmed
 from ci_autotest.alignment.inline import inlined
 from ci_autotest.alignment.isolate import isolate, pruned
-from ci_autotest.alignment.localize import Sides
+from ci_autotest.alignment.localize import Sides, maker_of
 from ci_autotest.alignment.recording import to_live, to_recording, with_expected
 from ci_autotest.alignment.rules import rules_for
 from ci_autotest.alignment.trial import overwritten
@@ -161,7 +161,8 @@ class Bench:
             return CandidateInfo(**said, available=False, reason=str(error))
         self._backends[candidate.name] = backend
         if isinstance(backend, RemoteBackend):
-            return CandidateInfo(**said, version=backend.hello.version, libraries=backend.hello.libraries)
+            hello = backend.hello
+            return CandidateInfo(**said, version=hello.version, libraries=hello.libraries, mode=backend.mode)
         return CandidateInfo(**said, version=str(torch.__version__))
 
     def _test(self, test: TestInfo) -> tuple[Declaration, Callable[[], object]]:
@@ -373,7 +374,7 @@ class Bench:
         live = live_of(attempt)
         step = message.step if message.step is not None else live.program.calls[-1][0]
         if message.step is not None:
-            live = pruned(isolate(live, message.step, self._reference))
+            live = pruned(isolate(live, maker_of(live.program, message.step), self._reference))
             step = live.program.calls[-1][0]
         named = live.program.steps[step]
         verdict = Verdict(
@@ -427,6 +428,9 @@ class Bench:
         note = repro_note(self._candidates[candidate], judged.live.program.steps)
         note["rules"] = {"rtol": rules.rtol, "atol": rules.atol, "check_dtype": rules.check_dtype}
         note["strictness"] = rules.strictness
+        backend = self._backends[candidate]
+        if isinstance(backend, RemoteBackend) and (host := backend.note(judged.live.program, judged.live.sources)):
+            note["host"] = host
         recording = with_expected(to_recording(judged.live, note), judged.live, self._reference)
         return Tried(
             verdict=judged.verdict,

@@ -139,7 +139,8 @@ def crash(suspect: Suspect, verdict: Verdict, lost: WorkerLostError, workshop: W
 def _where_it_died(output: str) -> str:
     """Return the innermost frame of the user's that the fault handler printed, else the last line that was printed."""
     frames = re.findall(r'File "([^"]+)", line (\d+) in (\S+)', output)
-    own = [f for f in frames if "site-packages" not in f[0] and "/lib/python" not in f[0] and not is_own(f[0])]
+    foreign = ("site-packages", "/lib/python", "<string>")
+    own = [f for f in frames if not any(part in f[0] for part in foreign) and not is_own(f[0])]
     if own:
         file, line, name = own[0]
         return f"{Path(file).name}, line {line} in {name}"

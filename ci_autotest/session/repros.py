@@ -6,6 +6,7 @@ import os
 import platform
 from typing import TYPE_CHECKING, Any, Final
 
+from ci_autotest.program.host_repro import host_repro_text
 from ci_autotest.program.repro import repro_text
 from ci_autotest.telling import message_lines
 from ci_autotest.tolerance import tolerance_for
@@ -48,13 +49,15 @@ def repro_script(
         "folders": [os.path.relpath(path, folder) for path in modules],
         "versions": versions(recording),
     }
-    return repro_text(recording, told)
+    return (host_repro_text if "host" in recording.note else repro_text)(recording, told)
 
 
 def versions(recording: Recording) -> str:
     """Return what the program was run with."""
     system = f"{platform.system()} {platform.machine()}"
-    return f"Python {platform.python_version()}, torch {recording.note.get('torch', 'unknown')}, {system}"
+    own = f"Python {platform.python_version()}, torch {recording.note.get('torch', 'unknown')}, {system}"
+    host = recording.note.get("host")
+    return f"{host['module']} {host['version']} on Python {host['on']}; {own}" if isinstance(host, dict) else own
 
 
 def _declared(recording: Recording, name: str) -> object:

@@ -223,7 +223,7 @@ def exit_code(result: RunResult, fail_on: str, *, is_uncalled: bool) -> int:
         return INTERRUPTED
     if _fails(result.findings, fail_on, result.new) or result.broken or _unexplained(result.results, result.findings):
         return FAILED
-    if not result.results or is_uncalled or any(_is_untested(item, result.results) for item in result.results):
+    if not result.results or is_uncalled or any(_is_untested(item, result) for item in result.results):
         return NOTHING
     return FINE
 
@@ -246,13 +246,16 @@ def _fails(findings: tuple[Finding, ...], fail_on: str, new: tuple[str, ...] | N
     return bool(counted)
 
 
-def _is_untested(item: TestResult, results: tuple[TestResult, ...]) -> bool:
+def _is_untested(item: TestResult, result: RunResult) -> bool:
     """Whether a (test, candidate) has no compared case.
 
-    A test of operators that a substitute does not replace is no test of that substitute, as long as
-    some other test is: that every replacement was called is checked by itself.
+    A test of operators that a substitute does not replace is no test of that substitute, and one of operators that a
+    framework has no counterpart of none of that framework, as long as some other test is: that every replacement was
+    called is checked by itself, and what a framework lacks is told by name.
     """
     if item.cases.compared or (item.cases == CaseCounts() and not item.attempts.rejected):
         return False  # compared, or no case of it belongs to this shard
-    elsewhere = any(other.candidate == item.candidate and other.cases.compared for other in results)
-    return not (item.reason.startswith("no call was replaced") and elsewhere)
+    elsewhere = any(other.candidate == item.candidate and other.cases.compared for other in result.results)
+    frameworks = {candidate.name for candidate in result.candidates if candidate.backend == "module"}
+    is_lacking = item.outcome == "unsupported" and item.candidate in frameworks
+    return not ((item.reason.startswith("no call was replaced") or is_lacking) and elsewhere)

@@ -96,7 +96,7 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
         ("case_timeout: 5d", "case_timeout is '5d', which is no duration."),
         ("candidates: {name: a}", "candidates is a mapping; a list is expected."),
         ("candidates: [{name: a}]", "candidates[0] has no 'backend'. Add it."),
-        ("candidates: [{name: a, backend: tensorflow}]", "candidates[0].backend is 'tensorflow'; allowed: torch, torch.compile, fx, substitute."),
+        ("candidates: [{name: a, backend: tensorflow}]", "candidates[0].backend is 'tensorflow'; allowed: torch, torch.compile, fx, substitute, module."),
         ("candidates: [{name: a, backend: torch}, {name: a, backend: torch}]",
          "two candidates are named 'a'. Give each a name of its own."),
         ("candidates: [{name: a, backend: substitute}]",
@@ -108,6 +108,11 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
         ("candidates: [{name: a, backend: torch, transform: my.fuse}]",
          "candidate 'a' has a transform, which backend torch does not run. Write backend: fx."),
         ("candidates: [{name: a, backend: substitute, replace: {torch.exp: 'os;x.y'}}]", "Write module.function."),
+        ("candidates: [{name: a, backend: module, module: torch, mode: graph}]",
+         "mode: graph, and of module 'torch' no graph mode is known. Graph modes: oneflow. Write mode: eager"),
+        ("candidates: [{name: a, backend: torch, mode: graph}]", "mode: graph, which backend torch does not have."),
+        ("candidates: [{name: a, backend: module, module: oneflow, mode: lazy}]",
+         "candidates[0].mode is 'lazy'; allowed: eager, graph."),
         ("known: [{operator: a}]", "known[0] has no 'reason'. Add it."),
         ("known: [{operator: a, reason: b, until: someday}]", "known[0].until"),
         ("tolerances: [{operator: a, rtol: 0.1, reason: b}]", "tolerances[0] has no 'atol'. Add it."),
@@ -194,9 +199,17 @@ def test_chosen__name_of_the_file__wins_over_the_built_in():
 @pytest.mark.parametrize(
     ("config", "names", "said"),
     [
-        (CONFIG, ("mime",), "unknown candidate 'mime'. Did you mean 'mine'? Known: cuda, mine, torch, torch.compile."),
-        (CONFIG, ("xyz",), "unknown candidate 'xyz'. Known: cuda, mine, torch, torch.compile."),
-        (Config(), (), "no candidate: name one with --candidate (cuda, torch, torch.compile), or list your own"),
+        (
+            CONFIG,
+            ("mime",),
+            "unknown candidate 'mime'. Did you mean 'mine'? Known: cuda, jax, mine, oneflow, paddle, torch, torch.compile.",
+        ),
+        (CONFIG, ("xyz",), "unknown candidate 'xyz'. Known: cuda, jax, mine, oneflow, paddle, torch, torch.compile."),
+        (
+            Config(),
+            (),
+            "no candidate: name one with --candidate (cuda, jax, oneflow, paddle, torch, torch.compile), or list your own",
+        ),
     ],
     ids=["nearly", "not at all", "none"],
 )

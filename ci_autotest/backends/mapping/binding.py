@@ -6,6 +6,7 @@ its target and on the kinds of its arguments, not on their values, and is worked
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest.backends.mapping.signatures import (
@@ -22,7 +23,7 @@ from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, GET_ATTR, Constant, Device, DType, List, Ref
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ci_autotest.backends.overloads import Parameter
     from ci_autotest.program.ir import Argument, Step
@@ -48,7 +49,6 @@ _ACCEPTED: Final[dict[str, frozenset[type]]] = {
     "MemoryFormat": frozenset({Constant}),
 }
 
-_ABSENT: Final = object()
 #: Python's operators on items have names for their operands.
 _OF_ITEMS: Final = frozenset({"__getitem__", "__setitem__", "__contains__"})
 
@@ -61,12 +61,14 @@ class Plan(NamedTuple):
         gathered: Name that takes the positional arguments from ``len(positional)`` on as a tuple, where one does.
         named: Name for each keyword as written.
         defaults: What each is when left out.
+        order: Names of the parameters that have no default and can go by position, in order.
     """
 
     positional: tuple[str, ...]
     gathered: str | None
     named: dict[str, str]
     defaults: dict[str, object]
+    order: tuple[str, ...] = ()
 
 
 class Binder:
@@ -100,7 +102,7 @@ class Binder:
         return {
             name: value
             for name, value in found.items()
-            if name not in WITHOUT_MEANING and not is_same(value, defaults.get(name, _ABSENT))
+            if name not in WITHOUT_MEANING and not (name in defaults and is_same(value, defaults[name]))
         }
 
     def names(self, step: Step, operator: str) -> tuple[str, ...]:
@@ -114,6 +116,31 @@ class Binder:
         plan = self._plan(step, operator)
         given = (*plan.positional[: len(step.args)], *(plan.named[key] for key, _ in step.kwargs))
         return given if plan.gathered is None else (*given, plan.gathered)
+
+    def respelled(
+        self, step: Step, operator: str, dropped: Collection[str], renamed: Mapping[str, str]
+    ) -> tuple[tuple[Argument, ...], tuple[tuple[str, Argument], ...]]:
+        """Return a call's arguments in its own spelling, those that torch needs by position.
+
+        Args:
+            step: A call of a function or of a method, or one of Python's operators.
+            operator: Its canonical operator.
+            dropped: Names of arguments that are left out.
+            renamed: Other names for keywords, by torch's.
+        """
+        plan = self._plan(step, operator)
+        named = {plan.named[key]: (key, value) for key, value in step.kwargs}
+        args = list(step.args)
+        if plan.gathered is None:
+            while args and plan.positional[len(args) - 1] in dropped:
+                args.pop()
+            for name in plan.order[len(args) :]:
+                if name not in named:
+                    break
+                args.append(named.pop(name)[1])
+        return tuple(args), tuple(
+            (renamed.get(name, key), value) for name, (key, value) in named.items() if name not in dropped
+        )
 
     def defaults(self, step: Step, operator: str) -> dict[str, object]:
         """Return torch's defaults of the arguments of a call of this form."""
@@ -130,6 +157,8 @@ class Binder:
 
 def is_same(value: Argument, other: object) -> bool:
     """Whether an argument says what ``other`` does: a number stands for a list of equal ones, ``True`` not for 1."""
+    if type(value) is Ref:
+        return False
     if isinstance(value, List):
         value = value.items
     if isinstance(other, list | List):
@@ -205,7 +234,12 @@ def _plan_of(form: tuple[Parameter, ...], step: Step, *, is_strict: bool) -> Pla
     names = tuple(respelled(step.target, parameter.name) for parameter in taken)
     last = respelled(step.target, gathered.name) if gathered is not None else None
     defaults = {respelled(step.target, p.name): p.default for p in form if p.has_default and p.kind != GATHERED}
-    return Plan(names, last, named, {"requires_grad": False, **defaults})
+    order = tuple(respelled(step.target, parameter.name) for parameter in takewhile(_is_needed, positional))
+    return Plan(names, last, named, {"requires_grad": False, **defaults}, order)
+
+
+def _is_needed(parameter: Parameter) -> bool:
+    return not parameter.has_default
 
 
 def _in_order(form: tuple[Parameter, ...], op: str) -> list[Parameter]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import torch
 
 from ci_autotest.backends.mapping.signatures import arguments, resolved
-from ci_autotest.backends.operators import ALIASES, operator_of
+from ci_autotest.backends.operators import ALIASES, is_random, operator_of
 from ci_autotest.errors import ConfigError
 from ci_autotest.program.targets import is_attribute, is_function
 
@@ -50,16 +50,33 @@ def check_row(operator: str, row: Row, place: str, adapters: Path, *, like_torch
         if row.to or row.inplace:
             _refuse(place, "it says `unsupported` and where the operator goes. Keep one of the two.")
         return
-    if not row.to and not row.inplace:
+    if not row.to and not row.inplace and not (like_torch and (row.default or row.only or row.rename)):
         _refuse(place, "it says neither `to` nor `unsupported`.")
     for path in filter(None, (row.to, row.inplace)):
         if not _PATH.fullmatch(path):
             _refuse(place, f"{path!r} is no dotted path.")
     _check_arguments(operator, row, place)
     _check_adapters(row, place, adapters)
-    more = [name for name in ("default", "fill", "adapt", "result", "positional") if getattr(row, name)]
+    more = [name for name in ("default", "only", "fill", "adapt", "result", "positional") if getattr(row, name)]
     if more and not row.reason:
         _refuse(place, f"it has `{more[0]}` and no `reason`. Say in a few words why the row is more than another name.")
+
+
+def check_generator(operators: Sequence[str], where: str) -> None:
+    """Refuse a word on a generator that says nothing.
+
+    Args:
+        operators: Said to draw what torch draws.
+        where: The file, for messages.
+
+    Raises:
+        ConfigError: One is no operator of torch's, or draws nothing.
+    """
+    for operator in operators:
+        place = f"{where}, same_generator, {operator}"
+        _check_operator(operator, place, like_torch=False)
+        if not is_random(operator):
+            _refuse(place, "it draws no numbers.")
 
 
 def unknown_key(message: str, keys: Sequence[str]) -> str:
@@ -93,6 +110,7 @@ def _check_arguments(operator: str, row: Row, place: str) -> None:
     for part, names in (
         ("rename", row.rename),
         ("default", row.default),
+        ("only", row.only),
         ("adapt", row.adapt),
         ("positional", row.positional),
     ):
@@ -135,7 +153,13 @@ def _operators() -> dict[str, str]:
     for namespace in _NAMESPACES:
         for name in dir(resolved(namespace) if namespace != "torch" else torch):
             path = f"{namespace}.{name}"
-            if not name.startswith("_") and name not in ALIASES and is_function(path) and operator_of(path) == path:
+            if (
+                not name[0].isupper()
+                and not name.startswith("_")
+                and name not in ALIASES
+                and is_function(path)
+                and operator_of(path) == path
+            ):
                 found[name] = path
     return found
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _COUNTER: Final = "num_batches_tracked"
 #: Methods of a module that change what its forward does, not its state, or take a part of it.
 _SETTINGS: Final = frozenset({"train", "eval", "get_submodule"})
+_OF_MODULES: Final = frozenset({CALL_MODULE, GET_ATTR})
 _READS: Final = frozenset({"get_parameter", "get_buffer"})
 
 
@@ -88,6 +89,8 @@ class _Lowering:
         self._steps: list[Step] = []
         self._tracer = Tracer(self._steps, is_answered)
         self._held = _held(program)
+        #: The last step that a module takes part in: what comes behind it need not be carried out.
+        self._last = max((i for i, step in enumerate(program.steps) if step.op in _OF_MODULES), default=-1)
         #: Each tensor of a module's state, and the placeholder of its data.
         self._state: list[tuple[torch.Tensor, int]] = []
 
@@ -120,8 +123,9 @@ class _Lowering:
         elif step.target == UNPACK and isinstance(step.args[0], Ref) and self._moved[step.args[0].index] < 0:
             self._take(index, self._run(step))
         else:
-            with suppress(Exception):  # the reference refused it too: what is asked is what the framework does
-                self._values[index] = execute_step(step, self._values, self._binding)
+            if index < self._last:
+                with suppress(Exception):  # the reference refused it too: what is asked is what the framework does
+                    self._values[index] = execute_step(step, self._values, self._binding)
             self._write(index, step)
 
     def _lower_use(self, index: int, step: Step, module: torch.nn.Module) -> None:

@@ -42,6 +42,7 @@ _LAYER: Final = (
 #: Forms that neither a signature nor a schema says; one with a star takes all positional arguments left.
 _WRITTEN: Final[dict[str, tuple[str, ...]]] = {
     "torch.einsum": ("equation", "*operands"),
+    "torch.nn.functional.logsigmoid": ("input",),  # its schema is called log_sigmoid
     **dict.fromkeys(("torch.nn.LSTM", "torch.nn.GRU"), (*_LAYER[:3], *_LAYER[4:])),
     "torch.nn.RNN": _LAYER,
     "torch.Tensor.type": ("self", "dtype", "non_blocking"),
@@ -70,7 +71,9 @@ def forms(target: str, op: str) -> tuple[tuple[Parameter, ...], ...]:
     found = _written(path) or _python_form(path)
     if found is None:
         base = name.rstrip("_") if not name.startswith("__") else name
-        return tensor_overloads(target) or tensor_overloads(target.removesuffix(name) + base)
+        own = getattr(resolved(path), "__name__", name)  # `logsigmoid` is built in as `log_sigmoid`
+        targets = dict.fromkeys((target, target.removesuffix(name) + base, target.removesuffix(name) + own))
+        return next(filter(None, map(tensor_overloads, targets)), ())
     return (found,)
 
 
@@ -96,7 +99,7 @@ def arguments(operator: str) -> frozenset[str]:
     }
     if operator.startswith("torch.Tensor."):
         found.add(INPUT)
-    return frozenset({*found, *OF_PYTHON})
+    return frozenset({*found, *OF_PYTHON}) if found else frozenset()
 
 
 def resolved(path: str) -> Any:  # noqa: ANN401 - whatever torch has there

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import yaml
 
-from ci_autotest.backends.mapping.checking import ADAPTERS_FOLDER, check_row, unknown_key
+from ci_autotest.backends.mapping.checking import ADAPTERS_FOLDER, check_generator, check_row, unknown_key
 from ci_autotest.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,10 +32,12 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         inplace: The same for the spellings that write to the input: ``x.add_(y)``, ``x += y``, ``inplace=True``.
         rename: The framework's name of an argument, by torch's.
         default: Arguments without counterpart, with the value that they may have.
+        only: Values that an argument may have, where some have no counterpart.
         fill: What the framework's function is given besides, by its own names, where the call gives nothing.
         adapt: Adapter that an argument goes through, by torch's name.
         result: Adapter that the result goes through.
         positional: Torch's names of arguments that go by position, in order.
+        draws: Whether the row also answers calls that draw, of an operator where an argument decides whether it does.
         reason: Why the row is more than another name.
         unsupported: Why there is no counterpart.
     """
@@ -44,10 +46,12 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inplace: str = ""
     rename: dict[str, str] = {}
     default: dict[str, Any] = {}
+    only: dict[str, list[Any]] = {}
     fill: dict[str, Any] = {}
     adapt: dict[str, str] = {}
     result: str = ""
     positional: tuple[str, ...] = ()
+    draws: bool = False
     reason: str = ""
     unsupported: str = ""
 
@@ -58,6 +62,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     namespace: str
     operators: dict[str, Any] = {}
     like_torch: bool = False
+    same_generator: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,6 +76,8 @@ class Table:
         like_torch: Whether an operator without a row has the same name and arguments as torch's.
         rows: By canonical operator, or by module class where ``like_torch``.
         adapters: Folder of the files of adapters, one for each framework.
+        same_generator: Operators without a row that draw the numbers that torch draws after the same seed, in 32 and
+            64 bits.
     """
 
     framework: str
@@ -79,6 +86,7 @@ class Table:
     like_torch: bool
     rows: Mapping[str, Row]
     adapters: Path = ADAPTERS_FOLDER
+    same_generator: frozenset[str] = frozenset()
 
     def row(self, operator: str) -> Row | None:
         """Return an operator's row; ``None`` where it has none."""
@@ -146,7 +154,9 @@ def read_table(text: str, where: str, adapters: Path = ADAPTERS_FOLDER) -> Table
         message = f"{where}: {unknown_key(str(error), keys)}"
         raise ConfigError(message) from error
     rows = _rows(file.operators, where, adapters / f"{file.framework}.py", like_torch=file.like_torch)
-    return Table(file.framework, file.version, file.namespace, file.like_torch, rows, adapters)
+    check_generator(file.same_generator, where)
+    same = frozenset(file.same_generator)
+    return Table(file.framework, file.version, file.namespace, file.like_torch, rows, adapters, same)
 
 
 def _rows(given: Mapping[str, object], where: str, adapters: Path, *, like_torch: bool) -> dict[str, Row]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from ci_autotest.execute.frameworks.protocol import LackingError
 from ci_autotest.execute.frameworks.torch_like import TorchLike
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-#: How OneFlow 0.9 says that it has no kernel, no gradient or no argument; colours are taken out first.
+#: How OneFlow 0.9 says that it has no kernel, gradient or argument, or none in a graph; colours are taken out first.
 _LACKING: Final = re.compile(
     r"Cannot find the kernel matching|gradient function for op \S+ is not found|received an invalid combination of "
-    r"arguments|got an unexpected keyword argument|not supported|unsupported|is not implemented",
+    r"arguments|got an unexpected keyword argument|not supported|unsupported|is not implemented|only support `|"
+    r"lazy tensor can not be applied|only valid in eager mode|Only eager scalar tensor support|"
+    r"is not allowed to be called in nn\.Graph|only calculate the mean of floating types",
     re.IGNORECASE,
 )
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -29,6 +32,36 @@ class OneFlow(TorchLike):
         device: ``cpu`` or ``cuda``.
     """
 
+    #: OneFlow's graphs have gradients for an optimizer of their own alone.
+    graph_goes_back = False
+
+    def graph(
+        self, body: Callable[[Sequence[Any], Sequence[Any]], list[Any]], inputs: Sequence[Any], modules: Sequence[Any]
+    ) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """Compile a body into an ``nn.Graph``.
+
+        Raises:
+            LackingError: It is not carried out lazily.
+        """
+        flow = self._module
+        is_lazy = flow._oneflow_internal.lazy_mode.is_enabled  # noqa: SLF001 - nothing public says it
+
+        class Body(flow.nn.Graph):  # type: ignore[misc, name-defined]
+            def __init__(self) -> None:
+                super().__init__()
+                for number, module in enumerate(modules):
+                    setattr(self, f"part_{number}", module)
+
+            def build(self, *tensors: Any) -> list[Any]:  # noqa: ANN401 - lazy tensors
+                if not is_lazy():
+                    what = "graph of this body: nn.Graph ran it eagerly"
+                    raise LackingError(what)
+                return body(tensors, [getattr(self, f"part_{number}") for number in range(len(modules))])
+
+        graph = Body()
+        graph._compile(*inputs)  # noqa: SLF001 - what the first call would do
+        return lambda tensors: graph(*tensors)
+
     def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
         """Return the gradients that a backward pass leaves: ``autograd.grad`` refuses an input that is not reached."""
         for tensor in inputs:
@@ -36,6 +69,10 @@ class OneFlow(TorchLike):
                 tensor.retain_grad()
         self._module.autograd.backward(list(outputs), list(weights))
         return [tensor.grad for tensor in inputs]
+
+    def synchronize(self) -> None:
+        """Wait for the threads that compute, on the CPU as well: an error or a crash is then that of its step."""
+        self._module._oneflow_internal.eager.Sync()  # noqa: SLF001 - nothing public waits for a CPU
 
     def lacking(self, error: BaseException) -> str:
         """Return what OneFlow says that it has not."""

@@ -20,9 +20,12 @@ class Framework(Protocol):
     """Tensors and autograd of one framework. The framework is imported when the adapter is made.
 
     An adapter may also have ``strided(storage, spec)``, which makes a leaf in the layout of ``spec`` of the storage's
-    elements; ``backward(program, tensors, values, weights, leaves)`` in place of ``gradients``, where a framework
-    differentiates functions and not values; and ``devices()`` and ``has_member(target)``, which tell ``doctor`` what
-    can be used here.
+    elements; ``backward(program, values, weights, leaves)`` in place of ``gradients``, where a framework differentiates
+    functions and not values: it runs adapters of arguments and results by itself, from ``function``; and
+    ``graph(body, inputs, modules)``, which compiles ``body(inputs, modules) -> outputs`` into one graph and returns the
+    function ``run(inputs) -> outputs`` that runs it. ``body`` carries out the steps on what it is given; it is entered
+    while the graph is made and never when it runs. What cannot be one graph is a ``LackingError``. ``graph_goes_back``
+    says whether such outputs have gradients. ``devices()`` and ``has_member(target)`` tell ``doctor`` what can be used.
 
     Attributes:
         name: As users spell it.

@@ -23,7 +23,8 @@ _DTYPES: Final = {"float": "float32", "double": "float64", "half": "float16", "l
 #: How torch has said that a kernel or an argument is not there.
 _LACKING: Final = re.compile(
     r"not implemented for '|got an unexpected keyword argument|is not currently implemented|not yet implemented|"
-    r"takes (?:from )?\d+ (?:to \d+ )?positional arguments? but"
+    r"takes (?:from )?\d+ (?:to \d+ )?positional arguments? but|received an invalid combination of arguments|"
+    r"derivative for \S+ is not implemented|look up dimensions by name, got: name = None"
 )
 
 
@@ -77,7 +78,8 @@ class TorchLike:
                 return found
         except (TypeError, RuntimeError, ValueError):
             pass  # This framework's tensors have no such view.
-        wide = module.from_numpy(np.asarray(array.astype(np.uint32) << 16).view(np.float32))
+        # A plain 16 would make a 0-dim array 64 bits wide (NumPy before 2).
+        wide = module.from_numpy(np.asarray(array.astype(np.uint32) << np.uint32(16)).view(np.float32))
         return wide.to(self._dtype("bfloat16"))
 
     def _leaf(self, tensor: Any, spec: TensorSpec) -> Any:  # noqa: ANN401 - a framework's tensor

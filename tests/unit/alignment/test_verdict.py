@@ -10,6 +10,7 @@ from ci_autotest.alignment.isolate import isolate, pruned
 from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.verdict import judge_program, live_of
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.whole import begun
 from ci_autotest.program.codegen import body_lines, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER
 from ci_autotest.result import TOLERATED_BLAMES
@@ -359,3 +360,18 @@ def test_isolate__size_that_was_drawn__is_a_constant():
         return torch.exp(random_tensor(ndim=2, dim1=k)).reshape(-1, k)
 
     assert judged(record(body), substitute(reshape=lambda v, *s: v.reshape(*s) + 1)).verdict.operator == "torch.reshape"
+
+
+class WithoutTheModule(TorchBackend):
+    """A candidate that has no such module: it ran nothing, and says why."""
+
+    def run(self, program, sources, *, snapshots=False, copied=()):
+        trace = begun(program, snapshots=snapshots)
+        trace.untested = "it has no nn.Linear"
+        return trace
+
+
+def test_judged__a_program_with_a_module_that_the_candidate_has_not__is_unsupported():
+    attempt = record(lambda: torch.nn.Linear(3, 2)(torch.ones(4, 3)))
+    verdict = judged(attempt, WithoutTheModule()).verdict
+    assert (verdict.outcome, verdict.oracle) == ("unsupported", "it has no nn.Linear")

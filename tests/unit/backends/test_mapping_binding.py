@@ -94,6 +94,7 @@ def bound(step):
         pytest.param(method("to", X, Device("cpu")), {"input": X, "device": Device("cpu")}, id="to a device"),
         pytest.param(method("contiguous", X, memory_format=Constant("torch.channels_last")),
                      {"input": X, "memory_format": Constant("torch.channels_last")}, id="a constant"),
+        pytest.param(call(F + "logsigmoid", X), {"input": X}, id="built in under another name"),
         pytest.param(method("size", X, 0), {"input": X, "dim": 0}, id="a method that gives no tensor"),
         pytest.param(method("float", X), {"input": X}, id="a method that torch says nothing of"),
         pytest.param(call("builtins.getattr", X, "T"), {"input": X}, id="an attribute"),
@@ -166,6 +167,7 @@ def test_is_same__numbers_and_lists__mean_the_same_or_not(value, other, expected
         ("torch.transpose", {"input", "dim0", "dim1"}),
         ("torch.unique", {"input", "sorted", "return_inverse", "return_counts", "dim"}),
         ("torch.Tensor.view", {"input", "size", "dtype"}),
+        (F + "logsigmoid", {"input"}),
     ],
 )
 def test_arguments__of_an_operator__are_those_of_all_its_spellings(operator, some):

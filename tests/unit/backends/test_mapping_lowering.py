@@ -11,7 +11,7 @@ from ci_autotest.backends.mapping.table import Row, Table
 from ci_autotest.backends.mapping.translate import Translator
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import UnsupportedError
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, PLACEHOLDER
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, PLACEHOLDER, Program
 from tests.engine import record
 
 nn = torch.nn
@@ -251,3 +251,22 @@ def test_translated__a_lowered_module__goes_by_the_rows_of_its_functions():
     shapes = {name: found.program.body[place].args[0].shape for (_, name), place in found.parameters.items()}
     assert (shapes["weight"], shapes["0.bias"]) == ((2, 3), (2,))
     assert all(found.program.body[place].args[0].requires_grad for place in found.parameters.values())
+
+
+def test_lowered__a_program_without_modules__is_as_it_was():
+    program = record(lambda: (tensor(3) + 1).exp()).program
+    assert lowered(program, lambda _: True).program == program
+
+
+def without_biases(steps):
+    return tuple(step._replace(args=step.args[:2]) if step.target.endswith(".linear") else step for step in steps)
+
+
+def test_lowered__a_lost_bias__is_other_bits():
+    """A planted fault: what the first test compares can say no."""
+    attempt = record(MODULES["linear"])
+    program = lowered(attempt.program, lambda _: True, attempt.sources).program
+    broken = Program((), without_biases(program.body))
+    outputs = [bits(run(each, attempt).values[-2]) for each in (program, broken)]
+    assert program != broken
+    assert outputs[0] != outputs[1]

@@ -29,6 +29,7 @@ def test_read_table__a_row_of_everything__is_kept(adapters):
     inplace: toy.linear_
     rename: {input: x}
     default: {bias: null}
+    only: {weight: [1, 2]}
     fill: {fast: true}
     adapt: {weight: transpose}
     result: imported
@@ -38,7 +39,7 @@ def test_read_table__a_row_of_everything__is_kept(adapters):
     found = read(row, adapters)
     assert (found.label, found.like_torch) == ("toy 1.0", False)
     assert found.row("torch.nn.functional.linear") == Row(
-        to="toy.linear", inplace="toy.linear_", rename={"input": "x"}, default={"bias": None}, fill={"fast": True},
+        to="toy.linear", inplace="toy.linear_", rename={"input": "x"}, default={"bias": None}, only={"weight": [1, 2]}, fill={"fast": True},
         adapt={"weight": "transpose"}, result="imported", positional=("input", "weight"),
         reason="the weight lies the other way",
     )  # fmt: skip
@@ -57,6 +58,8 @@ WRONG = [
     ("  torch.add: {to: toy.add, rename: {inputs: x}}",
      "toy.yml, row torch.add: `rename` names argument 'inputs', which torch.add has not. Did you mean input? It has alpha, input, o"),
     ("  torch.add: {to: toy.add, default: {beta: 1}, reason: none}", "`default` names argument 'beta'"),
+    ("  torch.add: {to: toy.add, only: {b: [1]}, reason: none}", "`only` names argument 'b'"),
+    ("  torch.add: {to: toy.add, only: {alpha: 1}, reason: none}", "expected `array`, got `int` - at `$.only[...]`."),
     ("  torch.add: {to: toy.add, adapt: {b: transpose}, reason: none}", "`adapt` names argument 'b'"),
     ("  torch.add: {to: toy.add, positional: [b], reason: none}", "`positional` names argument 'b'"),
     ("  torch.add: {to: toy.add, adapt: {other: transpos}, reason: none}",
@@ -92,7 +95,7 @@ def test_read_table__a_wrong_row__is_one_message(row, message, adapters):
     [
         (
             HEAD + "colour: red\n",
-            "toy.yml: there is no key 'colour'. It has framework, version, namespace, operators, like_torch.",
+            "toy.yml: there is no key 'colour'. It has framework, version, namespace, operators, like_torch, same_generator.",
         ),
         ("framework: toy\nnamespace: toy\n", "toy.yml: object missing required field `version`"),
         (HEAD.replace('"1.0"', "1.0"), "toy.yml: expected `str`, got `float` - at `$.version`."),

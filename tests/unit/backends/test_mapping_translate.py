@@ -41,10 +41,13 @@ operators:
   torch.nn.functional.relu: {to: toy.relu}
   torch.sum: {to: toy.sum, rename: {dim: axis}}
   torch.topk: {to: adapters.topk}
+  torch.nn.functional.interpolate: {to: toy.zoom, only: {mode: [nearest, area]}, reason: two modes}
   torch.clamp: {to: toy.clip, positional: [input, min, max], fill: {min: -9}, reason: a bound is needed}
   torch.Tensor.T: {to: toy.turned}
   torch.cumsum: {unsupported: its sums run the other way}
   torch.zeros: {to: toy.zeros}
+  torch.nn.functional.dropout: {to: toy.dropout}
+  torch.nn.functional.rrelu: {to: toy.rrelu, draws: true}
   torch.bernoulli: {to: toy.bernoulli, reason: what is asked holds for any generator}
 """
 
@@ -92,6 +95,8 @@ def said(step):
         pytest.param(method("sum", X, (0, 1), True), ("toy.sum", (), {"input": X, "axis": (0, 1), "keepdim": True}), id="kept"),
         pytest.param(call("torch.topk", X, 2), ("adapters.topk", (), {"input": X, "k": 2}), id="an adapter"),
         pytest.param(method("clamp", X, max=1), ("toy.clip", (X, -9, 1), {}), id="filled in before one by position"),
+        pytest.param(call("torch.nn.functional.interpolate", X, 2, mode="area"),
+                     ("toy.zoom", (), {"input": X, "size": 2, "mode": "area"}), id="one of the values allowed"),
         pytest.param(call("builtins.getattr", X, "T"), ("toy.turned", (), {"input": X}), id="an attribute"),
         pytest.param(call("builtins.getattr", X, "shape"), ("builtins.getattr", (X, "shape"), {}), id="every tensor's attribute"),
         pytest.param(
@@ -136,6 +141,9 @@ def test_translated__parts_of_a_tuple__follow_it(table):
 
 
 REFUSED = [
+    (call("torch.nn.functional.interpolate", X, 2, mode="bicubic"),
+     "toy 1.0 has no counterpart of argument 'mode' of torch.nn.functional.interpolate, here 'bicubic': two modes",
+     ("torch.nn.functional.interpolate", "mode")),
     (call("torch.mul", X, Y), "the table of toy 1.0 has no row for torch.mul.", ("torch.mul", "")),
     (method("cumsum", X, 0), "toy 1.0 has no counterpart of torch.cumsum: its sums run the other way", ("torch.cumsum", "")),
     (call("torch.add", X, Y, alpha=2), "toy 1.0 has no counterpart of argument 'alpha' of torch.add, here 2: no scale",
@@ -165,6 +173,13 @@ def test_translated__without_counterpart__is_unsupported_and_named(step, message
 ALIKE = 'framework: alike\nversion: "2"\nnamespace: other.flow\nlike_torch: true\noperators:\n'
 
 
+ALIKE_ROWS = """
+  torch.cumsum: {to: other.flow.sums, rename: {dim: axis}}
+  torch.sort: {default: {stable: false}, rename: {dim: axis}, reason: never stable}
+  torch.div: {default: {rounding_mode: null}, reason: no rounding}
+"""
+
+
 def alike(rows=""):
     return read_table(ALIKE + (rows or "  {}"), "alike.yml")
 
@@ -177,16 +192,30 @@ def alike(rows=""):
         pytest.param(call("operator.add", X, 2), ("operator.add", (X, 2), {}), id="an operator"),
         pytest.param(call("torch.stack", List((X, Y))), ("other.flow.stack", (List((X, Y)),), {}), id="a list"),
         pytest.param(call("torch.cumsum", X, 0), ("other.flow.sums", (), {"input": X, "axis": 0}), id="one with a row"),
+        pytest.param(call("torch.nn.functional.linear", bias=None, weight=Y, input=X),
+                     ("other.flow.nn.functional.linear", (X, Y), {"bias": None}), id="what is needed goes by position"),
+        pytest.param(call("torch.sort", X, stable=False, dim=1), ("other.flow.sort", (X,), {"axis": 1}), id="its own spelling"),
+        pytest.param(method("sort", X, 1), ("sort", (X, 1), {}), id="its own spelling, a method"),
+        pytest.param(method("type", X, DType("int32")), ("type", (X, DType("int32")), {}), id="what has no signature"),
+        pytest.param(method("div_", X, Y, rounding_mode=None), ("div_", (X, Y), {}), id="in place, an argument dropped"),
         pytest.param(method("cumsum", X, 0), ("other.flow.sums", (), {"input": X, "axis": 0}), id="its method"),
         pytest.param(call("torch.nn.functional.dropout", X, 0.5, False),
                      ("other.flow.nn.functional.dropout", (X, 0.5, False), {}), id="one that draws nothing"),
     ],
 )  # fmt: skip
 def test_translated__like_torch__has_the_same_names_elsewhere(step, expected):
-    table = alike("  torch.cumsum: {to: other.flow.sums, rename: {dim: axis}}")
+    table = alike(ALIKE_ROWS)
     found = translated(program(step._replace(seed=7)), table)
     assert said(found.program.body[2]) == expected
     assert list(found.moved) == [0, 1, 2, 3]
+
+
+def test_translated__like_torch__an_argument_without_counterpart__is_unsupported():
+    with pytest.raises(
+        UnsupportedError,
+        match=r"^alike 2 has no counterpart of argument 'stable' of torch\.sort, here True: never stable$",
+    ):
+        translated(program(method("sort", X, stable=True)), alike(ALIKE_ROWS))
 
 
 @pytest.mark.parametrize(
@@ -217,6 +246,21 @@ def evaluated():
     module = recorded.nn.Dropout(0.5)
     module.eval()
     return module(recorded.ones(3, requires_grad=True) * 1)
+
+
+def test_translated__an_argument_decides_whether_it_draws__is_answered_where_it_does_not(table):
+    for step in (
+        call("torch.nn.functional.dropout", X, 0.5, False),
+        call("torch.nn.functional.rrelu", X, training=True),
+    ):
+        assert translated(program(step._replace(seed=7)), table).program.body[2].target.startswith("toy.")
+    with pytest.raises(UnsupportedError, match="dropout draws from the generator of the framework, and that of toy 1"):
+        translated(program(call("torch.nn.functional.dropout", X)._replace(seed=7)), table)
+
+
+def test_translated__a_seed__stays_where_something_is_drawn(table):
+    steps = [call("torch.bernoulli", X)._replace(seed=7), call("torch.nn.functional.relu", X)._replace(seed=8)]
+    assert [step.seed for step in translated(program(*steps), table).program.body[2:4]] == [7, None]
 
 
 def test_translated__a_module_that_draws__is_unsupported_in_training_alone():

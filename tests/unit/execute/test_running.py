@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ci_autotest.execute.binding import adapter, elements, has, leaf, storage_of
 from ci_autotest.execute.frameworks.torch_like import TorchLike
-from ci_autotest.execute.running import adapter, backward, elements, forward, has, leaf, storage_of
+from ci_autotest.execute.gradients import backward
+from ci_autotest.execute.running import forward
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -40,7 +42,7 @@ def call(target, *args, **kwargs):
 
 
 def ran(made, framework, data=DATA, *, snapshots=False):
-    return forward(made, {"t0": data}, framework, snapshots=snapshots)
+    return forward(made, {"t0": data}, framework, lambda _: None, snapshots=snapshots)
 
 
 def test_forward__steps_run__values_and_facts_are_kept(framework):

@@ -41,13 +41,13 @@ def program_of(plain: list[Any]) -> Program:
 def _plain_step(step: Step) -> list[Any]:
     kwargs = [[key, plain_argument(value)] for key, value in step.kwargs]
     args = [plain_argument(arg) for arg in step.args]
-    return [step.op, step.target, args, kwargs, list(step.modes), step.seed]
+    return [step.op, step.target, args, kwargs, step.name, list(step.modes), step.seed]
 
 
 def _step_of(plain: list[Any], *, in_setup: bool) -> Step:
-    op, target, args, kwargs, modes, seed = plain
+    op, target, args, kwargs, name, modes, seed = plain
     named = tuple((key, argument_of(value)) for key, value in kwargs)
-    return Step(op, target, tuple(map(argument_of, args)), named, "value", tuple(modes), seed, in_setup)
+    return Step(op, target, tuple(map(argument_of, args)), named, name, tuple(modes), seed, in_setup)
 
 
 def plain_argument(argument: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - one branch for each kind

@@ -1,0 +1,80 @@
+"""The steps of a translated program as they are written: references moved, adapters around what they adapt."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from ci_autotest.backends.mapping.table import ADAPTERS
+from ci_autotest.program.ir import CALL_FUNCTION, ITEM_SIZE, DType, List, Ref, Step, ref_to, renumbered
+
+if TYPE_CHECKING:
+    from ci_autotest.program.ir import Argument
+
+_PLAIN: Final = frozenset({int, float, bool, str, type(None), complex})
+#: A dtype as a table writes it.
+_DTYPE: Final = re.compile(rf"dtype\.({'|'.join(ITEM_SIZE)})")
+
+
+class Writer:
+    """Collect the steps of a translated program.
+
+    Attributes:
+        steps: Written so far.
+        places: Where the value of each step of the original is.
+        has_moved: Whether a value is elsewhere than in the original: until then no reference is to be moved.
+        is_narrow: Whether the original computes in 16 bits, where what draws gives other numbers.
+    """
+
+    __slots__ = ("has_moved", "is_narrow", "places", "steps")
+
+    def __init__(self, *, is_narrow: bool = False) -> None:
+        """Begin with no step."""
+        self.is_narrow = is_narrow
+        self.steps: list[Step] = []
+        self.places: list[int] = []
+        self.has_moved = False
+
+    def give(self, index: int) -> None:
+        """Say where the value of the original's next step is."""
+        self.places.append(index)
+        self.has_moved = self.has_moved or len(self.steps) != len(self.places)
+
+    def add(self, step: Step) -> int:
+        """Append a step and return its index."""
+        self.steps.append(step)
+        return len(self.steps) - 1
+
+    def keep(self, step: Step) -> int:
+        """Append a step of the original, its references moved."""
+        if not self.has_moved:
+            return self.add(step)
+        args = tuple(self.moved(argument) for argument in step.args)
+        return self.add(step._replace(args=args, kwargs=tuple((key, self.moved(value)) for key, value in step.kwargs)))
+
+    def adapted(self, step: Step, adapter: str | None, value: Argument) -> Argument:
+        """Return an argument of a step, its references moved, behind the step of its adapter where it has one."""
+        found = self.moved(value)
+        return found if adapter is None else ref_to(self.add(adapter_step(adapter, found, step)))
+
+    def moved(self, argument: Argument) -> Argument:
+        """Return an argument with its references to the translated steps."""
+        if not self.has_moved or type(argument) in _PLAIN:
+            return argument
+        if type(argument) is Ref:
+            return ref_to(self.places[argument.index])
+        return renumbered(argument, dict(enumerate(self.places)))
+
+
+def adapter_step(name: str, value: Argument, step: Step) -> Step:
+    """Return the step that puts a value of ``step`` through an adapter."""
+    return Step(CALL_FUNCTION, f"{ADAPTERS}{name}", (value,), (), step.name, step.modes, None, step.in_setup)
+
+
+def literal(value: Any) -> Argument:  # noqa: ANN401 - what YAML or a signature holds
+    """Return a constant of a table, or torch's default, as an argument; ``dtype.int64`` is a dtype."""
+    if isinstance(value, list):
+        return List(tuple(map(literal, value)))
+    if isinstance(value, str) and (found := _DTYPE.fullmatch(value)):
+        return DType(found[1])
+    return value  # type: ignore[no-any-return]

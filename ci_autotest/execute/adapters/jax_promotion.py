@@ -1,0 +1,78 @@
+"""PyTorch's type promotion on JAX arrays.
+
+JAX promotes a Python float with 64-bit integers to float64, and 0-dim arrays like any other; PyTorch has a default
+dtype, float32, and looks at arrays with dimensions, 0-dim arrays and Python numbers in that order.
+
+Source: PyTorch 2.13, "Tensor Attributes", type promotion; JAX 0.10, "Type promotion semantics".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+
+#: PyTorch's dtype of a Python number, which joins in a promotion when no array of its category is there.
+_NUMBERS: Final = {bool: jnp.bool_, int: jnp.int64, float: jnp.float32, complex: jnp.complex64}
+_COMPLEX_OF: Final = {"float16": jnp.complex64, "bfloat16": jnp.complex64, "float32": jnp.complex64}
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is a JAX array, traced or not."""
+    return isinstance(value, jax.Array)
+
+
+def is_integral(value: Any) -> bool:
+    """Whether an array's elements are integers or booleans."""
+    return not jnp.issubdtype(value.dtype, jnp.inexact)
+
+
+def floating(input: Any) -> Any:
+    """Return an array with integers and booleans as PyTorch's default dtype, float32."""
+    return input.astype(jnp.float32) if is_array(input) and is_integral(input) else input
+
+
+def result_type(*values: Any) -> Any:
+    """Return the dtype in which PyTorch computes with arrays and Python numbers together."""
+    dims, zeros, numbers = None, None, None
+    for value in values:
+        if not is_array(value):
+            numbers = _joined(numbers, jnp.dtype(_NUMBERS[type(value)]))
+        elif value.ndim:
+            dims = _joined(dims, value.dtype)
+        else:
+            zeros = _joined(zeros, value.dtype)
+    return _over(dims, _over(zeros, numbers))
+
+
+def promoted(*values: Any) -> list[Any]:
+    """Return values as arrays of the dtype in which PyTorch computes with them."""
+    dtype = result_type(*values)
+    return [jnp.asarray(value, dtype) for value in values]
+
+
+def promoted_floating(*values: Any) -> list[Any]:
+    """Return values as arrays of one floating or complex dtype, float32 where all are integers."""
+    dtype = result_type(*values)
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        dtype = jnp.dtype(jnp.float32)
+    return [jnp.asarray(value, dtype) for value in values]
+
+
+def _joined(one: Any, other: Any) -> Any:
+    return other if one is None else jnp.promote_types(one, other)
+
+
+def _over(higher: Any, lower: Any) -> Any:
+    """Join a group's dtype with that of a group that counts less: it moves the category, not the size within one."""
+    if higher is None or lower is None:
+        return lower if higher is None else higher
+    if jnp.issubdtype(higher, jnp.complexfloating):
+        return higher
+    if jnp.issubdtype(higher, jnp.floating):
+        is_complex = jnp.issubdtype(lower, jnp.complexfloating)
+        return jnp.dtype(_COMPLEX_OF.get(higher.name, jnp.complex128)) if is_complex else higher
+    if higher == jnp.bool_ or jnp.issubdtype(lower, jnp.inexact):
+        return jnp.promote_types(higher, lower)
+    return higher

@@ -1,0 +1,49 @@
+"""What a step that cannot be carried out means: the framework has not what it asks for, or its error is the outcome."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ci_autotest.execute.frameworks.protocol import LackingError
+from ci_autotest.program.ir import CALL_METHOD, GET_ATTR, Ref, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.execute.frameworks.protocol import Framework
+    from ci_autotest.execute.running import Run
+    from ci_autotest.program.ir import Step
+
+
+def failed(run: Run, step: Step, index: int, error: BaseException, framework: Framework) -> None:
+    """Note what a step's error means: the framework has not what was asked for, or it is the outcome.
+
+    Args:
+        run: Notes it.
+        step: What raised.
+        index: Where it is.
+        error: What was raised.
+        framework: Ran it.
+    """
+    if isinstance(spec := step.args[0] if step.args else None, TensorSpec):
+        said = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0].rstrip('.')}"
+        run.lacking = f"it takes no {spec.dtype} tensor such as this one ({said})"
+    elif lacking := framework.lacking(error):
+        run.lacking = lacking
+    else:
+        run.failure = (index, type(error).__name__, str(error))
+
+
+def needs_attribute(step: Step, values: Sequence[Any], framework: Framework) -> None:
+    """Refuse a method or property that the framework's tensors have not.
+
+    Raises:
+        LackingError: It is not there.
+    """
+    receiver = step.args[0] if step.args else None
+    if step.op not in {CALL_METHOD, GET_ATTR} or not isinstance(receiver, Ref):
+        return
+    value = values[receiver.index]
+    if framework.is_tensor(value) and not hasattr(type(value), step.target) and not hasattr(value, step.target):
+        message = f"Tensor.{step.target}"
+        raise LackingError(message)

@@ -1,0 +1,123 @@
+"""Take the gradients of a run, from the graph behind its values or from the program as a function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ci_autotest.execute.running import seen
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, PLACEHOLDER, TensorSpec, output_refs, ref_to
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+
+    from ci_autotest.execute.frameworks.protocol import Framework
+    from ci_autotest.execute.running import Run
+    from ci_autotest.program.ir import Program, Step
+
+_WRITES: Final = frozenset({
+    "setitem", "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift",
+    "irshift",
+})  # fmt: skip
+
+
+def backward(program: Program, run: Run, cotangents: Mapping[int, np.ndarray], framework: Framework) -> None:
+    """Put the cotangents into the outputs that require grad, and keep every gradient.
+
+    Args:
+        program: What was run.
+        run: What it left; the gradients are put into it.
+        cotangents: Elements by position of the output's tensors, in their shape.
+        framework: Ran it.
+    """
+    differentiated = _of_program if hasattr(framework, "backward") else _of_values
+    try:
+        found = differentiated(program, run, cotangents, framework)
+        framework.synchronize()
+        run.gradients = [
+            (key, None if gradient is None else seen(gradient, framework.facts(gradient), framework))
+            for key, gradient in found
+        ]
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+        run.lacking = framework.lacking(error) or None
+        run.backward_failure = f"{type(error).__name__}: {error}"
+
+
+def _of_values(
+    program: Program, run: Run, cotangents: Mapping[int, np.ndarray], framework: Framework
+) -> Sequence[tuple[Any, Any]]:
+    """Return the gradients that the graph behind the values gives, with what they are with respect to."""
+    roots, weights = _roots(program, run, cotangents, framework)
+    keys, inputs = _inputs(program, run, roots, framework)
+    return list(zip(keys, framework.gradients(roots, weights, inputs), strict=True)) if roots and keys else []
+
+
+def _of_program(
+    program: Program,
+    run: Run,
+    cotangents: Mapping[int, np.ndarray],
+    framework: Any,  # noqa: ANN401 - see its protocol
+) -> Sequence[tuple[Any, Any]]:
+    """Return the gradients of the leaves from a framework that differentiates functions and not values."""
+    weights, refs = {}, output_refs(program)
+    for position, weight in cotangents.items():
+        value = run.values[refs[position].index] if position < len(refs) else None
+        if framework.is_tensor(value) and framework.facts(value)[1] == weight.shape:
+            spec = TensorSpec(framework.facts(value)[0], weight.shape, (), 0, weight.size)
+            weights[position] = framework.tensor(weight.copy(), spec)
+    leaves = [i for i, step in enumerate(program.steps) if step.op == PLACEHOLDER and step.args[0].requires_grad]  # type: ignore[union-attr]
+    return list(zip(leaves, framework.backward(program, run.values, weights, leaves), strict=True))
+
+
+def _roots(
+    program: Program, run: Run, cotangents: Mapping[int, np.ndarray], framework: Framework
+) -> tuple[list[Any], list[Any]]:
+    """Return the outputs that require grad on this side, each once, and the gradients that are put into them."""
+    roots: list[Any] = []
+    weights: list[Any] = []
+    refs = output_refs(program)
+    for position, weight in cotangents.items():
+        value = run.values[refs[position].index] if position < len(refs) else None
+        if not framework.is_tensor(value) or any(value is root for root in roots):
+            continue
+        dtype, shape, requires_grad, _ = framework.facts(value)
+        if requires_grad and shape == weight.shape:
+            spec = TensorSpec(dtype, shape, (), 0, weight.size)
+            roots.append(value)
+            weights.append(framework.tensor(weight.copy(), spec))
+    return roots, weights
+
+
+def _inputs(program: Program, run: Run, roots: Sequence[Any], framework: Framework) -> tuple[list[Any], list[Any]]:
+    """Return what gradients are taken for: leaves, parameters, and intermediates where nothing is overwritten."""
+    keys: list[Any] = []
+    inputs: list[Any] = []
+    last = len(run.values) - 2
+    overwrites = any(_writes(step) for step in program.body)
+    # The gradient of an output that nothing else uses is the cotangent itself.
+    taken = {id(roots[0])} if len(roots) == 1 and program.body[-1].args == (ref_to(last),) else set()
+    for index, value in enumerate(run.values):
+        step = program.steps[index]
+        if framework.is_tensor(value):
+            requires_grad = framework.facts(value)[2]
+            if requires_grad and id(value) not in taken and (step.op == PLACEHOLDER or not overwrites):
+                taken.add(id(value))
+                keys.append(index)
+                inputs.append(value)
+        elif step.in_setup and hasattr(value, "named_parameters"):
+            for name, parameter in value.named_parameters():
+                if framework.facts(parameter)[2] and id(parameter) not in taken:
+                    taken.add(id(parameter))
+                    keys.append((index, name))
+                    inputs.append(parameter)
+    return keys, inputs
+
+
+def _writes(step: Step) -> bool:
+    name = step.target.rpartition(".")[2]
+    if dict(step.kwargs).get("inplace") is True:
+        return True
+    if step.op == CALL_METHOD:
+        return name.endswith("_") and not name.endswith("__")
+    return step.op == CALL_FUNCTION and (name in _WRITES or (name.endswith("_") and not name.startswith("_")))

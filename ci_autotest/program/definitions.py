@@ -1,0 +1,108 @@
+"""The text of functions of this package with everything that they need: what a script carries that runs without it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.errors import ProgramError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
+_OWN: Final = f"{_PACKAGE.name}."
+
+
+def definitions(module: str, names: Sequence[str]) -> str:
+    """Return the text of functions, with the definitions and imports that they refer to before them.
+
+    Args:
+        module: Dotted path of a module of this package.
+        names: Functions that it defines or imports.
+
+    Raises:
+        ProgramError: There is no such function, or two definitions share a name.
+    """
+    collected = _Collected()
+    for name in names:
+        collected.take(module, name)
+    return "\n\n\n".join(["\n".join(sorted(collected.imports)), *collected.texts.values()]).strip("\n")
+
+
+class _Collected:
+    """Definitions in the order in which they must stand."""
+
+    def __init__(self) -> None:
+        self.imports: set[str] = set()
+        self.texts: dict[str, str] = {}
+        self._origins: dict[str, str] = {}
+        self._modules: dict[str, dict[str, ast.stmt]] = {}
+
+    def take(self, module: str, name: str) -> None:
+        """Take what a name stands for in a module, after what it refers to; a name of Python's own needs nothing."""
+        node = self._module(module).get(name)
+        if node is None:
+            return
+        if isinstance(node, ast.Import):
+            self.imports.add(ast.unparse(node))
+        elif isinstance(node, ast.ImportFrom):
+            self._imported(node, name)
+        elif self._origins.setdefault(name, module) != module:
+            message = f"{name} is defined in {self._origins[name]} and in {module}: one script cannot hold both."
+            raise ProgramError(message)
+        elif name not in self.texts:
+            for other in _referred(node):
+                if other != name:
+                    self.take(module, other)
+            self.texts.setdefault(name, ast.unparse(node))
+
+    def _imported(self, node: ast.ImportFrom, name: str) -> None:
+        source = node.module or ""
+        alias = next(each for each in node.names if (each.asname or each.name) == name)
+        if not source.startswith(_OWN):
+            self.imports.add(ast.unparse(ast.ImportFrom(source, [alias], node.level)))
+        elif alias.asname in {None, alias.name}:
+            self.take(source, alias.name)
+        else:
+            message = f"{source}.{alias.name} is imported under another name: one script cannot hold it."
+            raise ProgramError(message)
+
+    def _module(self, module: str) -> dict[str, ast.stmt]:
+        """Return the statements of a module by the names that they bind."""
+        if module not in self._modules:
+            path = _PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
+            try:
+                tree = ast.parse(path.read_text(encoding="utf-8"))
+            except OSError as error:
+                message = f"the text of {module} cannot be read: {error.strerror}."
+                raise ProgramError(message) from error
+            self._modules[module] = {name: node for node in tree.body for name in _bound(node)}
+        return self._modules[module]
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement binds."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        for alias in node.names:
+            yield (alias.asname or alias.name).partition(".")[0]
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            yield from (each.id for each in ast.walk(target) if isinstance(each, ast.Name))
+
+
+def _referred(node: ast.stmt) -> list[str]:
+    """Return the names that a definition needs when it is run: not those of its annotations."""
+    annotations = {id(each) for part in ast.walk(node) for noted in _annotations(part) for each in ast.walk(noted)}
+    found = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and id(each) not in annotations]
+    return list(dict.fromkeys(found))
+
+
+def _annotations(node: ast.AST) -> Iterator[ast.expr]:
+    for name in ("annotation", "returns"):
+        found = getattr(node, name, None)
+        if isinstance(found, ast.expr):
+            yield found

@@ -1,0 +1,193 @@
+"""The repro for a candidate in an interpreter of its own: its program in that framework's words.
+
+It needs numpy and the framework; never torch, never this package. What the reference gave is carried.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ci_autotest.errors import ProgramError
+from ci_autotest.program.codegen import body_lines, inputs, names, output_text, setup_lines
+from ci_autotest.program.definitions import definitions
+from ci_autotest.program.host_repro_template import JAX, PADDLE, READER, REPEATED, TEMPLATE, TORCH_LIKE
+from ci_autotest.program.ir import CALL_FUNCTION, PLACEHOLDER, TensorSpec, cotangent_key, output_refs
+from ci_autotest.program.literals import INLINE_ELEMENTS, array_of, nested
+from ci_autotest.program.plain import program_of
+from ci_autotest.program.repro_template import WATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ci_autotest.program.ir import Program, Recording
+
+_MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
+#: Where a framework keeps its dtypes and constants, where that is not the module itself.
+_NAMESPACES: Final = {"jax": "jax.numpy"}
+_GLUES: Final = {"paddle": PADDLE, "jax": JAX}
+#: numpy's dtype of what lies in the tensor file; bfloat16 is widened.
+_WIDENED: Final = "float32"
+_ADAPTERS: Final = "adapters."
+
+
+def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
+    """Return the script.
+
+    Args:
+        recording: The smallest program, with what the reference gives and the candidate's note: under ``host`` the
+            program in the framework's words, and where its values are.
+        told: As for ``repro_text``.
+
+    Raises:
+        ProgramError: The note holds no such program, or names what is never printed as code.
+    """
+    host = _note(recording)
+    module = host["module"]
+    program = program_of(host["program"])
+    named = names(program)
+    namespace = _NAMESPACES.get(module, module)
+    takes = [name for name, _ in inputs(program)]
+    return TEMPLATE.format(
+        title=told["title"],
+        message="\n".join(f"  {line}" if line else "" for line in told["lines"]),
+        module=module, version=host["version"], python=host["python"], kind=told["kind"], versions=told["versions"],
+        reference=f"torch {recording.note.get('torch', 'of unknown version')}",
+        paths=_paths(module, told), device=_device(module, recording),
+        rtol=told["rtol"], atol=told["atol"], check_dtype=told["check_dtype"],
+        reader=READER if any(_is_stored(spec) for spec in _specs(recording).values()) else "",
+        glue=f"TAKES = {takes!r}\n{_GLUES.get(module) or TORCH_LIKE.format(m=module)}",
+        setup=_block(
+            [*_bindings(recording, program, named), *setup_lines(program, namespace), _returned(program, named)]
+        ),
+        adapters=_adapters(module, program), takes=", ".join(takes),
+        body=_block([*body_lines(program, namespace=namespace), f"return {output_text(program)}"]),
+        cotangents=_mapping({
+            i: _tensor(recording, cotangent_key(i), spec)
+            for i, spec in enumerate(recording.program.cotangents)
+            if spec is not None
+        }),
+        outputs=_listing([_expected(recording, f"output_{i}") for i, _ in enumerate(output_refs(program))]),
+        gradients=_mapping(_gradients(recording, host, named)),
+        names=repr([named[ref.index] for ref in output_refs(program)]),
+        **_entry(told),
+    )  # fmt: skip
+
+
+def _note(recording: Recording) -> Mapping[str, Any]:
+    host = recording.note.get("host")
+    if not isinstance(host, dict) or not _MODULE.fullmatch(str(host.get("module"))):
+        message = "the note names no module of a host: there is nothing to print as code."
+        raise ProgramError(message)
+    return host
+
+
+def _entry(told: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the script begins with, by the kind of finding."""
+    if told["kind"] in {"crash", "timeout"}:
+        return {"watch": WATCH.format(timeout_s=told["timeout_s"]), "entry": "watched"}
+    if told["kind"] == "nondeterminism":
+        return {"watch": REPEATED, "entry": "repeated"}
+    return {"watch": "", "entry": "main"}
+
+
+def _paths(module: str, told: Mapping[str, Any]) -> str:
+    """Return the line that makes the user's own modules importable; a framework's needs none."""
+    if module in {"torch", "oneflow", "paddle", "jax"}:
+        return ""
+    folders = ", ".join(f"HERE / {folder!r}" for folder in told["folders"])
+    return f"sys.path += [str(folder) for folder in ({folders}, Path.cwd())]\n" if folders else ""
+
+
+def _device(module: str, recording: Recording) -> str:
+    device = repr(str(recording.note.get("device", "cpu")).replace("auto", "cpu"))
+    return device if module in _GLUES else f"{module}.device({device})"
+
+
+def _adapters(module: str, program: Program) -> str:
+    """Return the text of the adapters that the program calls."""
+    called = [
+        step.target.removeprefix(_ADAPTERS)
+        for step in program.steps
+        if step.op == CALL_FUNCTION and step.target.startswith(_ADAPTERS)
+    ]
+    text = definitions(f"ci_autotest.execute.adapters.{module}", list(dict.fromkeys(called))) if called else ""
+    return f"{text}\n\n\n" if text else ""
+
+
+def _bindings(recording: Recording, program: Program, named: Sequence[str]) -> list[str]:
+    found = []
+    for index, step in enumerate(program.steps):
+        spec = step.args[0] if step.op == PLACEHOLDER else None
+        if isinstance(spec, TensorSpec):
+            grad = ", requires_grad=True" if spec.requires_grad else ""
+            found.append(f"{named[index]} = tensor(*{_tensor(recording, step.target, spec)}{grad})")
+    return found
+
+
+def _returned(program: Program, named: Sequence[str]) -> str:
+    """Return what the function of the inputs gives: what the body takes, and every leaf."""
+    leaves = [named[i] for i, step in enumerate(program.steps) if step.op == PLACEHOLDER and not step.in_setup]
+    given = dict.fromkeys([*(name for name, _ in inputs(program)), *leaves])
+    return f"return {{{', '.join(f'{name!r}: {name}' for name in given)}}}"
+
+
+def _tensor(recording: Recording, key: str, spec: TensorSpec) -> str:
+    """Return the text of an array in the shape of ``spec`` and the name of its dtype."""
+    dtype = _WIDENED if spec.dtype == "bfloat16" else spec.dtype
+    if _is_stored(spec):
+        kind = "<u2" if spec.dtype == "bfloat16" else dtype
+        flat = f"stored({key!r}, {kind!r})"
+        flat = f"({flat}.astype('<u4') << 16).view('<f4')" if spec.dtype == "bfloat16" else flat
+    else:
+        flat = f"np.array({nested(array_of(recording.tensors[key], spec.dtype, (spec.storage_size,)))}, {dtype!r})"
+    if spec.is_contiguous:
+        return f"({flat}.reshape({spec.shape}), {spec.dtype!r})"
+    strides = tuple(stride * np.dtype(dtype).itemsize for stride in spec.strides)
+    view = f"np.lib.stride_tricks.as_strided({flat}[{spec.offset}:], {spec.shape}, {strides})"
+    return f"({view}, {spec.dtype!r})"
+
+
+def _is_stored(spec: TensorSpec) -> bool:
+    return spec.storage_size > INLINE_ELEMENTS
+
+
+def _specs(recording: Recording) -> dict[str, TensorSpec]:
+    """Return every tensor that the script holds, by key."""
+    found = {step.target: step.args[0] for step in recording.program.steps if step.op == PLACEHOLDER}
+    cotangents = {cotangent_key(i): spec for i, spec in enumerate(recording.program.cotangents)}
+    every = {**found, **cotangents, **recording.expected}
+    return {key: spec for key, spec in every.items() if isinstance(spec, TensorSpec)}
+
+
+def _expected(recording: Recording, key: str) -> str:
+    return _tensor(recording, key, recording.expected[key]) if key in recording.expected else "None"
+
+
+def _gradients(recording: Recording, host: Mapping[str, Any], named: Sequence[str]) -> dict[str, str]:
+    """Return the reference's gradients by the name that their tensor has in the script."""
+    parameters = {(index, name): place for index, name, place in host["parameters"]}
+    found = {}
+    for key in recording.expected:
+        if key.startswith("gradient_"):
+            text, _, parameter = key.removeprefix("gradient_").partition(".")
+            index = int(text)
+            place = parameters.get((index, parameter), host["moved"][index])
+            if place >= 0:
+                is_inside = parameter and (index, parameter) not in parameters
+                found[f"{named[place]}.{parameter}" if is_inside else named[place]] = _expected(recording, key)
+    return found
+
+
+def _block(lines: Sequence[str]) -> str:
+    return "\n".join(f"    {line}" for text in lines for line in text.split("\n"))
+
+
+def _mapping(items: Mapping[Any, str]) -> str:
+    return "{" + "".join(f"\n    {key!r}: {text}," for key, text in items.items()) + ("\n}" if items else "}")
+
+
+def _listing(items: Sequence[str]) -> str:
+    return "[" + "".join(f"\n    {text}," for text in items) + ("\n]" if items else "]")

@@ -1,0 +1,242 @@
+"""The text of a repro for a candidate in an interpreter of its own: numpy and the framework, nothing of torch."""
+
+from typing import Final
+
+TEMPLATE: Final = '''"""{title}
+
+{message}
+
+Run it: python repro.py
+It needs numpy and {module}; where {module} is not in the interpreter that runs it, it goes on in PYTHON.
+Exit status: 1 while misaligned, 0 when fixed, 2 when it cannot run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PYTHON = {python!r}  # the interpreter in which this was found
+SEEN_WITH = {versions!r}
+KIND = {kind!r}
+
+
+def in_its_interpreter():
+    """Go on in the interpreter in which this was found, where it is there."""
+    own = Path(PYTHON).parent.parent
+    if Path(PYTHON).exists() and own != Path(sys.prefix) and not os.environ.get("REPRO_IN_PLACE"):
+        os.environ["REPRO_IN_PLACE"] = "1"
+        os.execv(PYTHON, [PYTHON, *sys.argv])
+
+
+in_its_interpreter()
+{paths}try:
+    import numpy as np
+    import {module}
+except ImportError as error:
+    print(f"cannot run: {{error}}. Run it with an interpreter that has {module} {version} and numpy.")
+    sys.exit(2)
+
+device = {device}
+RTOL, ATOL = {rtol}, {atol}  # |candidate - reference| <= ATOL + RTOL * |reference|
+CHECK_DTYPE = {check_dtype}
+
+{reader}{glue}
+def inputs():
+{setup}
+
+
+{adapters}def candidate({takes}):
+{body}
+
+
+# What goes into the backward pass, and what the reference, {reference}, gave when this was found.
+COTANGENTS = {cotangents}
+OUTPUTS = {outputs}
+GRADIENTS = {gradients}
+NAMES = {names}
+
+
+def differs(what, found, expected):
+    """Print how a value departs from the reference's, and say whether it does."""
+    if found is None or expected is None:
+        if found is not expected:
+            print(f"misaligned: {{what}}: candidate {{shown(found)}}, reference {{shown(expected)}}")
+        return found is not expected
+    (left, dtype), (right, wanted) = found, expected
+    if left.shape != right.shape or (CHECK_DTYPE and dtype != wanted):
+        print(f"misaligned: {{what}}: candidate {{shown(found)}}, reference {{shown(expected)}}")
+        return True
+    wide = np.complex128 if np.iscomplexobj(right) else np.float64
+    left, right = left.astype(wide), right.astype(wide)
+    with np.errstate(all="ignore"):
+        bad = ~np.isclose(left, right, rtol=RTOL, atol=ATOL, equal_nan=True)
+        apart = np.where(bad, np.abs(left - right), 0.0)
+    if not bad.any():
+        print(f"aligned: {{what}}")
+        return False
+    first = tuple(int(i) for i in np.argwhere(bad)[0])
+    count = f"{{int(bad.sum())}} / {{bad.size}} elements"
+    print(f"misaligned: {{what}}: {{count}}, greatest difference {{float(apart.max()):.3g}}")
+    print(f"  first at {{first}}: candidate {{left[first].item()!r}}, reference {{right[first].item()!r}}")
+    return True
+
+
+def shown(value):
+    return "nothing" if value is None else f"{{value[1]}} of shape {{value[0].shape}}"
+
+
+def main():
+    print(__doc__.strip())
+    print(f"found with {{SEEN_WITH}}; running {module} {{{module}.__version__}}")
+    try:
+        outputs, gradients = run()
+    except Exception as error:
+        accepts = KIND == "leniency"
+        print(f"{{'aligned' if accepts else 'misaligned'}}: the candidate raises {{type(error).__name__}}: {{error}}")
+        return 0 if accepts else 1
+    if KIND == "leniency":
+        print("misaligned: the candidate accepts what the reference rejects")
+        return 1
+    bad = len(outputs) != len(OUTPUTS)
+    for name, found, expected in zip(NAMES, outputs, OUTPUTS):
+        if expected is not None:
+            bad |= differs(f"value of {{name}}", found, expected)
+    for name, expected in GRADIENTS.items():
+        bad |= differs(f"gradient of {{name}}", gradients.get(name), expected)
+    return 1 if bad else 0
+
+
+{watch}
+if __name__ == "__main__":
+    sys.exit({entry}())
+'''
+
+READER: Final = '''
+def stored(name, dtype):
+    """Read one flat array of tensors.safetensors: a JSON head, then the bytes."""
+    data = (HERE / "tensors.safetensors").read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    first, last = json.loads(data[8 : 8 + size])[name]["data_offsets"]
+    return np.frombuffer(data[8 + size + first : 8 + size + last], dtype)
+
+
+'''
+
+#: For what differs from itself: the candidate is run again and again on the same inputs.
+REPEATED: Final = '''
+def repeated():
+    """Say whether the candidate differs from itself."""
+    print(__doc__.strip())
+    first = run()
+    for number in range(2, 51):
+        outputs, gradients = run()
+        pairs = [*zip(outputs, first[0]), *((gradients[name], first[1][name]) for name in gradients)]
+        for found, before in pairs:
+            if found is not None and before is not None and found[0].tobytes() != before[0].tobytes():
+                print(f"misaligned: run {number} of the candidate differs from its first on the same inputs")
+                return 1
+    print("aligned: fifty runs of the candidate are the same")
+    return 0
+
+
+'''
+
+#: Tensors and gradients of a module with torch's names.
+TORCH_LIKE: Final = '''
+def tensor(array, dtype, requires_grad=False):
+    """Return a leaf; bfloat16 comes as float32 of the same values."""
+    made = {m}.from_numpy(np.array(array)) if array.size else {m}.zeros(array.shape)
+    made = made.to(getattr({m}, dtype)).to(device)
+    return made.requires_grad_() if requires_grad else made
+
+
+def elements(value):
+    """Return a tensor's elements and the name of its dtype, ``None`` of what is no tensor."""
+    if not isinstance(value, {m}.Tensor):
+        return None
+    dtype = str(value.dtype).rpartition(".")[2]
+    value = value.detach().cpu()
+    return np.array((value.to({m}.float32) if dtype == "bfloat16" else value).numpy()), dtype
+
+
+def run():
+    """Return the candidate's outputs and gradients."""
+    given = inputs()
+    outputs = candidate(**{{name: given[name] for name in TAKES}})
+    wanted = {{name: value for name, value in given.items() if isinstance(value, {m}.Tensor) and value.requires_grad}}
+    for name, module in given.items():
+        if hasattr(module, "named_parameters"):
+            wanted.update({{f"{{name}}.{{n}}": p for n, p in module.named_parameters() if p.requires_grad}})
+    roots = [(o, tensor(*COTANGENTS[i])) for i, o in enumerate(outputs) if i in COTANGENTS and o.requires_grad]
+    if roots and wanted:
+        {m}.autograd.backward([o for o, _ in roots], [w for _, w in roots])
+    found = {{name: None if value.grad is None else elements(value.grad) for name, value in wanted.items()}}
+    return [elements(output) for output in outputs], found
+
+'''
+PADDLE: Final = '''
+def tensor(array, dtype, requires_grad=False):
+    """Return a leaf; bfloat16 comes as float32 of the same values."""
+    return paddle.to_tensor(np.array(array), dtype=dtype, stop_gradient=not requires_grad)
+
+
+def elements(value):
+    """Return a tensor's elements and the name of its dtype, ``None`` of what is no tensor."""
+    if not isinstance(value, paddle.Tensor):
+        return None
+    dtype = str(value.dtype).rpartition(".")[2]
+    return np.array((value.astype("float32") if dtype == "bfloat16" else value).numpy()), dtype
+
+
+def run():
+    """Return the candidate's outputs and gradients."""
+    given = inputs()
+    outputs = candidate(**{name: given[name] for name in TAKES})
+    wanted = {name: v for name, v in given.items() if isinstance(v, paddle.Tensor) and not v.stop_gradient}
+    roots = [(o, tensor(*COTANGENTS[i])) for i, o in enumerate(outputs) if i in COTANGENTS and not o.stop_gradient]
+    if not roots or not wanted:
+        return [elements(output) for output in outputs], {}
+    gradients = paddle.grad([o for o, _ in roots], list(wanted.values()), [w for _, w in roots], allow_unused=True)
+    found = {name: None if g is None else elements(g) for name, g in zip(wanted, gradients)}
+    return [elements(output) for output in outputs], found
+
+'''
+JAX: Final = '''
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_default_matmul_precision", "highest")
+
+
+def tensor(array, dtype, requires_grad=False):
+    """Return an array; bfloat16 comes as float32 of the same values."""
+    return jax.numpy.asarray(array, dtype=dtype)
+
+
+def elements(value):
+    """Return an array's elements and the name of its dtype, ``None`` of what is no array."""
+    if not isinstance(value, jax.Array):
+        return None
+    dtype = str(value.dtype)
+    return np.array(value.astype("float32") if dtype == "bfloat16" else value), dtype
+
+
+def run():
+    """Return the candidate's outputs and gradients; a complex gradient is the conjugate of JAX's."""
+    given = inputs()
+    wanted = {name: given[name] for name in GRADIENTS}
+
+    def function(leaves):
+        return candidate(**{name: {**given, **leaves}[name] for name in TAKES})
+
+    outputs = function({})
+    places = [i for i in COTANGENTS if i < len(outputs)]
+    if not wanted or not places:
+        return [elements(output) for output in outputs], {}
+    _, pull = jax.vjp(lambda leaves: [function(leaves)[i] for i in places], wanted)
+    (gradients,) = pull([tensor(*COTANGENTS[i]).conj().astype(outputs[i].dtype) for i in places])
+    return [elements(output) for output in outputs], {name: elements(g.conj()) for name, g in gradients.items()}
+
+'''

@@ -1,0 +1,208 @@
+"""`backend: module`: a framework in an interpreter of its own, from the configuration to the repro.
+
+The interpreter is this one, and the frameworks are modules that look like torch and are wrong in one place: what is
+compared, lost and found again is what goes over the wire.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.projects import Project, outcomes
+
+pytestmark = pytest.mark.heavy
+
+#: Everything of torch, and faults of its own.
+FRAMEWORK = """
+import torch
+
+globals().update({name: value for name, value in vars(torch).items() if not name.startswith("__")})
+
+import os
+import time
+import types
+
+__version__ = "0.1-lookalike"
+print("a banner on standard output")
+
+
+def exp(input):
+    return torch.exp(input) * 1.01
+
+
+def log1p(input):
+    os.abort()
+
+
+def log(input):
+    os._exit(0)
+
+
+def sqrt(input):
+    time.sleep(600)
+
+
+def acos(input):
+    held = []
+    while True:
+        held.append(bytearray(b"x" * (1 << 24)))
+
+
+def sin(input):
+    return torch.sin(input).detach()
+
+
+def square(input):
+    result = torch.square(input)
+    if result.numel() > 40_000:
+        result = result.clone()
+        result.detach().view(-1)[-1] += 1
+    return result
+
+
+def tan(input):
+    raise RuntimeError("no tangent today")
+
+
+class _Functional(types.SimpleNamespace):
+    def __getattr__(self, name):
+        return getattr(torch.nn.functional, name)
+
+
+nn = types.SimpleNamespace(**{**vars(torch.nn), "functional": _Functional()})
+del cos
+"""
+BODIES = """
+@autotest(n=4)
+def chain():
+    x = random_tensor(2)
+    y = (x * 2).transpose(0, 1)
+    return torch.softmax(y, 0), y.sum(1)
+
+@autotest(n=4)
+def layer():
+    return torch.nn.Conv2d(2, 3, 3, padding=1)(random_tensor(4, 2, 2, 5, 6)).relu()
+
+@autotest(n=4)
+def statistics():
+    return torch.nn.BatchNorm2d(2)(random_tensor(4, 2, 2, 5, 6))
+
+@autotest(n=4)
+def written():
+    x = random_tensor(2, requires_grad=False)
+    x.mul_(3)
+    x[0] = 1
+    return x
+
+@autotest(n=2, profiles=[])
+def large():
+    return torch.abs(random_tensor(2, 300, 200))
+
+@autotest(n=2, profiles=[])
+def large_and_wrong():
+    return torch.square(random_tensor(2, 300, 200))
+
+@autotest(n=3)
+def wrong():
+    return torch.exp(random_tensor())
+
+@autotest(n=2)
+def aborts():
+    return torch.log1p(random_tensor())
+
+@autotest(n=2)
+def exits():
+    return torch.log(random_tensor())
+
+@autotest(n=2)
+def detached():
+    return torch.sin(random_tensor())
+
+@autotest(n=2)
+def raises():
+    return torch.tan(random_tensor())
+
+@autotest(n=2)
+def absent():
+    return torch.cos(random_tensor())
+
+@autotest(n=2)
+def hooked():
+    x = random_tensor()
+    x.register_hook(lambda gradient: gradient * 2)
+    return x * 3
+"""
+EXPECTED = {
+    "chain": "aligned", "layer": "aligned", "statistics": "aligned", "written": "aligned", "large": "aligned",
+    "large_and_wrong": "misaligned", "wrong": "misaligned", "aborts": "crashed", "exits": "crashed",
+    "detached": "misaligned", "raises": "misaligned", "absent": "unsupported", "hooked": "unsupported",
+}  # fmt: skip
+
+
+def project_in(folder: Path, bodies: str = BODIES) -> Project:
+    project = Project(folder)
+    project.configure(
+        candidates=[{"name": "lookalike", "backend": "module", "module": "lookalike", "python": sys.executable}],
+        case_timeout="20s",
+    )
+    project.write("lookalike.py", FRAMEWORK)
+    project.tests(bodies)
+    return project
+
+
+def test_run__lookalike__every_test_has_the_right_outcome_and_repros_run_alone(tmp_path: Path):
+    project = project_in(tmp_path)
+
+    done = project.run()
+
+    report = project.report()
+    assert outcomes(report) == {(name, "lookalike"): outcome for name, outcome in EXPECTED.items()}, done.said
+    (candidate,) = report["candidates"]
+    assert (candidate["version"], set(candidate["libraries"])) == ("0.1-lookalike", {"numpy", "python"})
+    found = {each["operator"].rpartition(".")[2]: each for each in report["findings"]}
+    assert {name: (each["kind"], each["outcome"]) for name, each in found.items()} == {
+        "square": ("value", "misaligned"), "exp": ("value", "misaligned"), "log1p": ("crash", "crashed"),
+        "log": ("crash", "crashed"), "sin": ("metadata", "misaligned"), "tan": ("error", "misaligned"),
+    }, done.said  # fmt: skip
+    assert "ended by signal 6 (SIGABRT)" in found["log1p"]["message"]
+    assert "in torch.log1p" in found["log1p"]["message"], "the host tells the step that it was in"
+    # Flags are not elements: a repro of what a framework says of its tensors has nothing to compare with.
+    assert {name for name, each in found.items() if each["repro_verified"]} == set(found) - {"sin"}, done.said
+    reasons = {each["test"].rpartition("::")[2]: each["reason"] for each in report["results"]}
+    assert "has no lookalike.cos" in reasons["absent"]
+    assert "hooks are not repeated in another interpreter" in reasons["hooked"]
+    repro = project.repro(found["exp"], "autotest-report", tmp_path)
+    assert (repro.status, "misaligned: value of exp" in repro.out) == (1, True), repro.said
+    (tmp_path / "lookalike.py").write_text(FRAMEWORK.replace("* 1.01", "* 1.0"), encoding="utf-8")
+    assert project.repro(found["exp"], "autotest-report", tmp_path).status == 0
+    assert project.command("replay", f"autotest-report/findings/{found['exp']['id']}").status == 0
+
+
+HELD = """
+@autotest(n=1)
+def hangs():
+    return torch.sqrt(random_tensor(1, 3))
+
+@autotest(n=1)
+def hoards():
+    return torch.acos(random_tensor(1, 3))
+"""
+
+
+def test_run__host_hangs_or_hoards__is_ended_and_costs_that_case(tmp_path: Path):
+    project = project_in(tmp_path, HELD)
+    candidate = {"name": "lookalike", "backend": "module", "module": "lookalike"}
+    project.configure(candidates=[candidate], case_timeout="3s", memory="2GiB")
+
+    done = project.run()
+
+    assert outcomes(project.report()) == {("hangs", "lookalike"): "timed_out", ("hoards", "lookalike"): "crashed"}
+    assert "more than its limit of 2.0 GiB" in done.said
+    held = [
+        line for line in subprocess.check_output(["ps", "-eo", "args"], text=True).splitlines() if str(tmp_path) in line
+    ]
+    assert held == [], "a host outlived its run"

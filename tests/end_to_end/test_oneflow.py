@@ -1,0 +1,185 @@
+"""OneFlow 0.9.0 in its own interpreter, eagerly and by ``nn.Graph``.
+
+It is not installed by `make install`: CPython 3.10 and `make candidates`, or the commands in the reason below.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch as plain_torch
+
+from ci_autotest import random_tensor, torch
+from ci_autotest.backends.build import build
+from ci_autotest.config import Candidate
+from tests.engine import judged, record
+from tests.projects import Project, outcomes
+
+PYTHON = Path(__file__).parents[2] / ".venvs" / "oneflow" / "bin" / "python"
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.skipif(
+        not PYTHON.exists(),
+        reason="python3.10 -m venv .venvs/oneflow; .venvs/oneflow/bin/pip install oneflow==0.9.0 'numpy<1.24'; "
+        ".venvs/oneflow/bin/pip install --no-deps nvidia-cublas-cu11==11.10.3.66 nvidia-cudnn-cu11==8.5.0.96",
+    ),
+]
+functional = torch.nn.functional
+
+
+def candidate(**more):
+    return build(Candidate(name="oneflow", backend="module", module="oneflow", python=str(PYTHON), **more), "cpu")
+
+
+@pytest.fixture(scope="module")
+def oneflow():
+    backend = candidate()
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    backend = candidate(mode="graph")
+    yield backend
+    backend.close()
+
+
+def of(*dims, **how):
+    return random_tensor(dims=dims, **how)
+
+
+def written(x):
+    x.mul_(3)
+    x[0] = 1.0
+    return x
+
+
+ALIGNED = {
+    "abs": lambda: torch.abs(of(3, 4)),
+    "leaky_relu, whose slope has no default there": lambda: functional.leaky_relu(of(3, 5)),
+    "elu, by position": lambda: functional.elu(of(3, 5), 0.5),
+    "hardtanh": lambda: functional.hardtanh(of(3, 5), min_val=-0.3),
+    "threshold": lambda: functional.threshold(of(3, 5), 0.1, 2.0),
+    "smooth_l1_loss": lambda: functional.smooth_l1_loss(of(3, 5), of(3, 5), beta=0.5),
+    "softmax": lambda: functional.softmax(of(3, 5), dim=-1),
+    "matmul": lambda: of(2, 3, 4) @ of(4, 5),
+    "conv2d": lambda: functional.conv2d(of(2, 4, 9, 8), of(6, 2, 3, 2), of(6), stride=(2, 1), padding=1, groups=2),
+    "a module with statistics": lambda: torch.nn.BatchNorm2d(3)(of(2, 3, 4, 5)),
+    "max_pool2d": lambda: functional.max_pool2d(of(2, 3, 7, 8), 3, stride=2, padding=1),
+    "sum": lambda: torch.sum(of(3, 4, 5), dim=(0, 2), keepdim=True),
+    "sort, whose indices are int32 there": lambda: torch.sort(of(7)),
+    "argmax": lambda: torch.argmax(of(3, 7), dim=1),
+    "indexing": lambda: of(3, 5, 6)[:, -2, 1:5:2],
+    "in place": lambda: written(of(3, 4, requires_grad=False)),
+    "gather": lambda: torch.gather(of(4, 3), 1, of(4, 2, dtype=plain_torch.int64, low=0, high=3)),
+    "strided": lambda: torch.exp(of(3, 4).transpose(0, 1)),
+    "an LSTM's cell": lambda: torch.nn.LSTMCell(3, 4)(of(2, 3), (of(2, 4), of(2, 4))),
+}
+#: Of a module's statistics see below.
+GRAPHS = [name for name in ALIGNED if name not in {"a module with statistics"}]
+
+
+@pytest.mark.parametrize("body", ALIGNED.values(), ids=ALIGNED)
+def test_oneflow__operators_of_many_families__are_aligned_forward_and_backward(oneflow, body):
+    found = judged(record(body, profile="ordinary"), oneflow).verdict
+    assert found.outcome == "aligned", (found.oracle, found.misalignment)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_oneflow__the_same_as_one_graph__are_aligned_with_the_reference_and_with_itself(graphs, name):
+    found = judged(record(ALIGNED[name], profile="ordinary"), graphs).verdict
+    assert found.outcome == "aligned", (found.oracle, found.misalignment)
+
+
+def reads(x):
+    return x * 2 if float(x.sum()) > 0 else x * 3
+
+
+UNSUPPORTED = {
+    "an operator": (lambda: torch.hypot(of(3), of(3)), "oneflow.hypot"),
+    "an argument": (lambda: torch.round(of(3), decimals=2), "argument 'decimals' of torch.round"),
+    "a dtype": (lambda: torch.exp(of(3, dtype=plain_torch.complex64)), "complex64"),
+    "keepdim that is ignored": (lambda: torch.argmax(of(3, 4), keepdim=True), "keepdim without dim"),
+    "a generator of its own": (lambda: functional.dropout(of(30), 0.5), "gives other numbers"),
+}
+
+
+@pytest.mark.parametrize(("body", "named"), UNSUPPORTED.values(), ids=UNSUPPORTED)
+def test_oneflow__without_counterpart__is_unsupported_and_named(oneflow, body, named):
+    found = judged(record(body, profile="ordinary"), oneflow).verdict
+    assert found.outcome == "unsupported"
+    assert named in found.oracle
+
+
+def test_oneflow__body_that_reads_a_number__is_no_graph(graphs):
+    found = judged(record(lambda: reads(of(3)), profile="ordinary"), graphs).verdict
+    assert (found.outcome, "reads a tensor while it is made" in found.oracle) == ("unsupported", True)
+
+
+def planted(operator, to):
+    return {operator: {"to": to, "positional": ["input"], "reason": "planted"}}
+
+
+WRONG_ROWS = {
+    "value": (planted("torch.sin", "oneflow.cos"), lambda: torch.sin(of(3, 4)), ("value", "torch.sin")),
+    "gradient": (
+        planted("torch.clone", "oneflow.Tensor.detach"),
+        lambda: of(3).clone() * of(3),
+        ("metadata", "torch.clone"),
+    ),
+    "dtype": ({"torch.argmax": {"to": "oneflow.max"}}, lambda: torch.argmax(of(5)), ("dtype", "torch.argmax")),
+    "error": (
+        {"torch.nn.functional.elu": {"to": "oneflow.nn.functional.elu", "rename": {"input": "x"}}},
+        lambda: functional.elu(of(3)),
+        ("error", "torch.nn.functional.elu"),
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize(("rows", "body", "expected"), WRONG_ROWS.values(), ids=WRONG_ROWS)
+def test_oneflow__planted_wrong_row__is_misaligned_in_both_modes(rows, body, expected, mode):
+    backend = candidate(mapping=rows, mode=mode)
+    try:
+        found = judged(record(body, profile="ordinary"), backend).verdict
+    finally:
+        backend.close()
+    if (mode, expected[0]) == ("graph", "metadata"):
+        assert found.outcome == "aligned", "outputs of a graph have no gradient, and say nothing of one"
+    else:
+        assert (found.outcome, found.kind, found.operator) == ("misaligned", *expected)
+
+
+def test_oneflow__what_its_graph_alone_does_otherwise__is_of_kind_graph(oneflow, graphs):
+    # nn.Graph of OneFlow 0.9.0 does not count the batches of a normalization.
+    attempt = record(ALIGNED["a module with statistics"], profile="ordinary")
+    assert judged(attempt, oneflow).verdict.outcome == "aligned"
+    found = judged(attempt, graphs).verdict
+    assert (found.kind, found.operator) == ("graph", "torch.nn.functional.batch_norm")
+    assert "num_batches_tracked after the run, as a graph" in found.misalignment.what
+
+
+def test_run__mode_graph__says_what_was_compared_and_ends_with_its_kind(tmp_path: Path):
+    project = Project(tmp_path)
+    project.configure(
+        candidates=[
+            {"name": name, "backend": "module", "module": "oneflow", "python": str(PYTHON), "mode": name}
+            for name in ("eager", "graph")
+        ]
+    )
+    project.tests(
+        "@autotest(n=2, profiles=[])\ndef right():\n    return torch.tanh(random_tensor(2))\n\n"
+        "@autotest(n=2, profiles=[])\ndef counts():\n    return torch.nn.BatchNorm1d(3)(random_tensor(2, 4, 3))\n"
+    )
+
+    done = project.run()
+
+    report = project.report()
+    assert outcomes(report) == {
+        ("right", "eager"): "aligned", ("right", "graph"): "aligned",
+        ("counts", "eager"): "aligned", ("counts", "graph"): "misaligned",
+    }, done.said  # fmt: skip
+    assert [each["mode"] for each in report["candidates"]] == ["", "graph, forward only"]
+    assert [(each["kind"], each["candidate"]) for each in report["findings"]] == [("graph", "graph")], done.said
