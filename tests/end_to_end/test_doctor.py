@@ -80,7 +80,12 @@ def test_doctor__unknown_candidate__is_status_2(tmp_path: Path):
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     ("name", "module", "version", "least"),
-    [("oneflow", "oneflow", "0.9.0", 200), ("torch-1.12", "torch", "1.12.1", 350)],
+    [
+        ("oneflow", "oneflow", "0.9.0", 200),
+        ("torch-1.12", "torch", "1.12.1", 350),
+        ("paddle", "paddle", "3.3.1", 300),
+        ("jax", "jax", "0.10.2", 250),
+    ],
 )
 def test_doctor__real_framework__is_told_with_its_operators(
     name: str, module: str, version: str, least: int, tmp_path: Path
@@ -93,4 +98,5 @@ def test_doctor__real_framework__is_told_with_its_operators(
     assert f"\n  {module} {version}" in done.out
     said = done.out.partition("operators of the shipped suite: it has ")[2]
     assert least <= int(said.split()[0]) < 358
+    assert "\n  devices here: cpu" in done.out
     assert "has no" in done.out
