@@ -394,11 +394,16 @@ class Exercised(Struct, frozen=True, kw_only=True):
     dtypes: tuple[str, ...] = ()
 
 
+#: Names of arguments, and of dtypes, that are told of an operator: a worker that makes names up cannot fill a report.
+NAMES_TOLD: Final = 64
+
+
 def joined(one: Exercised, other: Exercised) -> Exercised:
     """Return how far an operator was exercised in two sets of cases."""
+    arguments, dtypes = {*one.arguments, *other.arguments}, {*one.dtypes, *other.dtypes}
     return Exercised(
         cases=one.cases + other.cases, aligned=one.aligned + other.aligned,
-        arguments=tuple(sorted({*one.arguments, *other.arguments})), dtypes=tuple(sorted({*one.dtypes, *other.dtypes})),
+        arguments=tuple(sorted(arguments)[:NAMES_TOLD]), dtypes=tuple(sorted(dtypes)[:NAMES_TOLD]),
     )  # fmt: skip
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 #: Operators that a report tells: a worker that makes names up cannot fill it.
 OPERATORS_TOLD: Final = 2_000
-#: Names of arguments, and of dtypes, that are told of an operator.
-NAMES_TOLD: Final = 64
 _UNTOLD: Final = frozenset({"leniency"})
 
 
@@ -66,17 +64,11 @@ def covered(
         OperatorCoverage(
             operator=operator,
             family=family_of.get(operator, ""),
-            recorded=_bounded(recorded[operator]),
-            candidates={
-                name: _bounded(found[operator]) for name, found in sorted(compared.items()) if operator in found
-            },
+            recorded=recorded[operator],
+            candidates={name: found[operator] for name, found in sorted(compared.items()) if operator in found},
         )
         for operator in sorted(recorded)[:OPERATORS_TOLD]
     )
-
-
-def _bounded(found: Exercised) -> Exercised:
-    return msgspec.structs.replace(found, arguments=found.arguments[:NAMES_TOLD], dtypes=found.dtypes[:NAMES_TOLD])
 
 
 def counted(
@@ -136,7 +128,7 @@ def add(counts: dict[str, Exercised], operator: str, found: Exercised) -> None:
     """Add to how far an operator was exercised."""
     before = counts.get(operator)
     if before is not None or len(counts) < OPERATORS_TOLD:
-        counts[operator] = found if before is None else joined(before, found)
+        counts[operator] = joined(before or Exercised(), found)
 
 
 def sentence(coverage: CandidateCoverage) -> str:
