@@ -124,6 +124,8 @@ class Reader:
                 return None
             case ["tensor", *_]:
                 return self.tensor(entry, expected)
+            case ["array", dtype, shape, where]:
+                return self.tensor(["tensor", dtype, shape, False, True, where]).numpy()
             case ["module", dict() as state]:
                 return ToldModule({name: self.tensor(each) for name, each in state.items()})
             case ["items", int(count)] if 0 <= count <= _ITEMS:

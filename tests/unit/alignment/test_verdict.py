@@ -10,6 +10,7 @@ from ci_autotest.alignment.isolate import isolate, pruned
 from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.verdict import judge_program, live_of
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.trace import Trace
 from ci_autotest.backends.whole import begun
 from ci_autotest.program.codegen import body_lines, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER
@@ -375,3 +376,18 @@ def test_judged__a_program_with_a_module_that_the_candidate_has_not__is_unsuppor
     attempt = record(lambda: torch.nn.Linear(3, 2)(torch.ones(4, 3)))
     verdict = judged(attempt, WithoutTheModule()).verdict
     assert (verdict.outcome, verdict.oracle) == ("unsupported", "it has no nn.Linear")
+
+
+class Silent(TorchBackend):
+    """Shows nothing of what it is given, and says why."""
+
+    def run(self, program, sources, **_):
+        trace = Trace()
+        trace.values = [None] * len(program.steps)
+        trace.untested = "it has no such module"
+        return trace
+
+
+def test_judge_program__candidate_that_shows_nothing_of_a_module__is_unsupported():
+    found = judged(record(lambda: torch.nn.Linear(4, 2)(x())), Silent()).verdict
+    assert (found.outcome, found.oracle) == ("unsupported", "it has no such module")

@@ -138,3 +138,16 @@ def test_extended__a_wrong_row__is_named_with_its_candidate(adapters):
     table = read("  torch.add: {to: toy.add}", adapters)
     with pytest.raises(ConfigError, match=r"^candidate 'toy' of autotest.yml, row torch.add: there is no key 'name'\."):
         table.extended({"torch.add": {"name": "mine.add"}}, "candidate 'toy' of autotest.yml")
+
+
+@pytest.mark.parametrize(
+    ("operator", "said"),
+    [
+        ("torch.rant", "toy.yml, same_generator, torch.rant: torch {torch} has no operator of this name. Did you mean"),
+        ("torch.add", "toy.yml, same_generator, torch.add: it draws no numbers."),
+    ],
+)
+def test_read_table__a_word_on_the_generator_that_says_nothing__is_refused(operator, said):
+    with pytest.raises(ConfigError) as caught:
+        read_table(f"{HEAD}same_generator: [{operator}]\n", "toy.yml")
+    assert said.format(torch=torch.__version__) in str(caught.value)

@@ -263,6 +263,30 @@ def test_translated__a_seed__stays_where_something_is_drawn(table):
     assert [step.seed for step in translated(program(*steps), table).program.body[2:4]] == [7, None]
 
 
+SAME = """
+framework: alike
+version: "2"
+namespace: other.flow
+like_torch: true
+same_generator: [torch.rand, torch.nn.functional.dropout]
+"""
+
+
+@pytest.mark.parametrize("step", [call("torch.rand", 3), call("torch.nn.functional.dropout", X)])
+def test_translated__a_generator_that_is_torchs_own__draws_after_the_same_seed(step):
+    table = read_table(SAME, "alike.yml")
+    found = translated(program(step._replace(seed=7)), table).program.body[2]
+    assert (found.target.startswith("other.flow."), found.seed) == (True, 7)
+
+
+@pytest.mark.parametrize(
+    "step", [call("torch.randn", 3), call("torch.rand", 3, dtype=DType("bfloat16"))], ids=["another", "of 16 bits"]
+)
+def test_translated__a_generator_that_is_torchs_own_elsewhere__is_unsupported(step):
+    with pytest.raises(UnsupportedError, match="draws from the generator"):
+        translated(program(step._replace(seed=7)), read_table(SAME, "alike.yml"))
+
+
 def test_translated__a_module_that_draws__is_unsupported_in_training_alone():
     with pytest.raises(UnsupportedError, match=r"^torch\.nn\.Sequential draws from the generator"):
         translated(record(in_training).program, alike())
