@@ -122,4 +122,4 @@ class Tally:
                 one = Exercised(cases=cases, aligned=aligned, arguments=use.arguments, dtypes=use.dtypes)
                 before = found.get(use.operator)
                 found[use.operator] = one if before is None else joined(before, one)
-        return found
+        return dict(sorted(found.items()))
