@@ -103,6 +103,7 @@ class HostProcess:
         """
         self._where = where
         self._start_s = start_s
+        self._is_closed, self._step = False, -1
         python = shutil.which(where.python)
         if python is None:
             message = (
@@ -171,7 +172,7 @@ class HostProcess:
 
     def step(self) -> int:
         """Return the index of the step in flight, -2 in a backward pass."""
-        return int.from_bytes(self._place[:], sys.byteorder, signed=True)
+        return self._step if self._is_closed else int.from_bytes(self._place[:], sys.byteorder, signed=True)
 
     def ask(self, message: object, buffers: Sequence[bytes | memoryview] = ()) -> None:
         """Send a message.
@@ -205,13 +206,19 @@ class HostProcess:
             ended = f"sent {what} and was ended"
         else:
             ended = _ended(code)
+        step = self.step()
+        self.close()
+        self._step = step
         return HostLostError(f"the host of candidate '{self._where.candidate}', {self._where.python}, {ended}.", code)
 
     def close(self) -> None:
-        """End the host."""
+        """End the host, and let go of its pipes; once."""
         self._process.kill()
         self._process.wait()
-        self.wire.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self.wire.close()
+            self._place.close()
 
 
 def end_as(lost: HostLostError) -> NoReturn:

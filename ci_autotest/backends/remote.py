@@ -198,9 +198,9 @@ class RemoteBackend:
 
     def _settle(self) -> None:
         """Fill the traces of a batch when its last answer is there: only then can elements be asked for."""
-        for trace, reader in self._answered:
+        answered, self._answered = self._answered, []
+        for trace, reader in answered:
             self._take(trace, reader)
-        self._answered.clear()
 
     def _drain(self) -> None:
         """Read what was given ahead and is no longer asked for."""
@@ -239,6 +239,8 @@ class RemoteBackend:
             if own is not None:
                 found[own] = None if entry is None else reader.tensor(entry, expected.get(own)).detach()
         trace.gradients = found
+        # Of the gradients that were put in, those are told that the backward pass wrote to.
+        trace.cotangents = {position: reader.tensor(entry).detach() for position, entry in reader.answer.written}
         trace.backward_failure = reader.answer.backward_failure
 
     def _read(self) -> Reader:
@@ -273,7 +275,7 @@ class RemoteBackend:
             end_as(lost)
         self._host = HostProcess(self._where)  # The next program is not this one's concern.
         self._ahead.clear()
-        self._answered.clear()
+        self._answered = []
         raise lost from cause
 
 

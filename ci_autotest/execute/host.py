@@ -118,7 +118,26 @@ def _adapter(module: str, device: str) -> Framework:
     importlib.import_module("numpy")  # its absence is told as what it is
     where, name = ADAPTERS.get(module, ("ci_autotest.execute.frameworks.torch_like", "TorchLike"))
     framework: Framework = getattr(importlib.import_module(where), name)(module, device)
+    _prove(framework, device)
     return framework
+
+
+def _prove(framework: Framework, device: str) -> None:
+    """Compute on the device: one that is named and not there must not show itself case by case.
+
+    Raises:
+        LackingError: What came back is not what was put there.
+    """
+    import numpy as np  # noqa: PLC0415 - after the fault handler is on
+
+    from ci_autotest.execute.frameworks.protocol import LackingError  # noqa: PLC0415 - likewise
+    from ci_autotest.program.ir import TensorSpec  # noqa: PLC0415 - likewise
+
+    if device != "cpu":
+        ones = framework.tensor(np.ones(8, np.float32), TensorSpec("float32", (8,), (1,), 0, 8))
+        if not (framework.array(ones) == 1).all():
+            message = f"working device {device}"
+            raise LackingError(message)
 
 
 def _missing(error: BaseException) -> str:
@@ -216,7 +235,8 @@ class _Host:
         gradients = [[key, None if seen is None else answer.seen(seen)] for key, seen in run.gradients]
         failure = run.failure and [run.failure[0], run.failure[1], run.failure[2][:_MESSAGE_CHARS]]
         backward_failure = run.backward_failure and run.backward_failure[:_MESSAGE_CHARS]
-        told = {"gradients": gradients, "failure": failure, "backward_failure": backward_failure}
+        written = [[position, answer.seen(weight)] for position, weight in run.written]
+        told = {"gradients": gradients, "written": written, "failure": failure, "backward_failure": backward_failure}
         self._wire.send(_encoded({**head, **told, "lacking": run.lacking}), answer.buffers)
 
 
