@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import deque
 from contextlib import contextmanager
 from copy import copy
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from ci_autotest.backends.hosting import HostLostError, HostProcess, end_as
 from ci_autotest.backends.jobs import ToldTrace, job_of, outside, placed
-from ci_autotest.backends.told import Reader, ToldError, failure_of, fill
+from ci_autotest.backends.told import Reader, ToldError, about_of, failure_of, fill
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.execute.host import OWN_FAULT
 from ci_autotest.program.ir import HOOK, REGISTERS
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.hosting import Interpreter
     from ci_autotest.backends.mapping.translate import Translated, Translator
+    from ci_autotest.backends.told import About
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
 
@@ -58,6 +60,7 @@ class RemoteBackend:
         self._translator = translator
         self._ends_with_host = ends_with_host
         self._where = where
+        self.table = translator.table
         self._host = HostProcess(where)
         self.hello = self._host.hello
         self._ahead: deque[_Ahead] = deque()
@@ -144,6 +147,16 @@ class RemoteBackend:
         """Return nothing: no calls are counted."""
         return {}
 
+    def about(self, targets: Sequence[str]) -> About:
+        """Return which of some targets the framework has, and its devices.
+
+        Raises:
+            HostLostError: The host is gone, or sent what is no answer.
+        """
+        with self._watched():
+            self._host.ask({"has": list(targets)})
+            return about_of(self._host.told()[0], len(targets))
+
     def note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return what a repro must know of a program here, as plain JSON values; nothing where it has none."""
         try:
@@ -153,7 +166,7 @@ class RemoteBackend:
         return {
             "module": self._where.module,
             "version": self.hello.version,
-            "python": self._where.python,
+            "python": shutil.which(self._where.python) or self._where.python,
             "on": self.hello.libraries.get("python", ""),
             "program": plain_program(translated.program),
             "moved": list(translated.moved),

@@ -150,12 +150,22 @@ class _Host:
         if "fetch" in message:
             self._wire.send(b"{}", [self._kept[number] for number in message["fetch"]])
             return
+        if "has" in message:
+            self._wire.send(_encoded(self._about(message["has"])))
+            return
         if "backward" in message:
             self._backward(message["backward"], buffers)
             return
         self._kept.clear()
         for job in message["jobs"]:
             self._job(job, buffers)
+
+    def _about(self, targets: list[str]) -> dict[str, Any]:
+        """Return which of some targets the framework has, and its devices where its adapter says them."""
+        from ci_autotest.execute.binding import has  # noqa: PLC0415 - after the fault handler is on
+
+        devices: list[str] = getattr(self._framework, "devices", list)()
+        return {"has": [has(self._framework, target) for target in targets], "devices": devices}
 
     def _job(self, job: dict[str, Any], buffers: list[bytes]) -> None:
         from ci_autotest.execute.binding import storage_of  # noqa: PLC0415 - likewise

@@ -5,7 +5,10 @@ It needs numpy and the framework; never torch, never this package. What the refe
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,6 +21,7 @@ from ci_autotest.program.ir import CALL_FUNCTION, PLACEHOLDER, TensorSpec, cotan
 from ci_autotest.program.literals import INLINE_ELEMENTS, array_of, nested
 from ci_autotest.program.plain import program_of
 from ci_autotest.program.repro_template import WATCH
+from ci_autotest.program.targets import is_function
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +35,11 @@ _GLUES: Final = {"paddle": PADDLE, "jax": JAX}
 #: numpy's dtype of what lies in the tensor file; bfloat16 is widened.
 _WIDENED: Final = "float32"
 _ADAPTERS: Final = "adapters."
+#: What the script itself binds.
+_OWN_NAMES: Final = frozenset({
+    "np", "json", "os", "sys", "Path", "inputs", "candidate", "tensor", "elements", "run", "stored", "differs", "shown",
+    "main", "watched", "repeated", "device",
+})  # fmt: skip
 
 
 def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
@@ -46,7 +55,8 @@ def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
     """
     host = _note(recording)
     module = host["module"]
-    program = program_of(host["program"])
+    adapters = _adapters(module, host["program"])
+    program = _without_clashes(host["program"], adapters, module)
     named = names(program)
     namespace = _NAMESPACES.get(module, module)
     takes = [name for name, _ in inputs(program)]
@@ -63,7 +73,7 @@ def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
         setup=_block(
             [*_bindings(recording, program, named), *setup_lines(program, namespace), _returned(program, named)]
         ),
-        adapters=_adapters(module, program), takes=", ".join(takes),
+        adapters=f"{adapters}\n\n\n" if adapters else "", strictness=told["strictness"], takes=", ".join(takes),
         body=_block([*body_lines(program, namespace=namespace), f"return {output_text(program)}"]),
         cotangents=_mapping({
             i: _tensor(recording, cotangent_key(i), spec)
@@ -77,12 +87,51 @@ def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
     )  # fmt: skip
 
 
-def _note(recording: Recording) -> Mapping[str, Any]:
+def _note(recording: Recording) -> dict[str, Any]:
+    """Return the candidate's part of the note, its program read and every name in it checked.
+
+    Raises:
+        ProgramError: It is not what a worker writes down, or names what is never printed as code.
+    """
     host = recording.note.get("host")
-    if not isinstance(host, dict) or not _MODULE.fullmatch(str(host.get("module") or "")):
+    module = host.get("module") if isinstance(host, dict) else None
+    if not isinstance(host, dict) or not isinstance(module, str) or not _MODULE.fullmatch(module):
         message = "the note names no module of a host: there is nothing to print as code."
         raise ProgramError(message)
-    return host
+    root = module.partition(".")[0]
+    if root in sys.stdlib_module_names:
+        message = f"the note names {module!r} as a framework: Python's own modules are never printed as code for one."
+        raise ProgramError(message)
+    try:
+        program = program_of(host["program"])
+        moved = [int(place) for place in host["moved"]]
+        if len(moved) != len(recording.program.steps) or max(moved, default=-1) >= len(program.steps):
+            raise IndexError("moved")  # noqa: EM101, TRY301 - told below, with the others
+        parameters = [(int(index), str(name), int(place)) for index, name, place in host["parameters"]]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        message = f"the note's program for {module} is damaged ({type(error).__name__}: {error})."
+        raise ProgramError(message) from error
+    for step in program.steps:
+        owner = step.target.partition(".")[0]
+        is_own = owner in {root, "adapters"} or is_function(step.target)
+        if step.op == CALL_FUNCTION and not is_own:
+            message = f"target {step.target[:60]!r} is not of {module} and is never printed as code."
+            raise ProgramError(message)
+    return {**host, "program": program, "moved": moved, "parameters": parameters}
+
+
+def _without_clashes(program: Program, adapters: str, module: str) -> Program:
+    """Return the program with no value named as something else in the script."""
+    taken = {module.partition(".")[0], *_OWN_NAMES}
+    for node in ast.parse(adapters).body:
+        taken |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+        taken |= {node.name} if isinstance(node, ast.FunctionDef | ast.ClassDef) else set()
+        taken |= {(a.asname or a.name).partition(".")[0] for a in getattr(node, "names", [])}
+    parts = [
+        tuple(step._replace(name=f"{step.name}_0") if step.name in taken else step for step in part)
+        for part in (program.setup, program.body)
+    ]
+    return replace(program, setup=parts[0], body=parts[1])
 
 
 def _in_text(version: object) -> str:
@@ -119,8 +168,7 @@ def _adapters(module: str, program: Program) -> str:
         for step in program.steps
         if step.op == CALL_FUNCTION and step.target.startswith(_ADAPTERS)
     ]
-    text = definitions(f"ci_autotest.execute.adapters.{module}", list(dict.fromkeys(called))) if called else ""
-    return f"{text}\n\n\n" if text else ""
+    return definitions(f"ci_autotest.execute.adapters.{module}", list(dict.fromkeys(called))) if called else ""
 
 
 def _bindings(recording: Recording, program: Program, named: Sequence[str]) -> list[str]:
