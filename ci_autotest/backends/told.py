@@ -34,10 +34,10 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     values: list[Any]
     copies: list[Any]
     gradients: list[tuple[int | tuple[int, str], Any]]
-    written: list[tuple[int, Any]]
     failure: tuple[int, str, str] | None
     backward_failure: str | None
     lacking: str | None
+    written: list[tuple[int, Any]] = []
 
 
 class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
