@@ -75,11 +75,28 @@ def two_threads():
         torch.set_num_threads(1)
 
 
+class Anew:
+    """Enter something that can be entered once, again for each call: what we ask of a value is not asked under it."""
+
+    def __init__(self, make):
+        """Hold what makes it."""
+        self._make = make
+
+    def __enter__(self):
+        """Enter a new one."""
+        self._now = self._make()
+        return self._now.__enter__()
+
+    def __exit__(self, *raised):
+        """Leave it."""
+        return self._now.__exit__(*raised)
+
+
 class Under:
     """Run torch under something else.
 
     Args:
-        around: Makes what is entered for the whole run.
+        around: Makes what is entered for each call.
         backward: Whether it is entered for the backward pass too.
     """
 
@@ -94,8 +111,7 @@ class Under:
 
     def run(self, program, sources, *, snapshots=False):
         """Run forward."""
-        with self.around():
-            return self.plain.run(program, sources, snapshots=snapshots)
+        return self.plain.run(program, sources, snapshots=snapshots, around=Anew(self.around))
 
     def backward(self, program, trace, cotangents):
         """Run backward."""

@@ -15,8 +15,10 @@ from ci_autotest.record.current import CURRENT
 from ci_autotest.record.custom import Draws, generator
 from ci_autotest.record.declare import ATTRIBUTE, Declaration
 from ci_autotest.record.dtypes import random_dtype
+from ci_autotest.record.duplicates import refuse_duplicates
 from ci_autotest.record.functions import Namespace
 from ci_autotest.record.matrices import invertible_tensor, positive_definite_tensor, symmetric_tensor
+from ci_autotest.record.module_hooks import hear_lost_hooks
 from ci_autotest.record.options import declared
 from ci_autotest.record.special import choice_tensor, index_tensor, permutation_tensor
 from ci_autotest.record.tensors import draw_tensor
@@ -192,8 +194,10 @@ def _run_here(declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str,
     """Run a test in the process that called it, with the inputs that ``ci-autotest run`` gives it, and say so once."""
     __tracebackhide__ = True
     body = declaration.body
+    refuse_duplicates(body.__code__.co_filename)
     setting = setting_of(body.__code__.co_filename, body.__qualname__, declaration.id, case_name(args, kwargs))
     attempts, test = _attempts(), setting.test
+    hear_lost_hooks()  # pytest takes filters of warnings back after each test
     key = test_key(setting.seed, test)
     call = functools.partial(body, *args, **kwargs)
     run_here(declaration, setting, lambda case, number: attempts.attempt(declaration, call, (key, test, case, number)))

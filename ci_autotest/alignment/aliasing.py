@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ci_autotest.backends.operators import step_operator
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, is_unpacking, step_refs
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, maker_of, step_refs
 from ci_autotest.result import Misalignment
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def lost_aliases(program: Program, candidate: Trace, reference: Trace) -> list[M
         return []  # What memory the values of another process share, nobody tells.
     found = []
     for index, step in enumerate(program.steps):
-        maker = program.steps[step_refs(step)[0].index] if is_unpacking(step) else step
+        maker = program.steps[maker_of(program.steps, index)]
         if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup:
             continue
         ours, theirs = _shared(index, maker, candidate), _shared(index, maker, reference)

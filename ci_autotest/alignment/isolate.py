@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
     CALL_MODULE,
     OUTPUT,
+    PACKED,
     PLACEHOLDER,
+    UNHOOKED,
     UNPACK,
     Mapping_,
     Program,
@@ -145,12 +148,19 @@ def _as_it_was(builder: _Builder, program: Program, index: int, module: torch.nn
 def _take(builder: _Builder, before: Trace, index: int) -> None:
     """Make an input of the value of an earlier step: a tensor a placeholder, anything else a constant."""
     value = before.values[index]
-    if not isinstance(value, torch.Tensor):
-        builder.indices[index] = _constant(value)
+    if isinstance(value, PackedSequence):
+        fields = tuple(None if part is None else _placed(builder, part) for part in value)
+        builder.indices[index] = builder.next()
+        builder.body.append(Step(CALL_FUNCTION, PACKED, fields, (), "packed"))
         return
-    builder.indices[index] = builder.next()
+    builder.indices[index] = _placed(builder, value) if isinstance(value, torch.Tensor) else _constant(value)
+
+
+def _placed(builder: _Builder, value: torch.Tensor) -> Ref:
+    found = builder.next()
     taken = sum(step.op == PLACEHOLDER for step in builder.body)
     builder.placeholder(value, _NAMES[min(taken, len(_NAMES) - 1)], requires_grad=value.requires_grad)
+    return found
 
 
 def _constant(value: object) -> Any:  # noqa: ANN401 - an argument
@@ -194,19 +204,25 @@ def _protect(builder: _Builder, step: Step) -> None:
 def _outputs(
     builder: _Builder, program: Program, index: int, at: Ref, weights: Mapping[int, Any]
 ) -> tuple[tuple[Ref, ...], dict[int, Any]]:
-    """Unpack a tuple as the whole program did, and return the outputs with their cotangents."""
-    unpacked = [(i, step) for i, step in enumerate(program.steps) if is_unpacking(step) and step.args[0] == Ref(index)]
-    if not unpacked:
+    """Unpack a tuple as the whole program did, tuples inside it too, and return the outputs with their cotangents."""
+    places = {index: at}
+    inner = {step.args[0].index for step in program.steps if is_unpacking(step) and isinstance(step.args[0], Ref)}
+    if index not in inner:
         if program.steps[index].target == "operator.setitem":
             receiver = builder.body[-1].args[0]
             return ((receiver,) if isinstance(receiver, Ref) else ()), {}
         return (at,), ({0: weights[index]} if index in weights else {})
     outputs: list[Ref] = []
     cotangents: dict[int, Any] = {}
-    for i, step in unpacked:
-        cotangents.update({len(outputs): weights[i]} if i in weights else {})
-        outputs.append(builder.next())
-        builder.body.append(Step(CALL_FUNCTION, UNPACK, (at, step.args[1]), (), step.name))
+    for i, step in enumerate(program.steps):
+        taken = step_refs(step)[0].index if is_unpacking(step) else -1
+        if taken in places:
+            place = builder.next()
+            builder.body.append(Step(CALL_FUNCTION, UNPACK, (places[taken], step.args[1]), (), step.name))
+            places[i] = place
+            if i not in inner:
+                cotangents.update({len(outputs): weights[i]} if i in weights else {})
+                outputs.append(place)
     return tuple(outputs), cotangents
 
 
@@ -248,7 +264,7 @@ def _shared_memory(steps: tuple[Step, ...]) -> list[int]:
 
 
 #: Calls that change what a later backward pass gives.
-_EFFECTS: Final = frozenset({"register_hook", "retain_grad", "builtins.setattr", "requires_grad_"})
+_EFFECTS: Final = frozenset({"register_hook", UNHOOKED, "retain_grad", "builtins.setattr", "requires_grad_"})
 
 
 def _goes_back(step: Step) -> bool:

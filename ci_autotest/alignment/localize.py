@@ -13,7 +13,7 @@ from ci_autotest.alignment.aliasing import lost_aliases
 from ci_autotest.alignment.isolate import Live, isolate, pruned
 from ci_autotest.alignment.settle import settle
 from ci_autotest.alignment.trial import COTANGENT, Examination
-from ci_autotest.program.ir import is_unpacking, output_refs, step_refs
+from ci_autotest.program.ir import maker_of, output_refs, step_refs
 from ci_autotest.result import BACKWARD
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Trace
-    from ci_autotest.program.ir import Program
     from ci_autotest.result import Misalignment
 
 #: Steps that are tried alone before the error is called accumulated.
@@ -160,17 +159,11 @@ def _suspects(live: Live, found: Misalignment, candidate: Trace, *, backward: bo
         users = [i for i in calls if any(ref.index == found.step for ref in step_refs(program.steps[i]))]
         return users[:TRIED_AT_MOST] or calls[:TRIED_AT_MOST]
     if found.kind == "aliasing" and candidate.shown is None:
-        return [maker_of(program, found.step)]
+        return [maker_of(program.steps, found.step)]
     if candidate.shown is not None:
         return calls[:TRIED_AT_MOST]
-    first = maker_of(program, found.step)
+    first = maker_of(program.steps, found.step)
     return [first, *(i for i in calls if i > first)][:TRIED_AT_MOST]
-
-
-def maker_of(program: Program, index: int) -> int:
-    """Return the call that made a value: of an unpacking, the call whose tuple it takes apart."""
-    step = program.steps[index]
-    return step_refs(step)[0].index if is_unpacking(step) else index
 
 
 def _weights(live: Live, reference: Trace) -> dict[int, object]:

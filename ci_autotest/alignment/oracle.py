@@ -16,7 +16,7 @@ import torch
 from ci_autotest.alignment.elements import dense, has_any, hexadecimal, mismatches, ulp_distance, wide
 from ci_autotest.alignment.gradients import third_opinion
 from ci_autotest.alignment.rounding import CLEARLY, Errors, excuse
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.torch_eager import TorchBackend, observed
 from ci_autotest.program.ir import (
     CALL_METHOD,
     FLOATING,
@@ -200,7 +200,7 @@ def _wanted(live: Live, key: tuple[str, GradientKey]) -> torch.Tensor | None:
     if trace.failure is not None:
         return None
     if key[0] == "value":
-        found = trace.values[key[1]] if isinstance(key[1], int) else None
+        found = observed(trace.values[key[1]]).data if isinstance(key[1], int) else None
     else:
         backend.backward(live.program, trace, live.cotangents)
         found = trace.gradients.get(key[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,10 +32,23 @@ def to_recording(live: Live, note: Mapping[str, object]) -> Recording:
     count = max(live.cotangents, default=-1) + 1
     specs: list[TensorSpec | None] = [None] * count
     for position, source in live.cotangents.items():
-        specs[position] = contiguous_spec(source)
-        tensors[cotangent_key(position)] = to_bytes(source)
+        specs[position], tensors[cotangent_key(position)] = _with_layout(source)
     program = live.program.__class__(live.program.setup, live.program.body, tuple(specs))
     return Recording(program, tensors, dict(note))
+
+
+def _with_layout(source: torch.Tensor) -> tuple[TensorSpec, bytes]:
+    """Return the spec and bytes of a cotangent: permuted dimensions are kept, anything else is made contiguous."""
+    strides = source.stride()
+    order = sorted(range(source.dim()), key=lambda d: strides[d], reverse=True)
+    lying = source.permute(order)
+    if source.is_contiguous() or not lying.is_contiguous():
+        return contiguous_spec(source), to_bytes(source)
+    return replace(contiguous_spec(source), strides=tuple(strides)), to_bytes(lying)
+
+
+def _laid_out(data: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    return data if spec.is_contiguous else data.as_strided(spec.shape, spec.strides, spec.offset)
 
 
 def to_live(recording: Recording) -> Live:
@@ -43,7 +57,7 @@ def to_live(recording: Recording) -> Live:
     specs: dict[str, Any] = {step.target: step.args[0] for step in program.steps if step.op == PLACEHOLDER}
     sources = {key: from_bytes(recording.tensors[key], spec) for key, spec in specs.items()}
     cotangents = {
-        position: from_bytes(recording.tensors[cotangent_key(position)], spec)
+        position: _laid_out(from_bytes(recording.tensors[cotangent_key(position)], spec), spec)
         for position, spec in enumerate(program.cotangents)
         if spec is not None
     }

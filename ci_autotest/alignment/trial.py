@@ -10,11 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import numpy as np
 import torch
 
 from ci_autotest.alignment.compare import compare
 from ci_autotest.alignment.elements import close, same_bits
 from ci_autotest.alignment.isolate import writes_in_place
+from ci_autotest.alignment.scalars import as_elements
 from ci_autotest.backends.told import ToldModule
 from ci_autotest.backends.torch_eager import observed
 from ci_autotest.backends.trace import Observation
@@ -160,6 +162,8 @@ def _plain_aligned(left: Any, right: Any) -> bool:  # noqa: ANN401 - whatever a 
             ours[name].shape == b.shape and ours[name].dtype is b.dtype and same_bits(ours[name], b)
             for name, b in theirs.items()
         )
+    if isinstance(right, np.ndarray):
+        return isinstance(left, np.ndarray) and compare(observed(left), observed(right), _EXACT) is None
     if isinstance(right, tuple | list) and not isinstance(right, torch.Size):
         # Their tensors are steps of their own; only the arity is left.
         return isinstance(left, tuple | list) and len(left) == len(right)
@@ -291,7 +295,8 @@ class Examination:
                 left, right = observed(candidate.values[index]), observed(reference.values[index])
             if left is not None and right is not None:
                 arity = _arity(candidate.values[index], reference.values[index])
-                misalignment = arity or self._compared(left, right, flags=candidate.has_flags)
+                sides = as_elements((left, right), index, self.steps, reference)
+                misalignment = arity or self._compared(*sides, flags=candidate.has_flags)
                 if misalignment is not None:
                     found.append(_placed(misalignment, index, f"value of {step.name}"))
         return found

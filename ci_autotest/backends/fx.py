@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.backends.fx_graph import modules_of, printed, to_graph_module
 from ci_autotest.backends.substitute import load_function
 from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend
@@ -75,7 +76,8 @@ class FxBackend:
             outputs = found(*(trace.values[index] for index in placed))
         except ProgramError:
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+        except FOREIGN as error:
+            pass_interrupt(error)
             trace.failure = Failure(first, type(error).__name__, said(error) + where(error))
             return trace
         see_outputs(program, trace, outputs, frozenset({*placed, *kept}), snapshots=snapshots)

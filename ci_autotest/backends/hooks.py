@@ -8,6 +8,7 @@ that the hook had in the order of all calls: ``(1, 4)`` for one that was called 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +18,7 @@ from ci_autotest.program.ir import HOOK, Ref
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from ci_autotest.backends.trace import Trace
     from ci_autotest.execute.steps import Binding
@@ -32,13 +34,21 @@ class Hook:
         index: Of ``register_hook``.
         binding: The framework's side of the interpreter.
         seen: Told the value of each step as it is carried out.
+        around: Entered for each step, where the backend does so for those of the body.
     """
 
     def __init__(
-        self, trace: Trace, steps: Sequence[Step], index: int, binding: Binding, seen: Callable[[int, Any], None]
+        self,
+        trace: Trace,
+        steps: Sequence[Step],
+        index: int,
+        binding: Binding,
+        seen: Callable[[int, Any], None],
+        around: AbstractContextManager[object] | None = None,
     ) -> None:
         """Wait."""
         self._trace, self._steps, self._index, self._binding, self._seen = trace, steps, index, binding, seen
+        self._around = around or nullcontext()
         first, result = steps[index].args[1:]
         assert isinstance(first, Ref)  # noqa: S101 - written by the recorder, checked when read
         self._first = first.index
@@ -51,7 +61,9 @@ class Hook:
         for index in range(self._first + 1, self._index):
             step = self._steps[index]
             modes = tuple(mode for mode in step.modes if mode not in HOOK)
-            self._put(index, execute_step(step._replace(modes=modes), found, self._binding))
+            with self._around:
+                value = execute_step(step._replace(modes=modes), found, self._binding)
+            self._put(index, value)
         trace = self._trace
         trace.fired += 1
         self._put(self._index, (*(found[self._index] or ()), trace.fired))

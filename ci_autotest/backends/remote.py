@@ -168,13 +168,11 @@ class RemoteBackend:
         """Translate; say whether there is anything to run."""
         trace.has_flags = self.hello.has_flags
         if any(mode in _HOOKS for step in program.body for mode in step.modes):
-            trace.untested = "hooks are not repeated in another interpreter"
-            return False
+            return _left_out(trace, "hooks are not repeated in another interpreter")
         try:
             trace.translated = self._translator.translated(program, sources)
         except UnsupportedError as error:
-            trace.untested = str(error)
-            return False
+            return _left_out(trace, str(error))
         moved = trace.translated.moved
         if self.is_graph:
             trace.has_flags = self.hello.has_flags and self.hello.graph_goes_back
@@ -214,7 +212,7 @@ class RemoteBackend:
 
     def _refuse(self, trace: Trace, lacking: str) -> None:
         """Say that the framework has not what the program asks of it."""
-        trace.untested = f"{self._where.module} {self.hello.version}: {lacking}"
+        _left_out(trace, f"{self._where.module} {self.hello.version}: {lacking}")
 
     def _take_gradients(self, trace: ToldTrace, reader: Reader) -> None:
         """Put the gradients under what they are with respect to as it was recorded."""
@@ -264,3 +262,9 @@ class RemoteBackend:
         self._ahead.clear()
         self._answered.clear()
         raise lost from cause
+
+
+def _left_out(trace: Trace, why: str) -> bool:
+    """Say why a program is not compared; of what was not run nothing is seen, modules least of all."""
+    trace.untested, trace.shown = why, frozenset()
+    return False

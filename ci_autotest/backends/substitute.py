@@ -54,21 +54,19 @@ class SubstituteBackend:
         self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False, copied: Collection[int] = ()
     ) -> Trace:
         """Run the steps forward under the replacements."""
-        mode = _Replace(self.functions)
+        mode = _Replace(self.functions, self._seen)
         trace = self._torch.run(program, sources, snapshots=snapshots, copied=copied, around=mode)
+        trace.around = mode
         if not mode.replaced:
             wanted = ", ".join(sorted(self.functions))
             seen = ", ".join(sorted(mode.seen)) or "none"
             trace.untested = f"no call was replaced: {wanted} did not occur; operators called: {seen}"
-        for operator in mode.seen:
-            self._seen.setdefault(operator, 0)
-        for operator, count in mode.replaced.items():
-            self._seen[operator] = self._seen.get(operator, 0) + count
         return trace
 
     def take_seen(self) -> dict[str, int]:
         """Return the calls of each operator that were replaced; 0 for those that were seen and not replaced."""
-        taken, self._seen = self._seen, {}
+        taken = dict(self._seen)
+        self._seen.clear()
         return taken
 
     @property
@@ -81,17 +79,20 @@ class SubstituteBackend:
         self._torch.on_step = tell
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
-        """Run one backward pass over all outputs."""
+        """Run one backward pass over all outputs; calls in hooks are replaced too."""
         self._torch.backward(program, trace, cotangents)
+        if isinstance(trace.around, _Replace) and trace.around.replaced:
+            trace.untested = None
 
 
 class _Replace(TorchFunctionMode):
-    """Hand the calls of replaced operators to the user's functions."""
+    """Hand the calls of replaced operators to the user's functions, and count them for the backend."""
 
-    def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+    def __init__(self, functions: Mapping[str, Callable[..., Any]], counts: dict[str, int]) -> None:
         super().__init__()
         self.functions = functions
-        self.replaced: dict[str, int] = {}
+        self.counts = counts
+        self.replaced: set[str] = set()
         self.seen: set[str] = set()
 
     def __torch_function__(
@@ -108,9 +109,11 @@ class _Replace(TorchFunctionMode):
         if function is None:
             if operator:
                 self.seen.add(operator)
+                self.counts.setdefault(operator, 0)
             return func(*args, **kwargs)
         func_name = operator.rpartition(".")[2] if args and isinstance(args[0], torch.Tensor) else ""
-        self.replaced[operator] = self.replaced.get(operator, 0) + 1
+        self.replaced.add(operator)
+        self.counts[operator] = self.counts.get(operator, 0) + 1
         if "inplace" in kwargs:
             kwargs = dict(kwargs)
             in_place = bool(kwargs.pop("inplace")) or in_place

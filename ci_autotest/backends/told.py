@@ -14,7 +14,7 @@ import msgspec
 import torch
 
 from ci_autotest.backends.torch_eager import observed
-from ci_autotest.backends.trace import Failure, Observation, Trace
+from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import AutotestError
 from ci_autotest.program.ir import COMPLEX, FLOATING, ITEM_SIZE
 from ci_autotest.program.plain import argument_of
@@ -94,6 +94,8 @@ class Reader:
                 return None
             case ["tensor", *_]:
                 return self.tensor(entry, expected)
+            case ["array", dtype, shape, where]:
+                return self.tensor(["tensor", dtype, shape, False, True, where]).numpy()
             case ["module", dict() as state]:
                 return ToldModule({name: self.tensor(each) for name, each in state.items()})
             case ["items", int(count)]:
@@ -187,11 +189,7 @@ def fill(trace: Trace, reader: Reader, places: Sequence[int], expected: Trace | 
         if isinstance(value, torch.Tensor):
             trace.facts[index] = (value.requires_grad, value.is_leaf, value._version)
         if place < len(answer.copies):
-            trace.observations[index] = _observation(reader.value(answer.copies[place], right))
-
-
-def _observation(value: Any) -> Observation:  # noqa: ANN401 - whatever a step gave
-    return Observation(None, None) if isinstance(value, ToldModule) else observed(value)
+            trace.observations[index] = observed(reader.value(answer.copies[place], right))
 
 
 def failure_of(answer: Answer, places: Sequence[int]) -> Failure | None:

@@ -6,22 +6,31 @@ is not a pass.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.backends.operators import operator_of, step_operator
 from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.whole import backward_of_whole, begun, prepared, see, see_outputs
 from ci_autotest.errors import ConfigError, said
-from ci_autotest.program.codegen import function_text, inputs
+from ci_autotest.program.codegen import function_text, inputs, names
+from ci_autotest.program.hook_names import kept_names
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from ci_autotest.backends.trace import Trace
+
+
+#: Seen with torch 2.13 and ``aot_eager``: what one hook leaves in a list, another does not find; the gradient is zero.
+_KEPT: Final = (
+    "a hook keeps a value for later, as those of an autograd function and of a module's full backward hook do, "
+    "which is not compiled"
+)
 
 
 class CompileBackend:
@@ -66,6 +75,9 @@ class CompileBackend:
         bound = [index for _, index in inputs(program)]
         for index in bound:
             see(trace, index, snapshots=snapshots)
+        if kept_names(program.steps, names(program)):
+            trace.untested, trace.shown = _KEPT, frozenset(bound)
+            return trace
         outputs = self._call(program, [trace.values[index] for index in bound], trace)
         see_outputs(program, trace, outputs, frozenset(bound), snapshots=snapshots)
         return trace
@@ -90,7 +102,8 @@ class CompileBackend:
             written = _python_function(program, self.device, self.functions)
             function = torch.compile(written, backend=counter, **self._options)
             found = function(*arguments)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+        except FOREIGN as error:
+            pass_interrupt(error)
             trace.failure = Failure(first, type(error).__name__, said(error))
             return ()
         if not counter.graphs:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
 
 from ci_autotest.backends.engine import gradient_edge, gradients
+from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.backends.hooks import Hook
 from ci_autotest.backends.trace import Failure, Metadata, Observation, Trace
 from ci_autotest.errors import ProgramError, said, where
@@ -18,6 +20,7 @@ from ci_autotest.program.ir import (
     OWN_DEVICE,
     PLACEHOLDER,
     REGISTERS,
+    UNHOOKED,
     Constant,
     Device,
     DType,
@@ -34,10 +37,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from numpy.typing import NDArray
+
     from ci_autotest.program.ir import Argument, Program, Step
 
 _Tensor: Final = torch.Tensor
 _Module: Final = torch.nn.Module
+_CONSTRUCTED: Final = (torch.nn.Module, torch.nn.Parameter, torch.nn.utils.rnn.PackedSequence)
 CPU: Final = torch.device("cpu")
 #: What ``on_step`` is told when the backward pass begins.
 IN_BACKWARD: Final = -2
@@ -81,7 +87,7 @@ class TorchBackend:
         if snapshots:
             trace.observations, trace.edges = [], []
         binding = self.binding(sources)
-        binding.run = trace, program.steps
+        binding.run, binding.around = (trace, program.steps), around
         values, facts, device, on_step = trace.values, trace.facts, self.device, self.on_step
         for step in program.steps:
             op = step.op
@@ -100,7 +106,8 @@ class TorchBackend:
                 else:
                     with around:
                         value = execute_step(step, values, binding)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+            except FOREIGN as error:
+                pass_interrupt(error)
                 trace.failure = Failure(len(values), type(error).__name__, said(error) + where(error))
                 return trace
             values.append(value)
@@ -151,11 +158,13 @@ class TorchBackend:
 class _Binding:
     """The torch side of the interpreter for one run: the backend and the run's data."""
 
-    __slots__ = ("backend", "constant", "function", "run", "sources")
+    __slots__ = ("around", "backend", "constant", "function", "handles", "run", "sources")
 
     def __init__(self, backend: TorchBackend, sources: Mapping[str, Any]) -> None:
         self.backend = backend
         self.sources = sources
+        self.handles: dict[int, Any] = {}
+        self.around: AbstractContextManager[object] | None = None
         self.run: tuple[Trace, Sequence[Step]] | None = None
         self.function = backend.function
         self.constant = backend.constant
@@ -178,13 +187,17 @@ class _Binding:
             return call()
 
     def _register(self, step: Step) -> None:
-        """Register a hook: its steps are carried out when autograd calls."""
+        """Register a hook, whose steps are carried out when autograd calls, or remove one."""
         receiver = step.args[0]
         assert self.run is not None  # noqa: S101 - a program with hooks is run step by step
         assert isinstance(receiver, Ref)  # noqa: S101 - checked when read
+        if step.target == UNHOOKED:
+            self.handles[receiver.index].remove()
+            return
         trace, steps = self.run
-        hook = Hook(trace, steps, len(trace.values), self, _seen_in(trace))
-        trace.values[receiver.index].register_hook(hook)
+        index = len(trace.values)
+        hook = Hook(trace, steps, index, self, _seen_in(trace), self.around)
+        self.handles[index] = trace.values[receiver.index].register_hook(hook)
 
 
 def _seen_in(trace: Trace) -> Callable[[int, Any], None]:
@@ -238,7 +251,7 @@ def resolve(target: str) -> Callable[..., Any]:
     found: Any = torch
     for part in target.split(".")[1:]:
         found = getattr(found, part, None)
-    is_class = isinstance(found, type) and not issubclass(found, torch.nn.Module | torch.nn.Parameter)
+    is_class = isinstance(found, type) and not issubclass(found, _CONSTRUCTED)
     if not callable(found) or is_class:
         message = f"torch {torch.__version__} has no operator {target!r}."
         raise ProgramError(message)
@@ -262,9 +275,18 @@ def observed(value: Any) -> Observation:  # noqa: ANN401 - whatever a step gave
     """Return a value as it is now: a tensor's metadata with a copy of its elements, or the plain value."""
     if isinstance(value, _Tensor):
         return Observation(metadata(value), value.detach().clone())
-    if isinstance(value, torch.nn.Module | tuple | list) and not isinstance(value, torch.Size):
+    if isinstance(value, np.ndarray):
+        return _observed_array(value)
+    is_parts = isinstance(value, tuple | list) and not isinstance(value, torch.Size)
+    if is_parts or hasattr(value, "state_dict"):  # a module, here or in another interpreter
         return Observation(None, None)
     return Observation(None, value)
+
+
+def _observed_array(array: NDArray[Any]) -> Observation:
+    """Return an array of numpy as a tensor of its elements, told apart from one by its layout."""
+    data = torch.from_numpy(array)
+    return Observation(metadata(data)._replace(layout="array"), data)
 
 
 def keep_copy(trace: Trace, index: int, value: Any) -> None:  # noqa: ANN401 - whatever a step gave
@@ -294,7 +316,8 @@ def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> N
         return  # an input was returned as it is: its gradient is what was put in
     try:
         found = gradients(roots, weights, inputs)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+    except FOREIGN as error:
+        pass_interrupt(error)
         trace.backward_failure = f"{type(error).__name__}: {said(error)}"
         return
     trace.gradients = dict(zip(keys, found, strict=True))

@@ -92,6 +92,7 @@ class Trace:
             is not known, and of intermediates that are overwritten there is no gradient.
         has_flags: Whether ``requires_grad`` and ``is_leaf`` exist on this side.
         goes_back: Whether this side has a backward pass; without, its values alone are compared.
+        around: What the backend entered for each call, and enters for those of hooks.
     """
 
     # Class attributes are the values at the start; a run sets what it sees, and most runs see little.
@@ -109,6 +110,7 @@ class Trace:
     is_told: bool = False
     has_flags: bool = True
     goes_back: bool = True
+    around: object = None
 
     def __init__(self) -> None:
         """Begin with nothing seen."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ci_autotest.backends.engine import gradient_edge
+from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.backends.torch_eager import backward, observed
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import said
@@ -37,7 +38,8 @@ def prepared(backend: TorchBackend, program: Program, sources: Mapping[str, Any]
         if step.in_setup or step.op == PLACEHOLDER:
             try:
                 trace.values[index] = execute_step(step, trace.values, binding)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+            except FOREIGN as error:
+                pass_interrupt(error)
                 trace.failure = Failure(index, type(error).__name__, said(error))
                 return False
     return True

@@ -97,6 +97,11 @@ def elements(storage: np.ndarray, spec: TensorSpec) -> np.ndarray:
     return np.array(view, order="C")
 
 
+def storage_dtype(dtype: str) -> np.dtype:
+    """Return numpy's dtype of a tensor's elements: bfloat16 as its bits in uint16."""
+    return np.dtype(_BITS.get(dtype, dtype))
+
+
 def storage_of(data: bytes, dtype: str) -> np.ndarray:
     """Return the elements that bytes hold; bfloat16 as its bits in uint16."""
-    return np.frombuffer(data, _BITS.get(dtype, dtype))
+    return np.frombuffer(data, storage_dtype(dtype))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ci_autotest.execute.binding import storage_dtype
 from ci_autotest.execute.running import Seen, together
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, PLACEHOLDER, TensorSpec, output_refs, ref_to
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, PLACEHOLDER, TensorSpec, output_refs, ref_to, step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,7 +68,7 @@ def _of_program(
     weights, refs = {}, output_refs(program)
     for position, weight in cotangents.items():
         value = run.values[refs[position].index] if position < len(refs) else None
-        if framework.is_tensor(value) and framework.facts(value)[1] == weight.shape:
+        if framework.is_tensor(value) and _fits(weight, *framework.facts(value)[:2]):
             spec = TensorSpec(framework.facts(value)[0], weight.shape, (), 0, weight.size)
             weights[position] = framework.tensor(weight.copy(), spec)
     leaves = [i for i, step in enumerate(program.steps) if step.op == PLACEHOLDER and step.args[0].requires_grad]  # type: ignore[union-attr]
@@ -86,26 +87,36 @@ def _roots(
         if not framework.is_tensor(value) or any(value is root for root in roots):
             continue
         dtype, shape, requires_grad, _ = framework.facts(value)
-        if requires_grad and shape == weight.shape:
+        if requires_grad and _fits(weight, dtype, shape):
             spec = TensorSpec(dtype, shape, (), 0, weight.size)
             roots.append(value)
             weights.append(framework.tensor(weight.copy(), spec))
     return roots, weights
 
 
+def _fits(weight: np.ndarray, dtype: str, shape: tuple[int, ...]) -> bool:
+    """Whether a gradient can be put into a value: one of another dtype or shape is misaligned as it is."""
+    return weight.shape == shape and weight.dtype == storage_dtype(dtype)
+
+
 def _inputs(program: Program, run: Run, roots: Sequence[Any], framework: Framework) -> tuple[list[Any], list[Any]]:
-    """Return what gradients are taken for: leaves, parameters, and intermediates where nothing is overwritten."""
+    """Return what gradients are taken for: leaves, parameters, and intermediates where nothing is overwritten.
+
+    Of intermediates those that an output depends on: for parts of a tuple that nothing uses some frameworks give zeros.
+    """
     keys: list[Any] = []
     inputs: list[Any] = []
     last = len(run.values) - 2
     overwrites = any(_writes(step) for step in program.body)
+    used = _used(program)
     # The gradient of an output that nothing else uses is the cotangent itself.
     taken = {id(roots[0])} if len(roots) == 1 and program.body[-1].args == (ref_to(last),) else set()
     for index, value in enumerate(run.values):
         step = program.steps[index]
         if framework.is_tensor(value):
             requires_grad = framework.facts(value)[2]
-            if requires_grad and id(value) not in taken and (step.op == PLACEHOLDER or not overwrites):
+            is_asked = step.op == PLACEHOLDER or (index in used and not overwrites)
+            if requires_grad and id(value) not in taken and is_asked:
                 taken.add(id(value))
                 keys.append(index)
                 inputs.append(value)
@@ -116,6 +127,16 @@ def _inputs(program: Program, run: Run, roots: Sequence[Any], framework: Framewo
                     keys.append((index, name))
                     inputs.append(parameter)
     return keys, inputs
+
+
+def _used(program: Program) -> set[int]:
+    """Return the steps whose values the output depends on."""
+    steps = program.steps
+    used = {ref.index for ref in output_refs(program)}
+    for index in range(len(steps) - 1, -1, -1):
+        if index in used:
+            used.update(ref.index for ref in step_refs(steps[index]))
+    return used
 
 
 def _writes(step: Step) -> bool:

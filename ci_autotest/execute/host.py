@@ -240,6 +240,10 @@ class _Answer:
 
     def seen(self, seen: Seen) -> Any:  # noqa: ANN401 - plain values
         """Return a value as plain values."""
+        import numpy as np  # noqa: PLC0415 - after the fault handler is on
+
+        if seen.facts is None and isinstance(seen.array, np.ndarray):
+            return ["array", seen.array.dtype.name, list(seen.array.shape), self._where(seen.array)]
         if seen.facts is None:
             return _plain(seen.array)
         dtype, shape, requires_grad, is_leaf = seen.facts

@@ -10,6 +10,7 @@ import operator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ci_autotest.program.ir import (
+    ARRAY,
     CALL_FUNCTION,
     CALL_METHOD,
     CALL_MODULE,
@@ -17,6 +18,7 @@ from ci_autotest.program.ir import (
     HOOK,
     HOOKED,
     PLACEHOLDER,
+    UNHOOKED,
     UNPACK,
     List,
     Mapping_,
@@ -42,6 +44,7 @@ def _detached(value: Any) -> Any:  # noqa: ANN401 - a framework's value
 PYTHON_TARGETS: Final[dict[str, Any]] = {
     UNPACK: operator.getitem,
     HOOKED: lambda value: value,
+    UNHOOKED: lambda _: None,
     "builtins.getattr": getattr,
     "builtins.setattr": setattr,
     "builtins.len": len,
@@ -98,7 +101,8 @@ def execute_step(step: Step, values: Sequence[Any], binding: Binding) -> Any:  #
 def _callee(op: Opcode, target: str, receiver: Any) -> Callable[..., Any]:  # noqa: ANN401 - a framework's value
     if op == CALL_METHOD:
         method: Callable[..., Any] = getattr(receiver, target)
-        return method
+        # A copy: the array shares memory with the tensor, which later steps may write to.
+        return method if target != ARRAY else lambda **kwargs: _copied(method(**kwargs))
     if op == CALL_MODULE:
         module: Callable[..., Any] = receiver
         return module
@@ -106,6 +110,10 @@ def _callee(op: Opcode, target: str, receiver: Any) -> Callable[..., Any]:  # no
         return lambda: getattr(receiver, target)
     message = f"opcode {op!r} computes nothing"
     raise ValueError(message)
+
+
+def _copied(value: Any) -> Any:  # noqa: ANN401 - an array, where the framework is right
+    return value.copy() if hasattr(value, "copy") else value
 
 
 def materialize(argument: Argument, values: Sequence[Any], constant: Callable[[Argument], Any]) -> Any:  # noqa: ANN401

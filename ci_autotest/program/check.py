@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.ir import (
+    ARRAY,
     CALL_FUNCTION,
     CALL_METHOD,
     CALL_MODULE,
@@ -19,6 +20,7 @@ from ci_autotest.program.ir import (
     OUTPUT,
     PLACEHOLDER,
     REGISTERS,
+    UNHOOKED,
     Constant,
     DType,
     List,
@@ -29,7 +31,7 @@ from ci_autotest.program.ir import (
     cotangent_key,
     step_refs,
 )
-from ci_autotest.program.targets import is_attribute, is_function, is_member, is_settable
+from ci_autotest.program.targets import is_attribute, is_function, is_method, is_settable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -61,8 +63,16 @@ def check_program(program: Program) -> None:
         if step.op == CALL_MODULE and not _is_module(program.steps[step_refs(step)[0].index]):
             message = f"step {index} calls what is no module."
             raise ProgramError(message)
+        used = next((ref.index for ref in step_refs(step) if program.steps[ref.index].target == ARRAY), None)
+        if used is not None and step.op != OUTPUT:
+            # Methods of an array write files: `dump`.
+            message = f"step {index} uses the array of step {used}: an array is compared, and goes nowhere."
+            raise ProgramError(message)
         if step.target == "register_hook":
             _check_hook(step, index, program.steps)
+        if step.target == UNHOOKED and not _removes(step, program.steps):
+            message = f"step {index} removes what is no hook."
+            raise ProgramError(message)
         if step.in_setup != (index < len(program.setup)):
             message = f"step {index} says in_setup={step.in_setup}, but stands in the other part."
             raise ProgramError(message)
@@ -119,6 +129,11 @@ def _check_hook(step: Step, index: int, steps: Sequence[Step]) -> None:
     if not waits or waits[0].target != HOOKED or any(HOOK[0] not in item.modes for item in waits):
         message = f"step {index} registers a hook whose steps do not stand before it."
         raise ProgramError(message)
+
+
+def _removes(step: Step, steps: Sequence[Step]) -> bool:
+    held = step.args[0] if len(step.args) == 1 else None
+    return isinstance(held, Ref) and steps[held.index].target == "register_hook" and REGISTERS[0] in step.modes
 
 
 def _check_step(step: Step, index: int, *, is_last: bool) -> None:
@@ -178,7 +193,7 @@ def _is_allowed(step: Step) -> bool:
     if not step.args or not isinstance(step.args[0], Ref):
         return False
     if step.op == CALL_METHOD:
-        return is_member(step.target) or (step.target == "register_hook" and REGISTERS[0] in step.modes)
+        return is_method(step.target) or (step.target == "register_hook" and REGISTERS[0] in step.modes)
     if step.op == CALL_MODULE:
         return is_function(step.target)
     return step.op == GET_ATTR and is_attribute(step.target)

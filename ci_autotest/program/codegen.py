@@ -14,6 +14,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import ProgramError
+from ci_autotest.program.hook_names import handle_name, kept_names
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -23,6 +24,7 @@ from ci_autotest.program.ir import (
     OUTPUT,
     PLACEHOLDER,
     REGISTERS,
+    UNHOOKED,
     UNPACK,
     Constant,
     Device,
@@ -177,26 +179,46 @@ def needs_seed(step: Step) -> bool:
 
 def body_lines(program: Program, *, rename: Callable[[str], str] | None = None, namespace: str = TORCH) -> list[str]:
     """Return the statements of the body, without placeholders and without the output."""
-    named = names(program)
+    named = _outside(program)
     start = len(program.setup)
     lines = []
     for offset, step in enumerate(program.body):
         if step.target == "register_hook":
-            lines += _hook(program.steps, start + offset, named, rename)
+            lines += _hook(program, start + offset, rename)
+        elif step.target == UNHOOKED:
+            lines.append(f"{handle_name(program.steps, step.args[0], named)}.remove()")
         elif step.op not in {PLACEHOLDER, OUTPUT} and HOOK[0] not in step.modes:
             lines += statement(start + offset, step, named, rename, namespace)
     return lines
 
 
-def _hook(steps: Sequence[Step], index: int, named: Sequence[str], rename: Callable[[str], str] | None) -> list[str]:
+def _outside(program: Program) -> list[str]:
+    """Return each step's name outside of hooks: of what a hook leaves, the last of its list."""
+    named = list(names(program))
+    for index, name in kept_names(program.steps, named).items():
+        named[index] = f"{name}[-1]"
+    return named
+
+
+def _hook(program: Program, index: int, rename: Callable[[str], str] | None) -> list[str]:
     """Return the function that a hook is, and its registration."""
-    receiver, first, result = (literal(arg, named) for arg in steps[index].args)
-    begin = named.index(first)
-    inner = [line for i in range(begin + 1, index) for line in statement(i, steps[i], named, rename)]
+    steps, plain, named = program.steps, names(program), _outside(program)
+    kept = kept_names(steps, plain)
+    begin = steps[index].args[1]
+    assert isinstance(begin, Ref)  # noqa: S101 - checked when read
+    own = range(begin.index, index)
+    inside = [plain[i] if i in own else name for i, name in enumerate(named)]
+    inner = []
+    for i in own:
+        inner += statement(i, steps[i], inside, rename) if i > begin.index else []
+        inner += [f"{kept[i]}.append({plain[i]})"] if i in kept else []
+    receiver, first, result = (literal(arg, inside) for arg in steps[index].args)
+    handle = handle_name(steps, Ref(index), plain)
     return [
-        f"def {named[index]}({first}):",
+        *(f"{kept[i]} = []" for i in own if i in kept),
+        f"def {plain[index]}({first}):",
         *(f"    {line}" for line in [*inner, f"return {result}"]),
-        f"{receiver}.register_hook({named[index]})",
+        f"{f'{handle} = ' if handle else ''}{receiver}.register_hook({plain[index]})",
     ]
 
 
@@ -212,7 +234,7 @@ def setup_lines(program: Program, namespace: str = TORCH) -> list[str]:
 
 def output_text(program: Program) -> str:
     """Return the outputs as a tuple, ``(softmax, max_1)``."""
-    named = names(program)
+    named = _outside(program)
     shown = [named[ref.index] for ref in output_refs(program)]
     return f"({', '.join(shown)}{',' if len(shown) == 1 else ''})"
 

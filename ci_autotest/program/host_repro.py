@@ -53,8 +53,9 @@ def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
     return TEMPLATE.format(
         title=told["title"],
         message="\n".join(f"  {line}" if line else "" for line in told["lines"]),
-        module=module, version=host["version"], python=host["python"], kind=told["kind"], versions=told["versions"],
-        reference=f"torch {recording.note.get('torch', 'of unknown version')}",
+        module=module, version=_in_text(host["version"]), python=str(host["python"]),
+        kind=told["kind"], versions=told["versions"],
+        reference=f"torch {_in_text(recording.note.get('torch', 'of unknown version'))}",
         paths=_paths(module, told), device=_device(module, recording),
         rtol=told["rtol"], atol=told["atol"], check_dtype=told["check_dtype"],
         reader=READER if any(_is_stored(spec) for spec in _specs(recording).values()) else "",
@@ -78,10 +79,15 @@ def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
 
 def _note(recording: Recording) -> Mapping[str, Any]:
     host = recording.note.get("host")
-    if not isinstance(host, dict) or not _MODULE.fullmatch(str(host.get("module"))):
+    if not isinstance(host, dict) or not _MODULE.fullmatch(str(host.get("module") or "")):
         message = "the note names no module of a host: there is nothing to print as code."
         raise ProgramError(message)
     return host
+
+
+def _in_text(version: object) -> str:
+    """Return a version as it can stand in a comment or a string: a host's own word is not printed as code."""
+    return re.sub(r"[^\w.+ -]", "?", str(version), flags=re.ASCII)[:80]
 
 
 def _entry(told: Mapping[str, Any]) -> dict[str, str]:

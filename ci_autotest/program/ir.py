@@ -25,7 +25,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 Opcode = Literal["placeholder", "call_function", "call_method", "call_module", "get_attr", "output"]
 
@@ -45,6 +45,12 @@ HOOK: Final = ("hook",)
 REGISTERS: Final = ("registers",)
 #: Target of the step that stands for the gradient that a hook on value ``args[0]`` is called with.
 HOOKED: Final = "builtins.hooked"
+#: Target of the step that removes the hook of ``register_hook`` step ``args[0]``; its mode is ``registers`` too.
+UNHOOKED: Final = "builtins.unhooked"
+#: The method whose value is an array of numpy; no other step uses it.
+ARRAY: Final = "numpy"
+#: The class of packed sequences, the only one besides modules that a step constructs.
+PACKED: Final = "torch.nn.utils.rnn.PackedSequence"
 _AUTOCAST: Final = "autocast:"
 #: Dtypes that autocast computes in.
 _AUTOCAST_DTYPES: Final = ("bfloat16", "float16")
@@ -285,6 +291,13 @@ def is_unpacking(step: Step) -> bool:
 
 #: Target of the step that takes element ``args[1]`` of the tuple that step ``args[0]`` returned.
 UNPACK: Final = "builtins.tuple.__getitem__"
+
+
+def maker_of(steps: Sequence[Step], index: int) -> int:
+    """Return the call that made a value: of an unpacking, the call whose tuple it takes apart, however deep."""
+    while is_unpacking(steps[index]):
+        index = step_refs(steps[index])[0].index
+    return index
 
 
 def refs(argument: Argument) -> Iterator[Ref]:

@@ -47,6 +47,9 @@ def _plain_step(step: Step) -> list[Any]:
 def _step_of(plain: list[Any], *, in_setup: bool) -> Step:
     op, target, args, kwargs, name, modes, seed = plain
     named = tuple((key, argument_of(value)) for key, value in kwargs)
+    if not isinstance(seed, int | None):
+        message = f"a step's seed is {seed!r:.60}, and a number is expected."
+        raise TypeError(message)
     return Step(op, target, tuple(map(argument_of, args)), named, name, tuple(modes), seed, in_setup)
 
 

@@ -140,9 +140,8 @@ def _bindings(program: Program, literals: Mapping[str, str], named: Sequence[str
         spec = step.args[0] if step.op == PLACEHOLDER else None
         if isinstance(spec, TensorSpec):
             place = "" if spec.device == "cpu" else ".to(device)"
-            layout = "" if spec.is_contiguous else f".as_strided({spec.shape}, {spec.strides}, {spec.offset})"
             grad = ".requires_grad_()" if spec.requires_grad else ""
-            found.append(f"{named[index]} = {literals[step.target]}{place}{layout}{grad}")
+            found.append(f"{named[index]} = {literals[step.target]}{place}{_layout(spec)}{grad}")
     return found
 
 
@@ -166,7 +165,15 @@ def _expected(recording: Recording) -> dict[str, str]:
 
 def _cotangents(recording: Recording) -> dict[str, str]:
     specs = {cotangent_key(i): spec for i, spec in enumerate(recording.program.cotangents) if spec is not None}
-    return {key: _literal(recording, key, spec, in_shape=True) for key, spec in specs.items()}
+    return {
+        key: f"{_literal(recording, key, spec, in_shape=spec.is_contiguous)}{_layout(spec)}"
+        for key, spec in specs.items()
+    }
+
+
+def _layout(spec: TensorSpec) -> str:
+    """Return the call that gives a storage its layout, nothing where it has it."""
+    return "" if spec.is_contiguous else f".as_strided({spec.shape}, {spec.strides}, {spec.offset})"
 
 
 def _literal(recording: Recording, key: str, spec: TensorSpec, *, in_shape: bool) -> str:

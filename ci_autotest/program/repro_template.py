@@ -51,6 +51,7 @@ def run(function, wide=False):
     modules = {{name: value for name, value in given.items() if isinstance(value, torch.nn.Module)}}
     parameters = {{f"{{m}}.{{n}}": p for m, module in modules.items() for n, p in module.named_parameters()}}
     outputs = function(*[given[name] for name in function_takes()])
+    outputs = [torch.tensor(o) if type(o).__name__ == "ndarray" else o for o in outputs]
     given_back = [(o, c) for i, o in enumerate(outputs) if (c := COTANGENTS.get(i)) is not None]
     roots = [(o, c) for o, c in given_back if isinstance(o, torch.Tensor) and o.requires_grad and o.shape == c.shape]
     wanted = {{name: value for name, value in {{**leaves, **parameters}}.items() if value.requires_grad}}
@@ -161,7 +162,7 @@ def main():
     print(f"the reference recomputed {{'agrees with' if all(carried) else 'DIFFERS from'}} the values carried here")
     try:
         found, found_gradients, found_after, found_raised, found_memory = run(candidate)
-    except Exception as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         print(f"misaligned: the candidate raises {{type(error).__name__}}: {{error}}")
         return 1
     bad = len(found) != len(outputs)

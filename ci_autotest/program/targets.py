@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from ci_autotest.program.ir import ARRAY, HOOKED, UNHOOKED
+
 _NAMESPACES: Final = (
     "torch",
     "torch.Tensor",
@@ -21,8 +23,10 @@ _NAMESPACES: Final = (
     "torch.nn.utils.rnn",
     "torch.nn.init",
 )
+#: What plain torch packs and pads sequences with.
+PACKING: Final = ("torch._VF._pack_padded_sequence", "torch._VF._pad_packed_sequence")
 #: Functions besides.
-_FUNCTIONS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward", "builtins.hooked"})  # fmt: skip
+_FUNCTIONS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward", HOOKED, UNHOOKED, *PACKING})
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PYTHON: Final = re.compile(
     r"operator\.i?(?:add|sub|mul|truediv|floordiv|mod|pow|matmul|neg|pos|abs|invert|and_?|or_?|xor|lshift|rshift|lt|le|gt"
@@ -65,6 +69,11 @@ def is_member(name: str) -> bool:
     if name in _SPECIAL_METHODS or name in {"load_state_dict", "set_default"}:
         return name != "set_default"
     return bool(_NAME.fullmatch(name)) and not _REFUSED.fullmatch(name)
+
+
+def is_method(name: str) -> bool:
+    """Whether a ``call_method`` step may name it."""
+    return name == ARRAY or is_member(name)
 
 
 def is_settable(name: str) -> bool:

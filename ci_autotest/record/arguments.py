@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from ci_autotest.backends.operators import operator_of
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Mapping_, Slice
 from ci_autotest.record.generators import NOTHING, Generator
 from ci_autotest.record.modules import RecordedModule
+from ci_autotest.record.packed import argument as packed_argument
 from ci_autotest.record.refusals import stale
 from ci_autotest.record.schemas import RECEIVER, Deferred
 from ci_autotest.record.values import Value
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from ci_autotest.record.recorder import Recorder
 
 _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
+_ARGUMENTS: Final = "Pass tensors, numbers, strings, dtypes, devices, slices, or lists and tuples of them."
+_OF_AN_ARRAY: Final = "Write torch.from_numpy(array): its elements become an input."
 _LAYOUTS: Final = {
     torch.contiguous_format: "torch.contiguous_format",
     torch.channels_last: "torch.channels_last",
@@ -95,17 +99,23 @@ def one(recorder: Recorder, value: Any) -> tuple[Any, Any]:  # noqa: ANN401 - on
         return value.real, value.ref
     if isinstance(value, Generator):
         return one(recorder, value.value(recorder.drawer))
-    if isinstance(value, torch.Size):
-        return value, tuple(value)
     if isinstance(value, tuple | list):
-        real, said = _each(recorder, value)
-        return (real, List(tuple(said))) if isinstance(value, list) else (tuple(real), tuple(said))
+        return _sequence(recorder, value)
     if isinstance(value, slice):
         real, said = _each(recorder, (value.start, value.stop, value.step))
         return slice(*real), Slice(*said)
     if isinstance(value, np.generic):
         return one(recorder, value.item())
     return _constant(recorder, value)
+
+
+def _sequence(recorder: Recorder, value: tuple[Any, ...] | list[Any]) -> tuple[Any, Any]:
+    if isinstance(value, torch.Size):
+        return value, tuple(value)
+    real, said = _each(recorder, value)
+    if isinstance(value, PackedSequence):
+        return packed_argument(recorder, value, real, said)
+    return (real, List(tuple(said))) if isinstance(value, list) else (tuple(real), tuple(said))
 
 
 def _constant(recorder: Recorder, value: Any) -> tuple[Any, Any]:  # noqa: ANN401
@@ -124,9 +134,8 @@ def _constant(recorder: Recorder, value: Any) -> tuple[Any, Any]:  # noqa: ANN40
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         real, said = _each(recorder, value.values())
         return dict(zip(value, real, strict=True)), Mapping_(tuple(zip(value, said, strict=True)))
-    message = (
-        f"a {type(value).__name__} cannot be an argument of a recorded call: {str(value)[:80]!r}. "
-        "Pass tensors, numbers, strings, dtypes, devices, slices, or lists and tuples of them."
+    message = f"a {type(value).__name__} cannot be an argument of a recorded call: {str(value)[:80]!r}. " + (
+        _OF_AN_ARRAY if isinstance(value, np.ndarray) else _ARGUMENTS
     )
     raise AuthorError(message)
 

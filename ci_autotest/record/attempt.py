@@ -14,16 +14,21 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
+from ci_autotest.backends.foreign import pass_interrupt
 from ci_autotest.backends.torch_eager import CPU
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.case import key_of
 from ci_autotest.errors import AuthorError, is_own, said
-from ci_autotest.program.ir import COMPLEX, FLOATING, Program, arranged
+from ci_autotest.program.ir import COMPLEX, FLOATING, OUTPUT, PLACEHOLDER, Program, arranged
+from ci_autotest.record.arrays import refuse_written
+from ci_autotest.record.autograd_functions import Tracer
 from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import elements
 from ci_autotest.record.draws import Drawer, Streams
+from ci_autotest.record.module_hooks import hear_lost_hooks
 from ci_autotest.record.options import dtype_of
-from ci_autotest.record.profiles import ORDINARY, PROFILES, profile_of
+from ci_autotest.record.outputs import record_output
+from ci_autotest.record.profiles import NON_CONTIGUOUS, ORDINARY, PROFILES, profile_of
 from ci_autotest.record.recorder import Ended, Recorder
 from ci_autotest.record.refusals import meaning
 
@@ -54,8 +59,11 @@ class Attempts:
 
     def __init__(self, device: str = "cpu") -> None:
         """Take over the global generators of this process: they are set before each attempt."""
+        hear_lost_hooks()
         self.seeds_python = True
         self._streams = Streams()
+        self._key: int | None = None
+        self._tracer = Tracer()
         self._device = CPU if device == "cpu" else torch.device(device)
         self._numpy_bits = np.random.Philox(0)
         # User code may draw from numpy's global generator.
@@ -101,7 +109,9 @@ class Attempts:
         recorder = Recorder(drawer, self._device)
         recorder.dtype = dtype_of(case, declaration.dtypes)
         recorder.watched = watched
-        _run_body(recorder, call)
+        if key != self._key:
+            self._key, self._tracer = key, Tracer()
+        _run_body(recorder, call, self._tracer)
         if recorder.rejection is not None:
             return _rejected(recorder)
         cotangents = self._cotangents(recorder) if declaration.auto_backward and recorder.keeps_graph else {}
@@ -128,6 +138,7 @@ class Attempts:
     def _cotangents(self, recorder: Recorder) -> dict[int, torch.Tensor]:
         """Draw the gradient that is put into each output tensor that requires grad: random and signed."""
         found = {}
+        is_strided = recorder.profile_applied and recorder.drawer.profile == NON_CONTIGUOUS
         for position, ref in enumerate(recorder.outputs):
             value = recorder.trace.values[ref.index]
             if not isinstance(value, torch.Tensor) or not value.requires_grad:
@@ -140,21 +151,25 @@ class Attempts:
             else:
                 array = self._streams.cotangent(position, count, recorder.drawer.seed)
             source = torch.from_numpy(array.reshape(shape))
-            found[position] = source if source.dtype is value.dtype else source.to(value.dtype)
+            source = source if source.dtype is value.dtype else source.to(value.dtype)
+            found[position] = source if not is_strided else _strided(source)
         return found
 
 
-def _run_body(recorder: Recorder, call: Callable[[], object]) -> None:
+def _run_body(recorder: Recorder, call: Callable[[], object], tracer: Tracer) -> None:
     token = CURRENT.set(recorder)
     try:
-        returned = call()
+        returned = tracer.call(call)
         if recorder.rejection is None:
-            recorder.output(returned)
+            record_output(recorder, returned)
             _refuse_empty(recorder)
+            if recorder.shared:
+                refuse_written(recorder)
     except AuthorError as error:
         message = f"{error}{_body_line(error, call)}"
         raise AuthorError(message) from error
     except BaseException as error:
+        pass_interrupt(error)
         if recorder.rejection is None:
             line = _body_line(error, call)
             message = f"the body raised {type(error).__name__}: {said(error)}{line}{meaning(said(error))}"
@@ -164,11 +179,21 @@ def _run_body(recorder: Recorder, call: Callable[[], object]) -> None:
         recorder.__class__ = Ended
 
 
+def _strided(source: torch.Tensor) -> torch.Tensor:
+    """Return a gradient with its last two dimensions the other way round in memory, as a transposition leaves it."""
+    return source.mT.contiguous().mT if source.dim() > 1 else source
+
+
 def _refuse_empty(recorder: Recorder) -> None:
     """Refuse a body that calls nothing: its inputs held against themselves are no test."""
-    if len(recorder.steps) == 1 + len(recorder.sources):
+    inputs = 1 + len(recorder.sources)
+    if len(recorder.steps) == inputs or (recorder.has_setup and not _calls_anything(recorder)):
         message = "the body calls no operator of torch: there is nothing to compare."
         raise AuthorError(message)
+
+
+def _calls_anything(recorder: Recorder) -> bool:
+    return any(not step.in_setup and step.op not in {PLACEHOLDER, OUTPUT} for step in recorder.steps)
 
 
 def _body_line(error: BaseException, call: Callable[[], object]) -> str:

@@ -10,7 +10,7 @@ from torch.overrides import resolve_name
 
 from ci_autotest.backends.operators import is_random
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.targets import is_function
+from ci_autotest.program.targets import PACKING, is_function
 from ci_autotest.record.current import CURRENT
 from ci_autotest.record.refusals import instead
 
@@ -57,6 +57,7 @@ class Function:
 _UNRESOLVED: Final[dict[Any, str]] = {
     torch.autograd.grad: "torch.autograd.grad",
     torch.autograd.backward: "torch.autograd.backward",
+    **{getattr(torch._VF, target.rpartition(".")[2]): target for target in PACKING},
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import torch
 
+from ci_autotest.record.arrays import MAKERS, ArrayFunction
 from ci_autotest.record.function import Function
 
 #: What keeps its own meaning inside a test: modes and types, not operators.
@@ -31,7 +32,7 @@ class Namespace:
         if isinstance(found, types.ModuleType):
             found = Namespace(path, found)
         elif _is_recorded(path, found):
-            found = Function(path, found)
+            found = (ArrayFunction if path in MAKERS else Function)(path, found)
         setattr(self, name, found)
         return found
 

@@ -21,6 +21,7 @@ from ci_autotest.program.ir import (
     NO_GRAD,
     PLACEHOLDER,
     REGISTERS,
+    UNHOOKED,
     Ref,
     Step,
 )
@@ -29,22 +30,39 @@ from ci_autotest.record.values import Value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torch.utils.hooks import RemovableHandle
+    from typing_extensions import Self
+
     from ci_autotest.record.recorder import Recorder
 
-_ASKING: Final = frozenset({"builtins.bool", "builtins.int", "builtins.float", "item", "tolist", "builtins.len"})
+_ASKING: Final = frozenset({
+    "builtins.bool", "builtins.int", "builtins.float", "builtins.len", "item", "tolist", "numpy",
+})  # fmt: skip
 
 
 class Handle:
-    """Stand for what ``register_hook`` returns."""
+    """Stand for what ``register_hook`` returns: removes the hook, which is a step.
+
+    Args:
+        recorder: Of the attempt.
+        real: The reference's handle.
+        ref: The step that registered the hook.
+    """
+
+    def __init__(self, recorder: Recorder, real: RemovableHandle, ref: Ref) -> None:
+        """Hold the reference's handle and its step."""
+        self._recorder, self._real, self._ref = recorder, real, ref
 
     def remove(self) -> None:
-        """Refuse.
+        """Record the removal."""
+        step = Step(CALL_FUNCTION, UNHOOKED, (self._ref,), (), "handle", REGISTERS)
+        self._recorder.run(step, self._real.remove, [], {})
 
-        Raises:
-            AuthorError: Always: a hook that comes and goes is not recorded.
-        """
-        message = "removing a hook is not recorded. Register it on a value that is used where it should be called."
-        raise AuthorError(message)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
 
 
 def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any], Any]) -> Handle:
@@ -70,14 +88,12 @@ def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any],
         steps[i] = steps[i]._replace(modes=(*modes, *HOOK))
         trace.values[i], trace.facts[i] = None, None
     said = result._ref if isinstance(result, Value) else None
-    steps.append(Step(CALL_METHOD, "register_hook", (receiver._ref, Ref(start), said), (), "hook", REGISTERS))
-    trace.values.append(None)
-    trace.facts.append(None)
+    recorder.silent(Step(CALL_METHOD, "register_hook", (receiver._ref, Ref(start), said), (), "hook", REGISTERS))
     live = {value._ref.index: value for value in created if isinstance(value, Value)}
     binding = TorchBackend(str(recorder.device)).binding(recorder.sources)
     seen = _Kept(recorder, live)
-    receiver._tensor.register_hook(Hook(trace, steps, index, binding, seen))  # type: ignore[no-untyped-call]
-    return Handle()
+    real = receiver._tensor.register_hook(Hook(trace, steps, index, binding, seen))  # type: ignore[no-untyped-call]
+    return Handle(recorder, real, Ref(index))
 
 
 class _Kept:

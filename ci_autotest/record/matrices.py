@@ -5,6 +5,7 @@ The property comes before the profiles: these change the free sizes and the layo
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.data import WIDE_DTYPE, elements
 from ci_autotest.record.dtypes import dtype_name, holds_gradients
-from ci_autotest.record.generators import Generator, settle
+from ci_autotest.record.generators import settle
 from ci_autotest.record.special import free_size, record_array, recorder_for
 
 if TYPE_CHECKING:
@@ -21,73 +22,61 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from ci_autotest.record.values import Value
-
-    Size = int | Generator | None
+    from ci_autotest.record.generators import Generator
 
 #: Bounds of the sizes of leading dimensions, exclusive above.
 _BATCH_SIZE: Final = (1, 4)
 _MATRIX: Final = 2
 
 
-def symmetric_tensor(
-    size: int | Generator | None = None,
-    ndim: int | Generator | None = None,
-    dtype: Any = float,  # noqa: ANN401 - a type, a torch dtype or a generator of one
-    requires_grad: bool | Generator = True,
-) -> torch.Tensor:
-    """Return recorded symmetric matrices, Hermitian where complex: ``(..., size, size)``, free sizes unless given."""
-    value: Any = _matrix("symmetric", size, ndim, dtype, requires_grad)
-    return value  # type: ignore[no-any-return]
-
-
-def positive_definite_tensor(
-    size: int | Generator | None = None,
-    ndim: int | Generator | None = None,
-    dtype: Any = float,  # noqa: ANN401 - a type, a torch dtype or a generator of one
-    requires_grad: bool | Generator = True,
-) -> torch.Tensor:
-    """Return recorded matrices with eigenvalues of 0.5 at least: ``(..., size, size)``, free sizes unless given."""
-    value: Any = _matrix("positive_definite", size, ndim, dtype, requires_grad)
-    return value  # type: ignore[no-any-return]
-
-
-def invertible_tensor(
-    size: int | Generator | None = None,
-    ndim: int | Generator | None = None,
-    dtype: Any = float,  # noqa: ANN401 - a type, a torch dtype or a generator of one
-    requires_grad: bool | Generator = True,
-) -> torch.Tensor:
-    """Return recorded matrices far from singular, not symmetric: ``(..., size, size)``, free sizes unless given."""
-    value: Any = _matrix("invertible", size, ndim, dtype, requires_grad)
-    return value  # type: ignore[no-any-return]
-
-
-def _matrix(kind: str, size: Size, ndim: Size, dtype: Any, requires_grad: bool | Generator) -> Value:  # noqa: ANN401
-    """Record square matrices with a property: ``(..., size, size)``, free leading sizes 1 to 3.
+@dataclass(frozen=True, slots=True)
+class MatrixTensor:
+    """Record square matrices with a property when called, as ``random_tensor`` records a tensor.
 
     Args:
-        kind: ``symmetric`` (Hermitian where complex), ``positive_definite`` (smallest eigenvalue 0.5 at least) or
-            ``invertible`` (condition number 5 at most for small sizes; rows shifted, so that elimination must pivot).
-        size: Rows and columns; free (1 to 7) where ``None``.
-        ndim: Dimensions, 2 or more; 2 where ``None``.
-        dtype: A floating or complex one.
-        requires_grad: Whether the leaf asks for its gradient.
+        kind: What the property is called, as in the name of the function.
+        made: Gives any square matrices, ``(..., size, size)`` and in [-1, 1), the property.
     """
-    recorder = recorder_for(f"{kind}_tensor")
-    drawer, site = recorder.drawer, recorder.drawer.site()
-    name = dtype_name(settle(drawer, dtype))
-    if not holds_gradients(name):
-        message = f"{kind}_tensor(dtype=torch.{name}) is no floating dtype. Use float, complex, torch.float64, …"
-        raise AuthorError(message)
-    count = _MATRIX if ndim is None else int(settle(drawer, ndim, int))
-    if count < _MATRIX:
-        message = f"{kind}_tensor(ndim={count}) is no matrix. Give ndim=2 or more."
-        raise AuthorError(message)
-    rows = free_size(recorder, site, _MATRIX) if size is None else int(settle(drawer, size, int))
-    batch = [drawer.integer(f"{site}.dim{i}", *_BATCH_SIZE, "dim") for i in range(count - _MATRIX)]
-    raw = elements(drawer.streams, site, WIDE_DTYPE.get(name, name), (*batch, rows, rows), (-1.0, 1.0))
-    return record_array(recorder, _MATRICES[kind](raw), name, with_grad=bool(settle(drawer, requires_grad, bool)))
+
+    kind: str
+    made: Callable[[NDArray[Any]], NDArray[Any]]
+
+    def __call__(
+        self,
+        size: int | Generator | None = None,
+        ndim: int | Generator | None = None,
+        dtype: Any = float,  # noqa: ANN401 - a type, a torch dtype or a generator of one
+        requires_grad: bool | Generator = True,
+    ) -> torch.Tensor:
+        """Return recorded matrices, ``(..., size, size)``, free leading sizes 1 to 3.
+
+        Args:
+            size: Rows and columns; free (1 to 7) where ``None``.
+            ndim: Dimensions, 2 or more; 2 where ``None``.
+            dtype: A floating or complex one.
+            requires_grad: Whether the leaf asks for its gradient.
+
+        Raises:
+            AuthorError: A dtype that holds no gradients, or fewer than two dimensions.
+        """
+        recorder = recorder_for(f"{self.kind}_tensor")
+        drawer, site = recorder.drawer, recorder.drawer.site()
+        name = dtype_name(settle(drawer, dtype))
+        if not holds_gradients(name):
+            message = (
+                f"{self.kind}_tensor(dtype=torch.{name}) is no floating dtype. Use float, complex, torch.float64, …"
+            )
+            raise AuthorError(message)
+        count = _MATRIX if ndim is None else int(settle(drawer, ndim, int))
+        if count < _MATRIX:
+            message = f"{self.kind}_tensor(ndim={count}) is no matrix. Give ndim=2 or more."
+            raise AuthorError(message)
+        rows = free_size(recorder, site, _MATRIX) if size is None else int(settle(drawer, size, int))
+        batch = [drawer.integer(f"{site}.dim{i}", *_BATCH_SIZE, "dim") for i in range(count - _MATRIX)]
+        raw = elements(drawer.streams, site, WIDE_DTYPE.get(name, name), (*batch, rows, rows), (-1.0, 1.0))
+        with_grad = bool(settle(drawer, requires_grad, bool))
+        value: Any = record_array(recorder, self.made(raw), name, with_grad=with_grad)
+        return value  # type: ignore[no-any-return]
 
 
 def _symmetric(raw: NDArray[Any]) -> NDArray[Any]:
@@ -107,8 +96,10 @@ def _invertible(raw: NDArray[Any]) -> NDArray[Any]:
     return np.roll(raw / max(size, 1) + 1.5 * np.eye(size), 1, axis=-2)
 
 
-_MATRICES: Final[dict[str, Callable[[NDArray[Any]], NDArray[Any]]]] = {
-    "symmetric": _symmetric,
-    "positive_definite": _positive_definite,
-    "invertible": _invertible,
-}
+#: Symmetric matrices, Hermitian where complex.
+symmetric_tensor: Final = MatrixTensor("symmetric", _symmetric)
+#: Matrices with eigenvalues of 0.5 at least, Hermitian too.
+positive_definite_tensor: Final = MatrixTensor("positive_definite", _positive_definite)
+#: Matrices far from singular, not symmetric: condition number 5 at most for small sizes, rows shifted, so that
+#: elimination must pivot.
+invertible_tensor: Final = MatrixTensor("invertible", _invertible)

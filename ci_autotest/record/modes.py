@@ -12,6 +12,7 @@ import torch
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import NO_GRAD, autocast_mode
+from ci_autotest.record.autograd_functions import is_traced
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -57,12 +58,15 @@ def _without_grad() -> tuple[str, ...]:
         frame = frame.f_back if frame is not None else None
         if _is_of_a_function(frame):
             message = (
-                "a torch.autograd.Function was applied to a recorded tensor: its backward would not be compared. "
-                "Make it a candidate: `backend: substitute`, replacing the operator that it computes."
+                "a torch.autograd.Function that is defined inside the body was applied to a recorded tensor: "
+                "its backward would not be compared. Define the class outside of the body."
             )
             raise AuthorError(message)
     return NO_GRAD
 
 
 def _is_of_a_function(frame: FrameType | None) -> bool:
-    return frame is not None and frame.f_code.co_filename.endswith("torch/autograd/function.py")
+    """Whether a frame is of ``apply`` of a class that is not traced: one that was made after the body began."""
+    if frame is None or not frame.f_code.co_filename.endswith("torch/autograd/function.py"):
+        return False
+    return frame.f_code.co_name == "apply" and not is_traced(frame.f_locals["cls"])

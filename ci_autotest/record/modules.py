@@ -11,20 +11,23 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.errors import AuthorError
+from ci_autotest.record.module_hooks import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ci_autotest.program.ir import Ref
-    from ci_autotest.record.recorder import Recorder
+    from ci_autotest.record.module_steps import ModuleSteps
     from ci_autotest.record.values import Value
 
 #: Methods that change a module; all but the last return it.
 _CHANGES: Final = frozenset(
     {"to", "train", "eval", "float", "double", "half", "bfloat16", "requires_grad_", "zero_grad"}
 )
+#: What to write instead of a method, where another one does it.
+_INSTEAD: Final = {"register_backward_hook": "Use .register_full_backward_hook. "}
 _hold: Final = object.__setattr__
-_OWN: Final = frozenset({"label", "real", "ref", "root", "target", "was_called", "_recorder"})
+_OWN: Final = frozenset({"label", "real", "ref", "root", "target", "was_called", "_steps"})
 
 
 class RecordedModule:
@@ -39,7 +42,7 @@ class RecordedModule:
         was_called: Whether the root or a part of it has run: from then on changes belong to the body.
     """
 
-    __slots__ = ("_recorder", "label", "real", "ref", "root", "target", "was_called")
+    __slots__ = ("_steps", "label", "real", "ref", "root", "target", "was_called")
 
     label: str
     real: torch.nn.Module
@@ -47,10 +50,10 @@ class RecordedModule:
     root: RecordedModule
     target: str
     was_called: bool
-    _recorder: Recorder
+    _steps: ModuleSteps
 
     def __init__(
-        self, real: torch.nn.Module, ref: Ref, recorder: Recorder, target: str, root: RecordedModule | None = None
+        self, real: torch.nn.Module, ref: Ref, steps: ModuleSteps, target: str, root: RecordedModule | None = None
     ) -> None:
         """Hold the reference's module and the step that gave it."""
         _hold(self, "real", real)
@@ -59,25 +62,32 @@ class RecordedModule:
         _hold(self, "label", target.rpartition(".")[2].lower())
         _hold(self, "root", self if root is None else root)
         _hold(self, "was_called", False)  # noqa: FBT003 - a value
-        _hold(self, "_recorder", recorder)
+        _hold(self, "_steps", steps)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - what the module takes and returns
         """Record a forward."""
         _hold(self.root, "was_called", True)  # noqa: FBT003 - a value
-        return self._recorder.call_module(self, args, kwargs)
+        return self._steps.call(self, args, kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - what the module takes and returns
+        """Record a forward without its hooks."""
+        _hold(self.root, "was_called", True)  # noqa: FBT003 - a value
+        return self._steps.forward(self, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method, a parameter, a setting
         if name in _CHANGES:
             return lambda *args, **kwargs: self._change(name, args, kwargs)
+        if name in KINDS:
+            return lambda hook, **options: self._steps.hooks_of(self).register(name, hook, options)
         found = getattr(self.real, name)
         if isinstance(found, torch.Tensor):
-            return self._recorder.get_attr(self, name)
+            return self._steps.read(self, name)
         if isinstance(found, torch.nn.Module):
             return self._part(name)
         if callable(found):
             message = (
-                f"`.{name}()` of a module is not recorded. Use its forward, .to, .train, .eval, .state_dict, "
-                ".load_state_dict, .named_parameters, or its parameters and parts by name."
+                f"`.{name}()` of a module is not recorded. {_INSTEAD.get(name, '')}Use its forward, .to, .train, "
+                ".eval, .state_dict, .load_state_dict, .named_parameters, or its parameters and parts by name."
             )
             raise AuthorError(message)
         return found
@@ -87,7 +97,7 @@ class RecordedModule:
             object.__setattr__(self, name, value)
         else:
             _hold(self.root, "was_called", True)  # noqa: FBT003 - what changes it again is the body's
-            self._recorder.set_attribute(self, name, value)
+            self._steps.set_attribute(self, name, value)
 
     def __getitem__(self, index: int | str | slice) -> Any:  # noqa: ANN401 - a part, or a sequence of parts
         names = list(dict(self.real.named_children()))
@@ -143,11 +153,11 @@ class RecordedModule:
 
     def get_parameter(self, path: str) -> Value:
         """Record the reading of a parameter by its path."""
-        return self._recorder.read_path(self, "get_parameter", path)  # type: ignore[no-any-return]
+        return self._steps.read_path(self, "get_parameter", path)  # type: ignore[no-any-return]
 
     def get_buffer(self, path: str) -> Value:
         """Record the reading of a buffer by its path."""
-        return self._recorder.read_path(self, "get_buffer", path)  # type: ignore[no-any-return]
+        return self._steps.read_path(self, "get_buffer", path)  # type: ignore[no-any-return]
 
     def get_submodule(self, path: str) -> RecordedModule:
         """Return a part by its path."""
@@ -162,7 +172,7 @@ class RecordedModule:
     def load_state_dict(self, state: Mapping[str, Value], strict: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
         """Record the loading of a state."""
         _hold(self.root, "was_called", True)  # noqa: FBT003 - a value
-        self._recorder.load_state(self, dict(state), strict=strict)
+        self._steps.load_state(self, dict(state), strict=strict)
 
     def apply(self, function: Callable[[torch.nn.Module], None]) -> RecordedModule:
         """Let a function of the user's initialize the module; the state that it leaves is the setup's.
@@ -174,14 +184,14 @@ class RecordedModule:
             message = "`.apply()` of a module that has run is not recorded. Call it before the first forward."
             raise AuthorError(message)
         self.real.apply(function)
-        self._recorder.snapshot(self.root.real, self.root.ref)
+        self._steps.snapshot(self.root)
         return self
 
     def _part(self, path: str) -> RecordedModule:
-        return self._recorder.part(self, path)
+        return self._steps.part(self, path)
 
     def _change(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RecordedModule:
-        self._recorder.module_method(self, name, args, kwargs)
+        self._steps.method(self, name, args, kwargs)
         return self
 
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 ORDINARY: Final = "ordinary"
 SHAPE_PROFILES: Final = ("zero_dim", "zero_size", "size_one", "boundary")
-LAYOUT_PROFILES: Final = ("non_contiguous",)
+NON_CONTIGUOUS: Final = "non_contiguous"
+LAYOUT_PROFILES: Final = (NON_CONTIGUOUS,)
 VALUE_PROFILES: Final = ("zeros_and_ties", "large", "special")
 PROFILES: Final = SHAPE_PROFILES + LAYOUT_PROFILES + VALUE_PROFILES
 
@@ -121,7 +122,7 @@ def strided(drawer: Drawer, site: str, shape: tuple[int, ...]) -> tuple[tuple[in
     Transposed (reversed order of dimensions), sliced (every second element, from an offset), or
     expanded (one dimension of stride 0).
     """
-    if drawer.profile != "non_contiguous":
+    if drawer.profile != NON_CONTIGUOUS:
         return None
     numel = math.prod(shape)
     if numel < 2:  # noqa: PLR2004 - one element is contiguous in any layout

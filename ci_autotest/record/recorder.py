@@ -12,41 +12,42 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from ci_autotest.backends.operators import is_random
 from ci_autotest.backends.torch_eager import contiguous_spec, keep_copy, place
 from ci_autotest.backends.trace import Failure, Trace
-from ci_autotest.errors import AuthorError, said
+from ci_autotest.errors import said
 from ci_autotest.program.ir import (
+    ARRAY,
     CALL_FUNCTION,
     CALL_METHOD,
-    CALL_MODULE,
-    GET_ATTR,
-    OUTPUT,
     PLACEHOLDER,
     UNPACK,
-    Mapping_,
     Ref,
     Step,
     TensorSpec,
     ref_to,
-    refs,
-    step_refs,
 )
-from ci_autotest.record.arguments import one, split
+from ci_autotest.record.arguments import split
+from ci_autotest.record.arrays import read_only
 from ci_autotest.record.function import plain_function
-from ci_autotest.record.gradients import ends_the_graph, unread
+from ci_autotest.record.gradients import ends_the_graph
 from ci_autotest.record.hooks import Handle, register_hook
 from ci_autotest.record.modes import modes as modes_in_force
-from ci_autotest.record.modules import RecordedModule
+from ci_autotest.record.module_steps import construct
+from ci_autotest.record.packed import recorded as packed
 from ci_autotest.record.refusals import refuse, stale
 from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from numpy.typing import NDArray
+
     from ci_autotest.record.draws import Drawer
     from ci_autotest.record.function import Function
+    from ci_autotest.record.modules import RecordedModule
 
 _new_step: Final = tuple.__new__
 #: Key and name of the first inputs.
@@ -73,6 +74,7 @@ class Recorder:
     Attributes:
         steps: What was done, in order; setup and body together.
         trace: The reference's side of it.
+        shared: Arrays of numpy that became inputs, each with its bytes then.
         sources: Data of each placeholder by key, given to no one; every side gets its own copy.
         rejection: The step that the reference refused, with what it raised.
         dtype: Of tensors whose dtype the test leaves open; ``None`` for float32.
@@ -98,6 +100,7 @@ class Recorder:
         "outputs",
         "profile_applied",
         "rejection",
+        "shared",
         "sources",
         "steps",
         "trace",
@@ -112,6 +115,7 @@ class Recorder:
         self.trace = Trace()
         self.watched: Collection[int] = ()
         self.sources: dict[str, torch.Tensor] = {}
+        self.shared: list[tuple[NDArray[Any], bytes]] = []
         self.rejection: tuple[Step, Failure] | None = None
         self.dtype: torch.dtype | None = None
         self.has_setup = False
@@ -138,15 +142,15 @@ class Recorder:
     def call_function(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Record a call of a function, or the construction of a module."""
         if function.is_module_class:
-            return self._construct(function, args, kwargs)
+            return construct(self, function, args, kwargs)
         if not function.is_operator:
             refuse(function.target)
         if function.is_autograd:
             self.keeps_graph = self.keeps_graph and not ends_the_graph(function.target, kwargs)
         real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, function)
-        seed = self._seed() if function.is_random else None
+        seed = self.seed() if function.is_random else None
         step = (CALL_FUNCTION, function.target, step_args, step_kwargs, function.name, modes_in_force(), seed, False)
-        return self._run(_new_step(Step, step), function.real, real_args, real_kwargs)
+        return self.run(_new_step(Step, step), function.real, real_args, real_kwargs)
 
     def call_plain(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Record what plain torch was asked to do with a recorded value."""
@@ -161,7 +165,7 @@ class Recorder:
         """Record one of Python's operators or functions."""
         real_args, step_args, _, _ = split(self, args, {}, None, target)
         modes = modes_in_force()
-        return self._run(Step(CALL_FUNCTION, target, step_args, (), name, modes), call, real_args, {})
+        return self.run(Step(CALL_FUNCTION, target, step_args, (), name, modes), call, real_args, {})
 
     def call_method(self, receiver: Value, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Record a method of a tensor."""
@@ -171,80 +175,19 @@ class Recorder:
         real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, None, target)
         step = Step(
             CALL_METHOD, target, (receiver._ref, *step_args), step_kwargs, target.strip("_"),
-            modes_in_force(), self._seed() if is_random(target) else None,
+            modes_in_force(), self.seed() if is_random(target) else None,
         )  # fmt: skip
-        return self._run(step, call, real_args, real_kwargs)
+        return self.run(step, call, real_args, real_kwargs)
 
-    def call_module(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-        """Record a module's forward; its seed makes dropout inside repeat."""
-        real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, None, module.target)
-        modes = modes_in_force()
-        step = Step(
-            CALL_MODULE,
-            module.target,
-            (module.ref, *step_args),
-            step_kwargs,
-            module.label,
-            modes,
-            self._seed(),
-        )
-        return self._run(step, module.real, real_args, real_kwargs)
+    def array(self, receiver: Value, kwargs: dict[str, Any]) -> NDArray[Any]:
+        """Record the taking of a tensor's elements as an array of numpy."""
+        real_args, _, real_kwargs, step_kwargs = split(self, (receiver,), kwargs, None, ARRAY)
+        step = Step(CALL_METHOD, ARRAY, (receiver._ref,), step_kwargs, "array", modes_in_force())
+        self.run(step, lambda tensor, **given: tensor.numpy(**given).copy(), real_args, real_kwargs)
+        return read_only(receiver._tensor, real_kwargs)
 
-    def module_method(self, module: RecordedModule, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Record a method that changes a module; part of the setup until the module is first called."""
-        call = getattr(module.real, target)
-        real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, call, target)
-        step = Step(
-            CALL_METHOD,
-            target,
-            (module.ref, *step_args),
-            step_kwargs,
-            target,
-            in_setup=not module.root.was_called,
-        )
-        self._run(step, call, real_args, real_kwargs)
-
-    def get_attr(self, module: RecordedModule, name: str) -> Any:  # noqa: ANN401 - a parameter, a buffer
-        """Record the reading of a module's parameter or buffer."""
-        modes = modes_in_force()
-        step = Step(GET_ATTR, name, (module.ref,), (), name, modes)
-        return self._run(step, lambda: getattr(module.real, name), [], {})
-
-    def output(self, returned: object) -> None:
-        """Record what the body returned; nothing returned stands for every value that no step used.
-
-        Raises:
-            AuthorError: Something that is not a recorded tensor was returned.
-        """
-        found = self._unused() if returned is None else tuple(self._returned(returned))
-        if not self.keeps_graph:
-            found += tuple(gradient._ref for leaf in unread(self) if isinstance(gradient := leaf.grad, Value))
-        self.outputs = found
-        self.steps.append(Step(OUTPUT, "output", found, (), "output"))
-        self.trace.values.append(None)
-        self.trace.facts.append(None)
-
-    def _returned(self, value: object) -> list[Ref]:
-        if isinstance(value, Value):
-            return [value._ref]
-        if value is None:
-            return []
-        if isinstance(value, dict):
-            value = tuple(value.values())
-        if isinstance(value, tuple | list):
-            return [ref for item in value for ref in self._returned(item)]
-        message = f"the body returns {_kind(value)}. Return a recorded tensor, a tuple of them, or nothing."
-        raise AuthorError(message)
-
-    def _unused(self) -> tuple[Ref, ...]:
-        used = {ref.index for step in self.steps for ref in step_refs(step)}
-        return tuple(
-            Ref(i)
-            for i, step in enumerate(self.steps)
-            if i not in used and not step.in_setup and step.op != PLACEHOLDER and self.trace.facts[i] is not None
-        )
-
-    def _run(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def run(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Run a step on the reference and write it down; what the reference raises rejects the attempt."""
         if step.seed is not None:
             torch.default_generator.manual_seed(step.seed)
         try:
@@ -253,9 +196,10 @@ class Recorder:
             if self.rejection is None:
                 self.rejection = step, Failure(len(self.steps), type(error).__name__, said(error))
             raise
-        return self._keep(step, result)
+        return self.keep(step, result)
 
-    def _keep(self, step: Step, result: Any) -> Any:  # noqa: ANN401 - whatever the reference returned
+    def keep(self, step: Step, result: Any) -> Any:  # noqa: ANN401 - whatever the reference returned
+        """Write down a step with its value, and return what the body gets."""
         steps, trace = self.steps, self.trace
         index = len(steps)
         steps.append(step)
@@ -269,54 +213,23 @@ class Recorder:
         if isinstance(result, _SCALARS):
             return result
         if isinstance(result, tuple | list):
-            items = tuple(self._unpacked(step, index, i, item) for i, item in enumerate(result))
-            return _named(type(result))(*items) if hasattr(result, "n_fields") else items
+            items = [self._unpacked(step, index, i, item) for i, item in enumerate(result)]
+            if isinstance(result, PackedSequence):
+                return packed(result, ref_to(index), items)
+            if hasattr(result, "n_fields"):
+                return _named(type(result))(*items)
+            return items if type(result) is list else tuple(items)
         return result
 
     def _unpacked(self, step: Step, index: int, position: int, item: Any) -> Any:  # noqa: ANN401
         taken = Step(CALL_FUNCTION, UNPACK, (Ref(index), position), (), step.name)
-        return self._keep(taken, item)
+        return self.keep(taken, item)
 
-    def _construct(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RecordedModule:
-        real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, function)
-        self._hoist(step_args, step_kwargs)
-        step = Step(CALL_FUNCTION, function.target, step_args, step_kwargs, "module", in_setup=True)
-        self._run(step, function.real, real_args, real_kwargs)
-        index = len(self.steps) - 1
-        module = self.trace.values[index]
-        if self.device.type != "cpu":
-            module.to(self.device)
-        self.has_setup = True
-        recorded = RecordedModule(module, Ref(index), self, function.target)
-        self.modules.append(recorded)
-        self.snapshot(module, recorded.ref)
-        return recorded
-
-    def snapshot(self, module: torch.nn.Module, ref: Ref) -> None:
-        """Store the state that the module has before its first forward."""
-        items = []
-        for name, tensor in module.state_dict().items():
-            key = f"t{len(self.sources)}"
-            source = tensor.detach().clone()
-            self.sources[key] = source
-            label = name.replace(".", "_")
-            self._keep(Step(PLACEHOLDER, key, (contiguous_spec(source),), (), label, in_setup=True), source)
-            items.append((name, Ref(len(self.steps) - 1)))
-        if items:
-            self.steps.append(Step(CALL_METHOD, "load_state_dict", (ref, Mapping_(tuple(items))), in_setup=True))
-            self.trace.values.append(None)
-            self.trace.facts.append(None)
-
-    def _hoist(self, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> None:
-        """Move to the setup what a module is constructed with: a tensor, and all that it was made of."""
-        held = [argument for argument in (*args, *(value for _, value in kwargs)) if type(argument) not in _NUMBERS]
-        wanted = [ref.index for argument in held for ref in refs(argument)]
-        while wanted:
-            index = wanted.pop()
-            step = self.steps[index]
-            if not step.in_setup:
-                self.steps[index] = step._replace(in_setup=True)
-                wanted += [ref.index for ref in step_refs(step)]
+    def silent(self, step: Step) -> None:
+        """Write down a step that gives nothing."""
+        self.steps.append(step)
+        self.trace.values.append(None)
+        self.trace.facts.append(None)
 
     def capture(self, tensor: torch.Tensor) -> Value:
         """Record a tensor that plain torch made as an input, once for each version that plain torch gives it.
@@ -333,31 +246,6 @@ class Recorder:
         self.captured[id(tensor)] = (tensor, value, tensor._version)
         return value
 
-    def part(self, module: RecordedModule, path: str) -> RecordedModule:
-        """Record the taking of a part out of a module; it belongs to the setup, as the module does."""
-        real = module.real.get_submodule(path)
-        step = Step(CALL_METHOD, "get_submodule", (module.ref, path), (), "module", in_setup=True)
-        self._run(step, lambda: real, [], {})
-        target = f"torch.nn.{type(real).__name__}"
-        return RecordedModule(real, Ref(len(self.steps) - 1), self, target, module.root)
-
-    def read_path(self, module: RecordedModule, target: str, path: str) -> Any:  # noqa: ANN401 - a parameter, a buffer
-        """Record the reading of a parameter or buffer by its path."""
-        step = Step(CALL_METHOD, target, (module.ref, path), (), path.replace(".", "_"), modes_in_force())
-        return self._run(step, lambda: getattr(module.real, target)(path), [], {})
-
-    def set_attribute(self, module: RecordedModule, name: str, value: object) -> None:
-        """Record the assignment of a parameter, a buffer or a setting of a module."""
-        real, said = one(self, value)
-        step = Step(CALL_FUNCTION, "builtins.setattr", (module.ref, name, said), (), f"set_{name}", modes_in_force())
-        self._run(step, lambda: setattr(module.real, name, real), [], {})
-
-    def load_state(self, module: RecordedModule, state: dict[str, Any], *, strict: bool) -> None:
-        """Record the loading of a state in the body."""
-        real, said = one(self, state)
-        step = Step(CALL_METHOD, "load_state_dict", (module.ref, said), (("strict", strict),), "loaded")
-        self._run(step, lambda: module.real.load_state_dict(real, strict=strict), [], {})
-
     def register_hook(self, receiver: Value, function: Callable[[Any], Any]) -> Handle:
         """Record a hook on a value's gradient."""
         return register_hook(self, receiver, function)
@@ -372,11 +260,8 @@ class Recorder:
         """Remember values no more."""
         self.__class__ = Recorder
 
-    def keep(self, step: Step, result: Any) -> Any:  # noqa: ANN401 - whatever the reference returned
-        """Write down a step with its value."""
-        return self._keep(step, result)
-
-    def _seed(self) -> int:
+    def seed(self) -> int:
+        """Return what the framework's generator is set to before the next step, where it is random."""
         return (self.drawer.seed + 7919 * len(self.steps)) & 0xFFFF_FFFF
 
 
@@ -385,8 +270,9 @@ class Hooking(Recorder):
 
     __slots__ = ()
 
-    def _keep(self, step: Step, result: Any) -> Any:  # noqa: ANN401 - whatever the reference returned
-        value = Recorder._keep(self, step, result)
+    def keep(self, step: Step, result: Any) -> Any:  # noqa: ANN401 - whatever the reference returned
+        """Write down a step, and remember its value."""
+        value = Recorder.keep(self, step, result)
         self.hook_values.append(value)
         return value
 
@@ -396,13 +282,9 @@ class Ended(Recorder):
 
     __slots__ = ()
 
-    def _run(self, *_: object) -> NoReturn:
+    def run(self, *_: object) -> NoReturn:
+        """Refuse."""
         stale()
-
-
-def _kind(value: object) -> str:
-    shown = f" {value!r}" if isinstance(value, int | float | str) and len(str(value)) < 80 else ""  # noqa: PLR2004
-    return f"{type(value).__name__}{shown}"
 
 
 @lru_cache(maxsize=256)

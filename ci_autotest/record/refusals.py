@@ -23,7 +23,6 @@ _INSTEAD: Final = {
     "torch.save": "a test writes no files",
     "torch.manual_seed": "every random step has a seed of its own",
     "torch.set_default_dtype": "give each call its dtype",
-    "torch.from_numpy": "draw its tensors, or capture a tensor that was made outside",
 }
 _OTHERWISE: Final = (
     "use the functions of torch, torch.nn.functional, torch.linalg, torch.fft, torch.special or torch.nn.init"
@@ -34,6 +33,18 @@ _MEANINGS: Final = (
     ("Inference tensors", "torch.inference_mode is not recorded: use torch.no_grad()."),
     ("optimizer can only optimize Tensors", f"torch.optim is not recorded: {_INSTEAD['torch.optim.*']}."),
     ("cannot vmap over non-Tensor", f"torch.vmap is not recorded: {_INSTEAD['torch.vmap']}."),
+    (
+        "read-only",
+        (
+            "The array of `.numpy()` is read-only in a test: a write through it would be no step. "
+            "Write x[...] = value, or change a copy: x.numpy().copy()."
+        ),
+    ),
+    (
+        "For backward hooks to be called",
+        "Construct the module with ci_autotest's torch, or register the hook on a tensor.",
+    ),
+    ("does not support ufuncs", "Write numpy.sin(x.numpy()), or torch's own operator."),
     (
         r"RandomNumber|RandomBool|_Typed|_Arithmetic|Either|Generator",
         "A generator has a value only as an argument of a recorded call. Read a size back with x.shape, or use oneof.",

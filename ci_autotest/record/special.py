@@ -19,7 +19,7 @@ from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import elements
 from ci_autotest.record.dtypes import dtype_name, holds_gradients
 from ci_autotest.record.generators import Generator, settle
-from ci_autotest.record.profiles import ELEMENT_CAP, ORDINARY, shaped
+from ci_autotest.record.profiles import ELEMENT_CAP, NON_CONTIGUOUS, ORDINARY, shaped
 from ci_autotest.record.tensors import draw_tensor
 from ci_autotest.record.values import Value
 
@@ -218,7 +218,7 @@ def record_array(recorder: Recorder, array: NDArray[Any], dtype: str, *, with_gr
     shape = array.shape
     source = torch.from_numpy(np.ascontiguousarray(array)).to(getattr(torch, dtype))
     numel = source.numel()
-    if recorder.drawer.profile != "non_contiguous" or numel < 2:  # noqa: PLR2004 - one element is contiguous anyhow
+    if recorder.drawer.profile != NON_CONTIGUOUS or numel < 2:  # noqa: PLR2004 - one element is contiguous anyhow
         spec = TensorSpec(dtype, shape, contiguous_strides(shape), 0, numel, requires_grad=with_grad)
         return recorder.tensor(source, spec)
     recorder.profile_applied = True

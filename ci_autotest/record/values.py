@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
 
 from ci_autotest.errors import AuthorError
@@ -18,13 +19,14 @@ from ci_autotest.record.current import CURRENT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from numpy.typing import NDArray
+
     from ci_autotest.program.ir import Ref
     from ci_autotest.record.recorder import Recorder
 
 #: What cannot be recorded, and what to write instead.
 _REFUSED: Final = {
     "data_ptr": "its result means nothing on another side. Compare values instead.",
-    "numpy": "it leaves the recording. Use torch operators.",
     "share_memory_": "it leaves the process.",
     "grad_fn": "it names an implementation. Compare requires_grad, is_leaf and gradients.",
 }
@@ -70,6 +72,10 @@ class Value:
         """Record a hook on the gradient."""
         return self._recorder.register_hook(self, hook)
 
+    def numpy(self, **kwargs: Any) -> NDArray[Any]:  # noqa: ANN401 - torch's
+        """Record the taking of the elements; return them read-only, on the reference's memory."""
+        return self._recorder.array(self, kwargs)
+
     def _refuse(self, name: str) -> Any:  # noqa: ANN401 - never returns
         if name in _REFUSED:
             message = f"`.{name}` of a recorded tensor: {_REFUSED[name]}"
@@ -105,8 +111,9 @@ class Value:
         message = "a recorded tensor cannot be copied or pickled. Write x.clone(), or x.detach().clone()."
         raise AuthorError(message)
 
-    def __array__(self, *_args: object, **_kwargs: object) -> Any:  # noqa: ANN401 - never returns
-        return self._refuse("numpy")
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: ANN401, FBT001 - numpy's
+        array = self.numpy()
+        return np.array(array, dtype) if copy else np.asarray(array, dtype)
 
     def __hash__(self) -> int:
         return id(self)

@@ -21,7 +21,7 @@ from ci_autotest.alignment.cases import (
 from ci_autotest.alignment.confirm import judge_confirmed
 from ci_autotest.alignment.inline import inlined
 from ci_autotest.alignment.isolate import isolate, pruned
-from ci_autotest.alignment.localize import Sides, maker_of
+from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.recording import to_live, to_recording, with_expected
 from ci_autotest.alignment.rules import rules_for
 from ci_autotest.alignment.trial import overwritten
@@ -33,7 +33,7 @@ from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.backends.torch_eager import TorchBackend, resolve
 from ci_autotest.case import test_key
 from ci_autotest.errors import AuthorError, UnavailableError, said
-from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, Program, Step
+from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, Program, Step, maker_of
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.declare import Declaration
@@ -362,7 +362,7 @@ class Bench:
         live = live_of(attempt)
         step = message.step if message.step is not None else live.program.calls[-1][0]
         if message.step is not None:
-            live = pruned(isolate(live, maker_of(live.program, message.step), self._reference))
+            live = pruned(isolate(live, maker_of(live.program.steps, message.step), self._reference))
             step = live.program.calls[-1][0]
         named = live.program.steps[step]
         verdict = Verdict(

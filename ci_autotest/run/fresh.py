@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from ci_autotest.run.lost import OutOfTimeError, WorkerLostError
 from ci_autotest.run.messages import Broken, Ready, Tried
 
@@ -34,6 +36,7 @@ class Fresh:
         self._hello = hello
         self._deadline = deadline
         self._worker: Worker | None = None
+        self._candidate = ""
 
     @property
     def is_over(self) -> bool:
@@ -52,11 +55,14 @@ class Fresh:
     def _asked(self, message: Message) -> Tried | Broken | WorkerLostError:
         if self.is_over:
             return _SPENT
+        candidate = getattr(message, "candidate", "")
+        if candidate != self._candidate:
+            self.close()
         try:
             if self._worker is None:
                 self._worker = self._start()
-                said = self._worker.ask(self._hello, self._deadline)
-                candidate = getattr(message, "candidate", "")
+                self._candidate = candidate
+                said = self._worker.ask(_only(self._hello, candidate), self._deadline)
                 for info in said.candidates if isinstance(said, Ready) else ():
                     if info.name == candidate and not info.available:
                         self.close()
@@ -79,3 +85,9 @@ class Fresh:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+
+
+def _only(hello: Hello, candidate: str) -> Hello:
+    """Return what a worker is told that is asked of one candidate: starting another's interpreter takes seconds."""
+    wanted = [each for each in hello.candidates if each.name == candidate]
+    return msgspec.structs.replace(hello, candidates=wanted) if wanted else hello

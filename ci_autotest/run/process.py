@@ -247,8 +247,13 @@ class WorkerProcess:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the memory that a process holds, 0 where the system does not say."""
+    """Return the memory that a process and what its main thread started hold, 0 where the system does not say.
+
+    A candidate's host is such a child.
+    """
     try:
-        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * mmap.PAGESIZE
+        own = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * mmap.PAGESIZE
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()
     except (OSError, IndexError, ValueError):
         return 0
+    return own + sum(resident_bytes(int(child)) for child in children)

@@ -73,11 +73,12 @@ class Tally:
             counts[operator] = counts.get(operator, 0) + count
 
     def message(self, *, last: bool) -> CasesDone:
-        """Return what is sent."""
+        """Return what is sent; counters in an order that no batch changes."""
+        seen = {name: dict(sorted(counts.items())) for name, counts in self._seen.items()}
         return CasesDone(
             done=self._done, aligned=self._aligned, unsupported=self._unsupported, failures=self.failures,
             notes=self._notes, accepted=self._accepted, rejected=self._rejected,
             ordinary_accepted=self._profiles.get("ordinary", 0), ordinary_rejected=self._ordinary_rejected,
             empty=self._empty, undefined=self.undefined,
-            refusal=self._refusal, profiles=self._profiles, seen=self._seen, duration_s=self.duration_s, last=last,
+            refusal=self._refusal, profiles=self._profiles, seen=seen, duration_s=self.duration_s, last=last,
         )  # fmt: skip

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.calling import case_name, parametrized, required, takes_test_case, with_case
 from ci_autotest.record.declare import declaration_of
+from ci_autotest.record.duplicates import refuse_duplicates
 from ci_autotest.result import Location
 from ci_autotest.run.messages import TestInfo
 
@@ -127,6 +128,7 @@ def _imported(file: str, root: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         message = f"{file} is no Python file."
         raise ImportError(message)
+    refuse_duplicates(str(path))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

@@ -35,6 +35,8 @@ def main(argv: list[str]) -> None:
     """
     read_fd, write_fd, place = int(argv[0]), int(argv[1]), Path(argv[2])
     _end_with_parent()
+    # A terminal's Ctrl-C is the parent's: what interrupts here is a test's or a kernel's own doing.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
     from ci_autotest.run.bench import Bench  # noqa: PLC0415 - imports the framework, after the fault handler is on
     from ci_autotest.run.messages import HEADER, decode_to_worker, frame, size_of  # noqa: PLC0415 - likewise

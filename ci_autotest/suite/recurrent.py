@@ -59,12 +59,17 @@ def gru():
     return torch.gru(x, h, weights(3, features, hidden), True, 1, 0.0, False, False, False)
 
 
-@autotest()
-def rnn_cell():
+def cell(layer, **options):
+    """Return a step of a cell with one state, which may be left out."""
     features, hidden, batch = random(1, 8).to(int), random(1, 8).to(int), random(1, 5).to(int)
-    module = torch.nn.RNNCell(features, hidden, bias=random_bool(), nonlinearity=oneof("tanh", "relu"))
+    module = layer(features, hidden, bias=random_bool(), **options)
     x, h = random_tensor(dims=(batch, features)), random_tensor(dims=(batch, hidden))
     return module(x, oneof(h, nothing()))
+
+
+@autotest()
+def rnn_cell():
+    return cell(torch.nn.RNNCell, nonlinearity=oneof("tanh", "relu"))
 
 
 @autotest()
@@ -78,7 +83,4 @@ def lstm_cell():
 
 @autotest()
 def gru_cell():
-    features, hidden, batch = random(1, 8).to(int), random(1, 8).to(int), random(1, 5).to(int)
-    module = torch.nn.GRUCell(features, hidden, bias=random_bool())
-    x, h = random_tensor(dims=(batch, features)), random_tensor(dims=(batch, hidden))
-    return module(x, oneof(h, nothing()))
+    return cell(torch.nn.GRUCell)

@@ -38,32 +38,43 @@ def prod():
     return torch.prod(x, dim=oneof(0, -1), keepdim=random_bool())
 
 
-@autotest()
-def max():  # noqa: A001 - the operator's name
+def extreme_with_index(operator):
     # The index of a tie is defined: the first.
     ndim = random(1, 5).to(int)
     x = random_tensor(ndim=ndim, dtype=oneof(torch.float32, torch.int64))
-    return torch.max(x, dim=random(-ndim, ndim).to(int), keepdim=random_bool())
+    return operator(x, dim=random(-ndim, ndim).to(int), keepdim=random_bool())
+
+
+def extreme(operator):
+    # Ties share the gradient.
+    x = random_tensor(ndim=random(2, 5).to(int), dtype=random_dtype(["float", "int", "uint"]))
+    return operator(x, dim=oneof((), 0, -1, (0, -1)), keepdim=random_bool())
+
+
+def index_of_extreme(operator):
+    # The index of a tie is defined: the first.
+    x = random_tensor(dtype=oneof(torch.float32, torch.int64))
+    return operator(x, dim=oneof(None, 0, -1), keepdim=random_bool())
+
+
+@autotest()
+def max():  # noqa: A001 - the operator's name
+    return extreme_with_index(torch.max)
 
 
 @autotest()
 def min():  # noqa: A001 - the operator's name
-    ndim = random(1, 5).to(int)
-    x = random_tensor(ndim=ndim, dtype=oneof(torch.float32, torch.int64))
-    return torch.min(x, dim=random(-ndim, ndim).to(int), keepdim=random_bool())
+    return extreme_with_index(torch.min)
 
 
 @autotest()
 def amax():
-    # Ties share the gradient.
-    x = random_tensor(ndim=random(2, 5).to(int), dtype=random_dtype(["float", "int", "uint"]))
-    return torch.amax(x, dim=oneof((), 0, -1, (0, -1)), keepdim=random_bool())
+    return extreme(torch.amax)
 
 
 @autotest()
 def amin():
-    x = random_tensor(ndim=random(2, 5).to(int), dtype=random_dtype(["float", "int", "uint"]))
-    return torch.amin(x, dim=oneof((), 0, -1, (0, -1)), keepdim=random_bool())
+    return extreme(torch.amin)
 
 
 @autotest()
@@ -74,32 +85,29 @@ def aminmax():
 
 @autotest()
 def argmax():
-    # The index of a tie is defined: the first.
-    x = random_tensor(dtype=oneof(torch.float32, torch.int64))
-    return torch.argmax(x, dim=oneof(None, 0, -1), keepdim=random_bool())
+    return index_of_extreme(torch.argmax)
 
 
 @autotest()
 def argmin():
-    x = random_tensor(dtype=oneof(torch.float32, torch.int64))
-    return torch.argmin(x, dim=oneof(None, 0, -1), keepdim=random_bool())
+    return index_of_extreme(torch.argmin)
+
+
+def without_ties():
+    # Torch 2.13 itself gives the gradient to another one of some that are equal in another run.
+    size = random(1, 9).to(int)
+    return random_tensor(ndim=2, dim1=size, low=0, high=0.5) + permutation_tensor(size)
 
 
 @autotest()
 def median():
-    # No ties: torch 2.13 itself gives the gradient to another one of them in another run.
-    size = random(1, 9).to(int)
-    x = random_tensor(ndim=2, dim1=size, low=0, high=0.5) + permutation_tensor(size)
-    return torch.median(x, dim=oneof(1, -1), keepdim=random_bool())
+    return torch.median(without_ties(), dim=oneof(1, -1), keepdim=random_bool())
 
 
 @autotest()
 def quantile():
-    # No ties, likewise.
-    size = random(1, 9).to(int)
-    x = random_tensor(ndim=2, dim1=size, low=0, high=0.5) + permutation_tensor(size)
     return torch.quantile(
-        x,
+        without_ties(),
         random(0, 1),
         dim=oneof(1, -1),
         keepdim=random_bool(),

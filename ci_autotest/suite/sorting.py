@@ -38,20 +38,20 @@ def msort():
     return torch.msort(x)
 
 
+def without_ties():
+    # Which of some that are equal is taken is anyone's, and so is the gradient.
+    size = random(3, 9).to(int)
+    return random_tensor(ndim=2, dim1=size, low=0, high=0.5) + permutation_tensor(size)
+
+
 @autotest()
 def topk():
-    # No ties: which of them is taken is anyone's, and so is the gradient.
-    size = random(3, 9).to(int)
-    x = random_tensor(ndim=2, dim1=size, low=0, high=0.5) + permutation_tensor(size)
-    return torch.topk(x, k=random(0, 4), dim=oneof(1, -1), largest=random_bool())
+    return torch.topk(without_ties(), k=random(0, 4), dim=oneof(1, -1), largest=random_bool())
 
 
 @autotest()
 def kthvalue():
-    # No ties, likewise.
-    size = random(3, 9).to(int)
-    x = random_tensor(ndim=2, dim1=size, low=0, high=0.5) + permutation_tensor(size)
-    return torch.kthvalue(x, k=random(1, 4), dim=oneof(1, -1), keepdim=random_bool())
+    return torch.kthvalue(without_ties(), k=random(1, 4), dim=oneof(1, -1), keepdim=random_bool())
 
 
 @autotest()

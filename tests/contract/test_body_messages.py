@@ -41,14 +41,17 @@ def keep():
     return KEPT[0] + 1
 
 
-class Doubled(real.autograd.Function):
-    @staticmethod
-    def forward(ctx, value):
-        return value * 2
+def doubled():
+    class Doubled(real.autograd.Function):
+        @staticmethod
+        def forward(ctx, value):
+            return value * 2
 
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * 2
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 2
+
+    return Doubled.apply(x())
 
 
 def in_inference_mode():
@@ -78,12 +81,56 @@ def looped():
     return [x() for _ in range(random(1, 4))]
 
 
-def hooked_module():
-    linear().register_forward_hook(print)
+def hooked_part():
+    whole = torch.nn.Sequential(linear(), torch.nn.ReLU())
+    whole[1].register_forward_hook(print)
+    return whole(x())
+
+
+def hooked_pair():
+    layer = torch.nn.Bilinear(3, 3, 2)
+    layer.register_full_backward_hook(print)
+    return layer(x(), x())
+
+
+def odd_gradients():
+    layer = linear()
+    layer.register_full_backward_hook(lambda module, inputs, outputs: (None, inputs[0]))
+    return layer(x())
+
+
+def hooked_plainly():
+    layer = real.nn.Linear(3, 2)
+    layer.register_full_backward_hook(print)
+    return layer(x())
 
 
 def generator():
     yield x()
+
+
+def plain():
+    return x(requires_grad=False)
+
+
+def written_array():
+    array = plain().numpy()
+    array[0] = 1
+    return x() + 1
+
+
+LINE = written_array.__code__.co_firstlineno + 2
+READ_ONLY = (
+    "The array of `.numpy()` is read-only in a test: a write through it would be no step. "
+    "Write x[...] = value, or change a copy: x.numpy().copy()."
+)
+
+
+def written_source():
+    array = np.ones(3, np.float32)
+    value = torch.from_numpy(array)
+    array[0] = 5
+    return x() + value
 
 
 def new_attribute():
@@ -139,12 +186,21 @@ WRONG = {
     ),
     "negative size": (lambda: random_tensor(1, -3) + 1, "random_tensor() is given a negative size: (-3,). Sizes are 0 or more."),
     # arguments
-    "an array": (lambda: torch.add(x(), np.ones(2)), f"a ndarray cannot be an argument of a recorded call: '[1. 1.]'. {ARGUMENTS}"),
+    "an array": (lambda: torch.add(x(), np.ones(2)), "a ndarray cannot be an argument of a recorded call: '[1. 1.]'. Write torch.from_numpy(array): its elements become an input."),
     "an object": (lambda: x() + object(), "a object cannot be an argument of a recorded call"),
     "a function": (lambda: torch.add(x(), len), f"a builtin_function_or_method cannot be an argument of a recorded call: '<built-in function len>'. {ARGUMENTS}"),
     # what leaves the recording
-    "numpy": (lambda: x().numpy(), "`.numpy` of a recorded tensor: it leaves the recording. Use torch operators."),
-    "numpy by itself": (lambda: np.asarray(x()), "`.numpy` of a recorded tensor: it leaves the recording. Use torch operators."),
+    "array that is written to": (written_array, f"the body raised ValueError: assignment destination is read-only (test_body_messages.py, line {LINE}). {READ_ONLY}"),
+    "array that is filled": (lambda: plain().numpy().fill(0), READ_ONLY),
+    "array that is made writable": (lambda: plain().numpy().setflags(write=True), "the body raised ValueError: cannot set WRITEABLE flag to True of this array"),
+    "source of a tensor that is written to": (
+        written_source,
+        "an array that was given to torch.from_numpy was written to afterwards, which is no step. "
+        "Write to the tensor, or give a copy: torch.from_numpy(array.copy()).",
+    ),
+    "array of no dtype of torch": (lambda: torch.from_numpy(np.array(["a"])) + x(), "torch.from_numpy of an array of <U1: can't convert np.ndarray of type numpy.str_"),
+    "numpy's function": (lambda: np.sin(x()), "Write numpy.sin(x.numpy()), or torch's own operator."),
+    "an array that is returned": (lambda: plain().numpy(), f"the body returns ndarray. {RETURN}"),
     "data_ptr": (lambda: x().data_ptr(), "`.data_ptr` of a recorded tensor: its result means nothing on another side. Compare values instead."),
     "grad_fn": (lambda: x().grad_fn, "`.grad_fn` of a recorded tensor: it names an implementation. Compare requires_grad, is_leaf and gradients."),
     "share_memory_": (lambda: x().share_memory_(), "`.share_memory_` of a recorded tensor: it leaves the process."),
@@ -167,10 +223,10 @@ WRONG = {
         "a recorded tensor was used after its test had ended. Use it inside the test's body only.",
     ),
     # what is no operator
-    "autograd function": (
-        lambda: Doubled.apply(x()),
-        "a torch.autograd.Function was applied to a recorded tensor: its backward would not be compared. "
-        "Make it a candidate: `backend: substitute`, replacing the operator that it computes.",
+    "autograd function of the body's": (
+        doubled,
+        "a torch.autograd.Function that is defined inside the body was applied to a recorded tensor: "
+        "its backward would not be compared. Define the class outside of the body.",
     ),
     "inference mode": (in_inference_mode, "torch.inference_mode is not recorded: use torch.no_grad()."),
     "plain inference mode": (in_plain_inference_mode, "torch.inference_mode is not recorded: use torch.no_grad()."),
@@ -186,9 +242,34 @@ WRONG = {
     "vmap": (lambda: torch.func.vmap(torch.exp)(x()), "torch.func.vmap is not recorded: write the loop, or use operators that take a batch."),
     "load": (lambda: torch.load("file"), "torch.load is not recorded: a test reads no files: draw its tensors"),
     "no operator": (lambda: torch.overrides.resolve_name(1), "torch.overrides.resolve_name is not recorded: use the functions of torch"),
-    "hook of a module": (
-        hooked_module,
-        "`.register_forward_hook()` of a module is not recorded. Use its forward, .to, .train, .eval, .state_dict, "
+    "hook of a part of a module": (
+        hooked_part,
+        "a ReLU inside a Sequential has a hook, and the whole is one step. "
+        "Call its parts one by one, or construct it with plain torch: import torch as plain.",
+    ),
+    "backward hook of two inputs": (
+        hooked_pair,
+        "a full backward hook is recorded on a module with one tensor that requires grad as input and one as output; "
+        "this one has 2 and 1. Register a hook on the tensors instead.",
+    ),
+    "backward hook with too many gradients": (
+        odd_gradients,
+        "a hook of `.register_full_backward_hook()` returns 2 of 1 gradients. Return a tuple of them all, or nothing.",
+    ),
+    "backward hook of a plain module": (
+        hooked_plainly,
+        "Construct the module with ci_autotest's torch, or register the hook on a tensor.",
+    ),
+    "option of a hook": (
+        lambda: linear().register_forward_hook(print, always_call=True),
+        "`.register_forward_hook(always_call=...)` is not recorded. Leave it out.",
+    ),
+    "module that is not called": (lambda: linear(), "the body returns RecordedModule."),
+    "nothing but a module": (lambda: [linear()][:0], "the body calls no operator of torch: there is nothing to compare."),
+    "hook of another kind": (
+        lambda: linear().register_backward_hook(print),
+        "`.register_backward_hook()` of a module is not recorded. Use .register_full_backward_hook. "
+        "Use its forward, .to, .train, .eval, .state_dict, "
         ".load_state_dict, .named_parameters, or its parameters and parts by name.",
     ),
     "module initialized late": (initialized_late, "`.apply()` of a module that has run is not recorded. Call it before the first forward."),

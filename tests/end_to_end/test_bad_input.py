@@ -30,6 +30,7 @@ WRONG = {
         "the body returns object. Return a recorded tensor, a tuple of them, or nothing.",
     ),
     "a_string": ("return 'x'", "the body returns str 'x'. Return a recorded tensor, a tuple of them, or nothing."),
+    "interrupts": ("raise KeyboardInterrupt", "the body raised KeyboardInterrupt: "),
     "exits": ("raise SystemExit(0)", "the body raised SystemExit: 0"),
     "ends_its_process": ("__import__('os')._exit(0)", "the reference ended its process in case 0"),
 }

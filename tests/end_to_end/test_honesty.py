@@ -54,6 +54,37 @@ def test_run__test_touches_no_replaced_operator__is_not_aligned(tmp_path: Path):
     assert (done.status, report["summary"]["aligned"], report["summary"]["unsupported"]) == (0, 1, 1)
 
 
+def test_run__kernel_raises_what_is_no_exception__is_misaligned_and_reproduced(tmp_path: Path):
+    project = project_in(
+        tmp_path,
+        "@autotest(n=2)\ndef exp():\n    return random_tensor().exp()\n\n\n"
+        "@autotest(n=2)\ndef tanh():\n    return random_tensor().tanh()\n",
+        "exp", "tanh",
+    )  # fmt: skip
+    project.write("mykernels.py", KERNELS.replace("return torch.Tensor.exp(x)", "raise KeyboardInterrupt"))
+    done = project.run()
+    report = project.report()
+    assert outcomes(report) == {("exp", "kernels"): "misaligned", ("tanh", "kernels"): "misaligned"}
+    found = finding_of(report, "exp")
+    assert (found["kind"], found["blame"], found["repro_verified"]) == ("error", "candidate", True)
+    assert done.status == 1
+    assert project.repro(found).status == 1
+
+
+def test_run__two_tests_of_one_name__is_an_error_that_names_both_lines(tmp_path: Path):
+    body = "@autotest(n=2)\ndef exp():\n    return random_tensor().exp()\n"
+    project = project_in(tmp_path, f"{body}\n\n{body}", "exp")
+    done = project.run()
+    lines = [
+        i
+        for i, line in enumerate((tmp_path / "autotests/autotest_all.py").read_text().splitlines(), 1)
+        if "def exp" in line
+    ]
+    said = f"autotest_all.py defines exp in line {lines[0]} and again in line {lines[1]}: the first would never run."
+    assert said in done.said
+    assert done.status == 1
+
+
 def test_run__only_test_touches_no_replaced_operator__is_3(tmp_path: Path):
     project = project_in(tmp_path, "@autotest(n=2)\ndef other():\n    return torch.sin(random_tensor())\n", "exp")
     done = project.run()

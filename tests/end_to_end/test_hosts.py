@@ -6,6 +6,7 @@ compared, lost and found again is what goes over the wire.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -43,6 +44,12 @@ def log(input):
 
 def sqrt(input):
     time.sleep(600)
+
+
+def acos(input):
+    held = []
+    while True:
+        held.append(bytearray(b"x" * (1 << 24)))
 
 
 def sin(input):
@@ -175,10 +182,27 @@ def test_run__lookalike__every_test_has_the_right_outcome_and_repros_run_alone(t
     assert project.command("replay", f"autotest-report/findings/{found['exp']['id']}").status == 0
 
 
-def test_run__hangs_in_the_host__is_a_timeout_of_that_case(tmp_path: Path):
-    project = project_in(tmp_path, "@autotest(n=1)\ndef hangs():\n    return torch.sqrt(random_tensor(1, 3))\n")
-    project.configure(candidates=[{"name": "lookalike", "backend": "module", "module": "lookalike"}], case_timeout="2s")
+HELD = """
+@autotest(n=1)
+def hangs():
+    return torch.sqrt(random_tensor(1, 3))
+
+@autotest(n=1)
+def hoards():
+    return torch.acos(random_tensor(1, 3))
+"""
+
+
+def test_run__host_hangs_or_hoards__is_ended_and_costs_that_case(tmp_path: Path):
+    project = project_in(tmp_path, HELD)
+    candidate = {"name": "lookalike", "backend": "module", "module": "lookalike"}
+    project.configure(candidates=[candidate], case_timeout="3s", memory="2GiB")
 
     done = project.run()
 
-    assert outcomes(project.report()) == {("hangs", "lookalike"): "timed_out"}, done.said
+    assert outcomes(project.report()) == {("hangs", "lookalike"): "timed_out", ("hoards", "lookalike"): "crashed"}
+    assert "more than its limit of 2.0 GiB" in done.said
+    held = [
+        line for line in subprocess.check_output(["ps", "-eo", "args"], text=True).splitlines() if str(tmp_path) in line
+    ]
+    assert held == [], "a host outlived its run"

@@ -140,6 +140,7 @@ UNSUPPORTED = {
     "an argument": (lambda: torch.add(of(3), of(3), alpha=2), "argument 'alpha' of torch.add"),
     "a value of an argument": (lambda: torch.div(of(3), of(3), rounding_mode="trunc"), "rounding_mode='trunc'"),
     "written to by index": (lambda: written_to(of(3).clone()), "never written to"),
+    "a module, state and all": (lambda: torch.nn.GRUCell(3, 4)(of(2, 3)), "torch.gru_cell"),
     "running statistics": (lambda: torch.nn.BatchNorm1d(3)(of(4, 3)), "training=True with running_mean"),
 }
 
@@ -167,7 +168,7 @@ WRONG_ROWS = {
         lambda: of(3).clone() * of(3),
         ("gradient", "torch.clone"),
     ),
-    "complex gradient": (
+    "complex value": (
         {"torch.abs": {"to": "jax.numpy.real", "positional": ["input"], "reason": "planted"}},
         lambda: torch.abs(complex_of(3, 4)),
         ("value", "torch.abs"),

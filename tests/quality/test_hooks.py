@@ -14,6 +14,7 @@ from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import AuthorError, ProgramError
 from ci_autotest.program.check import check_program
 from ci_autotest.program.codegen import body_lines
+from ci_autotest.program.ir import UNHOOKED, Program, Ref
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from tests.engine import differences, judged, record, substitute
 
@@ -59,6 +60,22 @@ def outer() -> Any:
     return y
 
 
+def removed() -> Any:
+    y = torch.exp(random_tensor(1, 4))
+    handle = y.register_hook(lambda gradient: gradient * 3)
+    y.register_hook(lambda gradient: gradient + 1)
+    handle.remove()
+    return y
+
+
+def held_for_a_block() -> Any:
+    y = torch.exp(random_tensor(1, 4))
+    with y.register_hook(lambda gradient: gradient * 3):
+        y.sum().backward(retain_graph=True)
+    y.sum().backward()
+    return y
+
+
 class Halved(real.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
@@ -70,7 +87,7 @@ class Halved(real.autograd.Function):
         return gradient * real.Tensor.cos(ctx.saved_tensors[0]) / 2
 
 
-@pytest.mark.parametrize("body", [scaled, two_in_order, of_a_module, kept, outer])
+@pytest.mark.parametrize("body", [scaled, two_in_order, of_a_module, kept, outer, removed, held_for_a_block])
 def test_hook__replayed__is_aligned_and_saved(body: Any):
     attempt = record(body)
     recording = to_recording(live_of(attempt), {})
@@ -151,14 +168,60 @@ def test_hook__that_cannot_be_recorded__says_what_to_write(hook: Any, says: str)
     assert says in str(refused.value)
 
 
-def test_hook__removed__says_what_to_write():
-    def body() -> Any:
-        x = random_tensor(1, 4)
-        x.register_hook(lambda g: g * 2).remove()
-        return x * 2
+def test_hook__removed__is_called_no_more():
+    attempt = record(removed)
+    trace = BACKEND.run(attempt.program, attempt.sources)
+    BACKEND.backward(attempt.program, trace, attempt.cotangents)
+    x = attempt.sources["t0"].clone().requires_grad_()
+    y = real.exp(x)
+    y.register_hook(lambda gradient: gradient + 1)
+    y.backward(attempt.cotangents[0])
+    assert real.equal(trace.gradients[0], x.grad)
+    assert [trace.values[i] for i, step in enumerate(attempt.program.steps) if step.target == "register_hook"] == [
+        None,
+        (1,),
+    ]
 
-    with pytest.raises(AuthorError, match="removing a hook is not recorded"):
-        record(body)
+
+def test_hook__that_a_candidate_does_not_remove__is_found():
+    class Keeping(TorchBackend):
+        def binding(self, sources: Any) -> Any:
+            found = super().binding(sources)
+            found.handles = _Deaf()
+            return found
+
+    class _Deaf(dict[int, Any]):
+        def __getitem__(self, _: int) -> Any:
+            class Handle:
+                def remove(self) -> None:
+                    pass
+
+            return Handle()
+
+    kinds = {item.kind for item in differences(record(removed), Keeping())}
+    assert kinds == {"value", "shape", "gradient"}
+
+
+def test_hook__removed__prints_its_handle():
+    lines = body_lines(record(removed).program)
+    assert (lines[4], lines[-1]) == ("handle = exp.register_hook(hook)", "handle.remove()")
+
+
+def test_hook__that_keeps_its_gradient__prints_code_that_runs():
+    attempt = record(kept)
+    scope: dict[str, Any] = {"torch": real, "x": attempt.sources["t0"].clone().requires_grad_()}
+    exec("\n".join(body_lines(attempt.program)), scope)  # noqa: S102 - the printed text, which must run
+    x = attempt.sources["t0"]
+    assert real.allclose(scope["gradient_kept"][-1], 2 * real.exp(x))
+
+
+def test_check_program__removal_of_no_hook__is_refused():
+    program = record(removed).program
+    at = next(i for i, step in enumerate(program.body) if step.target == UNHOOKED)
+    for wrong in ({"args": (Ref(1),)}, {"modes": ()}):
+        body = (*program.body[:at], program.body[at]._replace(**wrong), *program.body[at + 1 :])
+        with pytest.raises(ProgramError, match="removes what is no hook"):
+            check_program(Program((), body))
 
 
 def test_check_program__hook_without_its_steps__is_refused():

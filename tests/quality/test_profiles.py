@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
+from ci_autotest.alignment.recording import to_live, to_recording
+from ci_autotest.alignment.verdict import live_of
+from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.record.profiles import PROFILES
 from tests.engine import judged, record, substitute
 
@@ -47,3 +52,46 @@ def test_profile__fault_of_its_own__is_found_by_it_and_by_no_other(profile):
 
 def test_profiles__none_asked_for__finds_what_is_wrong_everywhere_and_nothing_else():
     assert not any(found_by(profile, ()) for profile in PROFILES)
+
+
+class LiesInOrder(real.autograd.Function):
+    """Exp whose backward reads the gradient as if it lay in order, as a kernel that is handed its address does."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        result = real.Tensor.exp(x)
+        ctx.save_for_backward(result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        (result,) = ctx.saved_tensors
+        lying = real.empty_strided(gradient.shape, gradient.stride())
+        in_order = gradient.as_strided((gradient.numel(),), (1,)) if lying.numel() else gradient
+        return result * in_order.reshape(gradient.shape)
+
+
+def rectangle() -> Any:
+    return torch.exp(random_tensor(2, 3, 4))
+
+
+def test_non_contiguous__gradient_that_is_put_in__is_so_too_and_finds_who_reads_it_in_order():
+    attempt = record(rectangle, profile="non_contiguous")
+    assert (attempt.profile, attempt.cotangents[0].stride()) == ("non_contiguous", (1, 3))
+    verdict = judged(attempt, substitute(exp=LiesInOrder.apply)).verdict
+    assert (verdict.outcome, verdict.kind, verdict.operator, verdict.accumulated) == (
+        "misaligned", "gradient", "torch.exp", False,
+    )  # fmt: skip
+    for profile in ("ordinary", "special"):
+        right = record(rectangle, profile=profile)
+        assert judged(right, substitute(exp=LiesInOrder.apply)).verdict.outcome == "aligned"
+
+
+def test_non_contiguous__gradient_that_is_put_in__keeps_its_layout_in_a_file():
+    attempt = record(rectangle, profile="non_contiguous")
+    recording = to_recording(live_of(attempt), {})
+    again = to_live(decode(encode_program(recording), encode_tensors(recording)))
+    assert again.cotangents[0].stride() == (1, 3)
+    assert real.equal(again.cotangents[0], attempt.cotangents[0])
+    ordinary = record(rectangle, profile="ordinary")
+    assert real.equal(ordinary.cotangents[0], attempt.cotangents[0])

@@ -79,13 +79,13 @@ from ci_autotest.execute.adapters.jax_layers import (
     addr,
     baddbmm,
     batch_norm,
+    dropout,
     einsum,
     gelu,
     group_norm,
     instance_norm,
     layer_norm,
     linear,
-    prelu,
     scaled_dot_product_attention,
 )
 from ci_autotest.execute.adapters.jax_matrices import (

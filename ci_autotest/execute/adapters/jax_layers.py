@@ -20,11 +20,13 @@ def gelu(input: Any, approximate: str = "none") -> Array:
     return jax.nn.gelu(input, approximate=approximate == "tanh")
 
 
-def prelu(input: Any, weight: Any) -> Array:
-    """Apply a leaky ReLU with a slope for each channel."""
-    if weight.size == 1:
-        return jax.nn.leaky_relu(input, jnp.reshape(weight, ()))
-    return jax.nn.leaky_relu(input, jnp.reshape(weight, (-1, *(1,) * (input.ndim - 2))))
+def dropout(input: Any, p: float = 0.5, training: bool = True) -> Array:
+    """Return the input where nothing is dropped; what is dropped follows from PyTorch's generator."""
+    if training and p:
+        message = f"counterpart of p={p}, training=True: another generator drops other elements"
+        raise LackingError(message)
+    found: Array = input
+    return found
 
 
 def linear(input: Any, weight: Any, bias: Any = None) -> Array:
@@ -140,7 +142,7 @@ def scaled_dot_product_attention(
 ) -> Array:
     """Attend; JAX has the heads after the length."""
     if query.ndim not in {3, 4} or value.shape[-1] != key.shape[-1]:
-        message = "counterpart of jax.nn.dot_product_attention wants values of the keys' size, and one batch dimension"
+        message = "counterpart of values of another size than the keys', or of more batch dimensions than one"
         raise LackingError(message)
     mask, bias = None, None
     if attn_mask is not None:

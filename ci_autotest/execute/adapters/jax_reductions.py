@@ -88,7 +88,7 @@ def min(input: Any, dim: int | None = None, keepdim: bool = False, other: Any = 
 def _extreme(input: Any, how: tuple[Any, bool, Any], whole: Any, place: Any) -> Any:
     dim, keepdim, other = how
     if other is not None:
-        message = "counterpart of of two tensors: torch.maximum and torch.minimum are what jax.numpy has"
+        message = "counterpart of torch.max and torch.min with two tensors: torch.maximum and torch.minimum have theirs"
         raise LackingError(message)
     if dim is None:
         return whole(input)

@@ -99,13 +99,24 @@ def test_check_program__function_off_the_list__is_refused(target):
 @pytest.mark.parametrize(
     "name",
     ["__class__", "__reduce__", "__reduce_ex__", "__setstate__", "__init__", "__dict__", "apply_", "map_", "data_ptr",
-     "numpy", "tofile", "storage", "untyped_storage", "register_hook", "a b", "x;y", "", "_make_subclass",
+     "tofile", "storage", "untyped_storage", "register_hook", "a b", "x;y", "", "_make_subclass",
      "__getattribute__", "__import__", "set_", "share_memory_", "register_forward_hook", "load_state_dict_from_url"],
 )  # fmt: skip
 def test_check_program__method_off_the_list__is_refused(name):
     assert not is_member(name)
     with pytest.raises(ProgramError, match="which is not on the allow list of call_method"):
         check_program(program(X, call(name, Ref(0), op=CALL_METHOD), OUT))
+
+
+def test_check_program__array__is_used_by_no_step():
+    array = call("numpy", Ref(0), op=CALL_METHOD)
+    check_program(program(X, array, OUT._replace(args=(Ref(0),))))
+    check_program(program(X, array, OUT._replace(args=(Ref(1),))))  # what a search for a culprit ends with
+    for use in (call("dump", Ref(1), "file", op=CALL_METHOD), call("torch.relu", (Ref(1),))):
+        with pytest.raises(
+            ProgramError, match="step 2 uses the array of step 1: an array is compared, and goes nowhere"
+        ):
+            check_program(program(X, array, use, OUT))
 
 
 @pytest.mark.parametrize("name", ["__class__", "__dict__", "__globals__", "func_globals", "_backward_hooks", "grad_fn"])

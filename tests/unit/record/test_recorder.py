@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch as real
 
-from ci_autotest import autotest, cpu_device, gpu_device, random, random_tensor, torch
+from ci_autotest import autotest, cpu_device, gpu_device, random_tensor, torch
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import AuthorError
-from ci_autotest.program.codegen import body_lines, setup_lines
-from ci_autotest.program.ir import PLACEHOLDER
+from ci_autotest.program.codegen import body_lines
 from tests.engine import Rules, record, tried
 
 BITWISE = Rules(strictness="bitwise")
@@ -157,193 +156,6 @@ def test_record__body__is_written_down_and_replays_bit_by_bit(body, lines):
     assert tried(body, TorchBackend(), BITWISE).outcome == "aligned"
 
 
-def module_in(*layers):
-    return lambda: torch.nn.Sequential(*(make() for make in layers))(random_tensor(ndim=2, dim1=3))
-
-
-def batch_norm():
-    module = torch.nn.BatchNorm1d(3)
-    value = random_tensor(ndim=2, dim0=4, dim1=3)
-    trained = module(value)
-    module.eval()
-    return trained, module(value), module.running_mean
-
-
-def frozen_linear():
-    module = torch.nn.Linear(3, 2).to(torch.float64).eval()
-    return module(random_tensor(ndim=2, dim1=3, dtype=torch.float64))
-
-
-def linear_with_its_weight():
-    module = torch.nn.Linear(3, 2)
-    return module(random_tensor(ndim=2, dim1=3)) + module.weight.sum()
-
-
-def written_weight():
-    module = torch.nn.Linear(3, 2)
-    with torch.no_grad():
-        module.weight.fill_(0.5)
-    return module(random_tensor(ndim=2, dim1=3))
-
-
-def recurrent():
-    output, (hidden, cell) = torch.nn.LSTM(3, 2)(random_tensor(ndim=3, dim2=3))
-    return output, hidden, cell
-
-
-MODULES = [
-    pytest.param(lambda: torch.nn.ReLU()(x()), id="without state"),
-    pytest.param(lambda: torch.nn.Linear(3, 2)(x()), id="linear"),
-    pytest.param(lambda: torch.nn.Conv2d(2, 3, 2)(random_tensor(ndim=4, dim1=2, dim2=4, dim3=4)), id="convolution"),
-    pytest.param(batch_norm, id="running statistics"),
-    pytest.param(lambda: torch.nn.Dropout(0.5)(x()), id="dropout"),
-    pytest.param(frozen_linear, id="to and eval"),
-    pytest.param(linear_with_its_weight, id="its weight"),
-    pytest.param(written_weight, id="a weight written to"),
-    pytest.param(recurrent, id="nested outputs"),
-    pytest.param(module_in(lambda: torch.nn.Linear(3, 2), torch.nn.ReLU), id="a module of modules"),
-    pytest.param(
-        lambda: torch.nn.Embedding(5, 2)(random_tensor(ndim=1, low=0, high=5, dtype=int)), id="embedding"
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("body", MODULES)
-def test_record__module__replays_bit_by_bit_with_its_state(body):
-    assert record(body).refused is None
-    assert {tried(body, TorchBackend(), BITWISE, case=case).outcome for case in (0, 2)} == {"aligned"}
-
-
-def test_record__module__its_state_is_snapshotted_before_the_first_forward():
-    attempt = record(batch_norm)
-    lines = setup_lines(attempt.program)
-    assert lines[0] == "module = torch.nn.BatchNorm1d(3)"
-    assert lines[1].startswith("module.load_state_dict({'weight': weight, 'bias': bias, 'running_mean': running_mean")
-    means = [attempt.sources[s.target] for s in attempt.program.setup if s.name == "running_mean"]
-    assert means[0].tolist() == [0, 0, 0]
-
-
-def test_record__module_method_after_a_forward__is_a_step_of_the_body():
-    program = record(batch_norm).program
-    assert "eval = module.eval()" in body_lines(program)
-    assert "module.train()" not in setup_lines(program)
-
-
-def test_record__module_method_before_a_forward__is_setup():
-    assert setup_lines(record(frozen_linear).program)[-2:] == ["module.to(torch.float64)", "module.eval()"]
-
-
-def weights(**name) -> list[float]:
-    attempt = record(lambda: torch.nn.Linear(3, 2)(x()), **name)
-    return next(attempt.sources[s.target] for s in attempt.program.setup if s.name == "weight").flatten().tolist()
-
-
-def test_record__module_weights__are_those_of_the_attempt():
-    again = weights()
-    real.rand(10)
-    assert weights() == again
-    assert len({tuple(weights(**name)) for name in ({}, {"case": 2}, {"seed": 1}, {"number": 1})}) == 4
-
-
-def test_record__setup_and_body__are_apart():
-    program = record(lambda: x() * torch.nn.Linear(1, 1).weight).program
-    assert {step.in_setup for step in program.setup} == {True}
-    assert {step.in_setup for step in program.body} == {False}
-    assert program.body[0].op == PLACEHOLDER
-
-
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (lambda: 3, "the body returns int 3. Return a recorded tensor, a tuple of them, or nothing."),
-        (lambda: x().sum().item, "the body returns function"),
-        (lambda: [x(), "text"], "the body returns str 'text'."),
-        (lambda: {x()}, "the body returns set"),
-        (lambda: real.ones(2), "the body returns Tensor"),
-        (lambda: x().data_ptr(), "`.data_ptr` of a recorded tensor: its result means nothing on another side. Compare values"),
-        (lambda: x().numpy(), "`.numpy` of a recorded tensor: it leaves the recording. Use torch operators."),
-        (lambda: x().grad_fn, "`.grad_fn` of a recorded tensor: it names an implementation. Compare requires_grad, is_leaf"),
-        (lambda: x().no_such, "the body raised AttributeError: torch.Tensor has no attribute 'no_such'."),
-        (lambda: x() + object(), "a object cannot be an argument of a recorded call"),
-        (lambda: x() * np.ones(3), "a ndarray cannot be an argument of a recorded call"),
-        (lambda: torch.nn.Linear(3, 2).register_forward_hook(print), "`.register_forward_hook()` of a module is not recorded. Use its forward"),
-        (lambda: 1 / 0, "the body raised ZeroDivisionError: division by zero"),
-        (lambda: torch.no_such(x()), "the body raised AttributeError: module 'torch' has no attribute 'no_such'"),
-    ],
-    ids=[
-        "an int", "a function", "a list with text", "a set", "a plain tensor", "data_ptr", "numpy", "grad_fn",
-        "no such attribute", "an object", "an array", "a module's method", "the body's own error",
-        "no such operator",
-    ],
-)  # fmt: skip
-def test_record__what_cannot_be_recorded__says_what_to_write(body, said):
-    with pytest.raises(AuthorError) as caught:
-        record(body)
-    assert said in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [lambda: 1 / 0, lambda: x().numpy(), lambda: torch.einsum(random(0, 1), x())],
-    ids=["own error", "refused method", "untyped generator"],
-)
-def test_record__error_of_the_author__names_file_and_line(body):
-    with pytest.raises(AuthorError, match=rf"\(test_recorder\.py, line {body.__code__.co_firstlineno}\)"):
-        record(body)
-
-
-def test_record__reference_refuses__is_a_rejection():
-    attempt = record(lambda: x().reshape(7) * 2)
-    assert (attempt.refused.target, attempt.refused.args[1:]) == ("reshape", (7,))
-    assert attempt.trace.failure.kind == "RuntimeError"
-    assert attempt.program.steps[-1] == attempt.refused
-
-
-def test_record__refusal_swallowed_by_the_body__is_rejected_still():
-    def body():
-        value = x()
-        try:
-            value.reshape(7)
-        except RuntimeError:
-            pass
-        return value * 2
-
-    attempt = record(body)
-    assert attempt.refused.target == "reshape"
-    assert [step.target for step in attempt.program.steps] == ["t0", "reshape"]
-
-
-def test_record__refusal_turned_into_another_error__is_rejected():
-    def body():
-        try:
-            x().reshape(7)
-        except RuntimeError as error:
-            message = "mine"
-            raise ValueError(message) from error
-
-    assert record(body).refused.target == "reshape"
-
-
-def test_record__refusal_with_a_module__ends_with_the_refused_step():
-    attempt = record(lambda: torch.nn.Linear(9, 2)(x()))
-    assert attempt.refused.target == "torch.nn.Linear"
-    assert attempt.program.body[-1] == attempt.refused
-    assert len(attempt.trace.values) == len(attempt.program.steps)
-
-
-def test_record__module_that_cannot_be_made__is_a_rejection():
-    assert record(lambda: torch.nn.Conv2d(3, 2, 1, groups=2)(x())).refused.target == "torch.nn.Conv2d"
-
-
-def test_record__leaf_written_in_place__is_a_rejection():
-    def body():
-        value = x()
-        value += 1
-        return value
-
-    assert record(body).refused.target == "operator.iadd"
-
-
 def test_record__nothing_returned__every_unused_value_is_output():
     def body():
         value = x()
@@ -421,12 +233,6 @@ def test_record__input_written_by_the_body__source_stays():
     assert float(attempt.trace.values[0].max()) > 90
 
 
-def test_record__module_trained__source_stays():
-    attempt = record(batch_norm)
-    means = [step.target for step in attempt.program.setup if step.name == "running_mean"]
-    assert attempt.sources[means[0]].tolist() == [0, 0, 0]
-
-
 def test_record__plain_tensor_that_the_body_changes_later__is_kept_as_it_was():
     def body():
         mine = real.ones(3)
@@ -449,24 +255,3 @@ def test_record__user_module_in_plain_torch__records_its_inner_calls():
 def test_record__seed_of_a_random_step__is_set_on_the_reference_too():
     body = lambda: (torch.rand_like(x()), torch.nn.functional.dropout(x(), 0.5))  # noqa: E731 - a body
     assert [tried(body, TorchBackend(), Rules(0.0, 0.0), case=case).outcome for case in (0, 2, 4)] == ["aligned"] * 3
-
-
-class Twice(real.autograd.Function):
-    """A user's function with a backward pass of its own."""
-
-    @staticmethod
-    def forward(ctx, value):
-        return value * 2
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad * 2
-
-
-def test_record__autograd_function__keeps_its_gradient_or_is_refused():
-    try:
-        attempt = record(lambda: Twice.apply(x()))
-    except AuthorError as error:
-        assert "Function" in str(error)  # noqa: PT017 - refusing is as good, and must say what
-    else:
-        assert set(attempt.cotangents) == {0}

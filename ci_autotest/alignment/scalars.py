@@ -1,0 +1,54 @@
+"""Numbers that a body asked a tensor for: compared as elements of the tensor that they came from, with its tolerance.
+
+A sum that may differ in its last place may be read by ``item()`` and still may; as Python's float it would have to be
+equal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from ci_autotest.backends.torch_eager import metadata
+from ci_autotest.backends.trace import Observation
+from ci_autotest.program.ir import COMPLEX, FLOATING, step_refs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Step
+
+
+def as_elements(
+    sides: tuple[Observation, Observation], index: int, steps: Sequence[Step], reference: Trace
+) -> tuple[Observation, Observation]:
+    """Return two numbers that a step asked for as 0-dim tensors of the dtype that was asked; anything else as it is.
+
+    Args:
+        sides: The candidate's and the reference's observation of the step.
+        index: Of the step.
+        steps: Of the program.
+        reference: Trace with snapshots.
+    """
+    kind = type(sides[1].data)
+    if kind not in {float, complex} or type(sides[0].data) is not kind:
+        return sides
+    dtype = _asked(index, steps, reference)
+    if dtype not in (FLOATING if kind is float else COMPLEX):
+        return sides
+    left, right = (torch.tensor(side.data, dtype=getattr(torch, dtype)) for side in sides)
+    return Observation(metadata(left), left), Observation(metadata(right), right)
+
+
+def _asked(index: int, steps: Sequence[Step], reference: Trace) -> str:
+    """Return the dtype of the tensor that a number came from, through the lists of ``tolist``; nothing where none."""
+    refs = step_refs(steps[index])
+    while refs:
+        index = refs[0].index
+        found = reference.observations[index]
+        if found is not None and found.metadata is not None:
+            return found.metadata.dtype
+        refs = step_refs(steps[index])
+    return ""

@@ -1,0 +1,157 @@
+"""Paddle, for a host: its tensors, functions and gradients. Source: the documentation of Paddle 3.3.1."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ci_autotest.execute.frameworks.protocol import LackingError
+from ci_autotest.program.ir import COMPLEX, FLOATING, HOST_DEVICE, NO_GRAD, Device, DType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ci_autotest.program.ir import Argument, Step, TensorSpec
+
+#: What Paddle says where it has no kernel of a dtype, or documents that it takes none: nothing to hold against it.
+_REFUSED: Final = (
+    "is not registered.",
+    "Type promotion only support calculations between floating-point numbers",
+    "The data_type of input tensor in list isn't consistent",
+    "The type of data we are trying to retrieve",
+    "data type of searchsorted operators must be",
+    "Elements in Input(x) should all be integers",
+)
+
+
+class Paddle:
+    """Execute steps with Paddle on the CPU."""
+
+    name = "paddle"
+    has_flags = True
+    shows_steps = True
+
+    def __init__(self, module: str, device: str) -> None:
+        """Import Paddle; its handlers of signals are taken off, so that a crash ends the process as it is.
+
+        Raises:
+            ImportError: It cannot be imported.
+        """
+        self._paddle: Any = import_module(module)
+        self._paddle.disable_signal_handler()
+        self._paddle.set_device("gpu" if device.startswith("cuda") else "cpu")
+        self.version: str = self._paddle.__version__
+
+    def libraries(self) -> dict[str, str]:
+        """Return the versions that its results depend on."""
+        return {"numpy": np.__version__, "paddle commit": self._paddle.version.commit}
+
+    def tensor(self, array: np.ndarray[Any, Any], spec: TensorSpec) -> Any:  # noqa: ANN401 - a tensor
+        """Return a leaf of the array's elements; bfloat16 comes as its bits, in uint16."""
+        return self._paddle.to_tensor(array, dtype=spec.dtype, stop_gradient=not spec.requires_grad)
+
+    def strided(self, storage: np.ndarray[Any, Any], spec: TensorSpec) -> Any:  # noqa: ANN401 - a tensor
+        """Return a leaf in the layout of ``spec``; ``paddle.as_strided`` counts its offset in bytes."""
+        if 0 in spec.shape:
+            return self.tensor(np.empty(spec.shape, storage.dtype), spec)
+        flat = self._paddle.to_tensor(storage, dtype=spec.dtype)
+        offset = spec.offset * storage.itemsize
+        view = self._paddle.as_strided(flat, list(spec.shape), list(spec.strides), offset).detach()
+        view.stop_gradient = not spec.requires_grad
+        return view
+
+    def array(self, tensor: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - a tensor
+        """Return a copy of the elements in C order; bfloat16 as its bits."""
+        return np.ascontiguousarray(tensor.numpy()).reshape(tuple(tensor.shape))
+
+    def is_tensor(self, value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+        """Whether the value is a tensor of Paddle."""
+        return isinstance(value, self._paddle.Tensor)
+
+    def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:  # noqa: ANN401 - a tensor
+        """Return dtype, shape, requires_grad and is_leaf.
+
+        Paddle hands ``stop_gradient`` on to integers and booleans, which never have a gradient: they are leaves.
+        """
+        dtype = str(tensor.dtype).removeprefix("paddle.")
+        if dtype not in FLOATING and dtype not in COMPLEX:
+            return dtype, tuple(tensor.shape), False, True
+        return dtype, tuple(tensor.shape), not tensor.stop_gradient, tensor.is_leaf
+
+    def function(self, target: str) -> Callable[..., Any]:
+        """Return what a dotted path names in Paddle.
+
+        Raises:
+            LookupError: Paddle has no such thing.
+        """
+        found: Any = self._paddle
+        for part in target.split(".")[1:]:
+            found = getattr(found, part, None)
+        if not callable(found):
+            raise LackingError(target)
+        return found  # type: ignore[no-any-return]
+
+    def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a dtype or a place
+        """Return a dtype or a device of Paddle.
+
+        Raises:
+            LookupError: Paddle has no such constant.
+        """
+        if isinstance(argument, DType):
+            return getattr(self._paddle, argument.name)
+        if isinstance(argument, Device):
+            return "cpu" if argument.symbol == HOST_DEVICE else self._paddle.get_device()
+        raise LackingError(str(argument))
+
+    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - a tensor
+        """Call under the step's modes, with the generator set to its seed.
+
+        Raises:
+            LackingError: The step ran under a mode other than ``no_grad``.
+        """
+        if step.seed is not None:
+            self._paddle.seed(step.seed)
+        others = [mode for mode in step.modes if mode not in NO_GRAD]
+        if others:
+            message = f"mode {others[0]!r}"
+            raise LackingError(message)
+        if not step.modes:
+            return call()
+        with self._paddle.no_grad():
+            return call()
+
+    def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
+        """Return the gradient of the outputs, weighted, for each input, ``None`` where it takes no part.
+
+        By ``backward`` and not by ``paddle.grad``, which leaves out what lies before an output that is an input too; by
+        hooks and not by ``retain_grads``, whose gradient may be the memory that a later one is added into.
+        """
+        found: dict[int, Any] = {}
+        hooks = [
+            tensor.register_hook(_keeping(found, place)) for place, tensor in enumerate(inputs) if not tensor.is_leaf
+        ]
+        self._paddle.autograd.backward(list(outputs), list(weights))
+        for hook in hooks:
+            hook.remove()
+        return [tensor.grad if tensor.is_leaf else found.get(place) for place, tensor in enumerate(inputs)]
+
+    def lacking(self, error: BaseException) -> str:
+        """Return what an error says that Paddle documents that it has not: a kernel of a dtype, a promotion."""
+        said = " ".join(str(error).split())
+        return said if any(refusal in said for refusal in _REFUSED) else ""
+
+    def synchronize(self) -> None:
+        """Wait for nothing on the CPU, where a call returns when it is done."""
+        if self._paddle.get_device() != "cpu":
+            self._paddle.device.synchronize()
+
+
+def _keeping(found: dict[int, Any], place: int) -> Callable[[Any], None]:
+    """Return a hook that keeps a copy of the gradient that it is called with: none of an output that nothing uses."""
+
+    def keep(gradient: Any) -> None:  # noqa: ANN401 - a tensor, or nothing
+        found[place] = None if gradient is None else gradient.clone()
+
+    return keep

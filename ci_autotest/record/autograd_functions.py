@@ -1,0 +1,215 @@
+"""A user's ``torch.autograd.Function``, traced: its forward is recorded as steps, its backward as the steps of hooks.
+
+``apply`` reaches the class's ``forward`` with recorded values, while autograd has gradients off, and hands on what that
+returns. So for the time of a body the forward of each class of the user's is one of ours, which
+
+* runs the user's on the recorded values: its steps are without gradients, as in plain torch;
+* puts the result in the graph of the inputs without changing a bit of it: ``where(False, input.sum(), result)``;
+* registers a hook on the result that is the user's backward, and one on a view of each input, which gives what that
+  returned.
+
+A program needs no name of the user's for this: it replays on any backend that has hooks, is saved, printed and searched
+for a culprit like any other (CONTRIBUTING, "Where we depart from the design"). An input for which the backward returns
+``None`` gets a gradient of zeros. A forward that calls a kernel outside of torch's operators cannot be traced.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.errors import AuthorError
+from ci_autotest.record.values import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_Function: Final = torch.autograd.Function
+_PATCHED: Final = ("forward", "setup_context")
+_plain_setup: Final[Any] = _Function.setup_context
+
+
+class Tracer:
+    """Trace the user's functions while a body runs, and leave their classes as they were. Made once for a test."""
+
+    def __init__(self) -> None:
+        """Find the classes of the user's that derive from torch's, as they are now."""
+        # All are read before any is changed: one may inherit from another.
+        self._traced = [(one, _Tracing(one), _own(one)) for one in _user_functions()]
+
+    def call(self, body: Callable[[], object]) -> object:
+        """Return what the body returns."""
+        if not self._traced:
+            return body()
+        for one, tracing, _ in self._traced:
+            tracing.setup_context.take()
+            one.forward, one.setup_context = tracing.forward, tracing.setup_context
+        try:
+            return body()
+        finally:
+            for one, _, own in self._traced:
+                for name in _PATCHED:
+                    if name in own:
+                        setattr(one, name, own[name])
+                    else:
+                        delattr(one, name)
+
+
+def _user_functions() -> list[Any]:
+    found: list[type] = []
+    wanted = list(_Function.__subclasses__())
+    while wanted:
+        one = wanted.pop()
+        wanted += one.__subclasses__()
+        if not one.__module__.startswith("torch."):
+            found.append(one)
+    return found
+
+
+def _own(function: type) -> dict[str, Any]:
+    return {name: vars(function)[name] for name in _PATCHED if name in vars(function)}
+
+
+def is_traced(function: type) -> bool:
+    """Whether a class is traced now."""
+    return isinstance(vars(function).get("setup_context"), _Setup)
+
+
+class _Setup:
+    """What stands for ``setup_context``: ``apply`` looks it up before gradients are turned off, which is noted."""
+
+    def __init__(self, original: Any) -> None:  # noqa: ANN401 - a function
+        self.original = original
+        self.is_defined = original is not _plain_setup
+        self._noted = False
+
+    def __get__(self, instance: object, owner: type) -> Any:  # noqa: ANN401 - a function
+        self._noted = self._noted or torch.is_grad_enabled()
+        return self._unless_recorded if self.is_defined else _plain_setup
+
+    def take(self) -> bool:
+        """Return whether gradients were on around the call of ``apply`` that has just begun."""
+        noted, self._noted = self._noted, False
+        return noted
+
+    def _unless_recorded(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401 - torch's
+        if not _any_recorded(inputs):
+            self.original(ctx, inputs, output)
+
+
+class _Tracing:
+    """Trace one class."""
+
+    def __init__(self, function: Any) -> None:  # noqa: ANN401 - a class
+        self._name = function.__name__
+        self._forward: Callable[..., Any] = function.forward
+        self._backward: Callable[..., Any] = function.backward
+        self.setup_context = _Setup(function.setup_context)
+        self.forward = staticmethod(self._called)
+
+    def _called(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's
+        """Answer a call of ``forward``: of ``apply``, or of another forward that calls this one by itself."""
+        if args and isinstance(args[0], _Context):
+            return self._forward(*args, **kwargs)
+        with_grad = self.setup_context.take()
+        inputs = args if self.setup_context.is_defined else args[1:]
+        if not _any_recorded(inputs):
+            return self._forward(*args, **kwargs)
+        ctx = _Context(tuple(_has_gradient(item) for item in inputs))
+        if self.setup_context.is_defined:
+            result = self._forward(*inputs, **kwargs)
+            self.setup_context.original(ctx, inputs, result)
+        else:
+            result = self._forward(ctx, *inputs, **kwargs)
+        if not (with_grad and any(ctx.needs_input_grad)):
+            return result
+        if not isinstance(result, Value):
+            message = (
+                f"{self._name}.forward returns a {type(result).__name__}: a torch.autograd.Function is recorded where "
+                "it returns one recorded tensor. Split it, or make it a candidate: `backend: substitute`."
+            )
+            raise AuthorError(message)
+        if ctx.is_plain(result) or not _is_differentiable(result):
+            return result
+        with torch.enable_grad():
+            return self._connected(ctx, inputs, result)
+
+    def _connected(self, ctx: _Context, inputs: tuple[Any, ...], result: Value) -> Value:
+        """Return the result in the graph of the inputs, the user's backward on the gradients in between."""
+        recorder = result._recorder
+        never = recorder.capture(torch.zeros((), dtype=torch.bool))
+        views = {i: item.view_as(item) for i, item in enumerate(inputs) if ctx.needs_input_grad[i]}
+        # A forward may return its input as it is, whose own graph is not that of the result.
+        value: Any = result.detach() if result._tensor.requires_grad else result
+        for view in views.values():
+            value = recorder.call_plain(torch.where, (never, _summed(view, result._tensor.dtype), value), {})
+        gradients: list[Any] = []
+        value.register_hook(lambda gradient: self._went_back(ctx, gradient, len(inputs), gradients))
+        for i, view in views.items():
+            view.register_hook(lambda _, i=i: gradients[i])
+        connected: Value = value
+        return connected
+
+    def _went_back(self, ctx: _Context, gradient: Value, count: int, gradients: list[Any]) -> None:
+        found = self._backward(ctx, gradient)
+        gradients[:] = found if isinstance(found, tuple) else (found,)
+        if len(gradients) != count:
+            message = f"{self._name}.backward returns {len(gradients)} gradients of {count}. Return one for each input."
+            raise AuthorError(message)
+
+
+class _Context:
+    """Stand for the context of one call."""
+
+    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs_input_grad
+        self.saved_tensors: tuple[object, ...] = ()
+        self._plain: tuple[object, ...] = ()
+
+    def save_for_backward(self, *tensors: object) -> None:
+        """Keep tensors for the backward."""
+        self.saved_tensors = tensors
+
+    def save_for_forward(self, *_: object) -> None:
+        """Keep nothing: there is no forward-mode pass."""
+
+    def set_materialize_grads(self, value: bool) -> None:  # noqa: FBT001 - torch's
+        """Change nothing: the only result has a gradient whenever the backward is called."""
+
+    def mark_non_differentiable(self, *tensors: object) -> None:
+        """Keep results out of the graph."""
+        self._plain = tensors
+
+    def mark_dirty(self, *_: object) -> None:
+        """Refuse.
+
+        Raises:
+            AuthorError: Always: a result that is its input, written to, has no place beside it in the graph.
+        """
+        message = "ctx.mark_dirty, of a Function that writes to its input, is not recorded. Return a new tensor."
+        raise AuthorError(message)
+
+    def is_plain(self, result: Value) -> bool:
+        """Whether a result was marked as not differentiable."""
+        return any(item is result for item in self._plain)
+
+
+def _any_recorded(values: Iterable[object]) -> bool:
+    return any(isinstance(value, Value) for value in values)
+
+
+def _summed(view: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401 - recorded values
+    """Return the sum of a view in a dtype: any scalar would do, as long as the view is needed for it."""
+    if view._tensor.is_complex() and not dtype.is_complex:
+        view = torch.view_as_real(view)
+    total = view.sum()
+    return total if total._tensor.dtype is dtype else total.to(dtype)
+
+
+def _has_gradient(value: object) -> bool:
+    return isinstance(value, Value) and value._tensor.requires_grad
+
+
+def _is_differentiable(value: Value) -> bool:
+    return value._tensor.is_floating_point() or value._tensor.is_complex()

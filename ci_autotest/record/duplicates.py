@@ -1,0 +1,54 @@
+"""Tests of one name in one file: Python keeps the last, and the others would never run."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.errors import AuthorError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_DECORATOR: Final = re.compile(r"(?:\w+\.)*autotest\s*\(.*\)", re.DOTALL)
+_Definition = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+@lru_cache(maxsize=256)
+def refuse_duplicates(file: str) -> None:
+    """Refuse a source file in which a later definition of the same name takes a test's place.
+
+    Definitions in the branches of an ``if`` are alternatives, not duplicates.
+
+    Raises:
+        AuthorError: It names both lines.
+    """
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return  # importing it says what is wrong
+    for name, first, second in _lost(tree.body, ""):
+        message = (
+            f"{Path(file).name} defines {name} in line {first} and again in line {second}: "
+            "the first would never run. Rename one."
+        )
+        raise AuthorError(message)
+
+
+def _lost(body: Sequence[ast.stmt], owner: str) -> Iterator[tuple[str, int, int]]:
+    """Yield each test that a later definition replaces, in a module or a class of it: its name and both lines."""
+    tests: dict[str, int] = {}
+    for item in body:
+        if not isinstance(item, _Definition):
+            continue
+        name = f"{owner}{item.name}"
+        if name in tests:
+            yield name, tests[name], item.lineno
+        tests.pop(name, None)
+        if isinstance(item, ast.ClassDef):
+            yield from _lost(item.body, f"{name}.")
+        elif any(_DECORATOR.fullmatch(ast.unparse(decorator)) for decorator in item.decorator_list):
+            tests[name] = item.lineno

@@ -1,0 +1,196 @@
+"""Hooks of modules, unrolled: what a hook does around a forward becomes steps around the forward's own.
+
+A forward hook is called while the body is recorded, with recorded values: what it computes are steps like the body's. A
+full backward hook is two hooks on gradients: of the output, which keeps what arrives, and of a view of the input, which
+is given both. So any candidate replays them; a hook on a part of a module that is called as a whole has no place in
+between steps and is refused.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ci_autotest.errors import AuthorError
+from ci_autotest.record.values import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
+    from ci_autotest.record.modules import RecordedModule
+
+BEFORE: Final = "register_forward_pre_hook"
+AFTER: Final = "register_forward_hook"
+BACKWARD: Final = "register_full_backward_hook"
+BEFORE_BACKWARD: Final = "register_full_backward_pre_hook"
+KINDS: Final = (BEFORE, AFTER, BACKWARD, BEFORE_BACKWARD)
+
+
+def hear_lost_hooks() -> None:
+    """Make an error of torch's warning that a full backward hook of a plain module is never called for recorded values.
+
+    It is torch's own words, with the class of a recorded value in them: nothing else that warns is meant.
+    """
+    warnings.filterwarnings("error", r"For backward hooks to be called.*'ci_autotest\.", UserWarning)
+
+
+class _Hook(NamedTuple):
+    function: Callable[..., Any]
+    with_kwargs: bool
+
+
+class Hooks:
+    """Hold the hooks of one module by kind, each in the order of its calls."""
+
+    __slots__ = ("_by_kind",)
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._by_kind: dict[str, list[_Hook]] = {kind: [] for kind in KINDS}
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return any(self._by_kind.values())
+
+    def register(self, kind: str, function: Callable[..., Any], options: dict[str, Any]) -> ModuleHandle:
+        """Add a hook and return its handle.
+
+        Raises:
+            AuthorError: An option that is not recorded.
+        """
+        options = dict(options)
+        prepend, with_kwargs = bool(options.pop("prepend", False)), bool(options.pop("with_kwargs", False))
+        if any(options.values()):
+            message = f"`.{kind}({next(iter(options))}=...)` is not recorded. Leave it out."
+            raise AuthorError(message)
+        held = self._by_kind[kind]
+        hook = _Hook(function, with_kwargs)
+        held.insert(0 if prepend else len(held), hook)
+        return ModuleHandle(held, hook)
+
+    def run(
+        self,
+        module: RecordedModule,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        forward: Callable[[tuple[Any, ...], dict[str, Any]], Any],
+    ) -> Any:  # noqa: ANN401 - what the module returns
+        """Call the hooks around a forward, in torch's order, and return what the last of them leaves."""
+        for hook in list(self._by_kind[BEFORE]):
+            args, kwargs = _before(hook, module, args, kwargs)
+        given, args = args, self._viewed(args)
+        result = forward(args, kwargs)
+        for hook in list(self._by_kind[AFTER]):
+            more = (kwargs,) if hook.with_kwargs else ()
+            replaced = hook.function(module, given, *more, result)
+            result = result if replaced is None else replaced
+        self._watch(module, args, result)
+        return result
+
+    def _viewed(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments, those that get a gradient through a view: it is that of this call alone."""
+        if not self._by_kind[BACKWARD]:
+            return args
+        return tuple(arg.view_as(arg) if _has_gradient(arg) else arg for arg in args)
+
+    def _watch(self, module: RecordedModule, args: tuple[Any, ...], result: object) -> None:
+        """Put the backward hooks on the gradients of a call."""
+        backward, before = self._by_kind[BACKWARD], self._by_kind[BEFORE_BACKWARD]
+        if not (backward or before):
+            return
+        inputs = [arg for arg in args if _has_gradient(arg)]
+        if not _has_gradient(result) or (backward and len(inputs) != 1):
+            message = (
+                "a full backward hook is recorded on a module with one tensor that requires grad as input and one as "
+                f"output; this one has {len(inputs)} and {_counted(result)}. Register a hook on the tensors instead."
+            )
+            raise AuthorError(message)
+        assert isinstance(result, Value)  # noqa: S101 - it has a gradient
+        arrived: list[Any] = []
+        result.register_hook(lambda gradient: _before_backward(before, module, gradient, arrived))
+        for hook in backward:
+            # Positions of the other arguments hold None, as torch has it.
+            at = next(i for i, arg in enumerate(args) if arg is inputs[0])
+            inputs[0].register_hook(_BackwardHook(hook, module, (len(args), at), arrived))
+
+
+class ModuleHandle:
+    """Stand for what registers a hook of a module: removes it."""
+
+    __slots__ = ("_held", "_hook")
+
+    def __init__(self, held: list[_Hook], hook: _Hook) -> None:
+        """Hold the hook and where it is."""
+        self._held, self._hook = held, hook
+
+    def remove(self) -> None:
+        """Take the hook away; calls from now on are without it."""
+        self._held[:] = [hook for hook in self._held if hook is not self._hook]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+class _BackwardHook:
+    """A full backward hook as a hook on the gradient of the input."""
+
+    def __init__(self, hook: _Hook, module: RecordedModule, place: tuple[int, int], arrived: list[Any]) -> None:
+        self._hook, self._module, self._place, self._arrived = hook, module, place, arrived
+
+    def __call__(self, gradient: Any) -> Any:  # noqa: ANN401 - a recorded value
+        count, at = self._place
+        inputs = tuple(gradient if i == at else None for i in range(count))
+        returned = self._hook.function(self._module, inputs, (self._arrived[0],))
+        return _only(returned, count, at, BACKWARD)
+
+
+def _before(
+    hook: _Hook, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if hook.with_kwargs:
+        given = hook.function(module, args, kwargs)
+        return (args, kwargs) if given is None else given
+    replaced = hook.function(module, args)
+    if replaced is None:
+        return args, kwargs
+    return (replaced if isinstance(replaced, tuple) else (replaced,)), kwargs
+
+
+def _before_backward(
+    hooks: list[_Hook],
+    module: RecordedModule,
+    gradient: Any,  # noqa: ANN401 - a recorded value
+    arrived: list[Any],
+) -> Any:  # noqa: ANN401 - a recorded value or nothing
+    """Call the hooks that see the gradient of the output first, and keep what they leave of it."""
+    replaced = None
+    for hook in hooks:
+        found = _only(hook.function(module, (gradient if replaced is None else replaced,)), 1, 0, BEFORE_BACKWARD)
+        replaced = replaced if found is None else found
+    arrived.append(gradient if replaced is None else replaced)
+    return replaced
+
+
+def _only(returned: Any, count: int, at: int, kind: str) -> Any:  # noqa: ANN401 - a recorded value or nothing
+    if returned is None:
+        return None
+    values = returned if isinstance(returned, tuple) else (returned,)
+    if len(values) != count:
+        message = (
+            f"a hook of `.{kind}()` returns {len(values)} of {count} gradients. Return a tuple of them all, or nothing."
+        )
+        raise AuthorError(message)
+    return values[at]
+
+
+def _has_gradient(value: object) -> bool:
+    return isinstance(value, Value) and value._tensor.requires_grad
+
+
+def _counted(result: object) -> str:
+    return str(len(result)) if isinstance(result, tuple | list) else str(int(_has_gradient(result)))

@@ -1,0 +1,162 @@
+"""The steps of modules: construction and state in the setup, forwards, readings and changes where they are done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ci_autotest.backends.torch_eager import contiguous_spec
+from ci_autotest.errors import AuthorError
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    CALL_METHOD,
+    CALL_MODULE,
+    GET_ATTR,
+    PLACEHOLDER,
+    Mapping_,
+    Ref,
+    Step,
+    refs,
+    step_refs,
+)
+from ci_autotest.record.arguments import one, split
+from ci_autotest.record.modes import modes as modes_in_force
+from ci_autotest.record.module_hooks import Hooks
+from ci_autotest.record.modules import RecordedModule
+
+if TYPE_CHECKING:
+    import torch
+
+    from ci_autotest.record.function import Function
+    from ci_autotest.record.recorder import Recorder
+
+_NUMBERS: Final = frozenset({int, float, bool, str, type(None)})
+
+
+def construct(recorder: Recorder, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RecordedModule:
+    """Record the construction of a module, with the state that it begins with."""
+    real_args, step_args, real_kwargs, step_kwargs = split(recorder, args, kwargs, function)
+    _hoist(recorder, step_args, step_kwargs)
+    step = Step(CALL_FUNCTION, function.target, step_args, step_kwargs, "module", in_setup=True)
+    recorder.run(step, function.real, real_args, real_kwargs)
+    index = len(recorder.steps) - 1
+    module = recorder.trace.values[index]
+    if recorder.device.type != "cpu":
+        module.to(recorder.device)
+    recorder.has_setup = True
+    steps = ModuleSteps(recorder)
+    recorded = RecordedModule(module, Ref(index), steps, function.target)
+    recorder.modules.append(recorded)
+    steps.snapshot(recorded)
+    return recorded
+
+
+def _hoist(recorder: Recorder, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> None:
+    """Move to the setup what a module is constructed with: a tensor, and all that it was made of."""
+    held = [argument for argument in (*args, *(value for _, value in kwargs)) if type(argument) not in _NUMBERS]
+    wanted = [ref.index for argument in held for ref in refs(argument)]
+    while wanted:
+        index = wanted.pop()
+        step = recorder.steps[index]
+        if not step.in_setup:
+            recorder.steps[index] = step._replace(in_setup=True)
+            wanted += [ref.index for ref in step_refs(step)]
+
+
+class ModuleSteps:
+    """Write down what is done with a module and its parts.
+
+    Args:
+        recorder: Of the attempt.
+    """
+
+    __slots__ = ("_hooks", "_recorder")
+
+    def __init__(self, recorder: Recorder) -> None:
+        """Hold the recorder; no module has a hook."""
+        self._recorder = recorder
+        self._hooks: dict[int, tuple[torch.nn.Module, Hooks]] = {}
+
+    def hooks_of(self, module: RecordedModule) -> Hooks:
+        """Return the hooks of a module or part, which is another object each time that it is taken out."""
+        return self._hooks.setdefault(id(module.real), (module.real, Hooks()))[1]
+
+    def call(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Record a forward with the hooks of the module around it.
+
+        Raises:
+            AuthorError: A part of the module has hooks: the forward is one step, nothing can be put inside.
+        """
+        if not self._hooks:
+            return self.forward(module, args, kwargs)
+        for part in module.real.modules():
+            if part is not module.real and id(part) in self._hooks and self._hooks[id(part)][1]:
+                message = (
+                    f"a {type(part).__name__} inside a {type(module.real).__name__} has a hook, and the whole is one "
+                    "step. Call its parts one by one, or construct it with plain torch: import torch as plain."
+                )
+                raise AuthorError(message)
+        hooks = self.hooks_of(module)
+        return hooks.run(module, args, kwargs, lambda given, named: self.forward(module, given, named))
+
+    def forward(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Record a forward; its seed makes dropout inside repeat."""
+        recorder = self._recorder
+        real_args, step_args, real_kwargs, step_kwargs = split(recorder, args, kwargs, None, module.target)
+        modes = modes_in_force()
+        step = Step(
+            CALL_MODULE, module.target, (module.ref, *step_args), step_kwargs, module.label, modes, recorder.seed()
+        )
+        return recorder.run(step, module.real, real_args, real_kwargs)
+
+    def method(self, module: RecordedModule, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Record a method that changes a module; part of the setup until the module is first called."""
+        call = getattr(module.real, target)
+        real_args, step_args, real_kwargs, step_kwargs = split(self._recorder, args, kwargs, call, target)
+        step = Step(
+            CALL_METHOD, target, (module.ref, *step_args), step_kwargs, target, in_setup=not module.root.was_called
+        )
+        self._recorder.run(step, call, real_args, real_kwargs)
+
+    def read(self, module: RecordedModule, name: str) -> Any:  # noqa: ANN401 - a parameter, a buffer
+        """Record the reading of a module's parameter or buffer."""
+        step = Step(GET_ATTR, name, (module.ref,), (), name, modes_in_force())
+        return self._recorder.run(step, lambda: getattr(module.real, name), [], {})
+
+    def read_path(self, module: RecordedModule, target: str, path: str) -> Any:  # noqa: ANN401 - a parameter, a buffer
+        """Record the reading of a parameter or buffer by its path."""
+        step = Step(CALL_METHOD, target, (module.ref, path), (), path.replace(".", "_"), modes_in_force())
+        return self._recorder.run(step, lambda: getattr(module.real, target)(path), [], {})
+
+    def part(self, module: RecordedModule, path: str) -> RecordedModule:
+        """Record the taking of a part out of a module; it belongs to the setup, as the module does."""
+        real = module.real.get_submodule(path)
+        step = Step(CALL_METHOD, "get_submodule", (module.ref, path), (), "module", in_setup=True)
+        self._recorder.run(step, lambda: real, [], {})
+        target = f"torch.nn.{type(real).__name__}"
+        return RecordedModule(real, Ref(len(self._recorder.steps) - 1), self, target, module.root)
+
+    def set_attribute(self, module: RecordedModule, name: str, value: object) -> None:
+        """Record the assignment of a parameter, a buffer or a setting of a module."""
+        real, said = one(self._recorder, value)
+        step = Step(CALL_FUNCTION, "builtins.setattr", (module.ref, name, said), (), f"set_{name}", modes_in_force())
+        self._recorder.run(step, lambda: setattr(module.real, name, real), [], {})
+
+    def load_state(self, module: RecordedModule, state: dict[str, Any], *, strict: bool) -> None:
+        """Record the loading of a state in the body."""
+        real, said = one(self._recorder, state)
+        step = Step(CALL_METHOD, "load_state_dict", (module.ref, said), (("strict", strict),), "loaded")
+        self._recorder.run(step, lambda: module.real.load_state_dict(real, strict=strict), [], {})
+
+    def snapshot(self, module: RecordedModule) -> None:
+        """Store the state that a module has before its first forward."""
+        recorder, items = self._recorder, []
+        for name, tensor in module.real.state_dict().items():
+            key = f"t{len(recorder.sources)}"
+            source: torch.Tensor = tensor.detach().clone()
+            recorder.sources[key] = source
+            label = name.replace(".", "_")
+            recorder.keep(Step(PLACEHOLDER, key, (contiguous_spec(source),), (), label, in_setup=True), source)
+            items.append((name, Ref(len(recorder.steps) - 1)))
+        if items:
+            state = Mapping_(tuple(items))
+            recorder.silent(Step(CALL_METHOD, "load_state_dict", (module.ref, state), in_setup=True))

@@ -1,0 +1,56 @@
+"""What a body returns: the output of its program, flattened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.errors import AuthorError
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Ref, Step, step_refs
+from ci_autotest.record.gradients import unread
+from ci_autotest.record.values import Value
+
+if TYPE_CHECKING:
+    from ci_autotest.record.recorder import Recorder
+
+_SHOWN_AT_MOST: Final = 80
+
+
+def record_output(recorder: Recorder, returned: object) -> None:
+    """Record what the body returned; nothing returned stands for every value that no step used.
+
+    Raises:
+        AuthorError: Something that is not a recorded tensor was returned.
+    """
+    found = _unused(recorder) if returned is None else tuple(_returned(returned))
+    if not recorder.keeps_graph:
+        found += tuple(gradient._ref for leaf in unread(recorder) if isinstance(gradient := leaf.grad, Value))
+    recorder.outputs = found
+    recorder.silent(Step(OUTPUT, "output", found, (), "output"))
+
+
+def _returned(value: object) -> list[Ref]:
+    if isinstance(value, Value):
+        return [value._ref]
+    if value is None:
+        return []
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, tuple | list):
+        return [ref for item in value for ref in _returned(item)]
+    message = f"the body returns {_kind(value)}. Return a recorded tensor, a tuple of them, or nothing."
+    raise AuthorError(message)
+
+
+def _unused(recorder: Recorder) -> tuple[Ref, ...]:
+    steps, facts = recorder.steps, recorder.trace.facts
+    used = {ref.index for step in steps for ref in step_refs(step)}
+    return tuple(
+        Ref(i)
+        for i, step in enumerate(steps)
+        if i not in used and not step.in_setup and step.op != PLACEHOLDER and facts[i] is not None
+    )
+
+
+def _kind(value: object) -> str:
+    is_short = isinstance(value, int | float | str) and len(str(value)) < _SHOWN_AT_MOST
+    return f"{type(value).__name__}{f' {value!r}' if is_short else ''}"

@@ -1,0 +1,106 @@
+"""What a body may not do, and what the reference refuses: an error that says what to write, or a rejected attempt."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch as real
+
+from ci_autotest import random, random_tensor, torch
+from ci_autotest.errors import AuthorError
+from tests.engine import record
+
+
+def x(**how):
+    return random_tensor(ndim=2, dim0=2, dim1=3, **how)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (lambda: 3, "the body returns int 3. Return a recorded tensor, a tuple of them, or nothing."),
+        (lambda: x().sum().item, "the body returns function"),
+        (lambda: [x(), "text"], "the body returns str 'text'."),
+        (lambda: {x()}, "the body returns set"),
+        (lambda: real.ones(2), "the body returns Tensor"),
+        (lambda: x().data_ptr(), "`.data_ptr` of a recorded tensor: its result means nothing on another side. Compare values"),
+        (lambda: x().grad_fn, "`.grad_fn` of a recorded tensor: it names an implementation. Compare requires_grad, is_leaf"),
+        (lambda: x().no_such, "the body raised AttributeError: torch.Tensor has no attribute 'no_such'."),
+        (lambda: x() + object(), "a object cannot be an argument of a recorded call"),
+        (lambda: x() * np.ones(3), "a ndarray cannot be an argument of a recorded call"),
+        (lambda: torch.nn.Linear(3, 2).register_backward_hook(print), "`.register_backward_hook()` of a module is not recorded. Use .register_full_backward_hook. Use its forward"),
+        (lambda: 1 / 0, "the body raised ZeroDivisionError: division by zero"),
+        (lambda: torch.no_such(x()), "the body raised AttributeError: module 'torch' has no attribute 'no_such'"),
+    ],
+    ids=[
+        "an int", "a function", "a list with text", "a set", "a plain tensor", "data_ptr", "grad_fn",
+        "no such attribute", "an object", "an array", "a module's method", "the body's own error",
+        "no such operator",
+    ],
+)  # fmt: skip
+def test_record__what_cannot_be_recorded__says_what_to_write(body, said):
+    with pytest.raises(AuthorError) as caught:
+        record(body)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [lambda: 1 / 0, lambda: x().data_ptr(), lambda: torch.einsum(random(0, 1), x())],
+    ids=["own error", "refused method", "untyped generator"],
+)
+def test_record__error_of_the_author__names_file_and_line(body):
+    with pytest.raises(AuthorError, match=rf"\(test_refusals\.py, line {body.__code__.co_firstlineno}\)"):
+        record(body)
+
+
+def test_record__reference_refuses__is_a_rejection():
+    attempt = record(lambda: x().reshape(7) * 2)
+    assert (attempt.refused.target, attempt.refused.args[1:]) == ("reshape", (7,))
+    assert attempt.trace.failure.kind == "RuntimeError"
+    assert attempt.program.steps[-1] == attempt.refused
+
+
+def test_record__refusal_swallowed_by_the_body__is_rejected_still():
+    def body():
+        value = x()
+        try:
+            value.reshape(7)
+        except RuntimeError:
+            pass
+        return value * 2
+
+    attempt = record(body)
+    assert attempt.refused.target == "reshape"
+    assert [step.target for step in attempt.program.steps] == ["t0", "reshape"]
+
+
+def test_record__refusal_turned_into_another_error__is_rejected():
+    def body():
+        try:
+            x().reshape(7)
+        except RuntimeError as error:
+            message = "mine"
+            raise ValueError(message) from error
+
+    assert record(body).refused.target == "reshape"
+
+
+def test_record__refusal_with_a_module__ends_with_the_refused_step():
+    attempt = record(lambda: torch.nn.Linear(9, 2)(x()))
+    assert attempt.refused.target == "torch.nn.Linear"
+    assert attempt.program.body[-1] == attempt.refused
+    assert len(attempt.trace.values) == len(attempt.program.steps)
+
+
+def test_record__module_that_cannot_be_made__is_a_rejection():
+    assert record(lambda: torch.nn.Conv2d(3, 2, 1, groups=2)(x())).refused.target == "torch.nn.Conv2d"
+
+
+def test_record__leaf_written_in_place__is_a_rejection():
+    def body():
+        value = x()
+        value += 1
+        return value
+
+    assert record(body).refused.target == "operator.iadd"
