@@ -155,6 +155,7 @@ class RemoteBackend:
             "version": self.hello.version,
             "python": self._where.python,
             "on": self.hello.libraries.get("python", ""),
+            "graph": self.is_graph,
             "program": plain_program(translated.program),
             "moved": list(translated.moved),
             "parameters": [[index, name, place] for (index, name), place in translated.parameters.items()],

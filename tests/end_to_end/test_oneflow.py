@@ -190,4 +190,7 @@ def test_run__mode_graph__says_what_was_compared_and_ends_with_its_kind(tmp_path
         ("counts", "eager"): "aligned", ("counts", "graph"): "misaligned",
     }, done.said  # fmt: skip
     assert [each["mode"] for each in report["candidates"]] == ["", "graph, forward only"]
-    assert [(each["kind"], each["candidate"]) for each in report["findings"]] == [("graph", "graph")], done.said
+    (found,) = report["findings"]
+    assert (found["kind"], found["candidate"], found["repro_verified"]) == ("graph", "graph", True), done.said
+    repro = project.repro(found)
+    assert (repro.status, "num_batches_tracked after the run, as a graph" in repro.out) == (1, True), repro.said
