@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import deque
 from contextlib import contextmanager
 from copy import copy
@@ -153,7 +154,7 @@ class RemoteBackend:
         return {
             "module": self._where.module,
             "version": self.hello.version,
-            "python": self._where.python,
+            "python": shutil.which(self._where.python) or self._where.python,
             "on": self.hello.libraries.get("python", ""),
             "graph": self.is_graph,
             "program": plain_program(translated.program),

@@ -41,9 +41,11 @@ def needs_attribute(step: Step, values: Sequence[Any], framework: Framework) -> 
         LackingError: It is not there.
     """
     receiver = step.args[0] if step.args else None
-    if step.op not in {CALL_METHOD, GET_ATTR} or not isinstance(receiver, Ref):
+    name = step.args[1] if step.target == "builtins.getattr" else step.target
+    is_asked = step.op in {CALL_METHOD, GET_ATTR} or step.target == "builtins.getattr"
+    if not is_asked or not isinstance(receiver, Ref) or not isinstance(name, str):
         return
     value = values[receiver.index]
-    if framework.is_tensor(value) and not hasattr(type(value), step.target) and not hasattr(value, step.target):
-        message = f"Tensor.{step.target}"
+    if framework.is_tensor(value) and not hasattr(type(value), name) and not hasattr(value, name):
+        message = f"Tensor.{name}"
         raise LackingError(message)

@@ -5,7 +5,10 @@ It needs numpy and the framework; never torch, never this package. What the refe
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,11 +21,12 @@ from ci_autotest.program.ir import CALL_FUNCTION, PLACEHOLDER, Program, TensorSp
 from ci_autotest.program.literals import INLINE_ELEMENTS, array_of, nested
 from ci_autotest.program.plain import program_of
 from ci_autotest.program.repro_template import WATCH
+from ci_autotest.program.targets import is_function
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.program.ir import Recording, Step
+    from ci_autotest.program.ir import Recording
 
 _MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 #: Where a framework keeps its dtypes and constants, where that is not the module itself.
@@ -31,10 +35,11 @@ _GLUES: Final = {"paddle": PADDLE, "jax": JAX}
 #: numpy's dtype of what lies in the tensor file; bfloat16 is widened.
 _WIDENED: Final = "float32"
 _ADAPTERS: Final = "adapters."
-#: What the script's own functions are called, and what it imports.
-_OWN_NAMES: Final = frozenset(
-    {"tensor", "elements", "stored", "device", "inputs", "candidate", "run", "np", "json", "os"}
-)
+#: What the script itself binds.
+_OWN_NAMES: Final = frozenset({
+    "np", "json", "os", "sys", "Path", "inputs", "candidate", "tensor", "elements", "run", "stored", "differs", "shown",
+    "main", "watched", "repeated", "graphed", "as_graph", "Body", "device",
+})  # fmt: skip
 
 
 def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
@@ -50,7 +55,8 @@ def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
     """
     host = _note(recording)
     module = host["module"]
-    program = _unhidden(program_of(host["program"]), module)
+    adapters = _adapters(module, host["program"])
+    program = _without_clashes(host["program"], adapters, module)
     is_graph = host.get("graph") is True or told["kind"] == "graph"
     named = names(program)
     namespace = _NAMESPACES.get(module, module)
@@ -68,7 +74,7 @@ def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
         setup=_block(
             [*_bindings(recording, program, named), *setup_lines(program, namespace), _returned(program, named)]
         ),
-        adapters=_adapters(module, program), takes=", ".join(takes),
+        adapters=f"{adapters}\n\n\n" if adapters else "", strictness=told["strictness"], takes=", ".join(takes),
         body=_block([*body_lines(program, namespace=namespace), f"return {output_text(program)}"]),
         cotangents=_mapping({
             i: _tensor(recording, cotangent_key(i), spec)
@@ -82,28 +88,56 @@ def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
     )  # fmt: skip
 
 
-def _note(recording: Recording) -> Mapping[str, Any]:
+def _note(recording: Recording) -> dict[str, Any]:
+    """Return the candidate's part of the note, its program read and every name in it checked.
+
+    Raises:
+        ProgramError: It is not what a worker writes down, or names what is never printed as code.
+    """
     host = recording.note.get("host")
-    if not isinstance(host, dict) or not _MODULE.fullmatch(str(host.get("module") or "")):
+    module = host.get("module") if isinstance(host, dict) else None
+    if not isinstance(host, dict) or not isinstance(module, str) or not _MODULE.fullmatch(module):
         message = "the note names no module of a host: there is nothing to print as code."
         raise ProgramError(message)
-    return host
+    root = module.partition(".")[0]
+    if root in sys.stdlib_module_names:
+        message = f"the note names {module!r} as a framework: Python's own modules are never printed as code for one."
+        raise ProgramError(message)
+    try:
+        program = program_of(host["program"])
+        moved = [int(place) for place in host["moved"]]
+        if len(moved) != len(recording.program.steps) or max(moved, default=-1) >= len(program.steps):
+            raise IndexError("moved")  # noqa: EM101, TRY301 - told below, with the others
+        parameters = [(int(index), str(name), int(place)) for index, name, place in host["parameters"]]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        message = f"the note's program for {module} is damaged ({type(error).__name__}: {error})."
+        raise ProgramError(message) from error
+    for step in program.steps:
+        owner = step.target.partition(".")[0]
+        is_own = owner in {root, "adapters"} or is_function(step.target)
+        if step.op == CALL_FUNCTION and not is_own:
+            message = f"target {step.target[:60]!r} is not of {module} and is never printed as code."
+            raise ProgramError(message)
+    return {**host, "program": program, "moved": moved, "parameters": parameters}
+
+
+def _without_clashes(program: Program, adapters: str, module: str) -> Program:
+    """Return the program with no value named as something else in the script."""
+    taken = {module.partition(".")[0], *_OWN_NAMES}
+    for node in ast.parse(adapters).body:
+        taken |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+        taken |= {node.name} if isinstance(node, ast.FunctionDef | ast.ClassDef) else set()
+        taken |= {(a.asname or a.name).partition(".")[0] for a in getattr(node, "names", [])}
+    parts = [
+        tuple(step._replace(name=f"{step.name}_0") if step.name in taken else step for step in part)
+        for part in (program.setup, program.body)
+    ]
+    return replace(program, setup=parts[0], body=parts[1])
 
 
 def _in_text(version: object) -> str:
     """Return a version as it can stand in a comment or a string: a host's own word is not printed as code."""
     return re.sub(r"[^\w.+ -]", "?", str(version), flags=re.ASCII)[:80]
-
-
-def _unhidden(program: Program, module: str) -> Program:
-    """Return a program in which no value has the name of a function that the script calls."""
-    adapters = {s.target.removeprefix(_ADAPTERS) for s in program.steps if s.target.startswith(_ADAPTERS)}
-    called = {*_OWN_NAMES, module.partition(".")[0], *adapters}
-
-    def part(steps: Sequence[Step]) -> tuple[Step, ...]:
-        return tuple(step._replace(name=f"{step.name}_0") if step.name in called else step for step in steps)
-
-    return Program(part(program.setup), part(program.body), program.cotangents)
 
 
 def _glue(module: str, *, is_graph: bool) -> str:
@@ -141,8 +175,7 @@ def _adapters(module: str, program: Program) -> str:
         for step in program.steps
         if step.op == CALL_FUNCTION and step.target.startswith(_ADAPTERS)
     ]
-    text = definitions(f"ci_autotest.execute.adapters.{module}", list(dict.fromkeys(called))) if called else ""
-    return f"{text}\n\n\n" if text else ""
+    return definitions(f"ci_autotest.execute.adapters.{module}", list(dict.fromkeys(called))) if called else ""
 
 
 def _bindings(recording: Recording, program: Program, named: Sequence[str]) -> list[str]:

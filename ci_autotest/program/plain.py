@@ -10,6 +10,7 @@ import math
 from typing import Any, Final
 
 from ci_autotest.program.ir import (
+    ITEM_SIZE,
     Constant,
     Device,
     DType,
@@ -94,7 +95,7 @@ def plain_argument(argument: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - one b
     raise TypeError(message)
 
 
-def argument_of(plain: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - one branch for each kind
+def argument_of(plain: Any) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 - one branch for each kind
     """Return the argument that plain values say.
 
     Raises:
@@ -128,6 +129,9 @@ def argument_of(plain: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - one branch 
             return Slice(*map(argument_of, rest))
         case "spec":
             dtype, shape, strides, offset, size, requires_grad, device = rest
+            if dtype not in ITEM_SIZE or not all(type(number) is int for number in (*shape, *strides, offset, size)):
+                message = f"{rest!r:.80} describes no tensor."
+                raise ValueError(message)
             return TensorSpec(dtype, tuple(shape), tuple(strides), offset, size, requires_grad, device)
         case _:
             message = f"{kind!r} is no kind of argument."

@@ -27,6 +27,7 @@ from ci_autotest.alignment.rules import rules_for
 from ci_autotest.alignment.trial import overwritten
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
 from ci_autotest.backends.build import available_device, build, prove
+from ci_autotest.backends.hosting import HostLostError
 from ci_autotest.backends.notes import repro_note
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.backends.remote import RemoteBackend
@@ -242,7 +243,8 @@ class Bench:
         """Run every phase of one candidate over the accepted attempts of a batch."""
         test, name = pair
         place, backend = self._place, contender.backend
-        if isinstance(backend, RemoteBackend):
+        if isinstance(backend, RemoteBackend) and accepted:
+            place.enter(accepted[0][0], position, accepted[0][1])
             backend.ahead([attempt for _, _, attempt in accepted])
         traces = []
         for case, number, attempt in accepted:
@@ -276,7 +278,7 @@ class Bench:
             if is_aligned(attempt, contender, trace):
                 return None
             return judge_case(attempt, contender, self._reference, trace).verdict
-        except AuthorError:
+        except (AuthorError, HostLostError):
             raise
         except Exception as error:  # noqa: BLE001 - foreign tensors: reading them may raise anything
             last = len(attempt.program.steps) - 1

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from ci_autotest.errors import AutotestError
-from ci_autotest.program.serialize import decode
+from ci_autotest.program.serialize import decode, encode_program
 from ci_autotest.report.artifacts import FINDINGS
 from ci_autotest.result import Hit, Verdict
 from ci_autotest.run.lost import WorkerLostError
@@ -66,7 +67,7 @@ def replay_kept(
                 fixed += [] if item.entry.is_fixed else [item.entry]
                 held.append(_dated(item, is_fixed=True))
             else:
-                still.append((item, shown))
+                still.append(_as_shown(item, shown))
                 held.append(_dated(item, is_fixed=False))
     return Regressions(tuple(still), tuple(fixed), tuple(held), tuple(refused))
 
@@ -92,7 +93,7 @@ class _Replayer:
             self._by_seed[seed] = self._workshop.fresh(seed)
         return self._by_seed[seed]
 
-    def shown(self, item: Kept, test: TestInfo) -> Verdict | WorkerLostError | Broken | None:
+    def shown(self, item: Kept, test: TestInfo) -> Tried | WorkerLostError | Broken | None:
         """Return what a finding shows again, ``None`` for nothing."""
         entry = item.entry
         decode(item.program, item.tensors)  # refused here, before a worker sees it
@@ -103,7 +104,19 @@ class _Replayer:
         if not isinstance(answer, Tried):
             return answer
         verdict = answer.verdict
-        return verdict if (verdict.operator, verdict.kind) == (entry.operator, entry.kind) else None
+        return answer if (verdict.operator, verdict.kind) == (entry.operator, entry.kind) else None
+
+
+def _as_shown(item: Kept, shown: Tried | WorkerLostError) -> tuple[Kept, Verdict | WorkerLostError]:
+    """Return a kept finding with the program as the worker has just told it, for what is kept may not be ours.
+
+    What ended its worker was told by nobody: what its note says that a host ran is left out.
+    """
+    if isinstance(shown, Tried):
+        return item._replace(program=shown.program, tensors=shown.tensors), shown.verdict
+    recording = decode(item.program, item.tensors)
+    note = {key: value for key, value in recording.note.items() if key != "host"}
+    return item._replace(program=encode_program(replace(recording, note=note))), shown
 
 
 def regressed(
@@ -142,6 +155,9 @@ def _written(finding: Finding, item: Kept, workshop: Workshop) -> Finding:
     """Write a finding down with the program that was kept, and run its repro alone."""
     recording = decode(item.program, item.tensors)
     finding = with_program(finding, recording, workshop)
+    if recording.note.get("backend") == "module" and "host" not in recording.note:
+        write(finding, recording, workshop)
+        return msgspec.structs.replace(finding, repro=None)
     write(finding, recording, workshop, repro=True)
     return msgspec.structs.replace(finding, repro_verified=is_verified(workshop, finding.id))
 

@@ -57,7 +57,9 @@ def versions(recording: Recording) -> str:
     system = f"{platform.system()} {platform.machine()}"
     own = f"Python {platform.python_version()}, torch {recording.note.get('torch', 'unknown')}, {system}"
     host = recording.note.get("host")
-    return f"{host['module']} {host['version']} on Python {host['on']}; {own}" if isinstance(host, dict) else own
+    if not isinstance(host, dict):
+        return own
+    return f"{host.get('module')} {host.get('version')} on Python {host.get('on')}; {own}"
 
 
 def _declared(recording: Recording, name: str) -> object:

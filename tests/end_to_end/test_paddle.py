@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from ci_autotest.backends.hosting import Interpreter
 from ci_autotest.backends.mapping.table import load_table
 from ci_autotest.backends.mapping.translate import Translator
 from ci_autotest.backends.remote import RemoteBackend
+from ci_autotest.program.host_repro_template import PADDLE
 from tests.engine import tried
 
 PYTHON = Path(__file__).parents[2] / ".venvs" / "paddle" / "bin" / "python"
@@ -215,3 +217,43 @@ def test_paddle__without_counterpart__is_unsupported_and_named(paddle, body, nam
     verdict = tried(body, paddle, profile="ordinary")
     assert verdict.outcome == "unsupported"
     assert [name for name in names if name not in verdict.oracle] == []
+
+
+def test_repro__a_leaf_in_a_layout_of_its_own__keeps_it():
+    script = f"""
+import numpy as np
+import paddle
+{PADDLE}
+view = np.lib.stride_tricks.as_strided(np.arange(12, dtype="float32")[1:], (2, 3), (4, 8))
+leaf = tensor(view, "float32", requires_grad=True)
+print(leaf.numpy().tolist() == view.tolist(), list(leaf.strides), leaf.is_leaf, leaf.stop_gradient)
+"""
+    ran = subprocess.run([PYTHON, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "True [1, 2] True False"
+
+
+DTYPES = (
+    "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
+    "complex128",
+)  # fmt: skip
+
+
+def test_cast_together__every_pair_of_dtypes_and_ranks__is_torchs_result_type():
+    script = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+import paddle
+from ci_autotest.execute.adapters.paddle_pairs import cast_together
+from ci_autotest.execute.frameworks.protocol import LackingError
+made = [paddle.zeros(shape, dtype=dtype) for dtype in {DTYPES!r} for shape in ([], [2])]
+for first in made:
+    for second in made:
+        try:
+            print(*(str(value.dtype).removeprefix("paddle.") for value in cast_together([first, second])))
+        except LackingError:
+            print("complex32", "complex32")
+"""
+    ran = subprocess.run([PYTHON, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
+    made = [real.zeros(shape, dtype=getattr(real, dtype)) for dtype in DTYPES for shape in ((), (2,))]
+    names = [str(real.result_type(first, second)).removeprefix("torch.") for first in made for second in made]
+    assert [line for line in ran.stdout.splitlines() if len(line.split()) == 2] == [f"{name} {name}" for name in names]

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import paddle
 
+from ci_autotest.execute.frameworks.protocol import LackingError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -29,14 +31,21 @@ def cast_together(tensors: Sequence[Any]) -> list[Any]:
 
 
 def _result_dtype(tensors: Sequence[Any]) -> str:
-    """Return the dtype of tensors taken together: 0-dim ones count where their category is the higher one."""
+    """Return the dtype of tensors taken together: 0-dim ones count where their category is the higher one.
+
+    Raises:
+        LackingError: It is PyTorch's complex32.
+    """
     wide = _joined([_name(value) for value in tensors if value.ndim])
     scalar = _joined([_name(value) for value in tensors if not value.ndim])
     if not wide or not scalar:
         return wide or scalar
     if _category(scalar) <= _category(wide):
         return wide
-    if wide.startswith("float"):
+    if wide == "float16":
+        message = "complex numbers of halves"
+        raise LackingError(message)
+    if "float" in wide:
         return "complex128" if wide == "float64" else "complex64"
     return _joined([wide, scalar])
 

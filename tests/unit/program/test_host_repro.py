@@ -33,6 +33,7 @@ def recorded(target: str, module: str = "toy", **host: object) -> Recording:
         Step(OUTPUT, "output", (Ref(1),), (), "output"),
     )
     program = Program((), steps, (replace(SPEC, requires_grad=False),))
+    # What was recorded is torch's own; of it, the steps alone are counted.
     told = {
         "module": module, "version": "1", "python": "/nowhere/python", "on": "3.11", "program": plain_program(program),
         "moved": [0, 1, 2], "parameters": [],
@@ -60,6 +61,9 @@ def test_host_repro_text__any_framework__is_python_and_needs_neither_torch_nor_t
         ("toy.exp", {"module": "os; evil()"}),
         ("toy.exp); evil(", {}),
         ("toy.exp", {"module": None}),
+        ("toy.exp", {"module": "os"}),
+        ("os.system", {}),
+        ("builtins.exec", {}),
     ],
 )
 def test_host_repro_text__what_is_no_name__is_never_printed_as_code(target: str, host: dict):
@@ -73,11 +77,26 @@ def test_host_repro_text__a_version_that_ends_its_string__stays_text():
     assert "evil" not in {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
 
 
+@pytest.mark.parametrize("host", [{"moved": []}, {"program": []}, {"program": [0, [["output"]]]}, {"parameters": [1]}])
+def test_host_repro_text__a_damaged_note__is_refused(host: dict):
+    with pytest.raises(ProgramError, match=r"is damaged|'moved'"):
+        host_repro_text(recorded("toy.exp", **host), TOLD)
+
+
+def test_host_repro_text__a_value_named_as_its_adapter__does_not_hide_it():
+    recording = recorded("adapters.batch_1d", "paddle")
+    recording.note["host"]["program"][1][1][4] = "batch_1d"  # type: ignore[index]
+
+    text = host_repro_text(recording, TOLD)
+
+    assert "batch_1d_0 = batch_1d(x)" in text
+
+
 def test_host_repro_text__a_seed_that_is_no_number__is_refused():
     recording = recorded("toy.exp")
     recording.note["host"]["program"][1][1][6] = "0); evil("  # type: ignore[index]
 
-    with pytest.raises(TypeError, match="a number is expected"):
+    with pytest.raises(ProgramError, match="a number is expected"):
         host_repro_text(recording, TOLD)
 
 
