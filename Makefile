@@ -7,7 +7,7 @@ ONE_THREAD := OMP_NUM_THREADS=1
 LOCK   := $(BIN)/uv pip compile pyproject.toml --quiet --generate-hashes --no-annotate --no-header --constraints constraints.txt
 IMAGE  := --python-version 3.11 --python-platform x86_64-manylinux_2_28
 
-.PHONY: run test test-all check lock bench soak format clean
+.PHONY: run test test-all candidates check lock bench soak format clean
 .DEFAULT_GOAL := run
 
 # The environment is made again when the pins or the project's requirements change.
@@ -25,8 +25,13 @@ test: check  ## everything that needs torch only
 	$(BIN)/python -m pytest -m 'not heavy'
 
 test-all: $(READY)  ## what needs an image, npm packages, a cluster or other frameworks
+	$(BIN)/python -m candidates || echo "WHAT NEEDS THE CANDIDATES NAMED ABOVE IS NOT TESTED: its tests are skipped with that reason"
 	$(BIN)/python -c 'import ray' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ray
 	$(BIN)/python -m pytest -m heavy
+
+# `make candidates ONLY="paddle jax"`: oneflow, paddle, jax, torch-1.12; OneFlow and torch 1.12 need a CPython 3.10.
+candidates: $(READY)  ## interpreters of other frameworks, below .venvs
+	$(BIN)/python -m candidates $(ONLY)
 
 check: $(READY)  ## format, lint, types, floors, action and workflows
 	$(BIN)/ruff format --check .
@@ -58,4 +63,4 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) autotest-report build dist
+	rm -rf $(VENV) .venvs autotest-report build dist

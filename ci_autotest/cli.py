@@ -214,6 +214,17 @@ def comment(**given: Any) -> int:
 
 
 @cli.command()
+@click.argument("candidate", nargs=-1, metavar="[CANDIDATE]...")
+@click.option("--config", type=click.Path(path_type=Path), help="autotest.yml; the nearest one above unless given.")
+@click.option("--set", multiple=True, metavar="KEY=YAML", help="A key of autotest.yml, over what the file says.")
+def doctor(**given: Any) -> int:
+    """Say whether candidates can be used here, which of the suite's operators they have, and what is missing."""
+    from ci_autotest.session.examining import doctor as examine  # noqa: PLC0415 - after --help
+
+    return examine(_request((), given, needs_candidate=False), os.environ, sys.stdout)
+
+
+@cli.command()
 def init() -> int:
     """Write autotest.yml, a first test and two workflows into this repository; what is there stays as it is."""
     from ci_autotest.session.starting import init as write_files  # noqa: PLC0415 - after --help

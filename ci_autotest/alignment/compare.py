@@ -22,6 +22,7 @@ def compare(
     *,
     check_dtype: bool = True,
     check_grad_flags: bool = True,
+    check_strides: bool = True,
 ) -> Misalignment | None:
     """Return how ``candidate`` departs from ``reference``, or ``None`` when it does not.
 
@@ -35,6 +36,7 @@ def compare(
         tolerance: ``rtol`` is a ratio; ``atol`` is in the unit of the elements.
         check_dtype: Whether another dtype is a misalignment.
         check_grad_flags: Whether ``requires_grad`` and ``is_leaf`` are compared.
+        check_strides: Whether ``bitwise`` compares strides: those of another process are not told.
 
     Source:
         ``torch.testing.assert_close`` (PyTorch 2.13) for the formula and the defaults per dtype.
@@ -42,7 +44,8 @@ def compare(
     if candidate.metadata is None or reference.metadata is None:
         return _plain(candidate, reference)
     kind = _metadata(candidate.metadata, reference.metadata, check_dtype=check_dtype, check_grad=check_grad_flags)
-    if kind is None and tolerance.strictness == "bitwise" and _strides_differ(candidate.metadata, reference.metadata):
+    is_bitwise = tolerance.strictness == "bitwise" and check_strides
+    if kind is None and is_bitwise and _strides_differ(candidate.metadata, reference.metadata):
         kind = "metadata"
     if kind is not None:
         return _told(kind, candidate, reference)

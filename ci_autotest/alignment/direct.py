@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -15,6 +16,7 @@ from ci_autotest.alignment.rules import rules_for
 from ci_autotest.asked import ASKED
 from ci_autotest.backends.build import available_device, build
 from ci_autotest.backends.notes import repro_note
+from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.case import root_seed
 from ci_autotest.errors import AuthorError, ConfigError
@@ -23,7 +25,7 @@ from ci_autotest.result import counts_against
 from ci_autotest.telling import About, display_program, finding_of, message_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ci_autotest.alignment.verdict import Judged
     from ci_autotest.backends.trace import Attempt
@@ -41,6 +43,7 @@ class Setting(NamedTuple):
         test: The test's id.
         seed: Root seed.
         cases: Asked for on pytest's command line, whatever the test declares.
+        folders: Where modules of the user's own are, for a host.
     """
 
     config: Config
@@ -48,6 +51,7 @@ class Setting(NamedTuple):
     test: str
     seed: int
     cases: int | None
+    folders: tuple[str, ...]
 
 
 def setting_of(file: str, name: str, declared: str | None, arguments: str = "") -> Setting:
@@ -79,7 +83,8 @@ def setting_of(file: str, name: str, declared: str | None, arguments: str = "") 
     shown = source.relative_to(root).as_posix() if source.is_relative_to(root) else source.as_posix()
     test = (declared or f"{shown}::{name.replace('.', '::')}") + arguments
     seed = asked.seed if asked.seed is not None else root_seed(config.seed, os.environ)
-    return Setting(config, configuration.chosen(config, asked.candidates), test, seed, asked.cases)
+    folders = (str(source.parent), str(root))
+    return Setting(config, configuration.chosen(config, asked.candidates), test, seed, asked.cases, folders)
 
 
 def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt]) -> None:  # noqa: ANN401
@@ -96,13 +101,25 @@ def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt
     """
     __tracebackhide__ = True
     config = setting.config
-    contenders = {
-        candidate.name: Contender(
-            build(candidate, available_device(candidate.device)),
-            rules_for(config.tolerances, config.strictness, candidate.name, declared),
-        )
-        for candidate in setting.candidates
-    }
+    with ExitStack() as stack:
+        contenders = {}
+        for candidate in setting.candidates:
+            backend = build(candidate, available_device(candidate.device), setting.folders)
+            if isinstance(backend, RemoteBackend):
+                stack.callback(backend.close)
+            rules = rules_for(config.tolerances, config.strictness, candidate.name, declared)
+            contenders[candidate.name] = Contender(backend, rules)
+        _run_cases(declared, setting, draw, contenders)
+
+
+def _run_cases(
+    declared: Any,  # noqa: ANN401 - a declaration
+    setting: Setting,
+    draw: Callable[[int, int], Attempt],
+    contenders: Mapping[str, Contender],
+) -> None:
+    __tracebackhide__ = True
+    config = setting.config
     compared = dict.fromkeys(contenders, 0)
     reasons: dict[str, str] = {}
     refusal = ""

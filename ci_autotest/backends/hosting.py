@@ -5,13 +5,13 @@ from __future__ import annotations
 import faulthandler
 import mmap
 import os
-import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
@@ -19,15 +19,18 @@ import msgspec
 
 from ci_autotest.errors import AutotestError, UnavailableError
 from ci_autotest.execute.host import BOOT, STEP_BYTES
-from ci_autotest.execute.wire import Wire, WireError
+from ci_autotest.execute.wire import GoneError, SilentError, Wire, WireError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: Seconds that an interpreter may take to import its framework.
 START_S: Final = 120.0
+#: How the boot of a host begins its refusal (``execute/host.BOOT``).
+_TOO_OLD: Final = "it is Python "
 _WAIT_S: Final = 5.0
 _SHOWN_CHARS: Final = 300
+_SHOWN_LINES: Final = 3
 _PACKAGE: Final = str(Path(__file__).resolve().parents[1])
 
 
@@ -89,20 +92,22 @@ class HostProcess:
 
     Args:
         where: The interpreter and the framework.
+        start_s: Seconds that it may take until it has imported the framework.
     """
 
-    def __init__(self, where: Interpreter) -> None:
+    def __init__(self, where: Interpreter, start_s: float = START_S) -> None:
         """Start the host and wait until it has imported its framework.
 
         Raises:
             UnavailableError: It cannot be started, or cannot import what it needs.
         """
         self._where = where
+        self._start_s = start_s
+        self._is_closed, self._step = False, -1
         python = shutil.which(where.python)
         if python is None:
-            there = "is not an executable file" if Path(where.python).exists() else "does not exist"
             message = (
-                f"candidate '{where.candidate}': python: {where.python} {there}. "
+                f"candidate '{where.candidate}': python: {where.python} {_not_there(where.python)}. "
                 "Give the path of an interpreter, CPython 3.10 or newer."
             )
             raise UnavailableError(message)
@@ -141,32 +146,33 @@ class HostProcess:
             return hello
         self.close()
         where = self._where
-        attempt = f'Try: {where.python} -c "import {where.module}"'
         if isinstance(hello, Hello):
             what = _cannot(hello, where)
         elif hello:
-            what = f"{hello}. {attempt}"
+            what = f'{hello}. Try: {where.python} -c "import {where.module}"'
         else:
             said.seek(0)
-            shown = said.read().decode(errors="replace").strip()[-_SHOWN_CHARS:].rstrip(".")
-            ended = f"{_ended(self._process.wait())} before {where.module} was imported"
-            what = f"{ended}: {shown or 'it printed nothing'}. {attempt}, with CPython 3.10 or newer."
+            what = _fallen(self._process.wait(), said.read().decode(errors="replace").strip(), where)
         message = f"candidate '{where.candidate}': {where.python} {what}"
         raise UnavailableError(message)
 
     def _hello(self) -> Hello | str:
         """Return the host's first message, why there is none, or nothing where the host is gone."""
-        ready, _, _ = select.select([self.wire.read_fd], [], [], START_S)
-        if not ready:
-            return f"did not import {self._where.module} within {START_S:g} s"
         try:
-            return msgspec.json.decode(self.wire.receive()[0], type=Hello)
-        except (WireError, msgspec.DecodeError):
+            said = self.wire.receive(time.monotonic() + self._start_s)[0]
+            return msgspec.json.decode(said, type=Hello)
+        except SilentError:
+            return f"did not import {self._where.module} within {self._start_s:g} s"
+        except GoneError:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_WAIT_S)
             return ""
+        except (WireError, msgspec.DecodeError):
+            return "answers what is no greeting of a host"
 
     def step(self) -> int:
         """Return the index of the step in flight, -2 in a backward pass."""
-        return int.from_bytes(self._place[:], sys.byteorder, signed=True)
+        return self._step if self._is_closed else int.from_bytes(self._place[:], sys.byteorder, signed=True)
 
     def ask(self, message: object, buffers: Sequence[bytes | memoryview] = ()) -> None:
         """Send a message.
@@ -200,13 +206,19 @@ class HostProcess:
             ended = f"sent {what} and was ended"
         else:
             ended = _ended(code)
+        step = self.step()
+        self.close()
+        self._step = step
         return HostLostError(f"the host of candidate '{self._where.candidate}', {self._where.python}, {ended}.", code)
 
     def close(self) -> None:
-        """End the host."""
+        """End the host, and let go of its pipes; once."""
         self._process.kill()
         self._process.wait()
-        self.wire.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self.wire.close()
+            self._place.close()
 
 
 def end_as(lost: HostLostError) -> NoReturn:
@@ -228,6 +240,28 @@ def _ended(code: int) -> str:
         return f"ended by signal {-code} ({signal.Signals(-code).name})"
     except ValueError:
         return f"ended by signal {-code}"
+
+
+def _not_there(python: str) -> str:
+    if os.sep not in python:
+        return "is not on PATH"
+    return "is not an executable file" if Path(python).exists() else "does not exist"
+
+
+def _fallen(code: int, said: str, where: Interpreter) -> str:
+    """Return how an interpreter ended that told nothing, and what to do."""
+    if said.startswith(_TOO_OLD):
+        version = said.removeprefix(_TOO_OLD).partition(",")[0]
+        return f"is Python {version}; a host needs CPython 3.10 or newer. Give another under `python:`."
+    if "Unknown option: -I" in said:
+        return "is older than Python 3.4; a host needs CPython 3.10 or newer. Give another under `python:`."
+    lines = [line for line in said.splitlines() if "<frozen " not in line and "most recent call" not in line]
+    lines = lines[-1:] if "Traceback (most recent call last)" in said else lines[:_SHOWN_LINES]
+    shown = " ".join(" ".join(lines).split())[:_SHOWN_CHARS].rstrip(".") or "it printed nothing"
+    return (
+        f"{_ended(code)} before {where.module} was imported: {shown}. "
+        f'Try: {where.python} -c "import {where.module}", with CPython 3.10 or newer.'
+    )
 
 
 def _cannot(hello: Hello, where: Interpreter) -> str:

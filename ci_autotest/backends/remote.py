@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from ci_autotest.backends.hosting import HostLostError, HostProcess, end_as
 from ci_autotest.backends.jobs import ToldTrace, job_of, outside, placed
-from ci_autotest.backends.told import Reader, ToldError, failure_of, fill
+from ci_autotest.backends.told import Reader, ToldError, about_of, failure_of, fill
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.execute.host import OWN_FAULT
 from ci_autotest.program.ir import HOOK, REGISTERS
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.hosting import Interpreter
     from ci_autotest.backends.mapping.translate import Translated, Translator
+    from ci_autotest.backends.told import About
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
 
@@ -59,6 +60,7 @@ class RemoteBackend:
         self._translator = translator
         self._ends_with_host = ends_with_host
         self._where = where
+        self.table = translator.table
         self._host = HostProcess(where)
         self.hello = self._host.hello
         self._ahead: deque[_Ahead] = deque()
@@ -145,6 +147,16 @@ class RemoteBackend:
         """Return nothing: no calls are counted."""
         return {}
 
+    def about(self, targets: Sequence[str]) -> About:
+        """Return which of some targets the framework has, and its devices.
+
+        Raises:
+            HostLostError: The host is gone, or sent what is no answer.
+        """
+        with self._watched():
+            self._host.ask({"has": list(targets)})
+            return about_of(self._host.told()[0], len(targets))
+
     def note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return what a repro must know of a program here, as plain JSON values; nothing where it has none."""
         try:
@@ -187,9 +199,9 @@ class RemoteBackend:
 
     def _settle(self) -> None:
         """Fill the traces of a batch when its last answer is there: only then can elements be asked for."""
-        for trace, reader in self._answered:
+        answered, self._answered = self._answered, []
+        for trace, reader in answered:
             self._take(trace, reader)
-        self._answered.clear()
 
     def _drain(self) -> None:
         """Read what was given ahead and is no longer asked for."""
@@ -228,6 +240,8 @@ class RemoteBackend:
             if own is not None:
                 found[own] = None if entry is None else reader.tensor(entry, expected.get(own)).detach()
         trace.gradients = found
+        # Of the gradients that were put in, those are told that the backward pass wrote to.
+        trace.cotangents = {position: reader.tensor(entry).detach() for position, entry in reader.answer.written}
         trace.backward_failure = reader.answer.backward_failure
 
     def _read(self) -> Reader:
@@ -262,7 +276,7 @@ class RemoteBackend:
             end_as(lost)
         self._host = HostProcess(self._where)  # The next program is not this one's concern.
         self._ahead.clear()
-        self._answered.clear()
+        self._answered = []
         raise lost from cause
 
 

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _DIFFERENTIABLE: Final = FLOATING | COMPLEX
-_TENSOR_FIELDS: Final = 6
+#: Elements that a tuple may be told to have, and a dimension of a tensor.
+_ITEMS: Final = 1 << 20
+_SIZES: Final = 1 << 48
 
 
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,6 +37,14 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     failure: tuple[int, str, str] | None
     backward_failure: str | None
     lacking: str | None
+    written: list[tuple[int, Any]] = []
+
+
+class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a host says of its framework: whether it has each of the targets asked for, and its devices."""
+
+    has: list[bool]
+    devices: list[str]
 
 
 _DECODER: Final = msgspec.json.Decoder(Answer)
@@ -42,6 +52,27 @@ _DECODER: Final = msgspec.json.Decoder(Answer)
 
 class ToldError(AutotestError):
     """Say that a host sent what is no answer."""
+
+
+def about_of(head: bytes, count: int) -> About:
+    """Return what a host says of its framework.
+
+    Args:
+        head: JSON.
+        count: Of the targets that were asked for.
+
+    Raises:
+        ToldError: It is no answer to that.
+    """
+    try:
+        found = msgspec.json.decode(head, type=About)
+    except (msgspec.DecodeError, RecursionError) as error:
+        message = f"the host sent what is no answer ({error})."
+        raise ToldError(message) from error
+    if len(found.has) != count:
+        message = f"the host was asked for {count} operators and told {len(found.has)}."
+        raise ToldError(message)
+    return found
 
 
 class ToldModule:
@@ -73,7 +104,7 @@ class Reader:
         """
         try:
             self.answer = _DECODER.decode(head)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             message = f"the host sent what is no answer ({error})."
             raise ToldError(message) from error
         self._buffers = buffers
@@ -98,7 +129,7 @@ class Reader:
                 return self.tensor(["tensor", dtype, shape, False, True, where]).numpy()
             case ["module", dict() as state]:
                 return ToldModule({name: self.tensor(each) for name, each in state.items()})
-            case ["items", int(count)]:
+            case ["items", int(count)] if 0 <= count <= _ITEMS:
                 return (None,) * count
             case ["plain", value]:
                 return _plain(value)
@@ -114,10 +145,14 @@ class Reader:
         Raises:
             ToldError: It tells none.
         """
-        if not isinstance(entry, list) or len(entry) != _TENSOR_FIELDS or entry[1] not in ITEM_SIZE:
-            message = f"the host told {str(entry)[:100]} of a tensor."
-            raise ToldError(message)
-        _, name, shape, requires_grad, is_leaf, where = entry
+        match entry:
+            case ["tensor", str(name), list(shape), bool(requires_grad), bool(is_leaf), where] if (
+                name in ITEM_SIZE and all(type(size) is int and 0 <= size < _SIZES for size in shape)
+            ):
+                pass
+            case _:
+                message = f"the host told {str(entry)[:100]} of a tensor."
+                raise ToldError(message)
         dtype: torch.dtype = getattr(torch, name)
         tensor = self._elements(where, dtype, tuple(shape), expected)
         if requires_grad and name in _DIFFERENTIABLE:
@@ -126,16 +161,17 @@ class Reader:
         return tensor
 
     def _elements(self, where: Any, dtype: torch.dtype, shape: tuple[int, ...], expected: object) -> torch.Tensor:  # noqa: ANN401
-        if isinstance(where, int) and 0 <= where < len(self._buffers):
-            data = self._buffers[where]
-        elif isinstance(where, list):
-            same = _same(expected, where[0], dtype, shape)
-            if same is not None:
-                return same
-            (data,) = self._fetch([where[1]])
-        else:
-            message = f"the host told {where!r} of where a tensor is."
-            raise ToldError(message)
+        match where:
+            case int(place) if type(place) is int and 0 <= place < len(self._buffers):
+                data = self._buffers[place]
+            case [str(digest), int(number)]:
+                same = _same(expected, digest, dtype, shape)
+                if same is not None:
+                    return same
+                data = self._fetched(number)
+            case _:
+                message = f"the host told {str(where)[:100]} of where a tensor is."
+                raise ToldError(message)
         size = torch.Size(shape).numel() * dtype.itemsize
         if len(data) != size:
             message = f"the host sent {len(data)} bytes of a tensor of {size}."
@@ -143,6 +179,13 @@ class Reader:
         if not data:
             return torch.empty(shape, dtype=dtype)
         return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
+
+    def _fetched(self, number: int) -> bytes:
+        sent = self._fetch([number])
+        if len(sent) != 1:
+            message = f"the host was asked for one tensor and sent {len(sent)}."
+            raise ToldError(message)
+        return sent[0]
 
 
 def _same(expected: object, digest: str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor | None:
@@ -165,7 +208,7 @@ def elements_of(tensor: torch.Tensor) -> memoryview:
 def _plain(value: Any) -> Any:  # noqa: ANN401 - plain values
     try:
         return argument_of(value)
-    except (ValueError, TypeError, IndexError) as error:
+    except (ValueError, TypeError, IndexError, OverflowError, RecursionError) as error:
         message = f"the host told {str(value)[:100]} of a value."
         raise ToldError(message) from error
 
@@ -188,7 +231,7 @@ def fill(trace: Trace, reader: Reader, places: Sequence[int], expected: Trace | 
         trace.values[index] = value
         if isinstance(value, torch.Tensor):
             trace.facts[index] = (value.requires_grad, value.is_leaf, value._version)
-        if place < len(answer.copies):
+        if place < len(answer.copies) and trace.observations:
             trace.observations[index] = observed(reader.value(answer.copies[place], right))
 
 

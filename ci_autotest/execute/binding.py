@@ -74,10 +74,25 @@ def adapter(framework: str, target: str) -> Callable[..., Any] | None:
     namespace, _, name = target.partition(".")
     if namespace != "adapters":
         return None
-    found = getattr(importlib.import_module(f"ci_autotest.execute.adapters.{framework}"), name, None)
+    where = f"ci_autotest.execute.adapters.{framework}"
+    try:
+        found = getattr(importlib.import_module(where), name, None)
+    except ModuleNotFoundError as error:
+        if error.name is None or not where.startswith(error.name):
+            raise  # what it imports is missing
+        raise LookupError(target) from None
     if found is None:
         raise LookupError(target)
     return found  # type: ignore[no-any-return]
+
+
+def has(framework: Framework, target: str) -> bool:
+    """Whether a framework has what a target names: a function, an adapter of ours, or a member of its tensors."""
+    try:
+        return Binding(framework, {}).function(target) is not None
+    except (LookupError, ImportError):
+        member = getattr(framework, "has_member", None)
+        return member is not None and bool(member(target))
 
 
 def leaf(framework: Framework, storage: np.ndarray, spec: TensorSpec) -> Any:  # noqa: ANN401 - a framework's tensor

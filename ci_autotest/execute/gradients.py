@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from ci_autotest.execute.binding import storage_dtype
-from ci_autotest.execute.running import Seen, together
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, PLACEHOLDER, TensorSpec, output_refs, ref_to, step_refs
+from ci_autotest.execute.running import Seen, seen, together
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    CALL_METHOD,
+    CALL_MODULE,
+    OUTPUT,
+    PLACEHOLDER,
+    Ref,
+    TensorSpec,
+    output_refs,
+    ref_to,
+    step_refs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import numpy as np
 
     from ci_autotest.execute.frameworks.protocol import Framework
     from ci_autotest.execute.running import Run
@@ -39,7 +50,7 @@ def backward(program: Program, run: Run, cotangents: Mapping[int, np.ndarray], f
         run.gradients = [
             (key, None if gradient is None else _seen(gradient, framework, arrays)) for key, gradient in found
         ]
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - foreign code: its error is the outcome
         run.lacking = framework.lacking(error) or None
         run.backward_failure = f"{type(error).__name__}: {error}"
 
@@ -55,7 +66,14 @@ def _of_values(
     """Return the gradients that the graph behind the values gives, with what they are with respect to."""
     roots, weights = _roots(program, run, cotangents, framework)
     keys, inputs = _inputs(program, run, roots, framework)
-    return list(zip(keys, framework.gradients(roots, weights, inputs), strict=True)) if roots and keys else []
+    if not roots or not keys:
+        return []
+    given = {position: framework.array(weight) for position, weight in weights.items()}
+    found = list(zip(keys, framework.gradients(roots, list(weights.values()), inputs), strict=True))
+    for position, weight in weights.items():
+        if framework.array(weight).tobytes() != given[position].tobytes():
+            run.written.append((position, seen(weight, framework.facts(weight), framework)))
+    return found
 
 
 def _of_program(
@@ -68,35 +86,40 @@ def _of_program(
     weights, refs = {}, output_refs(program)
     for position, weight in cotangents.items():
         value = run.values[refs[position].index] if position < len(refs) else None
-        if framework.is_tensor(value) and _fits(weight, *framework.facts(value)[:2]):
+        fitting = _fitting(weight, *framework.facts(value)[:2]) if framework.is_tensor(value) else None
+        if fitting is not None:
             spec = TensorSpec(framework.facts(value)[0], weight.shape, (), 0, weight.size)
-            weights[position] = framework.tensor(weight.copy(), spec)
+            weights[position] = framework.tensor(fitting, spec)
     leaves = [i for i, step in enumerate(program.steps) if step.op == PLACEHOLDER and step.args[0].requires_grad]  # type: ignore[union-attr]
     return list(zip(leaves, framework.backward(program, run.values, weights, leaves), strict=True))
 
 
 def _roots(
     program: Program, run: Run, cotangents: Mapping[int, np.ndarray], framework: Framework
-) -> tuple[list[Any], list[Any]]:
-    """Return the outputs that require grad on this side, each once, and the gradients that are put into them."""
+) -> tuple[list[Any], dict[int, Any]]:
+    """Return the outputs that require grad on this side, each once, and what is put into them by position."""
     roots: list[Any] = []
-    weights: list[Any] = []
+    weights: dict[int, Any] = {}
     refs = output_refs(program)
     for position, weight in cotangents.items():
         value = run.values[refs[position].index] if position < len(refs) else None
         if not framework.is_tensor(value) or any(value is root for root in roots):
             continue
         dtype, shape, requires_grad, _ = framework.facts(value)
-        if requires_grad and _fits(weight, dtype, shape):
-            spec = TensorSpec(dtype, shape, (), 0, weight.size)
+        fitting = _fitting(weight, dtype, shape)
+        if requires_grad and fitting is not None:
             roots.append(value)
-            weights.append(framework.tensor(weight.copy(), spec))
+            weights[position] = framework.tensor(fitting, TensorSpec(dtype, shape, (), 0, weight.size))
     return roots, weights
 
 
-def _fits(weight: np.ndarray, dtype: str, shape: tuple[int, ...]) -> bool:
-    """Whether a gradient can be put into a value: one of another dtype or shape is misaligned as it is."""
-    return weight.shape == shape and weight.dtype == storage_dtype(dtype)
+def _fitting(weight: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Return a gradient as it is put into a value, in the value's own dtype; ``None`` where it has another shape."""
+    wanted = storage_dtype(dtype)
+    is_complex = weight.dtype.kind == "c" and wanted.kind != "c"
+    if weight.shape != shape or is_complex or (weight.dtype != wanted and np.uint16 in (weight.dtype, wanted)):
+        return None  # bits of bfloat16 are no numbers to convert
+    return weight.astype(wanted)
 
 
 def _inputs(program: Program, run: Run, roots: Sequence[Any], framework: Framework) -> tuple[list[Any], list[Any]]:
@@ -107,7 +130,7 @@ def _inputs(program: Program, run: Run, roots: Sequence[Any], framework: Framewo
     keys: list[Any] = []
     inputs: list[Any] = []
     last = len(run.values) - 2
-    overwrites = any(_writes(step) for step in program.body)
+    overwrites = any(_writes(step, program.steps) for step in program.body) or _gives_again(program, run)
     used = _used(program)
     # The gradient of an output that nothing else uses is the cotangent itself.
     taken = {id(roots[0])} if len(roots) == 1 and program.body[-1].args == (ref_to(last),) else set()
@@ -139,10 +162,22 @@ def _used(program: Program) -> set[int]:
     return used
 
 
-def _writes(step: Step) -> bool:
+def _writes(step: Step, steps: Sequence[Step]) -> bool:
+    """Whether a step is spelled as one that writes to its input."""
     name = step.target.rpartition(".")[2]
-    if dict(step.kwargs).get("inplace") is True:
+    maker = steps[step.args[0].index] if step.op == CALL_MODULE and isinstance(step.args[0], Ref) else step
+    if dict(maker.kwargs).get("inplace") is True:
         return True
     if step.op == CALL_METHOD:
         return name.endswith("_") and not name.endswith("__")
     return step.op == CALL_FUNCTION and (name in _WRITES or (name.endswith("_") and not name.startswith("_")))
+
+
+def _gives_again(program: Program, run: Run) -> bool:
+    """Whether a call gave one of its arguments back, as what writes to it does, however that is spelled."""
+    return any(
+        run.values[index] is run.values[ref.index]
+        for index, step in enumerate(program.steps[: len(run.values)])
+        if not step.in_setup and step.op not in {PLACEHOLDER, OUTPUT} and run.facts[index] is not None
+        for ref in step_refs(step)
+    )

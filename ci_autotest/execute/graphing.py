@@ -62,7 +62,7 @@ def as_graph(
         graphed.go()
     except LackingError as error:
         run.lacking = f"it has no {error}"
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - foreign code: its error is the outcome
         failed(run, program.steps[graphed.at], graphed.at, error, framework)
     run.values += [None] * (len(program.steps) - len(run.values))
     for value in run.values:

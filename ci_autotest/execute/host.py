@@ -118,7 +118,26 @@ def _adapter(module: str, device: str) -> Framework:
     importlib.import_module("numpy")  # its absence is told as what it is
     where, name = ADAPTERS.get(module, ("ci_autotest.execute.frameworks.torch_like", "TorchLike"))
     framework: Framework = getattr(importlib.import_module(where), name)(module, device)
+    _prove(framework, device)
     return framework
+
+
+def _prove(framework: Framework, device: str) -> None:
+    """Compute on the device: one that is named and not there must not show itself case by case.
+
+    Raises:
+        LackingError: What came back is not what was put there.
+    """
+    import numpy as np  # noqa: PLC0415 - after the fault handler is on
+
+    from ci_autotest.execute.frameworks.protocol import LackingError  # noqa: PLC0415 - likewise
+    from ci_autotest.program.ir import TensorSpec  # noqa: PLC0415 - likewise
+
+    if device != "cpu":
+        ones = framework.tensor(np.ones(8, np.float32), TensorSpec("float32", (8,), (1,), 0, 8))
+        if not (framework.array(ones) == 1).all():
+            message = f"working device {device}"
+            raise LackingError(message)
 
 
 def _missing(error: BaseException) -> str:
@@ -150,12 +169,22 @@ class _Host:
         if "fetch" in message:
             self._wire.send(b"{}", [self._kept[number] for number in message["fetch"]])
             return
+        if "has" in message:
+            self._wire.send(_encoded(self._about(message["has"])))
+            return
         if "backward" in message:
             self._backward(message["backward"], buffers)
             return
         self._kept.clear()
         for job in message["jobs"]:
             self._job(job, buffers)
+
+    def _about(self, targets: list[str]) -> dict[str, Any]:
+        """Return which of some targets the framework has, and its devices where its adapter says them."""
+        from ci_autotest.execute.binding import has  # noqa: PLC0415 - after the fault handler is on
+
+        devices: list[str] = getattr(self._framework, "devices", list)()
+        return {"has": [has(self._framework, target) for target in targets], "devices": devices}
 
     def _job(self, job: dict[str, Any], buffers: list[bytes]) -> None:
         from ci_autotest.execute.binding import storage_of  # noqa: PLC0415 - likewise
@@ -189,7 +218,7 @@ class _Host:
         assert self._last is not None  # noqa: S101 - a worker asks for what it has run
         program, run = self._last
         self._go_back(program, run, job["cotangents"], buffers)
-        self._send(_Answer(self._framework, self._kept), run, {"values": [], "copies": []})
+        self._send(_Answer(self._framework, self._kept, {}), run, {"values": [], "copies": []})
 
     def _go_back(self, program: Program, run: Run, cotangents: dict[str, Any], buffers: list[bytes]) -> None:
         from ci_autotest.execute.binding import storage_of  # noqa: PLC0415 - after the fault handler is on
@@ -206,7 +235,8 @@ class _Host:
         gradients = [[key, None if seen is None else answer.seen(seen)] for key, seen in run.gradients]
         failure = run.failure and [run.failure[0], run.failure[1], run.failure[2][:_MESSAGE_CHARS]]
         backward_failure = run.backward_failure and run.backward_failure[:_MESSAGE_CHARS]
-        told = {"gradients": gradients, "failure": failure, "backward_failure": backward_failure}
+        written = [[position, answer.seen(weight)] for position, weight in run.written]
+        told = {"gradients": gradients, "written": written, "failure": failure, "backward_failure": backward_failure}
         self._wire.send(_encoded({**head, **told, "lacking": run.lacking}), answer.buffers)
 
 
@@ -217,12 +247,10 @@ class _Answer:
     number under which the elements are kept.
     """
 
-    def __init__(
-        self, framework: Framework, kept: dict[int, bytes], arrays: Mapping[int, np.ndarray] | None = None
-    ) -> None:
+    def __init__(self, framework: Framework, kept: dict[int, bytes], arrays: Mapping[int, np.ndarray]) -> None:
         self._framework = framework
         self._kept = kept
-        self._arrays = arrays or {}
+        self._arrays = arrays
         self.buffers: list[bytes] = []
 
     def value(self, value: Any) -> Any:  # noqa: ANN401 - a framework's value

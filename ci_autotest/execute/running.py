@@ -44,6 +44,7 @@ class Run:
         failure: The step that raised, the error's kind and message.
         lacking: What the framework has not, where a step asked for it.
         gradients: By what they are with respect to.
+        written: What became of a gradient that was put in, by position, where the backward pass wrote to it.
         backward_failure: What the backward pass raised.
     """
 
@@ -55,6 +56,7 @@ class Run:
         self.failure: tuple[int, str, str] | None = None
         self.lacking: str | None = None
         self.gradients: list[tuple[Any, Any]] = []
+        self.written: list[tuple[int, Seen]] = []
         self.backward_failure: str | None = None
 
 
@@ -96,7 +98,7 @@ def forward(
             except LackingError as error:
                 run.lacking = f"it has no {error}"
                 return run
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+            except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - foreign code: its error is the outcome
                 failed(run, step, index, error, framework)
                 return run
         elif snapshots:

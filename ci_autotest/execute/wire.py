@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import struct
+import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -21,6 +23,14 @@ _BUFFER_AT_MOST: Final = 1 << 36
 
 class WireError(Exception):
     """Say that the other end is gone, or sent what is no frame."""
+
+
+class GoneError(WireError):
+    """Say that the other end has closed its pipe."""
+
+
+class SilentError(WireError):
+    """Say that the other end sent no whole frame in the time that it had."""
 
 
 class Wire:
@@ -51,35 +61,45 @@ class Wire:
         except OSError as error:
             raise WireError(str(error)) from error
 
-    def receive(self) -> tuple[bytes, list[bytes]]:
+    def receive(self, until: float | None = None) -> tuple[bytes, list[bytes]]:
         """Return the next frame: its head and its buffers.
+
+        Args:
+            until: Monotonic seconds at which it must be there; ``None``: whenever it comes.
 
         Raises:
             WireError: The other end is gone, or what it sent is no frame.
+            SilentError: There is none by then.
         """
-        head_size, count = _COUNTS.unpack(self._take(_COUNTS.size))
+        head_size, count = _COUNTS.unpack(self._take(_COUNTS.size, until))
         if head_size > _HEAD_AT_MOST or count > _BUFFERS_AT_MOST:
             message = f"a frame with {head_size} bytes of head and {count} buffers"
             raise WireError(message)
-        lengths = [_LENGTH.unpack(self._take(_LENGTH.size))[0] for _ in range(count)]
+        lengths = [_LENGTH.unpack(self._take(_LENGTH.size, until))[0] for _ in range(count)]
         if sum(lengths) > _BUFFER_AT_MOST:
             message = f"a frame of {sum(lengths)} bytes"
             raise WireError(message)
-        return self._take(head_size), [self._take(length) for length in lengths]
+        return self._take(head_size, until), [self._take(length, until) for length in lengths]
 
-    def _take(self, size: int) -> bytes:
+    def _take(self, size: int, until: float | None) -> bytes:
         while len(self._buffer) < size:
+            if until is not None and not self._is_ready(until):
+                message = "the other end is silent"
+                raise SilentError(message)
             try:
                 part = os.read(self.read_fd, _READ_BYTES)
             except OSError as error:
                 raise WireError(str(error)) from error
             if not part:
                 message = "the other end is gone"
-                raise WireError(message)
+                raise GoneError(message)
             self._buffer += part
         found = bytes(memoryview(self._buffer)[:size])
         del self._buffer[:size]
         return found
+
+    def _is_ready(self, until: float) -> bool:
+        return bool(select.select([self.read_fd], [], [], max(0.0, until - time.monotonic()))[0])
 
     def close(self) -> None:
         """Close both pipes."""

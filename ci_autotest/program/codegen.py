@@ -55,6 +55,7 @@ _AUGMENTED: Final = {f"i{name.rstrip('_')}": f"{symbol}=" for name, symbol in _I
 TORCH: Final = "torch"
 _PATH: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ADAPTERS: Final = "adapters."
 _KEYWORDS: Final = frozenset({*keyword.kwlist, "torch", "device", "stored"})
 #: How a graph check compiles a body: one graph or an error, by the compiler that needs nothing but torch.
 GRAPH_OPTIONS: Final = (("backend", "aot_eager"), ("fullgraph", True))
@@ -63,8 +64,8 @@ _CALLED: Final = frozenset({"abs", "bool", "int", "float", "len", "complex", "ge
 
 
 def names(program: Program) -> tuple[str, ...]:
-    """Return a unique, readable name for each step's value."""
-    taken: set[str] = set()
+    """Return a unique, readable name for each step's value; none is that of an adapter, whose text stands beside."""
+    taken = {step.target.removeprefix(_ADAPTERS) for step in program.steps if step.target.startswith(_ADAPTERS)}
     found = []
     for step in program.steps:
         base = step.name if _IDENTIFIER.fullmatch(step.name) and step.name not in _KEYWORDS else "value"

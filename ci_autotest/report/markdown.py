@@ -17,6 +17,7 @@ from ci_autotest.report.markdown_text import plural, row, size, text
 from ci_autotest.report.sections import (
     broken_part,
     candidates_part,
+    coverage_part,
     fixed_part,
     footer_part,
     notes_part,
@@ -118,7 +119,7 @@ def _page(result: RunResult, limit: int, setting: Setting, extent: _Extent) -> s
         broken_part(result, extent.most, (_UNTESTED, _TRACEBACKS), links),
         silent_part(result, extent.most, _UNTESTED),
         notes_part(result, extent.most, _UNTESTED),
-        *([tests_part(result, _TESTS)] if extent.has_tests else []),
+        *([coverage_part(result, _TESTS), tests_part(result, _TESTS)] if extent.has_tests else []),
         footer_part(result, links, _FRAME),
     ]
     return page([region for region, _ in parts], [block for _, blocks in parts for block in blocks], limit)

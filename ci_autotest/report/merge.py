@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from ci_autotest.errors import UsageError
+from ci_autotest.report.coverage import counted, merged
 from ci_autotest.report.report_json import ordered
 from ci_autotest.result import (
     HITS_TOLD,
@@ -57,11 +58,13 @@ def merge(results: Sequence[RunResult]) -> RunResult:
     broken = tuple(
         group[0] for group in _groups(parts, lambda part: part.broken, lambda item: (item.test, item.message))
     )
+    candidates = _merged_candidates(parts)
+    operators = merged(parts)
     return ordered(
         RunResult(
             seed=parts[0].seed,
             environment=parts[0].environment,
-            candidates=_merged_candidates(parts),
+            candidates=candidates,
             results=tests,
             findings=findings,
             summary=summarize(tests, findings, broken),
@@ -73,6 +76,8 @@ def merge(results: Sequence[RunResult]) -> RunResult:
             duration_s=max(part.duration_s for part in parts),
             calls=_merged_calls(parts),
             is_partial=any(part.is_partial for part in parts),
+            operators=operators,
+            coverage=counted(operators, findings, [info.name for info in candidates if info.available]),
         )
     )
 

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.report.links import Links
-    from ci_autotest.result import BrokenTest, CandidateInfo, RunResult, TestResult
+    from ci_autotest.result import (
+        BrokenTest,
+        CandidateCoverage,
+        CandidateInfo,
+        CoverageCounts,
+        RunResult,
+        TestResult,
+    )
 
 Part = tuple[Region, list[Block]]
 
@@ -30,6 +37,8 @@ _COLUMNS: Final = (
     "flaky",
     "not_run",
 )
+#: Candidates that the title of a folded table names.
+_CANDIDATES: Final = 8
 _ALARMING: Final = frozenset({"misaligned", "crashed", "timed_out"})
 
 
@@ -114,6 +123,31 @@ def tests_part(result: RunResult, rank: int) -> Part:
     return Region(name="tests", lead=lead, tail="\n</details>\n\n", more=more), [
         Block("tests", (form,)) for form in forms
     ]
+
+
+def coverage_part(result: RunResult, rank: int) -> Part:
+    """Return the folded table of torch's public operators by candidate and family."""
+    heads = ("candidate", "family", "public", "tested", "supported", "aligned", "misaligned")
+    said = "; ".join(_coverage_of(item) for item in result.coverage[:_CANDIDATES])
+    lead = f"<details><summary>Operators: {said}</summary>\n\n{row(*heads)}{row('---', '---', *['--:'] * 5)}"
+    lines = [
+        row(code(item.candidate, 60), text(family, 60), *_counts(counts))
+        for item in result.coverage
+        for family, counts in item.families.items()
+    ]
+    more = "\n{count} more families are in report.json.\n\n"
+    region = Region(name="coverage", lead=lead, tail="\n</details>\n\n", more=more)
+    return region, [fixed("coverage", line, rank) for line in lines]
+
+
+def _coverage_of(item: CandidateCoverage) -> str:
+    counts = item.counts
+    of = f"{counts.supported:,} of {counts.tested:,} tested are supported"
+    return f"{text(item.candidate, 60)} {of}, {counts.aligned:,} aligned, {counts.misaligned:,} misaligned"
+
+
+def _counts(counts: CoverageCounts) -> tuple[str, ...]:
+    return tuple(f"{getattr(counts, name):,}" for name in counts.__struct_fields__)
 
 
 def footer_part(result: RunResult, links: Links | None, rank: int) -> Part:

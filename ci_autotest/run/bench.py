@@ -27,10 +27,12 @@ from ci_autotest.alignment.rules import rules_for
 from ci_autotest.alignment.trial import overwritten
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
 from ci_autotest.backends.build import available_device, build, prove
+from ci_autotest.backends.census import Census
 from ci_autotest.backends.hosting import HostLostError
 from ci_autotest.backends.notes import repro_note
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.backends.remote import RemoteBackend
+from ci_autotest.backends.standing import standing
 from ci_autotest.backends.torch_eager import TorchBackend, resolve
 from ci_autotest.case import test_key
 from ci_autotest.errors import AuthorError, UnavailableError, said
@@ -46,6 +48,8 @@ from ci_autotest.run.messages import (
     Confirm,
     Discover,
     Discovered,
+    Examine,
+    Examined,
     Hello,
     Ready,
     Record,
@@ -105,6 +109,7 @@ class Bench:
         self._backends: dict[str, Backend] = {}
         self._candidates: dict[str, Candidate] = {}
         self._overwritten: dict[str, frozenset[int]] = {}
+        self._census = Census()
 
     def answer(self, message: ToWorker) -> FromWorker:
         """Return the answer to a message."""
@@ -122,6 +127,8 @@ class Bench:
                 return self._record(message)
             case TryProgram():
                 return self._try(message)
+            case Examine(candidate=name, operators=operators):
+                return Examined(**standing(self._backends[name], operators)._asdict())
 
     def _set_up(self, hello: Hello) -> Ready:
         torch.set_num_threads(1)
@@ -141,6 +148,7 @@ class Bench:
 
     def _offer(self, candidate: Candidate) -> CandidateInfo:
         """Build a candidate's backend; say why where it cannot be."""
+        self._place.enter(_REFERENCE, _REFERENCE)  # Each may take its time to start.
         device = available_device(candidate.device)
         said: dict[str, Any] = {
             "name": candidate.name,
@@ -179,7 +187,7 @@ class Bench:
         contenders = {name: self._contender(name, declaration) for name in message.candidates}
         order = {name: i for i, name in enumerate(message.candidates)}
         key = test_key(self._hello.seed, message.test.id)
-        tally = Tally()
+        tally = Tally(self._census)
 
         def draw(case: int, number: int) -> Attempt:
             watched = self._overwritten.get(message.test.id, frozenset())
@@ -188,7 +196,7 @@ class Bench:
         for start in range(0, len(message.cases), BATCH):
             if tally.duration_s > _PART_S:
                 self._send(tally.message(last=False))
-                tally = Tally()
+                tally = Tally(self._census)
             batch = _Batch(message.test.id, message.cases[start : start + BATCH], order, contenders)
             self._attempts.prefetch(key, batch.cases)
             try:
@@ -254,12 +262,15 @@ class Bench:
             place.enter(case, position, number)
             go_back(attempt, contender, trace)
         aligned = 0
+        outcomes: list[bool | None] = []
         for (case, number, attempt), trace in zip(accepted, traces, strict=True):
             place.enter(case, position, number)
             verdict = self._judged(attempt, contender, trace)
             if verdict is None:
                 aligned += 1
+                outcomes.append(True)
                 continue
+            outcomes.append(None if verdict.outcome == "unsupported" else verdict.outcome == "aligned")
             tally.judged(name, verdict)
             if verdict.kind is None:
                 self._watch(test, attempt)
@@ -267,6 +278,7 @@ class Bench:
                 retire_if_spoiled(torch.cuda)
                 tally.failures.append(_failure(case, number, name, verdict, attempt.profile))
         tally.aligned(name, aligned)
+        tally.covered(name, outcomes)
         tally.saw(name, backend)
 
     def _judged(self, attempt: Attempt, contender: Contender, trace: Trace) -> Verdict | None:

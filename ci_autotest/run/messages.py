@@ -13,7 +13,7 @@ import msgspec
 
 from ci_autotest.case import Draw
 from ci_autotest.config import Candidate, ToleranceRule
-from ci_autotest.result import CandidateInfo, Location, Verdict
+from ci_autotest.result import CandidateInfo, Exercised, Location, OperatorStanding, Verdict
 from ci_autotest.tolerance import Strictness
 
 #: A mark, so that what foreign code writes to the pipe is noticed at its first bytes, and the length of the body.
@@ -119,7 +119,14 @@ class TryProgram(Message, frozen=True, kw_only=True):
     compiler: str = ""
 
 
-ToWorker: TypeAlias = Hello | Discover | RunCases | Confirm | Record | TryProgram
+class Examine(Message, frozen=True, kw_only=True):
+    """Say which of some operators a candidate has; nothing is run."""
+
+    candidate: str
+    operators: list[str]
+
+
+ToWorker: TypeAlias = Hello | Discover | RunCases | Confirm | Record | TryProgram | Examine
 
 
 class Ready(Message, frozen=True, kw_only=True):
@@ -133,6 +140,18 @@ class Discovered(Message, frozen=True):
     """Answer ``Discover``."""
 
     tests: list[TestInfo]
+
+
+class Examined(Message, frozen=True, kw_only=True):
+    """Answer ``Examine``.
+
+    Attributes:
+        devices: That the candidate's framework can use here; none where it does not say.
+        operators: In the order in which they were asked for.
+    """
+
+    devices: list[str]
+    operators: list[OperatorStanding]
 
 
 class Broken(Message, frozen=True, kw_only=True):
@@ -171,6 +190,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
         refusal: What the reference said last.
         profiles: Accepted cases by profile.
         seen: Calls by operator, for candidates that count them.
+        covered: By candidate that compared it how far each operator was exercised; by no name for what was recorded.
         duration_s: Seconds.
     """
 
@@ -188,6 +208,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
     refusal: str
     profiles: dict[str, int]
     seen: dict[str, dict[str, int]]
+    covered: dict[str, dict[str, Exercised]] = {}
     duration_s: float
     last: bool
 
@@ -233,7 +254,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     gone: Gone | None = None
 
 
-FromWorker: TypeAlias = Ready | Discovered | Broken | CasesDone | Tried
+FromWorker: TypeAlias = Ready | Discovered | Broken | CasesDone | Tried | Examined
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _TO_WORKER: Final = msgspec.msgpack.Decoder(ToWorker)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.run.executor import Executor
     from ci_autotest.run.inquiry import Event, Task
-    from ci_autotest.run.messages import Hello, TestInfo
+    from ci_autotest.run.messages import FromWorker, Hello, Message, TestInfo
 
 _POLL_S: Final = 0.05
 #: Times that a worker is started that is ended from outside before it is ready.
@@ -77,6 +77,19 @@ class Pool:
                     return answer.tests
                 return answer if isinstance(answer, Broken) else Broken(message="no answer", traceback="")
         raise AssertionError  # the last try returned
+
+    def ask(self, message: Message) -> FromWorker | WorkerLostError:
+        """Return the answer of the first worker to a question beside the run, or how it was lost; another follows."""
+        self.ready()
+        slot = self._slots[0]
+        try:
+            slot.worker.begin()
+            return slot.worker.ask(message)
+        except WorkerLostError as error:
+            slot.renew()
+            ready = _first_word(slot)
+            slot.ready = ready if isinstance(ready, Ready) else None
+            return error
 
     @property
     def torch(self) -> str:

@@ -5,22 +5,32 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from ci_autotest.result import Exercised, joined
 from ci_autotest.run.messages import CaseFailure, CasesDone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.alignment.cases import Accepted
+    from ci_autotest.backends.census import Census
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.result import Verdict
 
 
 class Tally:
-    """Count outcomes until they are sent."""
+    """Count outcomes until they are sent.
 
-    def __init__(self) -> None:
+    Args:
+        census: Knows the forms of programs.
+    """
+
+    def __init__(self, census: Census) -> None:
         """Begin at zero, now."""
+        self._census = census
+        #: Forms of the batch's accepted attempts, in order; by candidate and form the cases compared and aligned.
+        self._forms: list[int] = []
+        self._covered: dict[str, dict[int, list[int]]] = {}
         self.failures: list[CaseFailure] = []
         self.undefined = 0
         self._begun = time.perf_counter()
@@ -44,8 +54,27 @@ class Tally:
         self._empty += len(cases) - len(accepted)
         self._accepted += len(accepted)
         profiles = self._profiles
+        form = self._census.form
+        self._forms = forms = []
         for _, _, attempt in accepted:
             profiles[attempt.profile] = profiles.get(attempt.profile, 0) + 1
+            forms.append(form(attempt))
+        self._cover("", [True] * len(forms))
+
+    def covered(self, candidate: str, outcomes: Sequence[bool | None]) -> None:
+        """Count what a candidate compared of the batch's attempts: whether each is aligned, ``None``: not compared."""
+        self._cover(candidate, outcomes)
+
+    def _cover(self, name: str, outcomes: Sequence[bool | None]) -> None:
+        counts = self._covered.setdefault(name, {})
+        for form, is_aligned in zip(self._forms, outcomes, strict=True):
+            if is_aligned is None:
+                continue
+            count = counts.get(form)
+            if count is None:
+                count = counts[form] = [0, 0]
+            count[0] += 1
+            count[1] += is_aligned
 
     def rejected(self, found: Accepted) -> None:
         """Count the attempts at one case that the reference rejected."""
@@ -80,5 +109,17 @@ class Tally:
             notes=self._notes, accepted=self._accepted, rejected=self._rejected,
             ordinary_accepted=self._profiles.get("ordinary", 0), ordinary_rejected=self._ordinary_rejected,
             empty=self._empty, undefined=self.undefined,
-            refusal=self._refusal, profiles=self._profiles, seen=seen, duration_s=self.duration_s, last=last,
+            refusal=self._refusal, profiles=self._profiles, seen=seen,
+            covered={name: self._exercised(counts) for name, counts in self._covered.items()},
+            duration_s=self.duration_s, last=last,
         )  # fmt: skip
+
+    def _exercised(self, counts: dict[int, list[int]]) -> dict[str, Exercised]:
+        """Return by operator what forms of programs exercise."""
+        found: dict[str, Exercised] = {}
+        for form, (cases, aligned) in counts.items():
+            for use in self._census.uses[form]:
+                one = Exercised(cases=cases, aligned=aligned, arguments=use.arguments, dtypes=use.dtypes)
+                before = found.get(use.operator)
+                found[use.operator] = one if before is None else joined(before, one)
+        return dict(sorted(found.items()))

@@ -10,6 +10,7 @@ from ci_autotest import config as configuration
 from ci_autotest.config import Config
 from ci_autotest.errors import ConfigError
 from ci_autotest.plan import shard_of
+from ci_autotest.recipes import interpreter
 from ci_autotest.session.requested import Request
 
 if TYPE_CHECKING:
@@ -35,12 +36,15 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
     config = configuration.read(file) if file is not None else Config()
     merged = msgspec.structs.replace(config, **(_settings(given.get("set") or ()) | _overrides(given)))
     configuration.check(merged, str(file) if file is not None else "command line")
+    root = file.resolve().parent if file is not None else start.resolve()
     return Request(
         config=merged,
-        root=(file.resolve().parent if file is not None else start.resolve()),
+        root=root,
         start=start.resolve(),
         paths=paths,
-        candidates=_candidates(merged, given, needs_candidate=needs_candidate),
+        candidates=tuple(
+            _housed(candidate, root) for candidate in _candidates(merged, given, needs_candidate=needs_candidate)
+        ),
         shard=shard_of(given.get("shard") or "1/1"),
         baseline=given.get("baseline"),
         cases=given.get("cases"),
@@ -90,6 +94,15 @@ def _number(text: str, name: str, words: tuple[str, ...]) -> int | str:
         )
         raise ConfigError(message)
     return number
+
+
+def _housed(candidate: Candidate, root: Path) -> Candidate:
+    """Return a built-in candidate with the interpreter that was made for it, where there is one."""
+    built_in = configuration.BUILT_IN.get(candidate.name)
+    if built_in is None or not built_in.module or (candidate.module, candidate.python) != (built_in.module, ""):
+        return candidate
+    python = root / interpreter(candidate.name)
+    return msgspec.structs.replace(candidate, python=str(python)) if python.is_file() else candidate
 
 
 def _candidates(config: Config, given: dict[str, Any], *, needs_candidate: bool) -> tuple[Candidate, ...]:

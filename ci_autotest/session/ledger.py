@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from ci_autotest.report.coverage import add
 from ci_autotest.result import HITS_TOLD, Hit
 from ci_autotest.session.entries import KEPT, PairEntry, TestEntry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.result import Verdict
+    from ci_autotest.result import Exercised, Verdict
     from ci_autotest.run.inquiry import Lost
     from ci_autotest.run.lost import WorkerLostError
     from ci_autotest.run.messages import CaseFailure, CasesDone, TestInfo
@@ -75,6 +76,8 @@ class Ledger:
         self.tests = {info.id: TestEntry(info, cases, order) for order, (info, cases) in enumerate(tests)}
         self.pairs = {(info.id, name): PairEntry() for info, _ in tests for name in candidates}
         self.seen: dict[str, Counter[str]] = {name: Counter() for name in candidates}
+        #: How far each operator was exercised, by candidate, and by no name as recorded on the reference.
+        self.covered: dict[str, dict[str, Exercised]] = {name: {} for name in ("", *candidates)}
         self.passed: list[WorkerLostError] = []
         self.cut: list[str] = []
         self._identities: set[tuple[str, str, str]] = set()
@@ -100,6 +103,9 @@ class Ledger:
                 pair.note = done.notes.get(name, "")
             self.seen[name].update(done.seen.get(name, {}))
             self._done += done.aligned.get(name, 0) + done.unsupported.get(name, 0)
+        for name, counts in self.covered.items():
+            for operator, found in done.covered.get(name, {}).items():
+                add(counts, operator, found)
         for failure in done.failures:
             if failure.candidate in self.candidates:
                 self.pairs[test, failure.candidate].fail(failure)

@@ -27,7 +27,8 @@ _SILENCE_S = 300.0
 
 def list_tests(request: Request, environ: Mapping[str, str], stream: TextIO, shards: int | None = None) -> int:
     """Print the tests by file, and the files that do not import; with ``shards``, what each would run."""
-    pool = Pool(LocalExecutor(environ, Limits(_SILENCE_S)), hello_for(request, 0))
+    hello = hello_for(replace(request, candidates=()), 0)  # nothing is run: no candidate is started
+    pool = Pool(LocalExecutor(environ, Limits(_SILENCE_S)), hello)
     try:
         tests, broken = discovered(pool, request)
     finally:

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from ci_autotest.report.coverage import sentence
 from ci_autotest.report.standing import verdict
 
 if TYPE_CHECKING:
@@ -118,11 +119,11 @@ def show_result(result: RunResult, stream: TextIO, output: str) -> None:
                     style="yellow",
                 )
             )
-    for note in result.notes:
-        console.print(Text(f"note: {note}"))
-    sentence = verdict(result).replace("\\", "").replace("`", "")
+    said_last = [*(f"note: {note}" for note in result.notes), *map(sentence, result.coverage)]
+    for line in said_last:
+        console.print(Text(line))
     console.print()
-    console.print(Text(f"{sentence}"))
+    console.print(Text(verdict(result).replace("\\", "").replace("`", "")))
     console.print(Text(f"seed {result.seed}; report in {output}; exit status {result.exit_code}"))
 
 

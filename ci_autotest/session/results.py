@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ci_autotest.report.coverage import counted, covered
 from ci_autotest.report.merge import summarize
 from ci_autotest.report.report_json import ordered
 from ci_autotest.result import (
@@ -88,6 +89,7 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], told: Circumstanc
         _result(ledger, entry, name, findings, told) for entry in ledger.tests.values() for name in _names(told)
     )
     new, fixed = _against(findings, told.baseline)
+    operators = covered(ledger.covered[""], {name: ledger.covered[name] for name in ledger.candidates})
     made = RunResult(
         seed=told.seed, environment=told.environment, candidates=told.candidates, results=results, findings=findings,
         summary=summarize(results, findings, broken), broken=broken, shard=told.shard, interrupted=told.interrupted,
@@ -95,6 +97,7 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], told: Circumstanc
         duration_s=round(told.duration_s, 3),
         calls={name: dict(sorted(counts.items())) for name, counts in ledger.seen.items() if counts},
         is_partial=told.is_partial,
+        operators=operators, coverage=counted(operators, findings, ledger.candidates),
     )  # fmt: skip
     return ordered(settled(made, told.fail_on))
 
@@ -254,5 +257,6 @@ def _is_untested(item: TestResult, result: RunResult) -> bool:
         return False  # compared, or no case of it belongs to this shard
     elsewhere = any(other.candidate == item.candidate and other.cases.compared for other in result.results)
     frameworks = {candidate.name for candidate in result.candidates if candidate.backend == "module"}
-    is_lacking = item.outcome == "unsupported" and item.candidate in frameworks
+    is_graph = "step by step" in item.reason or "nothing was compiled" in item.reason
+    is_lacking = item.outcome == "unsupported" and item.candidate in frameworks and not is_graph
     return not ((item.reason.startswith("no call was replaced") or is_lacking) and elsewhere)

@@ -15,6 +15,7 @@ from tests.projects import environment
 #: Options by command, as the README documents them.
 OPTIONS = {
     "init": set(),
+    "doctor": {"config", "set"},
     "run": {
         "config", "set", "candidate", "cases", "budget", "seed", "strictness", "workers", "shard", "device", "baseline",
         "fail-on", "output", "memory", "executor",

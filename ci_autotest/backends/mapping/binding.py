@@ -105,6 +105,18 @@ class Binder:
             if name not in WITHOUT_MEANING and not (name in defaults and is_same(value, defaults[name]))
         }
 
+    def names(self, step: Step, operator: str) -> tuple[str, ...]:
+        """Return torch's names of a call's arguments, whatever their values.
+
+        Raises:
+            UnsupportedError: No signature of torch's says what a positional argument is called.
+        """
+        if step.op == GET_ATTR or step.target == "builtins.getattr":
+            return (INPUT,)
+        plan = self._plan(step, operator)
+        given = (*plan.positional[: len(step.args)], *(plan.named[key] for key, _ in step.kwargs))
+        return given if plan.gathered is None else (*given, plan.gathered)
+
     def respelled(
         self, step: Step, operator: str, dropped: Collection[str], renamed: Mapping[str, str]
     ) -> tuple[tuple[Argument, ...], tuple[tuple[str, Argument], ...]]:

@@ -72,6 +72,10 @@ class Jax:
         """Return the versions of what JAX computes with."""
         return {"jaxlib": importlib.import_module("jaxlib").__version__, "numpy": np.__version__}
 
+    def devices(self) -> list[str]:
+        """Return the platforms that JAX can use here."""
+        return sorted({"cpu", *(device.platform for device in self._jax.devices())})
+
     def tensor(self, array: np.ndarray[Any, Any], spec: TensorSpec) -> Any:  # noqa: ANN401 - an array of JAX
         """Return an array; bfloat16 comes as its bits."""
         return self._jax.device_put(array.view(self._jax.numpy.bfloat16) if spec.dtype == "bfloat16" else array)

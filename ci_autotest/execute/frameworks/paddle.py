@@ -48,6 +48,11 @@ class Paddle:
         """Return the versions that its results depend on."""
         return {"numpy": np.__version__, "paddle commit": self._paddle.version.commit}
 
+    def devices(self) -> list[str]:
+        """Return the kinds of devices that can be used here."""
+        has_cuda = self._paddle.is_compiled_with_cuda() and self._paddle.device.cuda.device_count()
+        return ["cpu", "cuda"] if has_cuda else ["cpu"]
+
     def tensor(self, array: np.ndarray[Any, Any], spec: TensorSpec) -> Any:  # noqa: ANN401 - a tensor
         """Return a leaf of the array's elements; bfloat16 comes as its bits, in uint16."""
         return self._paddle.to_tensor(array, dtype=spec.dtype, stop_gradient=not spec.requires_grad)

@@ -71,6 +71,13 @@ class TorchLike:
             return module.zeros(array.shape, dtype=self._dtype(dtype))  # numpy's strides of no elements are its own
         if dtype != "bfloat16":
             return module.from_numpy(array)
+        try:
+            # The bits themselves, where a view can be of another dtype: a conversion may turn the sign of a NaN.
+            found = module.from_numpy(array.view(np.int16)).view(self._dtype("bfloat16"))
+            if name_of(found.dtype) == "bfloat16":
+                return found
+        except (TypeError, RuntimeError, ValueError):
+            pass  # This framework's tensors have no such view.
         # A plain 16 would make a 0-dim array 64 bits wide (NumPy before 2).
         wide = module.from_numpy(np.asarray(array.astype(np.uint32) << np.uint32(16)).view(np.float32))
         return wide.to(self._dtype("bfloat16"))
@@ -109,6 +116,16 @@ class TorchLike:
         if found is None or not callable(found):
             raise LackingError(target)
         return found  # type: ignore[no-any-return]
+
+    def has_member(self, target: str) -> bool:
+        """Whether the class of tensors has a member of this path: a property is no function."""
+        *owner, name = target.split(".")
+        return owner == [self.name.partition(".")[0], "Tensor"] and hasattr(self._tensor, name)
+
+    def devices(self) -> list[str]:
+        """Return the kinds of devices that can be used here."""
+        cuda = getattr(self._module, "cuda", None)
+        return ["cpu", "cuda"] if cuda is not None and cuda.is_available() else ["cpu"]
 
     def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a framework's constant
         """Return a dtype, device or constant."""

@@ -222,6 +222,12 @@ def test_names__name_that_means_something__is_replaced(name):
     assert names(Program((), (placeholder(name),))) == ("value",)
 
 
+def test_names__name_of_an_adapter_that_is_called__is_replaced():
+    # In the script both are names: a value called `group_norm` would hide the function that makes it.
+    steps = tuple(Step("call_function", target, (), (), "group_norm") for target in ("adapters.group_norm", "jax.f"))
+    assert names(Program((), steps)) == ("group_norm_1", "group_norm_2")
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize(
     "step",

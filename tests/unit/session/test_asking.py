@@ -48,3 +48,24 @@ def test_request_of__set_that_cannot_be_meant__says_why(tmp_path: Path, setting:
     with pytest.raises(ConfigError) as caught:
         asked(tmp_path, setting)
     assert str(caught.value).startswith(message)
+
+
+def test_request_of__built_in_candidate__has_the_interpreter_that_was_made_for_it(tmp_path: Path):
+    python = tmp_path / ".venvs" / "paddle" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    request = request_of((), {"candidate": ("paddle", "jax", "torch")}, tmp_path)
+    assert {candidate.name: candidate.python for candidate in request.candidates} == {
+        "paddle": str(python), "jax": "", "torch": "",
+    }  # fmt: skip
+
+
+def test_request_of__candidate_of_the_file__has_the_interpreter_that_it_names(tmp_path: Path):
+    python = tmp_path / ".venvs" / "paddle" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    row = "{name: paddle, backend: module, module: "
+    (tmp_path / "autotest.yml").write_text(f"candidates: [{row}paddle, python: python3}}]\n")
+    assert [candidate.python for candidate in request_of((), {}, tmp_path).candidates] == ["python3"]
+    (tmp_path / "autotest.yml").write_text(f"candidates: [{row}other}}]\n")
+    assert [candidate.python for candidate in request_of((), {}, tmp_path).candidates] == [""]

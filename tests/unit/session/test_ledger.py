@@ -7,7 +7,7 @@ import random
 import msgspec
 import pytest
 
-from ci_autotest.result import Location, Misalignment, Verdict
+from ci_autotest.result import Exercised, Location, Misalignment, Verdict
 from ci_autotest.run import messages
 from ci_autotest.run.inquiry import Lost, Task
 from ci_autotest.run.lost import WorkerLostError
@@ -105,3 +105,15 @@ def test_is_complete__run_was_ended_after_a_loss__says_so_and_names_what_was_not
     error = WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(0, 0, 0, 0, 0), "")
     held.lost(Lost(Task(FIRST, (0, 1, 2, 3), ("here",)), 0, "here", error, repeats))
     assert (held.is_complete, not_run_note(held) == "") == (is_complete, is_complete)
+
+
+def test_part__coverage__is_added_up_by_candidate_and_names_made_up_are_not():
+    held = ledger()
+    one, other = Exercised(cases=1, aligned=1, arguments=("input",)), Exercised(cases=2, dtypes=("int64",))
+    for told in (
+        {"": {"torch.exp": one}, "here": {"torch.exp": one}},
+        {"": {"torch.exp": other}, "made up": {"x": one}},
+    ):
+        held.part(FIRST.id, msgspec.structs.replace(done([]), covered=told))
+    both = Exercised(cases=3, aligned=1, arguments=("input",), dtypes=("int64",))
+    assert held.covered == {"": {"torch.exp": both}, "here": {"torch.exp": one}}

@@ -1,0 +1,86 @@
+"""How to make an interpreter for a candidate that needs its own: what ``doctor`` says and ``make candidates`` does.
+
+Every package is pinned, and installed without looking for others: OneFlow 0.9.0 asks for packages that it does not
+need, and for versions of the CUDA libraries that it cannot be loaded with.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Folder of the environments, below the configuration's.
+FOLDER: Final = ".venvs"
+
+
+class Recipe(NamedTuple):
+    """Say what an environment is made of.
+
+    Attributes:
+        module: The framework's module.
+        python: Version of CPython, major and minor.
+        packages: Requirements, all of them.
+        size_mb: What is downloaded, about.
+    """
+
+    module: str
+    python: str
+    packages: tuple[str, ...]
+    size_mb: int
+
+    @property
+    def pins(self) -> str:
+        """What tells whether an environment is current."""
+        return "\n".join((f"python {self.python}", *self.packages, ""))
+
+
+#: By name of the environment. The wheels of torch 1.12.1 and OneFlow 0.9.0 exist up to CPython 3.10.
+RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType({
+    "oneflow": Recipe(
+        "oneflow",
+        "3.10",
+        (
+            "oneflow==0.9.0", "numpy==1.23.5", "nvidia-cublas-cu11==11.10.3.66", "nvidia-cudnn-cu11==8.5.0.96",
+            "certifi==2026.10.18", "charset-normalizer==3.5.2", "idna==3.20", "markdown-it-py==4.3.0", "mdurl==0.1.2",
+            "pillow==12.3.0", "protobuf==3.20.3", "Pygments==2.21.0", "requests==2.34.2", "rich==15.0.0",
+            "tqdm==4.70.1", "urllib3==2.8.0",
+        ),
+        2_000,
+    ),
+    "paddle": Recipe(
+        "paddle",
+        "3.11",
+        (
+            "paddlepaddle==3.3.1", "numpy==2.4.6", "anyio==4.16.0", "certifi==2026.10.18", "h11==0.16.0",
+            "httpcore==1.0.9", "httpx==0.28.1", "idna==3.20", "networkx==3.6.1", "opt-einsum==3.3.0",
+            "pillow==13.0.0", "protobuf==7.36.2", "safetensors==0.8.0", "typing_extensions==4.16.0",
+        ),
+        250,
+    ),
+    "jax": Recipe(
+        "jax",
+        "3.11",
+        ("jax==0.10.2", "jaxlib==0.10.2", "numpy==2.4.6", "ml_dtypes==0.6.0", "opt_einsum==3.4.0", "scipy==1.17.1"),
+        150,
+    ),
+    "torch-1.12": Recipe(
+        "torch", "3.10", ("torch==1.12.1", "numpy==1.26.4", "typing_extensions==4.16.0"), 800,
+    ),
+})  # fmt: skip
+
+
+def interpreter(name: str) -> str:
+    """Return the path of an environment's interpreter, from the configuration's folder."""
+    return f"{FOLDER}/{name}/bin/python"
+
+
+def commands(name: str) -> tuple[str, ...]:
+    """Return what makes an environment by hand, line by line."""
+    recipe, python = RECIPES[name], interpreter(name)
+    return (
+        f"python{recipe.python} -m venv {FOLDER}/{name}",
+        f"{python} -m pip install --no-deps {' '.join(recipe.packages)}",
+    )

@@ -1,0 +1,52 @@
+"""The operators that coverage is counted against are those of the torch that is installed, and the suite's own."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+import torch
+
+from ci_autotest.backends.operators import operator_of, step_operator
+from ci_autotest.backends.public import public_operators
+from ci_autotest.discovery import families
+from ci_autotest.record.declare import declaration_of
+from ci_autotest.report.coverage import catalogue
+from tests.engine import record
+
+#: Cases in which each test of the suite is looked at; what it calls differs between them.
+CASES = 6
+
+
+def shipped(kind: str) -> dict[str, str]:
+    return {operator: family for family, own in getattr(catalogue(), kind).items() for operator in own}
+
+
+@pytest.mark.skipif(not torch.__version__.startswith(catalogue().torch), reason="the file is of another torch")
+def test_public__shipped_file__is_what_the_rule_gives():
+    assert sorted(shipped("public")) == sorted(public_operators())
+
+
+def test_public__names__are_canonical_and_torchs_own():
+    names = shipped("public")
+    assert [name for name in names if operator_of(name) != name and "__" not in name] == []
+    assert len(names) > 500
+
+
+def test_suite__shipped_file__is_what_its_tests_call():
+    called = set()
+    for family in families():
+        module = importlib.import_module(f"ci_autotest.suite.{family}")
+        for name, value in vars(module).items():
+            declaration = declaration_of(value)
+            if declaration is not None:
+                for case in range(CASES):
+                    program = record(declaration.body, case, test=f"{family}::{name}").program
+                    called |= {step_operator(step, program.steps) for _, step in program.calls}
+    assert sorted(shipped("suite")) == sorted(called)
+
+
+def test_suite__operator_that_is_public__is_of_the_same_family_in_both():
+    public, suite = shipped("public"), shipped("suite")
+    assert {name: (public[name], suite[name]) for name in suite if public.get(name, suite[name]) != suite[name]} == {}
+    assert set(public.values()) == set(suite.values()) == set(families())

@@ -1,0 +1,97 @@
+"""Coverage is counted in torch's public operators: tested, supported, aligned and misaligned never run together."""
+
+from __future__ import annotations
+
+from ci_autotest.report.coverage import OPERATORS_TOLD, add, catalogue, counted, covered, merged, sentence
+from ci_autotest.result import NAMES_TOLD, CoverageCounts, Exercised
+from tests import report_samples as samples
+
+ADD, EXP, SUM = (Exercised(cases=4, aligned=4, arguments=(name,), dtypes=("float32",)) for name in ("a", "b", "c"))
+RECORDED = {"torch.add": ADD, "torch.exp": EXP, "torch.sum": SUM, "mine.operator": ADD}
+PART = Exercised(cases=2, aligned=0)
+
+
+def finding(operator, **changes):
+    return samples.finding(operator=operator, candidate="here", **changes)
+
+
+def counts_of(compared, *findings, recorded=RECORDED):
+    (found,) = counted(covered(recorded, {"here": compared}), findings, ["here"])
+    counts = found.counts
+    assert counts.public == sum(map(len, catalogue().public.values()))
+    return found, (counts.tested, counts.supported, counts.aligned, counts.misaligned)
+
+
+def test_counted__operators_by_what_came_of_them():
+    found, counts = counts_of({"torch.add": ADD, "torch.exp": ADD}, finding("torch.exp", kind="value"))
+    assert counts == (3, 2, 1, 1)
+    assert found.families["arithmetic"] == CoverageCounts(
+        public=len(catalogue().public["arithmetic"]), tested=1, supported=1, aligned=1
+    )
+    assert set(found.families) == {"arithmetic", "pointwise", "reductions"}
+
+
+def test_counted__every_case_was_unsupported__is_tested_and_not_supported():
+    _, counts = counts_of({})
+    assert counts == (3, 0, 0, 0)
+
+
+def test_counted__compared_only_in_cases_that_another_operator_spoiled__is_supported_and_not_aligned():
+    _, counts = counts_of({"torch.add": PART, "torch.exp": PART}, finding("torch.exp", kind="value"))
+    assert counts == (3, 2, 0, 1)
+
+
+def test_counted__every_case_crashed__is_supported_and_misaligned():
+    _, counts = counts_of({}, finding("torch.sum", kind="crash", outcome="crashed"))
+    assert counts == (3, 1, 0, 1)
+
+
+def test_counted__leniency_flaky_and_other_candidates__say_nothing_against_it():
+    other = samples.finding(operator="torch.sum", candidate="there", kind="value")
+    findings = (finding("torch.add", kind="leniency"), finding("torch.exp", outcome="flaky"), other)
+    _, counts = counts_of(RECORDED, *findings)
+    assert counts == (3, 3, 3, 0)
+
+
+def test_counted__operator_that_is_none_of_torchs__is_told_and_not_counted():
+    operators = covered(RECORDED, {"here": RECORDED})
+    assert (operators[0].operator, operators[0].family) == ("mine.operator", "")
+    assert counted(operators, (), ["here"])[0].counts.tested == 3
+
+
+def test_counted__nothing_was_exercised__says_nothing():
+    assert counted(covered({}, {}), (), ["here"]) == ()
+
+
+def test_covered__what_a_worker_makes_up__is_bounded():
+    many = Exercised(cases=1, arguments=tuple(map(str, range(1000))), dtypes=tuple(map(str, range(1000))))
+    held: dict[str, Exercised] = {}
+    for number in range(OPERATORS_TOLD + 50):
+        add(held, f"made.up_{number}", many)
+    operators = covered(held, {"here": held})
+    told = operators[0].candidates["here"]
+    assert (len(operators), len(told.arguments), len(told.dtypes)) == (OPERATORS_TOLD, NAMES_TOLD, NAMES_TOLD)
+
+
+def test_merged__shards__are_the_run_that_they_are():
+    parts = [
+        samples.run(operators=covered({"torch.add": ADD}, {"here": {"torch.add": ADD}})),
+        samples.run(operators=covered({"torch.add": EXP, "torch.sum": SUM}, {"here": {"torch.sum": PART}})),
+    ]
+    both = {"torch.add": Exercised(cases=8, aligned=8, arguments=("a", "b"), dtypes=("float32",)), "torch.sum": SUM}
+    assert merged(parts) == covered(both, {"here": {"torch.add": ADD, "torch.sum": PART}})
+
+
+def test_sentence__says_the_numbers():
+    found, _ = counts_of({"torch.add": ADD})
+    public = sum(map(len, catalogue().public.values()))
+    assert sentence(found) == (
+        "coverage of here: 1 of 3 operators tested are supported, 1 aligned, 0 misaligned; "
+        f"torch has {public} public operators"
+    )
+
+
+def test_catalogue__families__share_no_operator():
+    for families in (catalogue().public, catalogue().suite):
+        operators = [operator for own in families.values() for operator in own]
+        assert len(operators) == len(set(operators))
