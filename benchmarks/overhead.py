@@ -72,12 +72,12 @@ def _through(message: Any) -> Any:
     return decode_from_worker(frame(message)[HEADER.size :])
 
 
-def ours(bench: Bench, test: TestInfo, cases: list[int], parts: list[CasesDone]) -> float:
+def ours(bench: Bench, test: TestInfo, cases: list[int], parts: list[CasesDone], candidate: str = "torch") -> float:
     begun = time.perf_counter()
-    request = decode_to_worker(frame(RunCases(test=test, cases=cases, candidates=["torch"]))[HEADER.size :])
+    request = decode_to_worker(frame(RunCases(test=test, cases=cases, candidates=[candidate]))[HEADER.size :])
     last = _through(bench.answer(request))
     spent = time.perf_counter() - begun
-    aligned = last.aligned.get("torch", 0) + sum(part.aligned.get("torch", 0) for part in parts)
+    aligned = last.aligned.get(candidate, 0) + sum(part.aligned.get(candidate, 0) for part in parts)
     parts.clear()
     assert aligned == len(cases), f"{test.name}: {aligned} of {len(cases)} cases are aligned"
     return spent

@@ -168,6 +168,7 @@ class RemoteBackend:
             "version": self.hello.version,
             "python": shutil.which(self._where.python) or self._where.python,
             "on": self.hello.libraries.get("python", ""),
+            "graph": self.is_graph,
             "program": plain_program(translated.program),
             "moved": list(translated.moved),
             "parameters": [[index, name, place] for (index, name), place in translated.parameters.items()],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ci_autotest.execute.binding import storage_dtype
-from ci_autotest.execute.running import seen
+from ci_autotest.execute.running import Seen, seen, together
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -46,14 +46,18 @@ def backward(program: Program, run: Run, cotangents: Mapping[int, np.ndarray], f
     differentiated = _of_program if hasattr(framework, "backward") else _of_values
     try:
         found = differentiated(program, run, cotangents, framework)
-        framework.synchronize()
+        arrays = together((gradient for _, gradient in found), framework)  # reading waits for them
         run.gradients = [
-            (key, None if gradient is None else seen(gradient, framework.facts(gradient), framework))
-            for key, gradient in found
+            (key, None if gradient is None else _seen(gradient, framework, arrays)) for key, gradient in found
         ]
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - foreign code: its error is the outcome
         run.lacking = framework.lacking(error) or None
         run.backward_failure = f"{type(error).__name__}: {error}"
+
+
+def _seen(gradient: Any, framework: Framework, arrays: Mapping[int, np.ndarray]) -> Seen:  # noqa: ANN401 - a tensor
+    array = arrays.get(id(gradient))
+    return Seen(framework.facts(gradient), framework.array(gradient) if array is None else array)
 
 
 def _of_values(

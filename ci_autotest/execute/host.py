@@ -19,7 +19,7 @@ import traceback
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
 
@@ -189,7 +189,7 @@ class _Host:
     def _job(self, job: dict[str, Any], buffers: list[bytes]) -> None:
         from ci_autotest.execute.binding import storage_of  # noqa: PLC0415 - likewise
         from ci_autotest.execute.graphing import as_graph  # noqa: PLC0415 - after the fault handler is on
-        from ci_autotest.execute.running import forward  # noqa: PLC0415 - likewise
+        from ci_autotest.execute.running import forward, together  # noqa: PLC0415 - likewise
         from ci_autotest.program.plain import program_of  # noqa: PLC0415 - after the fault handler is on
 
         place = self._place
@@ -203,7 +203,7 @@ class _Host:
         self._last = program, run
         if run.failure is None and run.lacking is None and job["cotangents"] is not None:
             self._go_back(program, run, job["cotangents"], buffers)
-        answer = _Answer(self._framework, self._kept)
+        answer = _Answer(self._framework, self._kept, together(run.values, self._framework))
         values: list[Any] = []
         try:
             for value in run.values:
@@ -218,7 +218,7 @@ class _Host:
         assert self._last is not None  # noqa: S101 - a worker asks for what it has run
         program, run = self._last
         self._go_back(program, run, job["cotangents"], buffers)
-        self._send(_Answer(self._framework, self._kept), run, {"values": [], "copies": []})
+        self._send(_Answer(self._framework, self._kept, {}), run, {"values": [], "copies": []})
 
     def _go_back(self, program: Program, run: Run, cotangents: dict[str, Any], buffers: list[bytes]) -> None:
         from ci_autotest.execute.binding import storage_of  # noqa: PLC0415 - after the fault handler is on
@@ -247,9 +247,10 @@ class _Answer:
     number under which the elements are kept.
     """
 
-    def __init__(self, framework: Framework, kept: dict[int, bytes]) -> None:
+    def __init__(self, framework: Framework, kept: dict[int, bytes], arrays: Mapping[int, np.ndarray]) -> None:
         self._framework = framework
         self._kept = kept
+        self._arrays = arrays
         self.buffers: list[bytes] = []
 
     def value(self, value: Any) -> Any:  # noqa: ANN401 - a framework's value
@@ -257,7 +258,9 @@ class _Answer:
         from ci_autotest.execute.running import Seen  # noqa: PLC0415 - after the fault handler is on
 
         if self._framework.is_tensor(value):
-            return self.seen(Seen(self._framework.facts(value), self._framework.array(value)))
+            array = self._arrays.get(id(value))
+            array = self._framework.array(value) if array is None else array
+            return self.seen(Seen(self._framework.facts(value), array))
         if hasattr(value, "state_dict"):
             state = value.state_dict().items()
             return ["module", {name: self.value(each) for name, each in state}]

@@ -11,7 +11,7 @@ from ci_autotest.execute.steps import execute_step
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     import numpy as np
 
@@ -70,6 +70,9 @@ def forward(
 ) -> Run:
     """Run the steps; one that raises ends the run and is in it.
 
+    With snapshots each step is waited for, so that an error, or a crash, is told at its step; else reading the values
+    waits for all.
+
     Args:
         program: Setup and body.
         tensors: Storage of each placeholder by key.
@@ -87,7 +90,7 @@ def forward(
             try:
                 needs_attribute(step, run.values, framework)
                 value = execute_step(step, run.values, binding)
-                if step.op != PLACEHOLDER:
+                if snapshots and step.op != PLACEHOLDER:
                     framework.synchronize()
                 facts = framework.facts(value) if framework.is_tensor(value) else None
                 if snapshots:
@@ -103,6 +106,24 @@ def forward(
         run.values.append(value)
         run.facts.append(facts)
     return run
+
+
+def together(values: Iterable[Any], framework: Framework) -> dict[int, np.ndarray]:
+    """Return the elements of tensors by identity, read at once where the framework reads several so.
+
+    Nothing where it does not, or where one of them cannot be read: each is then read by itself.
+
+    Args:
+        values: Tensors, and other values, which are left out.
+        framework: Whose tensors they are.
+    """
+    tensors = [value for value in values if framework.is_tensor(value)] if hasattr(framework, "arrays") else []
+    if not tensors:
+        return {}
+    try:
+        return dict(zip(map(id, tensors), framework.arrays(tensors), strict=True))  # type: ignore[attr-defined]
+    except Exception:  # noqa: BLE001 - foreign tensors: which one it is, reading them one by one tells
+        return {}
 
 
 def seen(value: Any, facts: Facts | None, framework: Framework) -> Seen:  # noqa: ANN401 - a framework's value

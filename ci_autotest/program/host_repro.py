@@ -16,8 +16,8 @@ import numpy as np
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_lines, inputs, names, output_text, setup_lines
 from ci_autotest.program.definitions import definitions
-from ci_autotest.program.host_repro_template import JAX, PADDLE, READER, REPEATED, TEMPLATE, TORCH_LIKE
-from ci_autotest.program.ir import CALL_FUNCTION, PLACEHOLDER, TensorSpec, cotangent_key, output_refs
+from ci_autotest.program.host_repro_template import GRAPHED, JAX, PADDLE, READER, REPEATED, TEMPLATE, TORCH_LIKE
+from ci_autotest.program.ir import CALL_FUNCTION, PLACEHOLDER, Program, TensorSpec, cotangent_key, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, array_of, nested
 from ci_autotest.program.plain import program_of
 from ci_autotest.program.repro_template import WATCH
@@ -26,7 +26,7 @@ from ci_autotest.program.targets import is_function
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.program.ir import Recording
 
 _MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 #: Where a framework keeps its dtypes and constants, where that is not the module itself.
@@ -38,7 +38,7 @@ _ADAPTERS: Final = "adapters."
 #: What the script itself binds.
 _OWN_NAMES: Final = frozenset({
     "np", "json", "os", "sys", "Path", "inputs", "candidate", "tensor", "elements", "run", "stored", "differs", "shown",
-    "main", "watched", "repeated", "device",
+    "main", "watched", "repeated", "graphed", "as_graph", "Body", "device",
 })  # fmt: skip
 
 
@@ -57,6 +57,7 @@ def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
     module = host["module"]
     adapters = _adapters(module, host["program"])
     program = _without_clashes(host["program"], adapters, module)
+    is_graph = host.get("graph") is True or told["kind"] == "graph"
     named = names(program)
     namespace = _NAMESPACES.get(module, module)
     takes = [name for name, _ in inputs(program)]
@@ -69,7 +70,7 @@ def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
         paths=_paths(module, told), device=_device(module, recording),
         rtol=told["rtol"], atol=told["atol"], check_dtype=told["check_dtype"],
         reader=READER if any(_is_stored(spec) for spec in _specs(recording).values()) else "",
-        glue=f"TAKES = {takes!r}\n{_GLUES.get(module) or TORCH_LIKE.format(m=module)}",
+        glue=f"TAKES = {takes!r}\n{_glue(module, is_graph=is_graph)}",
         setup=_block(
             [*_bindings(recording, program, named), *setup_lines(program, namespace), _returned(program, named)]
         ),
@@ -78,10 +79,10 @@ def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
         cotangents=_mapping({
             i: _tensor(recording, cotangent_key(i), spec)
             for i, spec in enumerate(recording.program.cotangents)
-            if spec is not None
+            if spec is not None and not is_graph
         }),
         outputs=_listing([_expected(recording, f"output_{i}") for i, _ in enumerate(output_refs(program))]),
-        gradients=_mapping(_gradients(recording, host, named)),
+        gradients=_mapping({} if is_graph else _gradients(recording, host, named)),
         names=repr([named[ref.index] for ref in output_refs(program)]),
         **_entry(told),
     )  # fmt: skip
@@ -139,13 +140,19 @@ def _in_text(version: object) -> str:
     return re.sub(r"[^\w.+ -]", "?", str(version), flags=re.ASCII)[:80]
 
 
+def _glue(module: str, *, is_graph: bool) -> str:
+    """Return how tensors are made and read, and the candidate run, in the framework."""
+    glue = _GLUES.get(module) or TORCH_LIKE.format(m=module)
+    return f"{glue}\n{GRAPHED.format(m=module)}" if is_graph and module not in _GLUES else glue
+
+
 def _entry(told: Mapping[str, Any]) -> dict[str, str]:
     """Return what the script begins with, by the kind of finding."""
     if told["kind"] in {"crash", "timeout"}:
         return {"watch": WATCH.format(timeout_s=told["timeout_s"]), "entry": "watched"}
     if told["kind"] == "nondeterminism":
         return {"watch": REPEATED, "entry": "repeated"}
-    return {"watch": "", "entry": "main"}
+    return {"watch": "", "entry": "graphed" if told["kind"] == "graph" else "main"}
 
 
 def _paths(module: str, told: Mapping[str, Any]) -> str:

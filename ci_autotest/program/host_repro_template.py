@@ -185,6 +185,46 @@ def run():
     return [elements(output) for output in outputs], found
 
 '''
+#: In place of ``run`` above, where each body is one graph: outputs without gradients, and beside the eager ones.
+GRAPHED: Final = '''
+class Body({m}.nn.Graph):
+    """The candidate as one graph."""
+
+    def __init__(self, given):
+        super().__init__()
+        for name in TAKES:
+            if not isinstance(given[name], {m}.Tensor):
+                setattr(self, f"part_{{name}}", given[name])
+
+    def build(self, *tensors):
+        left = iter(tensors)
+        return list(candidate(**{{n: getattr(self, f"part_{{n}}", None) or next(left) for n in TAKES}}))
+
+
+def as_graph(given):
+    return Body(given)(*[given[name] for name in TAKES if isinstance(given[name], {m}.Tensor)])
+
+
+def run():
+    """Return the candidate's outputs."""
+    return [elements(output) for output in as_graph(inputs())], {{}}
+
+
+def graphed():
+    """Say whether the body as one graph departs from the same body run eagerly."""
+    print(__doc__.strip())
+    given, again, bad = inputs(), inputs(), False
+    eager = candidate(**{{name: given[name] for name in TAKES}})
+    for name, found, expected in zip(NAMES, as_graph(again), eager):
+        bad |= differs(f"value of {{name}}, as a graph", elements(found), elements(expected))
+    for name in TAKES:
+        if hasattr(given[name], "state_dict"):
+            state = again[name].state_dict()
+            for key, expected in given[name].state_dict().items():
+                bad |= differs(f"{{name}}.{{key}} after the run, as a graph", elements(state[key]), elements(expected))
+    return 1 if bad else 0
+
+'''
 PADDLE: Final = '''
 def tensor(array, dtype, requires_grad=False):
     """Return a leaf in the array's layout; bfloat16 comes as float32 of the same values."""

@@ -11,6 +11,7 @@ import pytest
 import torch as plain_torch
 
 from ci_autotest import random_tensor, torch
+from ci_autotest.alignment.rules import Rules
 from ci_autotest.backends.build import build
 from ci_autotest.config import Candidate
 from tests.engine import judged, record
@@ -161,6 +162,13 @@ def test_oneflow__what_its_graph_alone_does_otherwise__is_of_kind_graph(oneflow,
     assert "num_batches_tracked after the run, as a graph" in found.misalignment.what
 
 
+def test_oneflow__check_graph_of_a_test__is_answered_by_its_graphs(oneflow):
+    rules = Rules(check_graph=True)
+    counted = record(ALIGNED["a module with statistics"], profile="ordinary")
+    assert judged(counted, oneflow, rules).verdict.kind == "graph"
+    assert judged(record(ALIGNED["softmax"], profile="ordinary"), oneflow, rules).verdict.outcome == "aligned"
+
+
 def test_run__mode_graph__says_what_was_compared_and_ends_with_its_kind(tmp_path: Path):
     project = Project(tmp_path)
     project.configure(
@@ -182,4 +190,7 @@ def test_run__mode_graph__says_what_was_compared_and_ends_with_its_kind(tmp_path
         ("counts", "eager"): "aligned", ("counts", "graph"): "misaligned",
     }, done.said  # fmt: skip
     assert [each["mode"] for each in report["candidates"]] == ["", "graph, forward only"]
-    assert [(each["kind"], each["candidate"]) for each in report["findings"]] == [("graph", "graph")], done.said
+    (found,) = report["findings"]
+    assert (found["kind"], found["candidate"], found["repro_verified"]) == ("graph", "graph", True), done.said
+    repro = project.repro(found)
+    assert (repro.status, "num_batches_tracked after the run, as a graph" in repro.out) == (1, True), repro.said

@@ -83,7 +83,7 @@ class Answers:
         """
         if step.seed is not None:
             is_random = step.op != CALL_MODULE and is_drawn(operator, self._binder.bound(step, operator))
-            if is_random and (writer.is_narrow or operator not in self._table.same_generator):
+            if is_random and (operator not in self._table.same_generator or writer.is_narrow):
                 self._refuse_drawn(operator)
             step = step if is_random else step._replace(seed=None)
         target = self._alike(step)

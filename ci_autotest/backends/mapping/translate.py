@@ -14,7 +14,7 @@ from ci_autotest.backends.mapping.refusing import refuse_foreign, refuse_random_
 from ci_autotest.backends.mapping.writing import Writer
 from ci_autotest.backends.operators import step_operator
 from ci_autotest.errors import UnsupportedError
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_MODULE, OUTPUT, PLACEHOLDER, UNPACK, DType, Program, TensorSpec
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_MODULE, OUTPUT, PLACEHOLDER, UNPACK, Program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +28,6 @@ _OF_PYTHON: Final = frozenset({
 })  # fmt: skip
 #: Attributes that every framework's tensors have under the same name.
 _OF_TENSORS: Final = frozenset({"shape", "ndim"})
-_NARROW: Final = frozenset({"float16", "bfloat16"})
 
 
 class Translated(NamedTuple):
@@ -87,7 +86,7 @@ class Translator:
 
     def _mapped(self, program: Program) -> Translated:
         steps = program.steps
-        writer = Writer(is_narrow=bool(self.table.same_generator) and _is_narrow(program))
+        writer = Writer(steps)
         setup = 0
         for step in steps:
             writer.give(self._write(step, steps, writer))
@@ -124,16 +123,6 @@ class Translator:
     def _is_answered(self, operator: str) -> bool:
         row = self.table.rows.get(operator)
         return row is not None and not row.unsupported
-
-
-def _is_narrow(program: Program) -> bool:
-    """Whether a program names a dtype of 16 bits."""
-    named = (argument for step in program.steps for argument in (*step.args, *(value for _, value in step.kwargs)))
-    return any(
-        (isinstance(argument, TensorSpec) and argument.dtype in _NARROW)
-        or (isinstance(argument, DType) and argument.name in _NARROW)
-        for argument in named
-    )
 
 
 def translated(program: Program, table: Table, sources: Mapping[str, Any] | None = None) -> Translated:

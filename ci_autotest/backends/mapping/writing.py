@@ -6,12 +6,15 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.backends.mapping.table import ADAPTERS
-from ci_autotest.program.ir import CALL_FUNCTION, ITEM_SIZE, DType, List, Ref, Step, ref_to, renumbered
+from ci_autotest.program.ir import CALL_FUNCTION, ITEM_SIZE, DType, List, Ref, Step, TensorSpec, ref_to, renumbered
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ci_autotest.program.ir import Argument
 
 _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex})
+_NARROW: Final = frozenset({"float16", "bfloat16"})
 #: A dtype as a table writes it.
 _DTYPE: Final = re.compile(rf"dtype\.({'|'.join(ITEM_SIZE)})")
 
@@ -23,17 +26,27 @@ class Writer:
         steps: Written so far.
         places: Where the value of each step of the original is.
         has_moved: Whether a value is elsewhere than in the original: until then no reference is to be moved.
-        is_narrow: Whether the original computes in 16 bits, where what draws gives other numbers.
+        original: The steps that are translated.
     """
 
-    __slots__ = ("has_moved", "is_narrow", "places", "steps")
+    __slots__ = ("has_moved", "original", "places", "steps")
 
-    def __init__(self, *, is_narrow: bool = False) -> None:
+    def __init__(self, original: Sequence[Step] = ()) -> None:
         """Begin with no step."""
-        self.is_narrow = is_narrow
+        self.original = original
         self.steps: list[Step] = []
         self.places: list[int] = []
         self.has_moved = False
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the original names a dtype of 16 bits, in which what draws gives other numbers."""
+        named = (value for step in self.original for value in (*step.args, *(value for _, value in step.kwargs)))
+        return any(
+            (isinstance(value, TensorSpec) and value.dtype in _NARROW)
+            or (isinstance(value, DType) and value.name in _NARROW)
+            for value in named
+        )
 
     def give(self, index: int) -> None:
         """Say where the value of the original's next step is."""

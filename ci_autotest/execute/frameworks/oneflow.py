@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from ci_autotest.execute.frameworks.protocol import LackingError
-from ci_autotest.execute.frameworks.torch_like import TorchLike
+from ci_autotest.execute.frameworks.torch_like import TorchLike, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,6 +26,11 @@ _DTYPE: Final = re.compile(r"DataType_Name of \w+: k(\w+)")
 _SHOWN_CHARS: Final = 160
 
 
+def _bits(wide: np.ndarray) -> np.ndarray:
+    """Return the upper half of each float32, which is the bfloat16 that it holds."""
+    return np.asarray(wide.view(np.uint32) >> np.uint32(16), np.uint16).reshape(wide.shape)
+
+
 class OneFlow(TorchLike):
     """Execute with OneFlow.
 
@@ -31,6 +38,32 @@ class OneFlow(TorchLike):
         module: ``oneflow``.
         device: ``cpu`` or ``cuda``.
     """
+
+    def array(self, tensor: Any) -> np.ndarray:  # noqa: ANN401 - a framework's tensor
+        """Return a tensor's elements in C order."""
+        return self.arrays([tensor])[0]
+
+    def arrays(self, tensors: Sequence[Any]) -> list[np.ndarray]:
+        """Return the elements of several tensors, waited for once.
+
+        OneFlow computes in threads of its own, and ``numpy()`` waits for them each time: copies into memory of NumPy's
+        are asked for first. On two busy cores that took a twentieth of the time.
+        """
+        found = [self._copied(tensor) for tensor in tensors]
+        self.synchronize()
+        return [_bits(array) if is_narrow else array for array, is_narrow in found]
+
+    def _copied(self, tensor: Any) -> tuple[np.ndarray, bool]:  # noqa: ANN401 - a framework's tensor
+        """Return where a tensor's elements will be, and whether they are those of a bfloat16 in 32 bits."""
+        value = tensor.detach()
+        name = name_of(value.dtype)
+        if name == "bfloat16":
+            value = value.to(self._module.float32)
+        array = np.empty(tuple(value.shape), name_of(value.dtype))
+        if array.size:
+            value = value.cpu()
+            self._module.from_numpy(array).copy_(value if value.is_contiguous() else value.contiguous())
+        return array, name == "bfloat16"
 
     #: OneFlow's graphs have gradients for an optimizer of their own alone.
     graph_goes_back = False
@@ -71,7 +104,7 @@ class OneFlow(TorchLike):
         return [tensor.grad for tensor in inputs]
 
     def synchronize(self) -> None:
-        """Wait for the threads that compute, on the CPU as well: an error or a crash is then that of its step."""
+        """Wait for the threads that compute, on the CPU as well."""
         self._module._oneflow_internal.eager.Sync()  # noqa: SLF001 - nothing public waits for a CPU
 
     def lacking(self, error: BaseException) -> str:

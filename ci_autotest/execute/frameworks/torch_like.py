@@ -74,7 +74,7 @@ class TorchLike:
         try:
             # The bits themselves, where a view can be of another dtype: a conversion may turn the sign of a NaN.
             found = module.from_numpy(array.view(np.int16)).view(self._dtype("bfloat16"))
-            if _name(found.dtype) == "bfloat16":
+            if name_of(found.dtype) == "bfloat16":
                 return found
         except (TypeError, RuntimeError, ValueError):
             pass  # This framework's tensors have no such view.
@@ -93,7 +93,7 @@ class TorchLike:
         for name in ("resolve_conj", "resolve_neg"):
             value = getattr(value, name)() if hasattr(value, name) else value
         value = value.cpu()
-        if _name(value.dtype) == "bfloat16":
+        if name_of(value.dtype) == "bfloat16":
             # float32 holds every bfloat16, NaN's payload too: the bits are the upper half.
             bits = np.ascontiguousarray(value.to(self._dtype("float32")).numpy()).view(np.uint32)
             return np.asarray(bits >> 16, np.uint16).reshape(value.shape)
@@ -105,7 +105,7 @@ class TorchLike:
 
     def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:  # noqa: ANN401 - a framework's tensor
         """Return dtype, shape, ``requires_grad`` and ``is_leaf``."""
-        return _name(tensor.dtype), tuple(tensor.shape), bool(tensor.requires_grad), bool(tensor.is_leaf)
+        return name_of(tensor.dtype), tuple(tensor.shape), bool(tensor.requires_grad), bool(tensor.is_leaf)
 
     def function(self, target: str) -> Callable[..., Any]:
         """Return what a target names."""
@@ -179,6 +179,7 @@ class TorchLike:
             self._module.cuda.synchronize()
 
 
-def _name(dtype: object) -> str:
+def name_of(dtype: object) -> str:
+    """Return a dtype's name without framework."""
     name = str(dtype).rpartition(".")[2]
     return _DTYPES.get(name, name)

@@ -139,3 +139,24 @@ def _undefined(tree: ast.Module) -> set[str]:
         if isinstance(each, ast.Name)
     }
     return found - bound - annotations
+
+
+def test_host_repro_text__value_with_the_name_of_what_the_script_calls__has_another():
+    found = recorded("adapters.argmax", "oneflow")
+    steps = [
+        step._replace(name=name) for step, name in zip(found.program.body, ("tensor", "argmax", "output"), strict=True)
+    ]
+    program = Program((), tuple(steps), found.program.cotangents)
+    host = {**found.note["host"], "program": plain_program(program)}
+    text = host_repro_text(replace(found, program=program, note={**found.note, "host": host}), TOLD)
+    assert "    tensor_0 = tensor(" in text
+    assert "    argmax_0 = argmax(tensor_0)" in text
+
+
+@pytest.mark.parametrize(("kind", "entry"), [("graph", "graphed"), ("value", "main")])
+def test_host_repro_text__graph_mode__runs_the_candidate_as_one_graph(kind: str, entry: str):
+    text = host_repro_text(recorded("oneflow.exp", "oneflow", graph=True), {**TOLD, "kind": kind})
+    assert "class Body(oneflow.nn.Graph):" in text
+    assert f"sys.exit({entry}())" in text
+    assert "GRADIENTS = {}" in text
+    ast.parse(text)
