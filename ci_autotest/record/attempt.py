@@ -134,6 +134,8 @@ class Attempts:
             python_random.seed(seed)
             self._numpy_state["state"]["key"][0] = seed
             self._numpy_bits.state = self._numpy_state
+            if np.random.get_bit_generator() is not self._numpy_bits:  # type: ignore[attr-defined]
+                np.random.set_bit_generator(self._numpy_bits)  # type: ignore[attr-defined]
 
     def _cotangents(self, recorder: Recorder) -> dict[int, torch.Tensor]:
         """Draw the gradient that is put into each output tensor that requires grad: random and signed."""
