@@ -49,10 +49,12 @@ class Project:
 
     Args:
         folder: An empty folder, the project's root.
+        greatest_s: Seconds after which a command that should have ended is a failure of the test.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, greatest_s: float = GREATEST_S) -> None:
         self.folder = folder
+        self.greatest_s = greatest_s
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name
@@ -83,7 +85,7 @@ class Project:
         )
 
     def command(self, *words: str, environ: Mapping[str, str] | None = None) -> Done:
-        return ended(self.start(*words, environ=environ))
+        return ended(self.start(*words, environ=environ), self.greatest_s)
 
     def run(self, *words: str, environ: Mapping[str, str] | None = None) -> Done:
         """Run with one worker unless told otherwise."""

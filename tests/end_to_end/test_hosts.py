@@ -179,7 +179,7 @@ EXPECTED = {
 
 
 def project_in(folder: Path, bodies: str = BODIES) -> Project:
-    project = Project(folder)
+    project = Project(folder, greatest_s=500)  # a dozen findings, each with interpreters of its own to start
     project.configure(
         candidates=[{"name": "lookalike", "backend": "module", "module": "lookalike", "python": sys.executable}],
         case_timeout="20s",

@@ -50,7 +50,7 @@ def never():
 
 
 def test_run__host_that_crashes_at_random__is_flaky_and_loses_no_case(tmp_path: Path):
-    project = Project(tmp_path)
+    project = Project(tmp_path, greatest_s=400)
     project.configure(
         candidates=[{"name": "fragile", "backend": "module", "module": "fragile", "python": sys.executable}]
     )
