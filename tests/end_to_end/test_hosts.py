@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
+import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.projects import Project, outcomes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 pytestmark = pytest.mark.heavy
 
@@ -237,7 +242,17 @@ def test_run__host_hangs_or_hoards__is_ended_and_costs_that_case(tmp_path: Path)
 
     assert outcomes(project.report()) == {("hangs", "lookalike"): "timed_out", ("hoards", "lookalike"): "crashed"}
     assert "more than its limit of 2.0 GiB" in done.said
-    held = [
-        line for line in subprocess.check_output(["ps", "-eo", "args"], text=True).splitlines() if str(tmp_path) in line
-    ]
-    assert held == [], "a host outlived its run"
+    assert wait_until(lambda: not running(tmp_path), 10), f"a host outlived its run: {running(tmp_path)}"
+
+
+def running(folder: Path) -> list[str]:
+    """Return the processes that were started with a folder among their words."""
+    listed = subprocess.check_output(["ps", "-eo", "args"], text=True).splitlines()
+    return [line for line in listed if str(folder) in line]
+
+
+def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.1)
+    return holds()
