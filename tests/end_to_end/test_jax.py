@@ -20,16 +20,12 @@ from ci_autotest.backends.mapping.table import load_table
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config import Candidate
 from ci_autotest.program.ir import PLACEHOLDER
+from tests.candidates import needs, path_of
 from tests.engine import judged, record
 
 ROOT = Path(__file__).parents[2]
-PYTHON = ROOT / ".venvs" / "jax" / "bin" / "python"
-pytestmark = [
-    pytest.mark.heavy,
-    pytest.mark.skipif(
-        not PYTHON.exists(), reason="python3.11 -m venv .venvs/jax; .venvs/jax/bin/pip install jax==0.10.2"
-    ),
-]
+PYTHON = path_of("jax")
+pytestmark = needs("jax")
 functional = torch.nn.functional
 linalg = torch.linalg
 

@@ -5,24 +5,17 @@ It is not installed by `make install`: CPython 3.10 and `make candidates`, or th
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch as plain_torch
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.build import build
 from ci_autotest.config import Candidate
+from tests.candidates import needs, path_of
 from tests.engine import judged, record
 
-PYTHON = Path(__file__).parents[2] / ".venvs" / "torch-1.12" / "bin" / "python"
-pytestmark = [
-    pytest.mark.heavy,
-    pytest.mark.skipif(
-        not PYTHON.exists(),
-        reason="python3.10 -m venv .venvs/torch-1.12; .venvs/torch-1.12/bin/pip install torch==1.12.1 'numpy<2'",
-    ),
-]
+PYTHON = path_of("torch-1.12")
+pytestmark = needs("torch-1.12")
 functional = torch.nn.functional
 
 

@@ -14,18 +14,12 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.rules import Rules
 from ci_autotest.backends.build import build
 from ci_autotest.config import Candidate
+from tests.candidates import needs, path_of
 from tests.engine import judged, record
 from tests.projects import Project, outcomes
 
-PYTHON = Path(__file__).parents[2] / ".venvs" / "oneflow" / "bin" / "python"
-pytestmark = [
-    pytest.mark.heavy,
-    pytest.mark.skipif(
-        not PYTHON.exists(),
-        reason="python3.10 -m venv .venvs/oneflow; .venvs/oneflow/bin/pip install oneflow==0.9.0 'numpy<1.24'; "
-        ".venvs/oneflow/bin/pip install --no-deps nvidia-cublas-cu11==11.10.3.66 nvidia-cudnn-cu11==8.5.0.96",
-    ),
-]
+PYTHON = path_of("oneflow")
+pytestmark = needs("oneflow")
 functional = torch.nn.functional
 
 

@@ -14,18 +14,13 @@ from ci_autotest.backends.mapping.table import load_table
 from ci_autotest.backends.mapping.translate import Translator
 from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.program.host_repro_template import PADDLE
+from tests.candidates import needs, path_of
 from tests.engine import tried
 
-PYTHON = Path(__file__).parents[2] / ".venvs" / "paddle" / "bin" / "python"
+PYTHON = path_of("paddle")
 F = "torch.nn.functional"
 
-pytestmark = [
-    pytest.mark.heavy,
-    pytest.mark.skipif(
-        not PYTHON.exists(),
-        reason="needs Paddle: python3.11 -m venv .venvs/paddle && .venvs/paddle/bin/pip install paddlepaddle==3.3.1",
-    ),
-]
+pytestmark = needs("paddle")
 
 
 def backend_with(rows):

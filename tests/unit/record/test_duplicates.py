@@ -47,8 +47,8 @@ def test_refuse_duplicates__test_that_would_vanish__names_both_lines(name: str, 
 @pytest.mark.parametrize("name", PASSED)
 def test_refuse_duplicates__no_test_vanishes__passes(name: str, tmp_path: Path):
     (tmp_path / "tests.py").write_text(PASSED[name])
-    refuse_duplicates(str(tmp_path / "tests.py"))
+    assert refuse_duplicates(str(tmp_path / "tests.py")) is None
 
 
 def test_refuse_duplicates__no_such_file__passes():
-    refuse_duplicates("<stdin>")
+    assert refuse_duplicates("<stdin>") is None
