@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
     from ci_autotest.execute.frameworks.protocol import Framework
 
+#: What is said of a graph that is none. A test that shows nothing else is no test of the candidate: the exit status
+#: goes by these words.
+NOT_COMPILED: Final = "graph that is made of the body: nothing was compiled"
+STEP_BY_STEP: Final = "graph of this body: it was run step by step"
 #: What a body cannot ask while its graph is made: the elements of a tensor, and gradients.
 _READS: Final = frozenset({"builtins.bool", "builtins.int", "builtins.float"})
 _READING_METHODS: Final = frozenset({
@@ -124,13 +128,11 @@ class _Graphed:
         graph = framework.graph(body, [run.values[i] for i in inputs], [run.values[i] for i in modules])  # type: ignore[attr-defined]
         entered = self._entered
         if not entered:
-            what = "graph that is made of the body: nothing was compiled"
-            raise LackingError(what)
+            raise LackingError(NOT_COMPILED)
         outputs = graph([run.values[i] for i in inputs])
         framework.synchronize()
         if self._entered != entered:
-            what = "graph of this body: it was run step by step"
-            raise LackingError(what)
+            raise LackingError(STEP_BY_STEP)
         self._place(outputs)
 
     def _carry_out(self, values: list[Any]) -> list[Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ci_autotest.execute.graphing import NOT_COMPILED, STEP_BY_STEP
 from ci_autotest.report.coverage import counted, covered
 from ci_autotest.report.merge import summarize
 from ci_autotest.report.report_json import ordered
@@ -257,6 +258,6 @@ def _is_untested(item: TestResult, result: RunResult) -> bool:
         return False  # compared, or no case of it belongs to this shard
     elsewhere = any(other.candidate == item.candidate and other.cases.compared for other in result.results)
     frameworks = {candidate.name for candidate in result.candidates if candidate.backend == "module"}
-    is_graph = "step by step" in item.reason or "nothing was compiled" in item.reason
-    is_lacking = item.outcome == "unsupported" and item.candidate in frameworks and not is_graph
+    has_fallen_back = any(said in item.reason for said in (NOT_COMPILED, STEP_BY_STEP))
+    is_lacking = item.outcome == "unsupported" and item.candidate in frameworks and not has_fallen_back
     return not ((item.reason.startswith("no call was replaced") or is_lacking) and elsewhere)

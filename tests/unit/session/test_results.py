@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from ci_autotest.execute import graphing
 from ci_autotest.result import CandidateInfo, CaseCounts, Environment, RunResult, Summary, worst
 from ci_autotest.session.results import settled
 from tests import report_samples as samples
@@ -19,6 +20,13 @@ NOT_REPLACED = samples.outcome(
     "autotests/b.py::other", outcome="unsupported", cases=CaseCounts(unsupported=20),
     reason="no call was replaced: torch.exp did not occur; operators called: none",
 )  # fmt: skip
+STEP_BY_STEP, NOT_COMPILED = (
+    samples.outcome(
+        "autotests/b.py::other", outcome="unsupported", cases=CaseCounts(unsupported=20),
+        reason=f"oneflow 0.9.0: it has no {said}",
+    )
+    for said in (graphing.STEP_BY_STEP, graphing.NOT_COMPILED)
+)  # fmt: skip
 FINDING = samples.finding()
 FLAKY = samples.finding(outcome="flaky", confirmed=False)
 MISALIGNED = samples.failed()
@@ -28,7 +36,7 @@ def code(results=(ALIGNED,), findings=(), *, broken=(), new=None, **told) -> int
     replaces = told.get("replaces", ())
     result = RunResult(
         seed=0, environment=Environment(ci_autotest="0", python="3", platform="x"),
-        candidates=(CandidateInfo(name="kernels", backend="substitute", replaces=replaces),),
+        candidates=(CandidateInfo(name="kernels", backend=told.get("backend", "substitute"), replaces=replaces),),
         results=tuple(results), findings=tuple(findings), summary=Summary(), broken=tuple(broken), new=new,
         interrupted=told.get("interrupted", False),
     )  # fmt: skip
@@ -36,6 +44,11 @@ def code(results=(ALIGNED,), findings=(), *, broken=(), new=None, **told) -> int
 
 
 ROWS = [
+    # a framework has not all of torch; a graph that is none is no such thing
+    ("framework lacks it", {"results": (ALIGNED, UNSUPPORTED), "backend": "module"}, 0),
+    ("framework lacks all", {"results": (UNSUPPORTED,), "backend": "module"}, 3),
+    ("graph by steps", {"results": (ALIGNED, STEP_BY_STEP), "backend": "module"}, 3),
+    ("graph not compiled", {"results": (ALIGNED, NOT_COMPILED), "backend": "module"}, 3),
     # 130
     ("interrupted", {"interrupted": True}, 130),
     ("interrupted, with a finding", {"interrupted": True, "results": [MISALIGNED], "findings": [FINDING]}, 130),
