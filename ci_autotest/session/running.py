@@ -192,16 +192,21 @@ def _refuse_missing(infos: list[CandidateInfo], request: Request) -> None:
     required = {candidate.name for candidate in request.candidates if candidate.required}
     for info in infos:
         if not info.available and info.name in required:
-            message = f"candidate '{info.name}' is required and not available: {info.reason}"
+            message = f"candidate '{info.name}' is required and not available: {_why(info)}"
             if f"'{info.name}' asks for" in info.reason:
                 message = info.reason
             raise UnavailableError(message)
 
 
+def _why(info: CandidateInfo) -> str:
+    """Return why a candidate is not there, without its name, which the sentence before has said."""
+    return info.reason.removeprefix(f"candidate '{info.name}': ")
+
+
 def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tuple[str, ...]:
     known = state.request.config.known
     notes = [str(state.failure)] if state.failure is not None else []
-    notes += [f"candidate {info.name!r} was skipped: {info.reason}" for info in state.infos if not info.available]
+    notes += [f"candidate {info.name!r} was skipped: {_why(info)}" for info in state.infos if not info.available]
     if is_whole:
         notes += unmatched(findings, known, datetime.now(timezone.utc).date())
     if state.ledger.passed:
