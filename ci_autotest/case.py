@@ -83,6 +83,18 @@ def key_of(test: int, case: int, attempt: int) -> tuple[int, int]:
     return test, (case << 8) | attempt
 
 
+def pattern_of(case: int, shapes: int) -> int:
+    """Return the ordinary case whose sizes and choices a case repeats, with data of its own; itself where none is.
+
+    An odd number of shapes lets each profile, of which there are eight, meet all of them.
+
+    Args:
+        case: Its number.
+        shapes: Sets of sizes and choices that a test's cases share, ``0``: each has its own.
+    """
+    return 2 * (case // 2 % shapes) if shapes else case
+
+
 def window_of(case: int) -> int:
     """Return the number of the window that a case is in: 0 for case 0, 1 for 1 to 9, 2 for 10 to 19.
 

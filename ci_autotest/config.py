@@ -10,13 +10,16 @@ import difflib
 import re
 from datetime import date
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 import yaml
 
 from ci_autotest.errors import ConfigError, ToleranceError
 from ci_autotest.tolerance import Strictness, Tolerance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 BackendName: TypeAlias = Literal["torch", "torch.compile", "fx", "substitute", "module"]
 Device: TypeAlias = Literal["cpu", "cuda", "auto"]
@@ -49,6 +52,8 @@ class Candidate(Section, frozen=True, kw_only=True):
             PATH; this one where none is given.
         mode: Whether each body runs step by step, ``eager``, or as one ``graph``, for ``module``.
         mapping: Rows of the framework's table by operator, for ``module``, in place of those that ship.
+        shapes: Sets of sizes and choices that the cases of a test repeat, each time with new data: for what compiles
+            for every shape. 0: each case has its own. JAX has 3 unless told otherwise.
         required: Whether the run ends with exit status 4 when it is not available.
     """
 
@@ -62,6 +67,7 @@ class Candidate(Section, frozen=True, kw_only=True):
     python: str = ""
     mode: Literal["eager", "graph"] = "eager"
     mapping: dict[str, dict[str, Any]] = {}
+    shapes: int | None = None
     required: bool = False
 
 
@@ -127,6 +133,8 @@ class Config(Section, frozen=True, kw_only=True):
 COMPILE_OPTIONS: Final = frozenset({"backend", "mode", "dynamic", "fullgraph", "options"})
 #: Modules that have a graph mode.
 GRAPHS: Final = ("oneflow",)
+#: Modules that compile for every shape, and how many sets of sizes and choices a test has for them.
+SHAPES: Final[dict[str, int]] = {"jax": 3}
 #: Root seeds are below this.
 SEEDS: Final = 1 << 63
 #: Candidates that need no configuration.
@@ -356,6 +364,9 @@ def check(config: Config, where: str) -> None:
 
 
 def _check_candidate(candidate: Candidate, where: str) -> None:
+    if candidate.shapes is not None and candidate.shapes < 0:
+        message = f"{where}: candidate {candidate.name!r} has shapes: {candidate.shapes}. Give 0 or more."
+        raise ConfigError(message)
     if candidate.backend == "substitute" and not candidate.replace:
         message = (
             f"{where}: candidate {candidate.name!r} replaces nothing. Give replace: {{operator: module.function}}."
@@ -449,6 +460,18 @@ def chosen(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ...]:
         )
         raise ConfigError(message)
     return found
+
+
+def shapes_of(candidates: Iterable[Candidate]) -> int:
+    """Return how many sets of sizes and choices a test's cases share in a run of candidates, 0: each has its own.
+
+    All run the same cases, so the fewest that one of them asks for hold for all.
+    """
+    asked = [
+        candidate.shapes if candidate.shapes is not None else SHAPES.get(candidate.module, 0)
+        for candidate in candidates
+    ]
+    return min((number for number in asked if number), default=0)
 
 
 def find(folder: Path) -> Path | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ci_autotest.alignment.direct import SAID_ONCE, run_here, setting_of
 from ci_autotest.case import test_key
+from ci_autotest.config import shapes_of
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.calling import callers_signature, case_name, with_case
@@ -196,14 +197,19 @@ def _run_here(declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str,
     body = declaration.body
     refuse_duplicates(body.__code__.co_filename)
     setting = setting_of(body.__code__.co_filename, body.__qualname__, declaration.id, case_name(args, kwargs))
-    attempts, test = _attempts(), setting.test
+    attempts, test = _attempts(shapes_of(setting.candidates)), setting.test
     hear_lost_hooks()  # pytest takes filters of warnings back after each test
     key = test_key(setting.seed, test)
     call = functools.partial(body, *args, **kwargs)
     run_here(declaration, setting, lambda case, number: attempts.attempt(declaration, call, (key, test, case, number)))
 
 
+@functools.lru_cache(maxsize=8)
+def _attempts(shapes: int) -> Attempts:
+    _say_once()
+    return Attempts(shapes=shapes)
+
+
 @functools.lru_cache(maxsize=1)
-def _attempts() -> Attempts:
+def _say_once() -> None:
     sys.stderr.write(SAID_ONCE)
-    return Attempts()

@@ -51,17 +51,18 @@ class Attempts:
 
     Args:
         device: Where the reference runs.
+        shapes: Sets of sizes and choices that the cases of a test share (``case.pattern_of``).
 
     Attributes:
         seeds_python: Whether Python's and numpy's global generators are set as well, which costs four microseconds;
             no only for bodies that are known not to reach them.
     """
 
-    def __init__(self, device: str = "cpu") -> None:
+    def __init__(self, device: str = "cpu", shapes: int = 0) -> None:
         """Take over the global generators of this process: they are set before each attempt."""
         hear_lost_hooks()
         self.seeds_python = True
-        self._streams = Streams()
+        self._streams = Streams(shapes)
         self._key: int | None = None
         self._tracer = Tracer()
         self._device = CPU if device == "cpu" else torch.device(device)

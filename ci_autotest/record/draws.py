@@ -13,7 +13,7 @@ from zlib import crc32
 
 import numpy as np
 
-from ci_autotest.case import FREE_SIZE
+from ci_autotest.case import FREE_SIZE, pattern_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,8 +70,13 @@ class Streams:
     for (``prefetch``). What is drawn is the same either way.
     """
 
-    def __init__(self) -> None:
-        """Make the one bit generator."""
+    def __init__(self, shapes: int = 0) -> None:
+        """Make the one bit generator.
+
+        Args:
+            shapes: As ``case.pattern_of`` has it.
+        """
+        self._shapes = shapes
         self._bits = np.random.Philox(0)
         self._state: dict[str, Any] = dict(self._bits.state)
         # Written through views: setting an array's element takes three times as long.
@@ -111,13 +116,21 @@ class Streams:
         ahead = self._ahead.pop(key, None)
         if ahead is not None:
             self._floats = self._ahead_floats
-            scalars, self._base = ahead
-            return scalars
-        words = self._blocks(*self._at, 1)
-        first: list[int] = words[:_WORDS].tolist()
-        self._floats = signed_floats(words)
-        self._base = _FIRST_FLOAT
-        return first
+            first, self._base = ahead
+        else:
+            words = self._blocks(*self._at, 1)
+            first = words[:_WORDS].tolist()
+            self._floats = signed_floats(words)
+            self._base = _FIRST_FLOAT
+        return self._repeated(first) if self._shapes else first
+
+    def _repeated(self, first: list[int]) -> list[int]:
+        """Return the first words of the case whose sizes and choices this one repeats, with this one's seed."""
+        test, case, attempt = self._at
+        pattern = pattern_of(case, self._shapes)
+        if pattern == case:
+            return first
+        return [*self._blocks(test, pattern, attempt, 1)[: _WORDS - 1].tolist(), first[-1]]
 
     def small(self, slot: int, count: int) -> NDArray[np.float32]:
         """Return ``count`` float32 of ``[-1, 1)``, at most ``SMALL``, that belong to ``slot`` alone.
@@ -145,7 +158,7 @@ class Streams:
     def more(self) -> list[int]:
         """Return the next scalar words of the attempt."""
         test, case, attempt = self._at
-        self._seek((test, attempt), (self._more, case, _MORE, 0))
+        self._seek((test, attempt), (self._more, pattern_of(case, self._shapes), _MORE, 0))
         self._more += _WORDS // 4
         words: list[int] = self._bits.random_raw(_WORDS).tolist()
         return words

@@ -138,7 +138,7 @@ class Bench:
         device = available_device(hello.reference_device)
         prove(device, "the reference")
         self._library = Library(Path(hello.root))
-        self._attempts = Attempts(device)
+        self._attempts = Attempts(device, hello.shapes)
         self._reference = TorchBackend(device)
         self._candidates = {candidate.name: candidate for candidate in hello.candidates}
         return Ready(

@@ -55,6 +55,7 @@ class Hello(Message, frozen=True, kw_only=True):
     reference_device: str
     candidates: list[Candidate]
     tolerances: list[ToleranceRule]
+    shapes: int = 0
 
 
 class Discover(Message, frozen=True):

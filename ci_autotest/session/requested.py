@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ci_autotest.config import shapes_of
 from ci_autotest.discovery import nothing_found, select
 from ci_autotest.errors import UsageError
 from ci_autotest.result import BrokenTest, Location
@@ -63,7 +64,7 @@ def hello_for(request: Request, seed: int, selection: Selection | None = None) -
     return Hello(
         root=str(request.root.resolve()), folders=folders, seed=seed, strictness=config.strictness,
         reference_device=config.reference.device, candidates=list(request.candidates),
-        tolerances=list(config.tolerances),
+        tolerances=list(config.tolerances), shapes=shapes_of(request.candidates),
     )  # fmt: skip
 
 

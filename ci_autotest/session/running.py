@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ci_autotest import config as configuration
 from ci_autotest.case import root_seed
+from ci_autotest.config import shapes_of
 from ci_autotest.discovery import nothing_found, select
 from ci_autotest.errors import AutotestError, OutputError, UnavailableError
 from ci_autotest.known import apply_known, unmatched
@@ -207,6 +208,11 @@ def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tup
     known = state.request.config.known
     notes = [str(state.failure)] if state.failure is not None else []
     notes += [f"candidate {info.name!r} was skipped: {_why(info)}" for info in state.infos if not info.available]
+    if shapes := shapes_of(state.request.candidates):
+        notes.append(
+            f"the cases of a test share {shapes} sets of sizes and choices, with new data each time, because a candidate "
+            "compiles for every shape (`shapes:` of a candidate)"
+        )
     if is_whole:
         notes += unmatched(findings, known, datetime.now(timezone.utc).date())
     if state.ledger.passed:

@@ -86,6 +86,10 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
         ("cases: 0", "cases is 0. Give 1 or more."),
         ("cases: -3", "cases is -3. Give 1 or more."),
         ("workers: 0", "workers is 0. Give 1 or more."),
+        (
+            "candidates: [{name: jax, backend: module, module: jax, shapes: -1}]",
+            "candidate 'jax' has shapes: -1. Give 0 or more.",
+        ),
         ("cases: true", "cases is true or false; a whole number is expected."),
         ("strictness: strict", "strictness is 'strict'; allowed: tolerance, ulp, bitwise."),
         ("seed: tuesday", "seed is 'tuesday'; allowed: a number, commit, random."),
