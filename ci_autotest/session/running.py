@@ -210,8 +210,8 @@ def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tup
     notes += [f"candidate {info.name!r} was skipped: {_why(info)}" for info in state.infos if not info.available]
     if shapes := shapes_of(state.request.candidates):
         notes.append(
-            f"the cases of a test share {shapes} sets of sizes and choices, with new data each time, because a candidate "
-            "compiles for every shape (`shapes:` of a candidate)"
+            f"the cases of a test share {shapes} sets of sizes and choices, with new data each time, because a "
+            "candidate compiles for every shape (`shapes:` of a candidate)"
         )
     if is_whole:
         notes += unmatched(findings, known, datetime.now(timezone.utc).date())
