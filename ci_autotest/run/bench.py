@@ -58,7 +58,7 @@ from ci_autotest.run.messages import (
     TryProgram,
 )
 from ci_autotest.run.tally import Tally
-from ci_autotest.run.tests import SUITE, Library
+from ci_autotest.run.tests import Library
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -169,7 +169,7 @@ class Bench:
     def _test(self, test: TestInfo) -> tuple[Declaration, Callable[[], object]]:
         """Return a test's declaration and body, and set the streams up for it."""
         found = self._library.find(test)
-        self._attempts.seeds_python = not test.file.startswith(SUITE) or self._library.reaches_random(test)
+        self._attempts.seeds_python = self._library.reaches_generators(test)
         return found
 
     def _contender(self, name: str, declaration: Declaration | None, compiler: str = "") -> Contender:

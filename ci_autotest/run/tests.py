@@ -6,7 +6,6 @@ import functools
 import importlib
 import importlib.util
 import inspect
-import re
 import sys
 import unittest
 from pathlib import Path
@@ -18,6 +17,7 @@ from ci_autotest.record.declare import declaration_of
 from ci_autotest.record.duplicates import refuse_duplicates
 from ci_autotest.result import Location
 from ci_autotest.run.messages import TestInfo
+from ci_autotest.run.reach import reaches_generators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 #: Prefix of the file name that stands for a family of the shipped suite.
 SUITE: Final = "builtin:suite/"
-_GENERATORS: Final = re.compile(r"^\s*(?:import\s+[^#\n]*\b(?:random|numpy)\b|from\s+(?:random|numpy)\b)", re.MULTILINE)
 _SUITE_PACKAGE: Final = "ci_autotest.suite"
 
 
@@ -42,7 +41,7 @@ class Library:
         """Begin with none."""
         self._root = root
         self._modules: dict[str, ModuleType] = {}
-        self._random: dict[str, bool] = {}
+        self._reaching: dict[str, bool] = {}
 
     def tests(self, file: str) -> list[TestInfo]:
         """Return the tests that a file defines, in the order of their lines."""
@@ -61,26 +60,13 @@ class Library:
         message = f"{test.file} defines no test {test.name!r}."
         raise LookupError(message)
 
-    def reaches_random(self, test: TestInfo) -> bool:
-        """Whether the file, or a module of the user's that is loaded, names Python's or numpy's global generators.
-
-        No proof for a file of the user's: what it imports from elsewhere is not read.
-        """
-        known = self._random.get(test.file)
+    def reaches_generators(self, test: TestInfo) -> bool:
+        """Whether a test's file may reach Python's or numpy's global generators."""
+        known = self._reaching.get(test.file)
         if known is None:
-            known = self._random[test.file] = self._names_random(test)
+            path = Path(str(self._module(test.file).__file__))
+            known = self._reaching[test.file] = reaches_generators(path)
         return known
-
-    def _names_random(self, test: TestInfo) -> bool:
-        roots = (str(self._root), str((self._root / test.file).parent))
-        own = [
-            module
-            for module in list(sys.modules.values())
-            if str(getattr(module, "__file__", None) or "").startswith(roots)
-            and "site-packages" not in str(module.__file__)
-        ]
-        own.append(self._module(test.file))
-        return any(_names_generators(str(module.__file__)) for module in own)
 
     def _module(self, file: str) -> ModuleType:
         module = self._modules.get(file)
@@ -106,14 +92,6 @@ def _info(file: str, declared: _Declared) -> TestInfo:
         id=base + declared.arguments, file=file, name=declared.name + declared.arguments, n=declaration.n,
         location=Location(file=file, line=_line(declaration.body)),
     )  # fmt: skip
-
-
-def _names_generators(file: str) -> bool:
-    """Whether a source file imports Python's or numpy's generators anywhere, in a function too."""
-    try:
-        return _GENERATORS.search(Path(file).read_text(encoding="utf-8", errors="replace")) is not None
-    except OSError:
-        return True
 
 
 def _imported(file: str, root: Path) -> ModuleType:
