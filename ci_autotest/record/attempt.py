@@ -63,8 +63,7 @@ class Attempts:
         hear_lost_hooks()
         self.seeds_python = True
         self._streams = Streams(shapes)
-        self._key: int | None = None
-        self._tracer = Tracer()
+        self._tracers: dict[int, Tracer] = {}
         self._device = CPU if device == "cpu" else torch.device(device)
         self._numpy_bits = np.random.Philox(0)
         # User code may draw from numpy's global generator.
@@ -110,9 +109,10 @@ class Attempts:
         recorder = Recorder(drawer, self._device)
         recorder.dtype = dtype_of(case, declaration.dtypes)
         recorder.watched = watched
-        if key != self._key:
-            self._key, self._tracer = key, Tracer()
-        _run_body(recorder, call, self._tracer)
+        tracer = self._tracers.get(key)
+        if tracer is None:
+            tracer = self._tracers[key] = Tracer()
+        _run_body(recorder, call, tracer)
         if recorder.rejection is not None:
             return _rejected(recorder)
         cotangents = self._cotangents(recorder) if declaration.auto_backward and recorder.keeps_graph else {}

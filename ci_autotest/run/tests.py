@@ -41,6 +41,8 @@ class Library:
         """Begin with none."""
         self._root = root
         self._modules: dict[str, ModuleType] = {}
+        self._tests: dict[str, dict[str, _Declared]] = {}
+        self._bodies: dict[tuple[str, str], Callable[[], object]] = {}
         self._reaching: dict[str, bool] = {}
 
     def tests(self, file: str) -> list[TestInfo]:
@@ -54,11 +56,18 @@ class Library:
         Raises:
             LookupError: The file no longer defines it.
         """
-        for declared in _declared(self._module(test.file)):
-            if declared.name + declared.arguments == test.name:
-                return declared.declaration, _bound(declared)
-        message = f"{test.file} defines no test {test.name!r}."
-        raise LookupError(message)
+        found = self._tests.get(test.file)
+        if found is None:
+            found = self._tests[test.file] = {}
+            for declared in _declared(self._module(test.file)):
+                found.setdefault(declared.name + declared.arguments, declared)
+        if test.name not in found:
+            message = f"{test.file} defines no test {test.name!r}."
+            raise LookupError(message)
+        name = test.file, test.name
+        if name not in self._bodies:
+            self._bodies[name] = _bound(found[test.name])
+        return found[test.name].declaration, self._bodies[name]
 
     def reaches_generators(self, test: TestInfo) -> bool:
         """Whether a test's file may reach Python's or numpy's global generators."""
@@ -154,8 +163,7 @@ def _bound(declared: _Declared) -> Callable[[], object]:
     if owner is not None:
         if issubclass(owner, unittest.TestCase):
             return lambda: _in_test_case(owner("__init__"), lambda held: body(held, **given))
-        held = owner()
-        return lambda: body(held, **given)
+        return lambda: body(owner(), **given)  # as pytest: no case sees what another left in its object
     args, kwargs = with_case(body, (), given)
     return functools.partial(body, *args, **kwargs) if args or kwargs else body
 
