@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
+
+from ci_autotest.config import BUILT_IN
+from ci_autotest.errors import ConfigError
+from ci_autotest.result import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import date
 
-    from ci_autotest.config import Known
+    from ci_autotest.config import Config, Known
     from ci_autotest.result import Finding
 
 
@@ -32,6 +37,22 @@ def matches(row: Known, finding: Finding) -> bool:
         and row.candidate in {None, finding.candidate}
         and row.kind in {None, finding.kind}
     )
+
+
+def check_known(config: Config, where: str) -> None:
+    """Refuse a row that can match nothing, because no kind or candidate is called so.
+
+    Raises:
+        ConfigError: One is; the nearest name is told.
+    """
+    candidates = {*BUILT_IN, *(candidate.name for candidate in config.candidates)}
+    for number, row in enumerate(config.known):
+        for key, name, allowed in (("kind", row.kind, get_args(Kind)), ("candidate", row.candidate, candidates)):
+            if name is not None and name not in allowed:
+                nearest = difflib.get_close_matches(name, allowed, 1, 0.5)
+                hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(sorted(allowed))}."
+                message = f"{where}: known[{number}] has {key} {name!r}, of which there is none. {hint}"
+                raise ConfigError(message)
 
 
 def apply_known(findings: tuple[Finding, ...], rows: Iterable[Known], today: date) -> tuple[Finding, ...]:

@@ -20,7 +20,7 @@ from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.case import root_seed
 from ci_autotest.errors import AuthorError, ConfigError
-from ci_autotest.known import apply_known
+from ci_autotest.known import apply_known, check_known
 from ci_autotest.result import counts_against
 from ci_autotest.telling import About, display_program, finding_of, message_lines
 
@@ -69,6 +69,7 @@ def setting_of(file: str, name: str, declared: str | None, arguments: str = "") 
     source, asked = Path(file).resolve(), ASKED.get()
     path = configuration.find(source.parent) or configuration.find(Path.cwd())
     config = configuration.read(path) if path else configuration.Config()
+    check_known(config, str(path))
     if not config.candidates and not asked.candidates:
         message = (
             f"no candidate to hold {name} against: no {configuration.FILE_NAME} with `candidates:` "

@@ -134,6 +134,7 @@ class RemoteBackend:
         assert isinstance(trace, ToldTrace)  # noqa: S101 - made above
         if trace.has_gone_back or trace.failure is not None or trace.untested is not None:
             return
+        assert trace.translated is self._in_flight  # noqa: S101 - the host differentiates what it ran last
         buffers: list[memoryview] = []
         with self._watched():
             self._host.ask({"backward": {"cotangents": placed(cotangents, buffers)}}, buffers)

@@ -9,6 +9,7 @@ import msgspec
 from ci_autotest import config as configuration
 from ci_autotest.config import Config
 from ci_autotest.errors import ConfigError
+from ci_autotest.known import check_known
 from ci_autotest.plan import shard_of
 from ci_autotest.recipes import interpreter
 from ci_autotest.session.requested import Request
@@ -35,7 +36,9 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
     file = path if path is not None else configuration.find(start)
     config = configuration.read(file) if file is not None else Config()
     merged = msgspec.structs.replace(config, **(_settings(given.get("set") or ()) | _overrides(given)))
-    configuration.check(merged, str(file) if file is not None else "command line")
+    where = str(file) if file is not None else "command line"
+    configuration.check(merged, where)
+    check_known(merged, where)
     root = file.resolve().parent if file is not None else start.resolve()
     return Request(
         config=merged,

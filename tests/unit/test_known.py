@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 
 import pytest
 
-from ci_autotest.config import Known
-from ci_autotest.known import apply_known, matches, unmatched
+from ci_autotest.config import Candidate, Config, Known
+from ci_autotest.errors import ConfigError
+from ci_autotest.known import apply_known, check_known, matches, unmatched
 from tests import report_samples as samples
 
 TODAY = date(2026, 11, 20)
@@ -68,3 +70,21 @@ def test_unmatched__rows__each_says_what_to_do():
         "known difference 'torch.nn.functional.layer_norm' (because) was accepted until 2020-01-01, which is past. "
         "Mend the operator, or move the date.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"kind": "valeu"}, "known[0] has kind 'valeu', of which there is none. Did you mean 'value'?"),
+        ({"candidate": "kernel"}, "known[0] has candidate 'kernel', of which there is none. Did you mean 'kernels'?"),
+        ({"candidate": "zzz"}, "known[0] has candidate 'zzz', of which there is none. Known: cuda, "),
+    ],
+)
+def test_check_known__a_name_of_nothing__is_refused(given, expected):
+    config = Config(known=(row(**given),), candidates=(Candidate(name="kernels", backend="torch"),))
+    with pytest.raises(ConfigError, match=re.escape(f"autotest.yml: {expected}")):
+        check_known(config, "autotest.yml")
+
+
+def test_check_known__names_of_something__pass():
+    check_known(Config(known=(row(kind="value", candidate="paddle"), row())), "autotest.yml")
