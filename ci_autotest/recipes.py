@@ -71,10 +71,22 @@ RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType({
     ),
 })  # fmt: skip
 
+#: What a backend needs in the interpreter that has torch, by name of the backend; ``onnxscript`` for ``dynamo: true``.
+BESIDE_TORCH: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "onnxruntime": ("onnx==1.23.2", "onnxruntime==1.31.1", "onnxscript==0.7.2"),
+    }
+)
+
 
 def interpreter(name: str) -> str:
     """Return the path of an environment's interpreter, from the configuration's folder."""
     return f"{FOLDER}/{name}/bin/python"
+
+
+def beside_torch(backend: str) -> str:
+    """Return the command that installs what a backend needs in the interpreter that has torch."""
+    return f"python -m pip install {' '.join(BESIDE_TORCH[backend])}"
 
 
 def commands(name: str) -> tuple[str, ...]:

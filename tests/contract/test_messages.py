@@ -75,7 +75,7 @@ CONFIGURATION = {
     ),
     "unknown backend": Row(
         "run",
-        "{folder}/autotest.yml: candidates[0].backend is 'substitut'; allowed: torch, torch.compile, fx, substitute, module.",
+        "{folder}/autotest.yml: candidates[0].backend is 'substitut'; allowed: torch, torch.compile, fx, onnxruntime, substitute, module.",
         config="candidates: [{name: a, backend: substitut}]\n",
     ),
     "unknown strictness": Row(
@@ -117,7 +117,7 @@ CONFIGURATION = {
     ),
     "unknown candidate": Row(
         "run --candidate torhc",
-        "unknown candidate 'torhc'. Did you mean 'torch'? Known: cuda, jax, oneflow, paddle, torch, torch.compile.",
+        "unknown candidate 'torhc'. Did you mean 'torch'? Known: cuda, jax, oneflow, onnxruntime, paddle, torch, torch.compile.",
     ),
     "case_timeout": Row(
         "run",
