@@ -212,7 +212,7 @@ def test_chosen__name_of_the_file__wins_over_the_built_in():
         (
             Config(),
             (),
-            "no candidate: name one with --candidate (cuda, jax, oneflow, paddle, torch, torch.compile), or list your own",
+            "no candidate: name one with --candidate (cuda, jax, oneflow, onnxruntime, paddle, torch, torch.compile), or list your own",
         ),
     ],
     ids=["nearly", "not at all", "none"],
