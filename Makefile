@@ -30,7 +30,7 @@ test-all: $(READY)  ## what needs an image, npm packages, a cluster or other fra
 	$(BIN)/python -c 'import onnxruntime, onnxscript' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt onnx onnxruntime onnxscript
 	$(BIN)/python -m pytest -m heavy
 
-# `make candidates ONLY="paddle jax"`: oneflow, paddle, jax, torch-1.12; OneFlow and torch 1.12 need a CPython 3.10.
+# `make candidates ONLY="paddle jax"`: oneflow, paddle, jax, mindspore, torch-1.12; OneFlow and torch 1.12 need a CPython 3.10.
 candidates: $(READY)  ## interpreters of other frameworks, below .venvs
 	$(BIN)/python -m candidates $(ONLY)
 

@@ -142,6 +142,7 @@ BUILT_IN: Final[dict[str, Candidate]] = {
     "oneflow": Candidate(name="oneflow", backend="module", module="oneflow"),
     "paddle": Candidate(name="paddle", backend="module", module="paddle"),
     "jax": Candidate(name="jax", backend="module", module="jax"),
+    "mindspore": Candidate(name="mindspore", backend="module", module="mindspore"),
 }
 _PATH: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _MODULE: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")

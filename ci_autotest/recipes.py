@@ -66,6 +66,16 @@ RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType({
         ("jax==0.10.2", "jaxlib==0.10.2", "numpy==2.4.6", "ml_dtypes==0.6.0", "opt_einsum==3.4.0", "scipy==1.17.1"),
         150,
     ),
+    "mindspore": Recipe(
+        "mindspore",
+        "3.11",
+        (
+            "mindspore==2.10.0", "numpy==1.26.4", "asttokens==3.0.2", "astunparse==1.6.3", "dill==0.4.1",
+            "packaging==26.3", "pillow==13.0.0", "protobuf==7.36.2", "psutil==7.2.2", "safetensors==0.8.0",
+            "scipy==1.17.1", "six==1.17.0", "wheel==0.48.0",
+        ),
+        850,
+    ),
     "torch-1.12": Recipe(
         "torch", "3.10", ("torch==1.12.1", "numpy==1.26.4", "typing_extensions==4.16.0"), 800,
     ),

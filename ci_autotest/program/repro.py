@@ -16,7 +16,8 @@ from ci_autotest.program.codegen import GRAPH_OPTIONS, body_lines, inputs, names
 from ci_autotest.program.ir import PLACEHOLDER, Ref, TensorSpec, cotangent_key, is_unpacking, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
 from ci_autotest.program.repro_candidates import exported_candidate, fx_candidate, is_exported, transform_of
-from ci_autotest.program.repro_template import LAYERS, REPEATED, TEMPLATE, WATCH
+from ci_autotest.program.repro_entries import LAYERS, REPEATED, WATCH
+from ci_autotest.program.repro_template import TEMPLATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -116,6 +117,7 @@ def _without_clashes(recording: Recording) -> Recording:
     roots = {path.partition(".")[0] for path in [*paths, transform_of(recording.note)]} | {
         "inspect",
         "json",
+        "os",
         "sys",
         "inputs",
         "reference",

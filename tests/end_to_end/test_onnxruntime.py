@@ -196,6 +196,10 @@ def test_run__defect_of_the_exporter__has_a_verified_repro(tmp_path: Path):
     assert (done.status, finding["kind"], finding["repro_verified"]) == (1, "error", True), done.said
     repro = project.repro(finding)
     assert (repro.status, "the candidate raises Fail" in repro.out) == (1, True), repro.said
+    # An error of the script's own is no finding, though Python would end with the same status.
+    script = tmp_path / "autotest-report" / finding["repro"]
+    script.write_text(script.read_text("utf-8").replace("device = torch.", "device = nothing."), encoding="utf-8")
+    assert project.repro(finding).status == 2
 
 
 def test_run__nothing_can_be_exported__is_status_3(tmp_path: Path):

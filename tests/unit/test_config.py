@@ -202,17 +202,17 @@ def test_chosen__name_of_the_file__wins_over_the_built_in():
         (
             CONFIG,
             ("mime",),
-            "unknown candidate 'mime'. Did you mean 'mine'? Known: cuda, jax, mine, oneflow, onnxruntime, paddle, torch, torch.compile.",
+            "unknown candidate 'mime'. Did you mean 'mine'? Known: cuda, jax, mindspore, mine, oneflow, onnxruntime, paddle, torch, torch.compile.",
         ),
         (
             CONFIG,
             ("xyz",),
-            "unknown candidate 'xyz'. Known: cuda, jax, mine, oneflow, onnxruntime, paddle, torch, torch.compile.",
+            "unknown candidate 'xyz'. Known: cuda, jax, mindspore, mine, oneflow, onnxruntime, paddle, torch, torch.compile.",
         ),
         (
             Config(),
             (),
-            "no candidate: name one with --candidate (cuda, jax, oneflow, onnxruntime, paddle, torch, torch.compile), or list your own",
+            "no candidate: name one with --candidate (cuda, jax, mindspore, oneflow, onnxruntime, paddle, torch, torch.compile), or list your own",
         ),
     ],
     ids=["nearly", "not at all", "none"],

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ci_autotest.execute.frameworks.jax import Jax
     from ci_autotest.execute.frameworks.task import Task
 
+
 class Gradient:
     """The backward pass of one task, compiled as one computation.
 

@@ -1,7 +1,7 @@
 """MindSpore on the CPU, in its eager mode: ``mindspore.mint``, gradients by ``GradOperation`` of the program.
 
-Its kernels are launched by a thread of its own, and an error surfaces at a later call that reads, and then at every call
-after that. Launching waits here, so that an error is its step's, and the next program's is its own.
+Its kernels are launched by a thread of its own: an error surfaces at a later call that reads, and then at every call
+after that one. Launching waits here, so that an error is its step's, and the next program's is its own.
 
 Source: MindSpore 2.10, ``mindspore.runtime.launch_blocking``, ``mindspore.ops.GradOperation``.
 """
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from ci_autotest.execute.frameworks.task import Task
     from ci_autotest.program.ir import Argument, Program, Step, TensorSpec
 
-#: How MindSpore says that it has no kernel on the CPU, none of a dtype, or no such argument. Half of ``mint`` is documented
-#: for Ascend alone, and each layer of the runtime says so in its own words.
+#: How MindSpore says that it has no kernel on the CPU, none of a dtype, or no such argument. Half of ``mint`` is
+#: documented for Ascend alone, and each layer of the runtime says so in its own words.
 _LACKING: Final = re.compile(
-    r"The kernel \S+ unregistered|Not found op \S+ on device CPU|Create kernelmod for op \S+ failed|KernelMod Init Failed|"
-    r"Kernel select failed|Not implement exception|should not come here for \S+ py_method|"
+    r"The kernel \S+ unregistered|Not found op \S+ on device CPU|Create kernelmod for op \S+ failed|"
+    r"KernelMod Init Failed|Kernel select failed|Not implement exception|should not come here for \S+ py_method|"
     r"[Nn]ot support(?:ed)?\b|[Uu]nsupported|only supports?\b|"
     r"must be a type of \{|the type of \S+ must be in \{|supports types:|type should be |"
     r"got an unexpected keyword argument|missing \d+ required positional argument|Failed calling \S+ with|"

@@ -1,4 +1,4 @@
-"""What is run again to differentiate a program by its leaves, where a framework differentiates functions, not values."""
+"""What is run again to differentiate a program by its leaves, of a framework that differentiates functions alone."""
 
 from __future__ import annotations
 
