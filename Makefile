@@ -27,9 +27,10 @@ test: check  ## everything that needs torch only
 test-all: $(READY)  ## what needs an image, npm packages, a cluster or other frameworks
 	$(BIN)/python -m candidates || echo "WHAT NEEDS THE CANDIDATES NAMED ABOVE IS NOT TESTED: its tests are skipped with that reason"
 	$(BIN)/python -c 'import ray' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ray
+	$(BIN)/python -c 'import onnxruntime, onnxscript' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt onnx onnxruntime onnxscript
 	$(BIN)/python -m pytest -m heavy
 
-# `make candidates ONLY="paddle jax"`: oneflow, paddle, jax, torch-1.12; OneFlow and torch 1.12 need a CPython 3.10.
+# `make candidates ONLY="paddle jax"`: oneflow, paddle, jax, mindspore, torch-1.12; OneFlow and torch 1.12 need a CPython 3.10.
 candidates: $(READY)  ## interpreters of other frameworks, below .venvs
 	$(BIN)/python -m candidates $(ONLY)
 

@@ -10,6 +10,7 @@ import difflib
 import re
 from datetime import date
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -21,7 +22,7 @@ from ci_autotest.tolerance import Strictness, Tolerance
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-BackendName: TypeAlias = Literal["torch", "torch.compile", "fx", "substitute", "module"]
+BackendName: TypeAlias = Literal["torch", "torch.compile", "fx", "onnxruntime", "substitute", "module"]
 Device: TypeAlias = Literal["cpu", "cuda", "auto"]
 FILE_NAME: Final = "autotest.yml"
 
@@ -44,7 +45,7 @@ class Candidate(Section, frozen=True, kw_only=True):
         name: Short name, unique.
         backend: Which adapter.
         device: ``cpu``, ``cuda`` or ``auto``.
-        options: Arguments of ``torch.compile``.
+        options: Arguments of ``torch.compile``, or of ``torch.onnx.export`` for ``onnxruntime``.
         replace: Dotted path of the replacement by operator, for ``substitute``.
         transform: Dotted path of the pass that a program's graph is put through, for ``fx``.
         module: The framework's module, for ``module``.
@@ -131,6 +132,9 @@ class Config(Section, frozen=True, kw_only=True):
 
 #: Arguments of ``torch.compile`` (PyTorch 2.13) that `options:` may hold.
 COMPILE_OPTIONS: Final = frozenset({"backend", "mode", "dynamic", "fullgraph", "options"})
+#: Arguments of ``torch.onnx.export`` (PyTorch 2.13) that `options:` may hold: which of its two exporters, and for what.
+EXPORT_OPTIONS: Final = frozenset({"dynamo", "opset_version"})
+_OPTIONS: Final = MappingProxyType({"torch.compile": COMPILE_OPTIONS, "onnxruntime": EXPORT_OPTIONS})
 #: Modules that have a graph mode.
 GRAPHS: Final = ("oneflow",)
 #: Modules that compile for every shape, and how many sets of sizes and choices a test has for them.
@@ -142,9 +146,11 @@ BUILT_IN: Final[dict[str, Candidate]] = {
     "torch": Candidate(name="torch", backend="torch"),
     "torch.compile": Candidate(name="torch.compile", backend="torch.compile"),
     "cuda": Candidate(name="cuda", backend="torch", device="cuda"),
+    "onnxruntime": Candidate(name="onnxruntime", backend="onnxruntime"),
     "oneflow": Candidate(name="oneflow", backend="module", module="oneflow"),
     "paddle": Candidate(name="paddle", backend="module", module="paddle"),
     "jax": Candidate(name="jax", backend="module", module="jax"),
+    "mindspore": Candidate(name="mindspore", backend="module", module="mindspore"),
 }
 _PATH: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _MODULE: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -302,7 +308,7 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "strictness": ("tolerance", "ulp", "bitwise"),
     "workers": ("a number", "auto"),
     "fail_on": ("misaligned", "new", "never", "flaky"),
-    "candidates.backend": ("torch", "torch.compile", "fx", "substitute", "module"),
+    "candidates.backend": ("torch", "torch.compile", "fx", "onnxruntime", "substitute", "module"),
     "candidates.device": ("cpu", "cuda", "auto"),
     "candidates.mode": ("eager", "graph"),
     "reference.device": ("cpu", "cuda", "auto"),
@@ -382,7 +388,7 @@ def _check_candidate(candidate: Candidate, where: str) -> None:
 
 
 def _check_options(candidate: Candidate, where: str) -> None:
-    allowed = COMPILE_OPTIONS if candidate.backend == "torch.compile" else frozenset()
+    allowed = _OPTIONS.get(candidate.backend, frozenset())
     unknown = sorted(candidate.options.keys() - allowed)
     if not unknown:
         return

@@ -66,15 +66,37 @@ RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType({
         ("jax==0.10.2", "jaxlib==0.10.2", "numpy==2.4.6", "ml_dtypes==0.6.0", "opt_einsum==3.4.0", "scipy==1.17.1"),
         150,
     ),
+    "mindspore": Recipe(
+        "mindspore",
+        "3.11",
+        (
+            "mindspore==2.10.0", "numpy==1.26.4", "asttokens==3.0.2", "astunparse==1.6.3", "dill==0.4.1",
+            "packaging==26.3", "pillow==13.0.0", "protobuf==7.36.2", "psutil==7.2.2", "safetensors==0.8.0",
+            "scipy==1.17.1", "six==1.17.0", "wheel==0.48.0",
+        ),
+        850,
+    ),
     "torch-1.12": Recipe(
         "torch", "3.10", ("torch==1.12.1", "numpy==1.26.4", "typing_extensions==4.16.0"), 800,
     ),
 })  # fmt: skip
 
+#: What a backend needs in the interpreter that has torch, by name of the backend; ``onnxscript`` for ``dynamo: true``.
+BESIDE_TORCH: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "onnxruntime": ("onnx==1.23.2", "onnxruntime==1.31.1", "onnxscript==0.7.2"),
+    }
+)
+
 
 def interpreter(name: str) -> str:
     """Return the path of an environment's interpreter, from the configuration's folder."""
     return f"{FOLDER}/{name}/bin/python"
+
+
+def beside_torch(backend: str) -> str:
+    """Return the command that installs what a backend needs in the interpreter that has torch."""
+    return f"python -m pip install {' '.join(BESIDE_TORCH[backend])}"
 
 
 def commands(name: str) -> tuple[str, ...]:

@@ -213,7 +213,9 @@ def _wants_gradient(step: Step) -> bool:
 
 
 def _answers(recording: Recording, finding: Finding) -> list[str]:
-    """Return the line that says which function of the user's answers the operator."""
+    """Return the line that says which function of the user's answers the operator, or that the body is exported."""
+    if recording.note.get("backend") == "onnxruntime":
+        return [f"# on {finding.candidate}, what follows is exported by torch.onnx.export and run by onnxruntime"]
     spellings = recording.note.get("spellings")
     for path, spelled in spellings.items() if isinstance(spellings, dict) else ():
         if finding.operator in spelled:

@@ -12,6 +12,7 @@ from ci_autotest.backends.fx import FxBackend
 from ci_autotest.backends.hosting import Interpreter
 from ci_autotest.backends.mapping.table import Table, has_table, load_table
 from ci_autotest.backends.mapping.translate import Translator
+from ci_autotest.backends.onnx.backend import OnnxBackend
 from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_compile import CompileBackend
@@ -28,6 +29,7 @@ _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
     "torch": lambda _, device: TorchBackend(device),
     "torch.compile": lambda candidate, device: CompileBackend(candidate.options, device),
     "fx": lambda candidate, device: FxBackend(candidate.transform, device),
+    "onnxruntime": lambda candidate, device: OnnxBackend(candidate.options, device),
     "substitute": lambda candidate, device: SubstituteBackend(candidate.replace, device),
 }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
+from ci_autotest.backends.onnx.backend import OnnxBackend
 from ci_autotest.backends.operators import operator_of, spellings
 from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.program.ir import CALL_MODULE
@@ -33,12 +34,14 @@ class Standing(NamedTuple):
 
 
 def standing(backend: Backend, operators: Sequence[str]) -> Standing:
-    """Return what a candidate has of some operators.
+    """Return what a candidate has of some operators; of none where only a body's export can tell.
 
     Args:
         backend: Of the candidate.
         operators: Canonical names.
     """
+    if isinstance(backend, OnnxBackend):
+        return Standing(["cpu"], [])
     if not isinstance(backend, RemoteBackend):
         found = [OperatorStanding(operator=operator, standing="supported") for operator in operators]
         return Standing(["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"], found)

@@ -6,6 +6,7 @@ is not a pass.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -99,7 +100,7 @@ class CompileBackend:
             self.on_step(first)
         try:
             torch._dynamo.reset()
-            written = _python_function(program, self.device, self.functions)
+            written = python_function(program, self.device, self.functions)
             function = torch.compile(written, backend=counter, **self._options)
             found = function(*arguments)
         except FOREIGN as error:
@@ -130,10 +131,10 @@ class _Counter:
         return compiled
 
 
-def _python_function(
-    program: Program, device: torch.device, functions: Mapping[str, Callable[..., Any]]
+def python_function(
+    program: Program, device: torch.device, functions: Mapping[str, Callable[..., Any]] = MappingProxyType({})
 ) -> Callable[..., Any]:
-    """Return the body as a function, calls of replaced operators spelled as calls of what replaces them."""
+    """Return the body as a function of its inputs; replaced operators are spelled as calls of what replaces them."""
     scope: dict[str, Any] = {"torch": torch, "device": device}
     answers = {operator: f"replacement_{i}" for i, operator in enumerate(functions)}
     scope |= {answers[operator]: function for operator, function in functions.items()}

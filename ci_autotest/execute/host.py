@@ -49,6 +49,7 @@ main(sys.argv[2:])
 ADAPTERS: Final = {
     "oneflow": ("ci_autotest.execute.frameworks.oneflow", "OneFlow"),
     "paddle": ("ci_autotest.execute.frameworks.paddle", "Paddle"),
+    "mindspore": ("ci_autotest.execute.frameworks.mindspore", "MindSpore"),
     "jax": ("ci_autotest.execute.frameworks.jax", "Jax"),
 }
 #: Bytes above which a tensor is told by its digest, and sent only where that differs.

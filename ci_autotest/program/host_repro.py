@@ -16,11 +16,12 @@ import numpy as np
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_lines, inputs, names, output_text, setup_lines
 from ci_autotest.program.definitions import definitions
-from ci_autotest.program.host_repro_template import GRAPHED, JAX, PADDLE, READER, REPEATED, TEMPLATE, TORCH_LIKE
+from ci_autotest.program.host_repro_glues import JAX, MINDSPORE, PADDLE
+from ci_autotest.program.host_repro_template import GRAPHED, READER, REPEATED, TEMPLATE, TORCH_LIKE
 from ci_autotest.program.ir import CALL_FUNCTION, PLACEHOLDER, Program, TensorSpec, cotangent_key, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, array_of, nested
 from ci_autotest.program.plain import program_of
-from ci_autotest.program.repro_template import WATCH
+from ci_autotest.program.repro_entries import WATCH
 from ci_autotest.program.targets import is_function
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 #: Where a framework keeps its dtypes and constants, where that is not the module itself.
 _NAMESPACES: Final = {"jax": "jax.numpy"}
-_GLUES: Final = {"paddle": PADDLE, "jax": JAX}
+_GLUES: Final = {"paddle": PADDLE, "jax": JAX, "mindspore": MINDSPORE}
 #: numpy's dtype of what lies in the tensor file; bfloat16 is widened.
 _WIDENED: Final = "float32"
 _ADAPTERS: Final = "adapters."
@@ -157,7 +158,7 @@ def _entry(told: Mapping[str, Any]) -> dict[str, str]:
 
 def _paths(module: str, told: Mapping[str, Any]) -> str:
     """Return the line that makes the user's own modules importable; a framework's needs none."""
-    if module in {"torch", "oneflow", "paddle", "jax"}:
+    if module in {"torch", *_GLUES, "oneflow"}:
         return ""
     folders = ", ".join(f"HERE / {folder!r}" for folder in told["folders"])
     return f"sys.path += [str(folder) for folder in ({folders}, Path.cwd())]\n" if folders else ""

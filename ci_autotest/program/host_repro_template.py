@@ -24,6 +24,16 @@ SEEN_WITH = {versions!r}
 KIND = {kind!r}
 
 
+def cannot_run(kind, error, trace):
+    """End with 2: an error of this script's own is no finding."""
+    sys.__excepthook__(kind, error, trace)
+    sys.stdout.flush()
+    os._exit(2)
+
+
+sys.excepthook = cannot_run
+
+
 def in_its_interpreter():
     """Go on in the interpreter in which this was found, where it is there."""
     own = Path(PYTHON).parent.parent
@@ -223,74 +233,5 @@ def graphed():
             for key, expected in given[name].state_dict().items():
                 bad |= differs(f"{{name}}.{{key}} after the run, as a graph", elements(state[key]), elements(expected))
     return 1 if bad else 0
-
-'''
-PADDLE: Final = '''
-def tensor(array, dtype, requires_grad=False):
-    """Return a leaf in the array's layout; bfloat16 comes as float32 of the same values."""
-    if array.flags.c_contiguous or not array.size:
-        return paddle.to_tensor(np.array(array), dtype=dtype, stop_gradient=not requires_grad)
-    steps = [stride // array.itemsize for stride in array.strides]
-    length = 1 + sum((size - 1) * step for size, step in zip(array.shape, steps))
-    flat = np.array(np.lib.stride_tricks.as_strided(array, (length,), (array.itemsize,)))
-    made = paddle.as_strided(paddle.to_tensor(flat, dtype=dtype), list(array.shape), steps).detach()
-    made.stop_gradient = not requires_grad
-    return made
-
-
-def elements(value):
-    """Return a tensor's elements and the name of its dtype, ``None`` of what is no tensor."""
-    if not isinstance(value, paddle.Tensor):
-        return None
-    dtype = str(value.dtype).rpartition(".")[2]
-    return np.array((value.astype("float32") if dtype == "bfloat16" else value).numpy()), dtype
-
-
-def run():
-    """Return the candidate's outputs and gradients."""
-    given = inputs()
-    outputs = candidate(**{name: given[name] for name in TAKES})
-    wanted = {name: v for name, v in given.items() if isinstance(v, paddle.Tensor) and not v.stop_gradient}
-    roots = [(o, tensor(*COTANGENTS[i])) for i, o in enumerate(outputs) if i in COTANGENTS and not o.stop_gradient]
-    if not roots or not wanted:
-        return [elements(output) for output in outputs], {}
-    paddle.autograd.backward([o for o, _ in roots], [w for _, w in roots])
-    found = {name: None if value.grad is None else elements(value.grad) for name, value in wanted.items()}
-    return [elements(output) for output in outputs], found
-
-'''
-JAX: Final = '''
-jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_default_matmul_precision", "highest")
-
-
-def tensor(array, dtype, requires_grad=False):
-    """Return an array; bfloat16 comes as float32 of the same values."""
-    return jax.numpy.asarray(array, dtype=dtype)
-
-
-def elements(value):
-    """Return an array's elements and the name of its dtype, ``None`` of what is no array."""
-    if not isinstance(value, jax.Array):
-        return None
-    dtype = str(value.dtype)
-    return np.array(value.astype("float32") if dtype == "bfloat16" else value), dtype
-
-
-def run():
-    """Return the candidate's outputs and gradients; a complex gradient is the conjugate of JAX's."""
-    given = inputs()
-    wanted = {name: given[name] for name in GRADIENTS}
-
-    def function(leaves):
-        return candidate(**{name: {**given, **leaves}[name] for name in TAKES})
-
-    outputs = function({})
-    places = [i for i in COTANGENTS if i < len(outputs)]
-    if not wanted or not places:
-        return [elements(output) for output in outputs], {}
-    _, pull = jax.vjp(lambda leaves: [function(leaves)[i] for i in places], wanted)
-    (gradients,) = pull([tensor(*COTANGENTS[i]).conj().astype(outputs[i].dtype) for i in places])
-    return [elements(output) for output in outputs], {name: elements(g.conj()) for name, g in gradients.items()}
 
 '''

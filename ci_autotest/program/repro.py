@@ -15,7 +15,9 @@ from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import GRAPH_OPTIONS, body_lines, inputs, names, output_text, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER, Ref, TensorSpec, cotangent_key, is_unpacking, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
-from ci_autotest.program.repro_template import LAYERS, REPEATED, TEMPLATE, WATCH
+from ci_autotest.program.repro_candidates import exported_candidate, fx_candidate, is_exported, transform_of
+from ci_autotest.program.repro_entries import LAYERS, REPEATED, WATCH
+from ci_autotest.program.repro_template import TEMPLATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -66,6 +68,7 @@ def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
         **_entry(told),
         **_ablation(recording),
         rtol=told["rtol"], atol=told["atol"], check_dtype=told["check_dtype"],
+        goes_back=not is_exported(recording.note),
         check_memory=told["kind"] == "aliasing", strictness=told["strictness"],
         versions=repr(told["versions"]),
     )  # fmt: skip
@@ -111,9 +114,10 @@ def _without_clashes(recording: Recording) -> Recording:
         if not _PATH.fullmatch(path):
             message = f"the note names {path[:60]!r} as a function: it is no dotted name and is never printed as code."
             raise ProgramError(message)
-    roots = {path.partition(".")[0] for path in [*paths, _transform(recording.note)]} | {
+    roots = {path.partition(".")[0] for path in [*paths, transform_of(recording.note)]} | {
         "inspect",
         "json",
+        "os",
         "sys",
         "inputs",
         "reference",
@@ -217,7 +221,9 @@ def _candidate_function(
         options = "".join(f", {key}={value!r}" for key, value in note.get("options", {}).items())
         return f"candidate = torch.compile(reference{options})\n"
     if note.get("backend") == "fx":
-        return _fx_candidate(program, note)
+        return fx_candidate(program, note)
+    if is_exported(note):
+        return exported_candidate(note)
     lines = [*body_lines(program, rename=rename), f"return {output_text(program)}"]
     if note.get("kind") == "graph":
         options = "".join(f", {key}={value!r}" for key, value in GRAPH_OPTIONS)
@@ -251,37 +257,6 @@ def _candidate_function(
     )
 
 
-def _fx_candidate(program: Program, note: Mapping[str, Any]) -> str:
-    """Return the body traced by torch.fx and put through the candidate's pass."""
-    count = len(program.setup)
-    modules = ", ".join(name for name, index in inputs(program) if index < count)
-    values = ", ".join(name for name, index in inputs(program) if index >= count)
-    held = ", ".join(f"self.{name}" if index < count else name for name, index in inputs(program))
-    return (
-        "class Body(torch.nn.Module):\n"
-        f"    def __init__({', '.join(filter(None, ['self', modules]))}):\n"
-        "        super().__init__()\n"
-        + "".join(f"        self.{name} = {name}\n" for name in filter(None, modules.split(", ")))
-        + f"\n    def forward({', '.join(filter(None, ['self', values]))}):\n"
-        f"        return reference({held})\n\n\n"
-        f"def candidate({', '.join(name for name, _ in inputs(program))}):\n"
-        f"    return {_transform(note)}(torch.fx.symbolic_trace(Body({modules})))({values})\n"
-    )
-
-
-def _transform(note: Mapping[str, Any]) -> str:
-    """Return the dotted name of the candidate's pass, empty where it has none.
-
-    Raises:
-        ProgramError: It is no dotted name.
-    """
-    path = note.get("transform") or ""
-    if path and not (isinstance(path, str) and _PATH.fullmatch(path)):
-        message = f"the note names {str(path)[:60]!r} as a pass: it is no dotted name and is never printed as code."
-        raise ProgramError(message)
-    return path
-
-
 def _device(note: Mapping[str, Any]) -> str:
     return repr(str(note.get("device", "cpu")).replace("auto", "cpu"))
 
@@ -289,12 +264,14 @@ def _device(note: Mapping[str, Any]) -> str:
 def _imports(recording: Recording, told: Mapping[str, Any]) -> str:
     spellings = recording.note.get("spellings")
     paths = sorted(spellings) if isinstance(spellings, dict) else []
-    paths += [path for path in [_transform(recording.note)] if path]
+    paths += [path for path in [transform_of(recording.note)] if path]
     modules = sorted({path.rpartition(".")[0] for path in paths})
     lines = []
     if modules:
         folders = ", ".join(f"HERE / {folder!r}" for folder in told["folders"])
         lines.append(f"sys.path += [str(folder) for folder in ({folders}, Path.cwd())]")
+    if is_exported(recording.note):
+        modules = ["io", "onnxruntime"]
     lines += ["try:", "    import torch", *(f"    import {module}" for module in modules)]
     lines += [
         "except ImportError as error:",

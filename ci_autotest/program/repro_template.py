@@ -12,15 +12,26 @@ Exit status: 1 while misaligned, 0 when fixed, 2 when it cannot run.
 
 import inspect
 import json
+import os
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+
+
+def cannot_run(kind, error, trace):
+    """End with 2: an error of this script's own is no finding."""
+    sys.__excepthook__(kind, error, trace)
+    sys.stdout.flush()
+    os._exit(2)
+
+
+sys.excepthook = cannot_run
 {imports}
 {reader}
 device = torch.device({device})
 RTOL, ATOL = {rtol}, {atol}  # |candidate - reference| <= ATOL + RTOL * |reference|
-CHECK_DTYPE, CHECK_MEMORY, STRICTNESS = {check_dtype}, {check_memory}, {strictness!r}
+CHECK_DTYPE, CHECK_MEMORY, GOES_BACK, STRICTNESS = {check_dtype}, {check_memory}, {goes_back}, {strictness!r}
 SEEN_WITH = {versions}
 
 
@@ -167,7 +178,7 @@ def main():
         return 1
     bad = len(found) != len(outputs)
     truths, true_gradients = exact()
-    if (found_raised is None) != (raised is None):
+    if GOES_BACK and (found_raised is None) != (raised is None):
         print(f"misaligned: backward pass: candidate raises {{found_raised}}, reference raises {{raised}}")
         bad = True
     for i, name in enumerate(NAMES):
@@ -179,14 +190,14 @@ def main():
         if is_apart and i < len(truths):
             baseline(f"value of {{name}}", found[i], expected, truths[i])
         bad |= is_apart
-        bad |= flags_differ(name, found[i], outputs[i])
-    for name in gradients:
+        bad |= GOES_BACK and flags_differ(name, found[i], outputs[i])
+    for name in gradients if GOES_BACK else ():
         expected = GRADIENTS.get(name, gradients[name])
         is_apart = differs(f"gradient of {{name}}", found_gradients.get(name), expected)
         if is_apart:
             baseline(f"gradient of {{name}}", found_gradients.get(name), expected, true_gradients.get(name))
         bad |= is_apart
-    for name in after:
+    for name in after if GOES_BACK else ():
         bad |= quiet(found_after.get(name), after[name]) and differs(f"{{name}} after the run", found_after.get(name), after[name])
     if CHECK_MEMORY and found_memory != memory:
         print(f"misaligned: memory shared with inputs: candidate {{found_memory}}, reference {{memory}}")
@@ -207,100 +218,3 @@ def quiet(candidate, expected):
 if __name__ == "__main__":
     sys.exit({entry}())
 '''
-
-#: For what ends or hangs its process: the candidate runs in a process of its own.
-WATCH: Final = """
-RETURNED = "the candidate returned"
-TIMEOUT_S = {timeout_s}
-
-
-def watched():
-    \"\"\"Run this script again in a process of its own, and say how that process ends.\"\"\"
-    import os
-    import signal
-    import subprocess
-    import tempfile
-
-    if os.environ.get("REPRO_WATCHED"):
-        status = main()
-        print(RETURNED, flush=True)
-        return status
-    # Its output goes to a file and it leads a group of its own: what it starts cannot hold a pipe, and is ended with it.
-    with tempfile.TemporaryFile("w+", errors="replace") as output:
-        child = subprocess.Popen(
-            [sys.executable, str(Path(__file__).resolve())],
-            env={{**os.environ, "REPRO_WATCHED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}}, stdout=output, stderr=output, start_new_session=True,
-        )
-        try:
-            status = child.wait(TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            status = None
-        try:
-            os.killpg(child.pid, signal.SIGKILL)
-        except OSError:
-            pass
-        child.wait()
-        output.seek(0)
-        said = output.read()
-    print(said, end="")
-    if status is None:
-        print(f"misaligned: the candidate did not return within {{TIMEOUT_S}} s")
-        return 1
-    if RETURNED not in said and status != 2:
-        print(f"misaligned: the candidate ended its process with status {{status}}")
-        return 1
-    return status
-
-"""
-
-#: For a compiler: which of its layers is the first to differ, as its maintainers ask of a report.
-#: Source: pytorch/pytorch .github/ISSUE_TEMPLATE/pt2-bug-report.yml.
-LAYERS: Final = """
-LAYERS = {{"eager": "dynamo", "aot_eager": "aot_autograd", "inductor": "inductor"}}
-
-
-def ablation(outputs, gradients):
-    \"\"\"Compile with one layer more each time, and name the first that differs from eager.\"\"\"
-    print("ablation:")
-    for compiler, layer in LAYERS.items():
-        torch._dynamo.reset()
-        options = OPTIONS if compiler == "inductor" else {{}}
-        try:
-            found, found_gradients, _, _, _ = run(torch.compile(reference, **{{**options, "backend": compiler}}))
-            apart = [quiet(a, b) for i, (a, b) in enumerate(zip(found, outputs)) if i not in INDICES]
-            apart += [quiet(found_gradients.get(name), gradients[name]) for name in gradients]
-            flags = [(a.requires_grad, a.is_leaf) != (b.requires_grad, b.is_leaf) for a, b in zip(found, outputs)]
-            said = "misaligned" if any(apart + flags) else "aligned"
-        except Exception as error:
-            said = f"raises {{type(error).__name__}}"
-        print(f"  backend={{compiler!r}}: {{said}}")
-        if said != "aligned":
-            print(f"the layer at fault is {{layer}}")
-            return
-
-
-OPTIONS = {options}
-torch._inductor.config.fallback_random = True  # both sides draw the same numbers
-"""
-
-#: For what differs from itself: the candidate is run again and again on the same inputs.
-REPEATED: Final = """
-def repeated():
-    \"\"\"Say whether the candidate differs from itself.\"\"\"
-    print(__doc__.strip())
-    seen = []
-    for _ in range(50):
-        try:
-            outputs, gradients, _, raised, _ = run(candidate)
-        except Exception as error:
-            outputs, gradients, raised = (), {{}}, f"{{type(error).__name__}}: {{error}}"
-        seen.append((outputs, gradients, raised))
-        first = seen[0]
-        if raised != first[2] or any(map(quiet, outputs, first[0])) or any(quiet(gradients[n], first[1].get(n)) for n in gradients):
-            print(f"misaligned: run {len(seen)} of the candidate differs from its first on the same inputs")
-            return 1
-    print("aligned: fifty runs of the candidate are the same")
-    return 0
-
-
-"""

@@ -30,6 +30,7 @@ from ci_autotest.backends.build import available_device, build, prove
 from ci_autotest.backends.census import Census
 from ci_autotest.backends.hosting import HostLostError
 from ci_autotest.backends.notes import repro_note
+from ci_autotest.backends.onnx.backend import OnnxBackend
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.backends.standing import standing
@@ -164,6 +165,8 @@ class Bench:
         if isinstance(backend, RemoteBackend):
             hello = backend.hello
             return CandidateInfo(**said, version=hello.version, libraries=hello.libraries, mode=backend.mode)
+        if isinstance(backend, OnnxBackend):
+            return CandidateInfo(**said, version=backend.version, libraries=backend.libraries, mode=backend.mode)
         return CandidateInfo(**said, version=str(torch.__version__))
 
     def _test(self, test: TestInfo) -> tuple[Declaration, Callable[[], object]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest import recipes
 from ci_autotest.errors import ConfigError, UnavailableError
-from ci_autotest.recipes import RECIPES
+from ci_autotest.recipes import BESIDE_TORCH, RECIPES
 from ci_autotest.report.coverage import catalogue
 from ci_autotest.run.executor import LocalExecutor
 from ci_autotest.run.messages import Broken, Examine, Examined
@@ -93,7 +93,7 @@ def _lines(found: Examination, candidate: Candidate, *, is_named: bool) -> list[
         reason = info.reason or f"candidate '{info.name}': {found.failure}."
         return [f"{info.name}: NOT AVAILABLE", *_wrapped(reason), *_how_to_install(candidate), ""]
     versions = ", ".join(f"{name} {version}" for name, version in info.libraries.items())
-    framework = candidate.module or "torch"
+    framework = candidate.module or (candidate.backend if candidate.backend in BESIDE_TORCH else "torch")
     lines = [f"{info.name}: available", *_wrapped(f"{framework} {info.version}{f' ({versions})' if versions else ''}")]
     if candidate.python:
         lines += _wrapped(f"interpreter: {candidate.python}")
@@ -103,6 +103,8 @@ def _lines(found: Examination, candidate: Candidate, *, is_named: bool) -> list[
 
 
 def _operators(operators: Sequence[OperatorStanding], *, is_named: bool) -> list[str]:
+    if not operators:
+        return _wrapped("operators of the shipped suite: torch's exporter says of each body whether it can be exported")
     supported = sum(item.standing == "supported" for item in operators)
     lines = _wrapped(f"operators of the shipped suite: it has {supported} of {len(operators)}")
     for standing, words in _WORDS.items():
@@ -116,6 +118,8 @@ def _operators(operators: Sequence[OperatorStanding], *, is_named: bool) -> list
 
 def _how_to_install(candidate: Candidate) -> list[str]:
     """Return how an interpreter with the framework is made, and where it is named; nothing where that is unknown."""
+    if candidate.backend in BESIDE_TORCH:
+        return ["  in the interpreter that has torch:", *_wrapped(recipes.beside_torch(candidate.backend), "    ")]
     name = next((name for name in RECIPES if _is_for(name, candidate)), None)
     if name is None:
         return []

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from ci_autotest.session.ledger import Ledger
 
 _ELSEWHERE: Final = "its cases are in other shards"
+#: Backends of what does not have all of torch: a test of what one lacks is no failure of the run.
+_FRAMEWORKS: Final = frozenset({"module", "onnxruntime"})
 #: Share of ordinary attempts that must be accepted; below it a test is weak.
 WEAK_BELOW: Final = 0.1
 INTERRUPTED, NOTHING, FAILED, FINE = 130, 3, 1, 0
@@ -257,7 +259,7 @@ def _is_untested(item: TestResult, result: RunResult) -> bool:
     if item.cases.compared or (item.cases == CaseCounts() and not item.attempts.rejected):
         return False  # compared, or no case of it belongs to this shard
     elsewhere = any(other.candidate == item.candidate and other.cases.compared for other in result.results)
-    frameworks = {candidate.name for candidate in result.candidates if candidate.backend == "module"}
+    frameworks = {candidate.name for candidate in result.candidates if candidate.backend in _FRAMEWORKS}
     has_fallen_back = any(said in item.reason for said in (NOT_COMPILED, STEP_BY_STEP))
     is_lacking = item.outcome == "unsupported" and item.candidate in frameworks and not has_fallen_back
     return not ((item.reason.startswith("no call was replaced") or is_lacking) and elsewhere)

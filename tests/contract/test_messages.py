@@ -75,7 +75,7 @@ CONFIGURATION = {
     ),
     "unknown backend": Row(
         "run",
-        "{folder}/autotest.yml: candidates[0].backend is 'substitut'; allowed: torch, torch.compile, fx, substitute, module.",
+        "{folder}/autotest.yml: candidates[0].backend is 'substitut'; allowed: torch, torch.compile, fx, onnxruntime, substitute, module.",
         config="candidates: [{name: a, backend: substitut}]\n",
     ),
     "unknown strictness": Row(
@@ -96,7 +96,7 @@ CONFIGURATION = {
     "a folder as file": Row("run --config autotests", "configuration autotests cannot be read: Is a directory."),
     "no candidate": Row(
         "run",
-        "no candidate: name one with --candidate (cuda, jax, oneflow, paddle, torch, torch.compile), or list your own under `candidates:` "
+        "no candidate: name one with --candidate (cuda, jax, mindspore, oneflow, onnxruntime, paddle, torch, torch.compile), or list your own under `candidates:` "
         "in autotest.yml.",
         config="cases: 3\n",
     ),
@@ -117,7 +117,7 @@ CONFIGURATION = {
     ),
     "unknown candidate": Row(
         "run --candidate torhc",
-        "unknown candidate 'torhc'. Did you mean 'torch'? Known: cuda, jax, oneflow, paddle, torch, torch.compile.",
+        "unknown candidate 'torhc'. Did you mean 'torch'? Known: cuda, jax, mindspore, oneflow, onnxruntime, paddle, torch, torch.compile.",
     ),
     "case_timeout": Row(
         "run",

@@ -87,6 +87,7 @@ def test_doctor__unknown_candidate__is_status_2(tmp_path: Path):
         ("torch-1.12", "torch", "1.12.1", 350),
         ("paddle", "paddle", "3.3.1", 300),
         ("jax", "jax", "0.10.2", 250),
+        ("mindspore", "mindspore", "2.10.0", 220),
     ],
 )
 def test_doctor__real_framework__is_told_with_its_operators(

@@ -13,7 +13,7 @@ from ci_autotest.backends.hosting import Interpreter
 from ci_autotest.backends.mapping.table import load_table
 from ci_autotest.backends.mapping.translate import Translator
 from ci_autotest.backends.remote import RemoteBackend
-from ci_autotest.program.host_repro_template import PADDLE
+from ci_autotest.program.host_repro_glues import PADDLE
 from tests.candidates import needs, path_of
 from tests.engine import tried
 

@@ -93,7 +93,7 @@ def test_candidates__unknown_name__is_status_2():
         cwd=root, env=environment(None), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "there is no candidate 'oneflov'. There are oneflow, paddle, jax, torch-1.12.\n"
+    assert done.stderr == "there is no candidate 'oneflov'. There are oneflow, paddle, jax, mindspore, torch-1.12.\n"
 
 
 def test_recipes__every_package__is_pinned_exactly():

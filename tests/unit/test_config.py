@@ -100,7 +100,7 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
         ("case_timeout: 5d", "case_timeout is '5d', which is no duration."),
         ("candidates: {name: a}", "candidates is a mapping; a list is expected."),
         ("candidates: [{name: a}]", "candidates[0] has no 'backend'. Add it."),
-        ("candidates: [{name: a, backend: tensorflow}]", "candidates[0].backend is 'tensorflow'; allowed: torch, torch.compile, fx, substitute, module."),
+        ("candidates: [{name: a, backend: tensorflow}]", "candidates[0].backend is 'tensorflow'; allowed: torch, torch.compile, fx, onnxruntime, substitute, module."),
         ("candidates: [{name: a, backend: torch}, {name: a, backend: torch}]",
          "two candidates are named 'a'. Give each a name of its own."),
         ("candidates: [{name: a, backend: substitute}]",
@@ -206,13 +206,17 @@ def test_chosen__name_of_the_file__wins_over_the_built_in():
         (
             CONFIG,
             ("mime",),
-            "unknown candidate 'mime'. Did you mean 'mine'? Known: cuda, jax, mine, oneflow, paddle, torch, torch.compile.",
+            "unknown candidate 'mime'. Did you mean 'mine'? Known: cuda, jax, mindspore, mine, oneflow, onnxruntime, paddle, torch, torch.compile.",
         ),
-        (CONFIG, ("xyz",), "unknown candidate 'xyz'. Known: cuda, jax, mine, oneflow, paddle, torch, torch.compile."),
+        (
+            CONFIG,
+            ("xyz",),
+            "unknown candidate 'xyz'. Known: cuda, jax, mindspore, mine, oneflow, onnxruntime, paddle, torch, torch.compile.",
+        ),
         (
             Config(),
             (),
-            "no candidate: name one with --candidate (cuda, jax, oneflow, paddle, torch, torch.compile), or list your own",
+            "no candidate: name one with --candidate (cuda, jax, mindspore, oneflow, onnxruntime, paddle, torch, torch.compile), or list your own",
         ),
     ],
     ids=["nearly", "not at all", "none"],
@@ -254,6 +258,8 @@ def test_built_in__each__needs_no_configuration():
     ("row", "said"),
     [
         ("{name: c, backend: torch.compile, options: {mod: x}}", "has option 'mod', which torch.compile has not. Did you mean 'mode'?"),
+        ("{name: c, backend: onnxruntime, options: {opset: 18}}",
+         "has option 'opset', which onnxruntime has not. Did you mean 'opset_version'?"),
         ("{name: c, backend: fx, transform: a.b, options: {transform: a.c}}",
          "has option 'transform', which fx has not. It takes none: drop `options`."),
         ("{name: c, backend: torch, options: {mode: x}}", "has option 'mode', which torch has not. It takes none: drop `options`."),

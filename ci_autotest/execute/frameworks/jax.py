@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ci_autotest.execute.frameworks.jax_compiled import Computation, Computations
-from ci_autotest.execute.frameworks.jax_gradient import Gradient, plan
+from ci_autotest.execute.frameworks.jax_gradient import Gradient
 from ci_autotest.execute.frameworks.protocol import LackingError
+from ci_autotest.execute.frameworks.task import plan
 from ci_autotest.program.ir import NO_GRAD, Device, DType
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ class Jax:
     name = "jax"
     has_flags = False
     shows_steps = True
+    undifferentiated = frozenset({
+        "jax.lax.stop_gradient", "adapters.zeros_like", "adapters.ones_like", "adapters.full_like",
+        "adapters.new_zeros", "adapters.new_ones",
+    })  # fmt: skip
 
     def __init__(self, module: str = "jax", device: str = "cpu") -> None:
         """Import JAX, with 64-bit types, products in full precision, and no work in the background.
@@ -88,6 +93,10 @@ class Jax:
     def is_tensor(self, value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
         """Whether a value is an array of JAX, or one that is being traced."""
         return isinstance(value, self._jax.Array)
+
+    def is_inexact(self, tensor: Any) -> bool:  # noqa: ANN401 - an array of JAX
+        """Whether an array can be differentiated; the dtypes that numpy lacks, bfloat16 among them, are of kind V."""
+        return tensor.dtype.kind in "fcV"
 
     def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:  # noqa: ANN401 - an array of JAX
         """Return dtype and shape; JAX's arrays know nothing of gradients."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -211,6 +212,21 @@ def test_repro_text__any_kind__compiles_and_imports_torch_and_kernels_only(body,
 def test_repro_text__small_tensors__need_no_file(kernels):
     assert "stored(" not in script(BODIES["a call"])[0]
     assert "stored(name, dtype)" in script(BODIES["a large tensor"])[0]
+
+
+def test_repro_text__candidate_is_exported__goes_forward_only_with_the_options_of_the_note():
+    attempt = record(in_place)
+    live = live_of(attempt)
+    candidate = Candidate(name="onnxruntime", backend="onnxruntime", options={"opset_version": 18})
+    note = repro_note(candidate, attempt.program.steps)
+    recording = with_expected(to_recording(live, note), live, TorchBackend())
+    text = repro_text(recording, TOLD)
+    ast.parse(text)
+    assert "file, options = Body(given, kept), io.BytesIO(), {'dynamo': False, 'opset_version': 18}" in text
+    assert "CHECK_DTYPE, CHECK_MEMORY, GOES_BACK, STRICTNESS = True, False, False, 'tolerance'" in text
+    # Of a note that comes from outside nothing but numbers and flags is printed.
+    hostile = replace(recording, note={**recording.note, "options": {"dynamo": "__import__('os')", "f": 1}})
+    assert "io.BytesIO(), {'dynamo': False}" in repro_text(hostile, TOLD)
 
 
 def test_repro_text__candidate_is_torch_compile__compiles_the_reference():
