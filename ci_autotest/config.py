@@ -128,7 +128,7 @@ COMPILE_OPTIONS: Final = frozenset({"backend", "mode", "dynamic", "fullgraph", "
 #: Devices that torch itself knows here.
 DEVICES: Final = get_args(Device)
 #: Modules that have a graph mode.
-GRAPHS: Final = ("oneflow",)
+GRAPHS: Final = ("oneflow", "paddle")
 #: Root seeds are below this.
 SEEDS: Final = 1 << 63
 #: Candidates that need no configuration.

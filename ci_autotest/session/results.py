@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest.execute.failing import NO_KERNEL
-from ci_autotest.execute.graphing import NOT_COMPILED, STEP_BY_STEP
+from ci_autotest.execute.frameworks.protocol import NOT_COMPILED, STEP_BY_STEP
 from ci_autotest.report.coverage import counted, covered
 from ci_autotest.report.merge import summarize
 from ci_autotest.report.report_json import ordered

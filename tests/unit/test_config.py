@@ -109,7 +109,7 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
          "candidate 'a' has a transform, which backend torch does not run. Write backend: fx."),
         ("candidates: [{name: a, backend: substitute, replace: {torch.exp: 'os;x.y'}}]", "Write module.function."),
         ("candidates: [{name: a, backend: module, module: torch, mode: graph}]",
-         "mode: graph, and of module 'torch' no graph mode is known. Graph modes: oneflow. Write mode: eager"),
+         "mode: graph, and of module 'torch' no graph mode is known. Graph modes: oneflow, paddle. Write mode: eager"),
         ("candidates: [{name: a, backend: torch, mode: graph}]", "mode: graph, which backend torch does not have."),
         ("candidates: [{name: a, backend: module, module: oneflow, mode: lazy}]",
          "candidates[0].mode is 'lazy'; allowed: eager, graph."),

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from ci_autotest.execute import graphing
+from ci_autotest.execute.frameworks import protocol
 from ci_autotest.result import CandidateInfo, CaseCounts, Environment, RunResult, Summary, worst
 from ci_autotest.session.results import settled
 from tests import report_samples as samples
@@ -25,7 +25,7 @@ STEP_BY_STEP, NOT_COMPILED = (
         "autotests/b.py::other", outcome="unsupported", cases=CaseCounts(unsupported=20),
         reason=f"oneflow 0.9.0: it has no {said}",
     )
-    for said in (graphing.STEP_BY_STEP, graphing.NOT_COMPILED)
+    for said in (protocol.STEP_BY_STEP, protocol.NOT_COMPILED)
 )  # fmt: skip
 NO_KERNEL = samples.outcome(
     "autotests/b.py::other", outcome="unsupported", cases=CaseCounts(unsupported=20),
