@@ -11,7 +11,7 @@ import re
 from datetime import date
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 import yaml
@@ -44,11 +44,11 @@ class Candidate(Section, frozen=True, kw_only=True):
     Attributes:
         name: Short name, unique.
         backend: Which adapter.
-        device: ``cpu``, ``cuda`` or ``auto``.
+        device: ``cpu``, ``cuda``, ``auto``, or the name of a device that ``module`` registers with torch.
         options: Arguments of ``torch.compile``, or of ``torch.onnx.export`` for ``onnxruntime``.
         replace: Dotted path of the replacement by operator, for ``substitute``.
         transform: Dotted path of the pass that a program's graph is put through, for ``fx``.
-        module: The framework's module, for ``module``.
+        module: The framework's module, for ``module``; else the module that registers ``device`` when it is imported.
         python: Interpreter that has it, for ``module``: a path, relative to the configuration's folder, or a name on
             PATH; this one where none is given.
         mode: Whether each body runs step by step, ``eager``, or as one ``graph``, for ``module``.
@@ -60,7 +60,7 @@ class Candidate(Section, frozen=True, kw_only=True):
 
     name: str
     backend: BackendName
-    device: Device = "cpu"
+    device: str = "cpu"
     options: dict[str, Any] = {}
     replace: dict[str, str] = {}
     transform: str = ""
@@ -136,9 +136,11 @@ COMPILE_OPTIONS: Final = frozenset({"backend", "mode", "dynamic", "fullgraph", "
 EXPORT_OPTIONS: Final = frozenset({"dynamo", "opset_version"})
 _OPTIONS: Final = MappingProxyType({"torch.compile": COMPILE_OPTIONS, "onnxruntime": EXPORT_OPTIONS})
 #: Modules that have a graph mode.
-GRAPHS: Final = ("oneflow",)
+GRAPHS: Final = ("oneflow", "paddle")
 #: Modules that compile for every shape, and how many sets of sizes and choices a test has for them.
 SHAPES: Final[dict[str, int]] = {"jax": 3}
+#: Devices that torch itself knows here.
+DEVICES: Final = get_args(Device)
 #: Root seeds are below this.
 SEEDS: Final = 1 << 63
 #: Candidates that need no configuration.
@@ -153,6 +155,8 @@ BUILT_IN: Final[dict[str, Candidate]] = {
     "mindspore": Candidate(name="mindspore", backend="module", module="mindspore"),
 }
 _PATH: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_OWN_DEVICES: Final = ", ".join(DEVICES)
 _MODULE: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -309,7 +313,6 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "workers": ("a number", "auto"),
     "fail_on": ("misaligned", "new", "never", "flaky"),
     "candidates.backend": ("torch", "torch.compile", "fx", "onnxruntime", "substitute", "module"),
-    "candidates.device": ("cpu", "cuda", "auto"),
     "candidates.mode": ("eager", "graph"),
     "reference.device": ("cpu", "cuda", "auto"),
     "reference.backend": ("torch",),
@@ -380,6 +383,7 @@ def _check_candidate(candidate: Candidate, where: str) -> None:
         raise ConfigError(message)
     _check_options(candidate, where)
     _check_transform(candidate, where)
+    _check_device(candidate, where)
     _check_module(candidate, where)
     for operator, path in candidate.replace.items():
         if not _PATH.fullmatch(path):
@@ -415,6 +419,22 @@ def _check_transform(candidate: Candidate, where: str) -> None:
         raise ConfigError(message)
 
 
+def _check_device(candidate: Candidate, where: str) -> None:
+    """Refuse a device that nothing registers."""
+    if candidate.device in DEVICES:
+        return
+    known = f"{where}: candidate {candidate.name!r} has device {candidate.device!r}, which is none of {_OWN_DEVICES}"
+    if candidate.backend == "module":
+        message = f"{known}. A framework of backend module runs on one of these."
+    elif not candidate.module:
+        message = f"{known}. Write module: with the module that registers it, such as torch_npu, or one of these."
+    elif not _NAME.fullmatch(candidate.device):
+        message = f"{known}. Write the name that module {candidate.module!r} registers, such as npu."
+    else:
+        return
+    raise ConfigError(message)
+
+
 def _check_module(candidate: Candidate, where: str) -> None:
     if candidate.backend == "module":
         if not _MODULE.fullmatch(candidate.module):
@@ -436,7 +456,19 @@ def _check_module(candidate: Candidate, where: str) -> None:
             "Write backend: module, or backend: torch.compile for graphs of torch."
         )
         raise ConfigError(message)
-    for key in ("module", "python", "mapping"):
+    if candidate.device not in DEVICES and not _MODULE.fullmatch(candidate.module):
+        message = (
+            f"{where}: candidate {candidate.name!r} has module {candidate.module!r}. "
+            f"Write the name of the module that registers device {candidate.device!r}, such as torch_npu."
+        )
+        raise ConfigError(message)
+    if candidate.device in DEVICES and candidate.module:
+        message = (
+            f"{where}: candidate {candidate.name!r} has 'module', which backend {candidate.backend} does not use on "
+            f"device {candidate.device}. Write backend: module, or device: with the name that the module registers."
+        )
+        raise ConfigError(message)
+    for key in ("python", "mapping"):
         if getattr(candidate, key):
             message = (
                 f"{where}: candidate {candidate.name!r} has {key!r}, which backend {candidate.backend} does not use. "

@@ -308,11 +308,12 @@ class OperatorStanding(Struct, frozen=True, kw_only=True):
 
     Attributes:
         standing: ``supported``: it has it; ``unsupported``: its table says why not; ``absent``: its framework has no
-            function of the name that is meant; ``unmapped``: its table does not speak of it.
+            function of the name that is meant; ``no_kernel``: its device has none; ``unmapped``: its table does not
+            speak of it.
     """
 
     operator: str
-    standing: Literal["supported", "unsupported", "absent", "unmapped"]
+    standing: Literal["supported", "unsupported", "absent", "no_kernel", "unmapped"]
     reason: str = ""
 
 

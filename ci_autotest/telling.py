@@ -165,7 +165,7 @@ def display_program(recording: Recording, finding: Finding) -> str:
     lines = ["import torch", ""]
     if any(spec.storage_size > INLINE_ELEMENTS for spec in _input_specs(recording)):
         lines = ["import torch  # stored(): read from tensors.safetensors beside the repro", ""]
-    lines += _answers(recording, finding)
+    lines += [*_device(recording), *_answers(recording, finding)]
     for index, step in enumerate(program.steps):
         spec = step.args[0] if step.op == PLACEHOLDER else None
         if isinstance(spec, TensorSpec):
@@ -221,6 +221,14 @@ def _answers(recording: Recording, finding: Finding) -> list[str]:
         if finding.operator in spelled:
             return [f"# on {finding.candidate}, {finding.operator} is answered by {path}"]
     return []
+
+
+def _device(recording: Recording) -> list[str]:
+    """Return the lines that say where a candidate with a device runs: the program shows no copies."""
+    device, module = recording.note.get("device"), recording.note.get("device_module")
+    if not module or not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
+        return []
+    return [f"import {module}", f"# runs on device {str(device)[:60]!r}", ""]
 
 
 def _input_specs(recording: Recording) -> list[TensorSpec]:

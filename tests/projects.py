@@ -99,11 +99,14 @@ class Project:
 
     def repro(self, finding: Mapping[str, Any], output: str = "autotest-report", *path: Path) -> Done:
         """Run a finding's repro in isolation, this package hidden; ``path`` goes before the import path."""
-        script = self.folder / output / finding["repro"]
+        return self.script(self.folder / output / finding["repro"], None, *path)
+
+    def script(self, script: Path, environ: Mapping[str, str] | None, *path: Path) -> Done:
+        """Run a script in isolation, this package hidden."""
         done = subprocess.run(
             [sys.executable, "-I", "-c", ALONE, str(script), *map(str, path)],
             cwd="/",
-            env=environment(None),
+            env=environment(environ),
             capture_output=True,
             text=True,
             timeout=GREATEST_S,

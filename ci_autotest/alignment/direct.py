@@ -14,7 +14,8 @@ from ci_autotest.alignment.cases import Contender, accept, differentiate, try_ca
 from ci_autotest.alignment.recording import to_recording
 from ci_autotest.alignment.rules import rules_for
 from ci_autotest.asked import ASKED
-from ci_autotest.backends.build import available_device, build
+from ci_autotest.backends.build import build
+from ci_autotest.backends.devices import available_device
 from ci_autotest.backends.notes import repro_note
 from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.backends.torch_eager import TorchBackend

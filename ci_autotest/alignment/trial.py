@@ -16,6 +16,7 @@ import torch
 from ci_autotest.alignment.compare import compare
 from ci_autotest.alignment.elements import close, same_bits
 from ci_autotest.alignment.isolate import writes_in_place
+from ci_autotest.alignment.moved import as_moved
 from ci_autotest.alignment.scalars import as_elements
 from ci_autotest.backends.told import ToldModule
 from ci_autotest.backends.torch_eager import observed
@@ -173,11 +174,12 @@ def _plain_aligned(left: Any, right: Any) -> bool:  # noqa: ANN401 - whatever a 
 def _is_same_small(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two tensors are small and equal, the common case, which one call says.
 
-    It calls -0.0 and 0.0 equal, which a tolerance does too; what it cannot compare, it does not vouch for.
+    It calls -0.0 and 0.0 equal, which a tolerance does too; what it cannot compare, it does not vouch for. What lies on
+    a device would be compared by the device's own kernel.
     """
     try:
-        return left.dtype is right.dtype and right.numel() < _SMALL and _equal(left, right)
-    except RuntimeError:  # other devices, sparse layouts
+        return left.is_cpu and left.dtype is right.dtype and right.numel() < _SMALL and _equal(left, right)
+    except RuntimeError:  # sparse layouts
         return False
 
 
@@ -301,6 +303,7 @@ class Examination:
             if left is not None and right is not None:
                 arity = _arity(candidate.values[index], reference.values[index])
                 sides = as_elements((left, right), index, self.steps, reference)
+                sides = as_moved(sides, index, self.steps, (candidate, reference))
                 misalignment = arity or self._compared(*sides, flags=candidate.has_flags)
                 if misalignment is not None:
                     found.append(_placed(misalignment, index, f"value of {step.name}"))
@@ -370,20 +373,15 @@ class Examination:
         left, right = candidate.values[index], reference.values[index]
         if not isinstance(left, _Tensor):
             return []
+        traces = (candidate, reference)
         seen_left, seen_right = candidate.observations[index], reference.observations[index]
-        if (
-            seen_left is not None
-            and seen_right is not None
-            and self._compared(seen_left, seen_right, flags=candidate.has_flags)
-        ):
-            return []
-        name = self.steps[index].name
-        return _moved(
-            self._compared(observed(left), observed(right), flags=candidate.has_flags),
-            "mutation",
-            index,
-            f"{name} after the run",
-        )
+        if seen_left is not None and seen_right is not None:
+            seen = as_moved((seen_left, seen_right), index, self.steps, traces)
+            if self._compared(*seen, flags=candidate.has_flags):
+                return []
+        ended = as_moved((observed(left), observed(right)), index, self.steps, traces)
+        what = f"{self.steps[index].name} after the run"
+        return _moved(self._compared(*ended, flags=candidate.has_flags), "mutation", index, what)
 
     def _gradients(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
         calls = self.program.calls

@@ -9,13 +9,16 @@ import torch
 from ci_autotest.alignment.graph import graph_verdict, own_verdict
 from ci_autotest.alignment.growth import growth
 from ci_autotest.alignment.isolate import Live
-from ci_autotest.alignment.localize import Culprit, Sides, examined
+from ci_autotest.alignment.localize import Culprit, Examined, Sides, examined
+from ci_autotest.alignment.moved import written_copy
 from ci_autotest.alignment.oracle import Opinion, judge
 from ci_autotest.alignment.passes import localize
+from ci_autotest.alignment.trial import COTANGENT, overwritten
+from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import step_refs
-from ci_autotest.result import TOLERATED_BLAMES, Misalignment, Verdict
+from ci_autotest.result import BACKWARD, TOLERATED_BLAMES, Misalignment, Verdict
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.rules import Rules
@@ -55,17 +58,15 @@ def judge_program(live: Live, sides: Sides) -> Judged:
         step = live.program.steps[reference.failure.step]
         message = f"the recording cannot be run again on the reference: {step.target}: {reference.failure.message}"
         raise AuthorError(message)
-    if candidate.failure is not None and candidate.failure.kind in _UNSUPPORTED:
-        reason = f"{candidate.failure.kind}: {candidate.failure.message[:300]}"
-        return Judged(Verdict(outcome="unsupported", oracle=reason), live)
-    if candidate.untested is not None:
-        return Judged(Verdict(outcome="unsupported", oracle=candidate.untested), live)
+    unsupported, differences = _compared(live.program, seen)
+    if unsupported:
+        return Judged(Verdict(outcome="unsupported", oracle=unsupported), live)
     own = own_verdict(live, sides)
     if own is not None:
         return Judged(*own)
     excused = None
-    doubts = len(seen.differences[:_LOOKED_INTO])
-    for i, found in enumerate([*seen.differences[:_LOOKED_INTO], *seen.doubtful[:_LOOKED_INTO]]):
+    doubts = len(differences[:_LOOKED_INTO])
+    for i, found in enumerate([*differences[:_LOOKED_INTO], *seen.doubtful[:_LOOKED_INTO]]):
         culprit = localize(live, found, (candidate, reference), sides)
         if i >= doubts and not culprit.is_alone:
             continue  # It follows from a choice that an operator left open, and no step is misaligned alone.
@@ -79,6 +80,48 @@ def judge_program(live: Live, sides: Sides) -> Judged:
     if graph is not None:
         return Judged(*graph)
     return excused or Judged(Verdict(outcome="aligned"), live)
+
+
+def _compared(program: Program, seen: Examined) -> tuple[str, list[Misalignment]]:
+    """Return why the case is unsupported, nothing where it is not, and the differences that count.
+
+    A value that is wrong is told even where the candidate has no gradient of it; aligned would claim more than was
+    compared.
+    """
+    candidate = seen.candidate
+    if candidate.failure is not None and candidate.failure.kind in _UNSUPPORTED:
+        failure = candidate.failure
+        return _lacking(program, failure.kind, failure.message, failure.step), []
+    if candidate.untested is not None:
+        return candidate.untested, []
+    written = written_copy(program.steps, (candidate, seen.reference), overwritten(seen.reference))
+    if written:
+        return f"{written} is written to: on the device it is a copy, on the reference its argument itself", []
+    no_gradient = _no_gradient(program, seen)
+    if not no_gradient:
+        return "", seen.differences
+    forward = [item for item in seen.differences if not _is_backward(item)]
+    return ("" if forward else no_gradient), forward
+
+
+def _lacking(program: Program, kind: str, message: str, step: int) -> str:
+    """Return what the candidate does not implement: the operator and the kernel, where its error names one."""
+    missing = lacking(kind, message)
+    return f"{operator_at(program, step)[0]}: {missing}" if missing else f"{kind}: {message[:300]}"
+
+
+def _no_gradient(program: Program, seen: Examined) -> str:
+    """Return which kernel the candidate's backward pass lacks, where the reference has one; else nothing."""
+    if seen.candidate.backward_failure is None or seen.reference.backward_failure is not None:
+        return ""
+    kind, _, message = seen.candidate.backward_failure.partition(": ")
+    missing = lacking(kind, message)
+    operators = ", ".join(dict.fromkeys(operator_at(program, index)[0] for index, _ in program.calls))
+    return f"backward pass of {operators}: {missing}" if missing else ""
+
+
+def _is_backward(found: Misalignment) -> bool:
+    return found.kind == "gradient" or found.what == BACKWARD or found.what.startswith(COTANGENT)
 
 
 def _verdict(culprit: Culprit, rules: Rules) -> Verdict:

@@ -6,8 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-import torch
-
+from ci_autotest.backends.devices import attach
 from ci_autotest.backends.fx import FxBackend
 from ci_autotest.backends.hosting import Interpreter
 from ci_autotest.backends.mapping.table import Table, has_table, load_table
@@ -17,7 +16,6 @@ from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.errors import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,19 +32,12 @@ _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
 }
 
 
-def available_device(device: str) -> str:
-    """Return ``cpu`` or ``cuda``: ``auto`` takes what is there."""
-    if device != "auto":
-        return device
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, isolated: bool = False) -> Backend:
     """Return a candidate's backend, its device proved by a computation.
 
     Args:
         candidate: What is built.
-        device: ``cpu`` or ``cuda``.
+        device: ``cpu``, ``cuda``, or the one that the candidate's module registers.
         folders: Where the user's own modules are, for a host.
         isolated: Whether this process is a worker, which may end as a candidate's host ends.
 
@@ -55,7 +46,7 @@ def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, iso
     """
     if candidate.backend == "module":
         return _remote(candidate, device, folders, isolated=isolated)
-    prove(device, f"candidate '{candidate.name}'")
+    attach(candidate, device)
     return _BUILDERS[candidate.backend](candidate, device)
 
 
@@ -77,25 +68,3 @@ def table_of(candidate: Candidate) -> Table:
     module = candidate.module
     table = load_table(module) if has_table(module) else Table(module, "", module, like_torch=True, rows={})
     return table.extended(candidate.mapping, f"candidate '{candidate.name}'") if candidate.mapping else table
-
-
-def prove(device: str, who: str) -> None:
-    """Compute something on a device.
-
-    Raises:
-        UnavailableError: It cannot be done.
-    """
-    if device == "cpu":
-        return
-    try:
-        total = float(torch.ones(8, device=device).sum())
-    except Exception as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        message = (
-            f"{who} asks for device '{device}', which torch {torch.__version__} cannot use here ({reason}). "
-            "Run on a machine that has one, or ask for cpu."
-        )
-        raise UnavailableError(message) from error
-    if total != 8.0:  # noqa: PLR2004 - the sum of eight ones
-        message = f"{who}: device '{device}' computes {total} for the sum of eight ones."
-        raise UnavailableError(message)

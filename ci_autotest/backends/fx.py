@@ -33,7 +33,7 @@ class FxBackend:
 
     Args:
         transform: Dotted path of a function from a ``GraphModule`` to the module that is run; empty to run the graph.
-        device: ``cpu`` or ``cuda``.
+        device: ``cpu``, ``cuda`` or another that is attached.
 
     Raises:
         UnavailableError: The pass cannot be imported.

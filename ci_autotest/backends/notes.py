@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ci_autotest.backends.devices import versions
 from ci_autotest.backends.operators import operator_of, spellings, step_operator
 from ci_autotest.backends.torch_eager import resolve
 from ci_autotest.errors import ProgramError
@@ -18,11 +19,16 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Step
 
 
-def repro_note(candidate: Candidate, steps: Sequence[Step]) -> dict[str, Any]:
+def repro_note(candidate: Candidate, steps: Sequence[Step], reference: str = "cpu") -> dict[str, Any]:
     """Return the candidate's part of a recording's note: plain JSON values.
 
     ``renames`` gives the replacement of each function target of the program, ``spellings`` the
     torch functions that a replacement answers wherever they are called, inside modules too.
+
+    Args:
+        candidate: Whose program it is.
+        steps: Of the program.
+        reference: The reference's device.
     """
     used = {step_operator(step, steps) for step in steps if step.op in {CALL_FUNCTION, CALL_METHOD, CALL_MODULE}}
     replaced = {operator_of(operator): path for operator, path in candidate.replace.items()}
@@ -33,6 +39,9 @@ def repro_note(candidate: Candidate, steps: Sequence[Step]) -> dict[str, Any]:
         "backend": candidate.backend,
         "candidate": candidate.name,
         "device": candidate.device,
+        "reference_device": reference,
+        "device_module": "" if candidate.backend == "module" else candidate.module,
+        "libraries": versions(candidate.module),
         "options": candidate.options,
         "transform": candidate.transform,
         "renames": {

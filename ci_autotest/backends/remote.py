@@ -88,8 +88,6 @@ class RemoteBackend:
         Args:
             attempts: Accepted, with the reference's side.
         """
-        if self.is_graph:
-            return  # Each is held against its own eager run as well: one by one.
         jobs: list[dict[str, Any]] = []
         buffers: list[memoryview] = []
         for attempt in attempts:
@@ -97,7 +95,10 @@ class RemoteBackend:
             self._ahead.append(_Ahead(attempt.program, trace))
             if self._prepare(attempt.program, attempt.sources, trace):
                 trace.has_gone_back = True
-                jobs.append(job_of(trace, attempt.sources, attempt.cotangents or None, buffers, snapshots=False))
+                cotangents = attempt.cotangents or None if trace.goes_back else None
+                jobs.append(
+                    job_of(trace, attempt.sources, cotangents, buffers, snapshots=False, is_graph=self.is_graph)
+                )
         if jobs:
             with self._watched():
                 self._host.ask({"jobs": jobs}, buffers)
@@ -190,7 +191,7 @@ class RemoteBackend:
             return _left_out(trace, str(error))
         moved = trace.translated.moved
         if self.is_graph:
-            trace.has_flags = self.hello.has_flags and self.hello.graph_goes_back
+            trace.has_flags = False  # Outputs of a graph are no leaves, also where eagerly they are an input itself.
             trace.goes_back = self.hello.graph_goes_back
             trace.has_gone_back = not trace.goes_back
             trace.shown = frozenset(i for i in outside(program) if moved[i] >= 0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
+from ci_autotest.backends.devices import devices_here, lacks
 from ci_autotest.backends.onnx.backend import OnnxBackend
 from ci_autotest.backends.operators import operator_of, spellings
 from ci_autotest.backends.remote import RemoteBackend
@@ -43,8 +44,8 @@ def standing(backend: Backend, operators: Sequence[str]) -> Standing:
     if isinstance(backend, OnnxBackend):
         return Standing(["cpu"], [])
     if not isinstance(backend, RemoteBackend):
-        found = [OperatorStanding(operator=operator, standing="supported") for operator in operators]
-        return Standing(["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"], found)
+        device = str(getattr(backend, "device", "cpu"))
+        return Standing(devices_here(device), [_on_device(operator, device) for operator in operators])
     table = backend.table
     told = {operator: _told(operator, table) for operator in operators}
     asked = {operator: _targets(operator, table) for operator, said in told.items() if said is None}
@@ -61,6 +62,12 @@ def standing(backend: Backend, operators: Sequence[str]) -> Standing:
             one = OperatorStanding(operator=operator, standing="supported" if is_there else "absent", reason=reason)
         found.append(one)
     return Standing(about.devices, found)
+
+
+def _on_device(operator: str, device: str) -> OperatorStanding:
+    """Return what torch's dispatcher says of a device."""
+    reason = lacks(operator, device) if device != "cpu" else ""
+    return OperatorStanding(operator=operator, standing="no_kernel" if reason else "supported", reason=reason)
 
 
 def _told(operator: str, table: Table) -> OperatorStanding | None:

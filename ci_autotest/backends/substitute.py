@@ -32,7 +32,7 @@ class SubstituteBackend:
 
     Args:
         replace: Dotted path of the replacement by operator, in any spelling.
-        device: ``cpu`` or ``cuda``.
+        device: ``cpu``, ``cuda`` or another that is attached.
 
     Raises:
         UnavailableError: A replacement cannot be imported.

@@ -39,7 +39,7 @@ class CompileBackend:
 
     Args:
         options: Arguments of ``torch.compile``; ``backend`` is ``inductor`` unless given.
-        device: ``cpu`` or ``cuda``.
+        device: ``cpu``, ``cuda`` or another that is attached.
     """
 
     shows_steps = False

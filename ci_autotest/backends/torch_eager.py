@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
+from ci_autotest.backends.devices import seed
 from ci_autotest.backends.engine import gradient_edge, gradients
 from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.backends.hooks import Hook
@@ -53,7 +54,7 @@ class TorchBackend:
     """Execute steps with torch.
 
     Args:
-        device: ``cpu`` or ``cuda``: what the symbol ``device`` is bound to.
+        device: ``cpu``, ``cuda`` or another that is attached: what the symbol ``device`` is bound to.
     """
 
     shows_steps = True
@@ -140,7 +141,10 @@ class TorchBackend:
         """
         found = self._functions.get(target)
         if found is None:
-            found = self._functions[target] = resolve(target)
+            found = resolve(target)
+            if self.device is not CPU and isinstance(found, type) and issubclass(found, _Module):
+                found = _placed(found, self.device)
+            self._functions[target] = found
         return found
 
     def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a torch constant
@@ -153,6 +157,11 @@ class TorchBackend:
             return getattr(torch, argument.target.removeprefix("torch."))
         message = f"a {type(argument).__name__} is not an argument of a call."
         raise ProgramError(message)
+
+
+def _placed(module: type[torch.nn.Module], device: torch.device) -> Callable[..., torch.nn.Module]:
+    """Return what constructs a module on a device: a program that was recorded on the host has no step for that."""
+    return lambda *args, **kwargs: module(*args, **kwargs).to(device)
 
 
 class _Binding:
@@ -175,8 +184,8 @@ class _Binding:
     def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - a tensor
         if step.seed is not None:
             torch.default_generator.manual_seed(step.seed)
-            if self.backend.device.type == "cuda":
-                torch.cuda.manual_seed(step.seed)
+            if self.backend.device is not CPU:
+                seed(self.backend.device, step.seed)
         if not step.modes:
             return call()
         if REGISTERS[0] in step.modes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.execute.frameworks.protocol import LackingError
 from ci_autotest.program.ir import CALL_METHOD, GET_ATTR, Ref, TensorSpec
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ci_autotest.execute.frameworks.protocol import Framework
     from ci_autotest.execute.running import Run
     from ci_autotest.program.ir import Step
+
+#: What is said of a device that cannot do what a step asks for. The exit status goes by these words.
+NO_KERNEL: Final = "has no kernel of"
 
 
 def failed(run: Run, step: Step, index: int, error: BaseException, framework: Framework) -> None:

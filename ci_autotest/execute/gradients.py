@@ -125,13 +125,14 @@ def _fitting(weight: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarr
 def _inputs(program: Program, run: Run, roots: Sequence[Any], framework: Framework) -> tuple[list[Any], list[Any]]:
     """Return what gradients are taken for: leaves, parameters, and intermediates where nothing is overwritten.
 
+    Of a graph there are no intermediates: an output that another one is made of has the gradient that was put in.
     Of intermediates those that an output depends on: for parts of a tuple that nothing uses some frameworks give zeros.
     """
     keys: list[Any] = []
     inputs: list[Any] = []
     last = len(run.values) - 2
     overwrites = any(_writes(step, program.steps) for step in program.body) or _gives_again(program, run)
-    used = _used(program)
+    used = set() if run.graph is not None else _used(program)
     # The gradient of an output that nothing else uses is the cotangent itself.
     taken = {id(roots[0])} if len(roots) == 1 and program.body[-1].args == (ref_to(last),) else set()
     for index, value in enumerate(run.values):

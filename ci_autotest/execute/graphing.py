@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.execute.binding import Binding
 from ci_autotest.execute.failing import failed, needs_attribute
-from ci_autotest.execute.frameworks.protocol import LackingError
+from ci_autotest.execute.frameworks.protocol import NOT_COMPILED, STEP_BY_STEP, LackingError
 from ci_autotest.execute.running import Run, forward, seen
 from ci_autotest.execute.steps import execute_step
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, OUTPUT, PLACEHOLDER, Program, output_refs
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
     from ci_autotest.execute.frameworks.protocol import Framework
 
-#: What is said of a graph that is none. A test that shows nothing else is no test of the candidate: the exit status
-#: goes by these words.
-NOT_COMPILED: Final = "graph that is made of the body: nothing was compiled"
-STEP_BY_STEP: Final = "graph of this body: it was run step by step"
 #: What a body cannot ask while its graph is made: the elements of a tensor, and gradients.
 _READS: Final = frozenset({"builtins.bool", "builtins.int", "builtins.float"})
 _READING_METHODS: Final = frozenset({
@@ -65,7 +61,7 @@ def as_graph(
         graphed.begin()
         graphed.go()
     except LackingError as error:
-        run.lacking = f"it has no {error}"
+        run.lacking = f"it has no {graphed.lacking or error}"
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - foreign code: its error is the outcome
         failed(run, program.steps[graphed.at], graphed.at, error, framework)
     run.values += [None] * (len(program.steps) - len(run.values))
@@ -83,11 +79,13 @@ class _Graphed:
     Attributes:
         run: What it leaves.
         at: The step that is being carried out.
+        lacking: What a step said that the framework has not, whatever became of its error where the graph was made.
     """
 
     def __init__(self, program: Program, binding: Binding, framework: Framework) -> None:
         self.run = Run()
         self.at = 0
+        self.lacking = ""
         self._program = program
         self._binding = binding
         self._framework = framework
@@ -122,13 +120,18 @@ class _Graphed:
             for places, given in ((inputs, tensors), (modules, parts)):
                 for place, value in zip(places, given, strict=True):
                     values[place] = value
-            return self._carry_out(values)
+            try:
+                return self._carry_out(values)
+            except LackingError as error:
+                self.lacking = str(error)
+                raise
 
         self.at = first
         graph = framework.graph(body, [run.values[i] for i in inputs], [run.values[i] for i in modules])  # type: ignore[attr-defined]
         entered = self._entered
         if not entered:
             raise LackingError(NOT_COMPILED)
+        run.graph = graph
         outputs = graph([run.values[i] for i in inputs])
         framework.synchronize()
         if self._entered != entered:
@@ -156,7 +159,14 @@ class _Graphed:
         return list(dict.fromkeys(ref.index for ref in output_refs(self._program)))
 
     def _place(self, outputs: Sequence[Any]) -> None:
-        """Put the graph's outputs where the body's values are."""
+        """Put the graph's outputs where the body's values are.
+
+        A leaf that the body hands on stays the leaf: what the graph gives for it is another tensor, with a gradient of
+        its own.
+        """
+        values, framework = self.run.values, self._framework
         given = iter(outputs)
         for place in self._outputs():
-            self.run.values[place] = self._plain[place] if place in self._plain else next(given)
+            found = self._plain[place] if place in self._plain else next(given)
+            is_leaf = framework.is_tensor(values[place]) and framework.facts(values[place])[2]
+            values[place] = values[place] if is_leaf and getattr(framework, "graph_goes_back", True) else found

@@ -46,6 +46,8 @@ class Run:
         gradients: By what they are with respect to.
         written: What became of a gradient that was put in, by position, where the backward pass wrote to it.
         backward_failure: What the backward pass raised.
+        graph: What the body ran as where it was one graph, whose outputs do not depend on one another outside of it; it
+            lives as long as the run, for the backward pass may need it.
     """
 
     def __init__(self) -> None:
@@ -58,6 +60,7 @@ class Run:
         self.gradients: list[tuple[Any, Any]] = []
         self.written: list[tuple[int, Seen]] = []
         self.backward_failure: str | None = None
+        self.graph: object = None
 
 
 def forward(

@@ -16,7 +16,7 @@ import numpy as np
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_lines, inputs, names, output_text, setup_lines
 from ci_autotest.program.definitions import definitions
-from ci_autotest.program.host_repro_glues import JAX, MINDSPORE, PADDLE
+from ci_autotest.program.host_repro_glues import JAX, MINDSPORE, PADDLE, PADDLE_GRAPHED
 from ci_autotest.program.host_repro_template import GRAPHED, READER, REPEATED, TEMPLATE, TORCH_LIKE
 from ci_autotest.program.ir import CALL_FUNCTION, PLACEHOLDER, Program, TensorSpec, cotangent_key, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, array_of, nested
@@ -33,13 +33,15 @@ _MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 #: Where a framework keeps its dtypes and constants, where that is not the module itself.
 _NAMESPACES: Final = {"jax": "jax.numpy"}
 _GLUES: Final = {"paddle": PADDLE, "jax": JAX, "mindspore": MINDSPORE}
+#: What is added to the glue where a body is run as one graph; for others ``GRAPHED``, without gradients.
+_GRAPHS_WITH_GRADIENTS: Final = {"paddle": PADDLE_GRAPHED}
 #: numpy's dtype of what lies in the tensor file; bfloat16 is widened.
 _WIDENED: Final = "float32"
 _ADAPTERS: Final = "adapters."
 #: What the script itself binds.
 _OWN_NAMES: Final = frozenset({
     "np", "json", "os", "sys", "Path", "inputs", "candidate", "tensor", "elements", "run", "stored", "differs", "shown",
-    "main", "watched", "repeated", "graphed", "as_graph", "Body", "device",
+    "main", "watched", "repeated", "graphed", "as_graph", "eagerly", "Body", "device",
 })  # fmt: skip
 
 
@@ -59,6 +61,7 @@ def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
     adapters = _adapters(module, host["program"])
     program = _without_clashes(host["program"], adapters, module)
     is_graph = host.get("graph") is True or told["kind"] == "graph"
+    is_forward = is_graph and module not in _GRAPHS_WITH_GRADIENTS
     named = names(program)
     namespace = _NAMESPACES.get(module, module)
     takes = [name for name, _ in inputs(program)]
@@ -80,10 +83,10 @@ def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
         cotangents=_mapping({
             i: _tensor(recording, cotangent_key(i), spec)
             for i, spec in enumerate(recording.program.cotangents)
-            if spec is not None and not is_graph
+            if spec is not None and not is_forward
         }),
         outputs=_listing([_expected(recording, f"output_{i}") for i, _ in enumerate(output_refs(program))]),
-        gradients=_mapping({} if is_graph else _gradients(recording, host, named)),
+        gradients=_mapping({} if is_forward else _gradients(recording, host, named)),
         names=repr([named[ref.index] for ref in output_refs(program)]),
         **_entry(told),
     )  # fmt: skip
@@ -144,6 +147,8 @@ def _in_text(version: object) -> str:
 def _glue(module: str, *, is_graph: bool) -> str:
     """Return how tensors are made and read, and the candidate run, in the framework."""
     glue = _GLUES.get(module) or TORCH_LIKE.format(m=module)
+    if is_graph and module in _GRAPHS_WITH_GRADIENTS:
+        return f"{glue}\n{_GRAPHS_WITH_GRADIENTS[module]}"
     return f"{glue}\n{GRAPHED.format(m=module)}" if is_graph and module not in _GLUES else glue
 
 

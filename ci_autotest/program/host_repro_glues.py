@@ -23,10 +23,10 @@ def elements(value):
     return np.array((value.astype("float32") if dtype == "bfloat16" else value).numpy()), dtype
 
 
-def run():
-    """Return the candidate's outputs and gradients."""
+def run(function=None):
+    """Return the candidate's outputs and gradients, or those of the same as a graph."""
     given = inputs()
-    outputs = candidate(**{name: given[name] for name in TAKES})
+    outputs = (function or candidate)(**{name: given[name] for name in TAKES})
     wanted = {name: v for name, v in given.items() if isinstance(v, paddle.Tensor) and not v.stop_gradient}
     roots = [(o, tensor(*COTANGENTS[i])) for i, o in enumerate(outputs) if i in COTANGENTS and not o.stop_gradient]
     if not roots or not wanted:
@@ -34,6 +34,42 @@ def run():
     paddle.autograd.backward([o for o, _ in roots], [w for _, w in roots])
     found = {name: None if value.grad is None else elements(value.grad) for name, value in wanted.items()}
     return [elements(output) for output in outputs], found
+
+'''
+#: In place of ``run`` above, where each body is one graph, which has gradients.
+PADDLE_GRAPHED: Final = '''
+eagerly = run
+
+
+def as_graph(**given):
+    """Run the candidate as one whole graph: the steps as they are written, nothing eagerly."""
+    steps = paddle.jit.not_to_static(lambda tensors: list(candidate(**dict(zip(TAKES, tensors)))))
+
+    def whole(tensors):
+        return steps(tensors)
+
+    return paddle.jit.to_static(whole, full_graph=True)([given[name] for name in TAKES])
+
+
+def run():
+    """Return the graph's outputs and gradients."""
+    return eagerly(as_graph)
+
+
+def graphed():
+    """Say whether the body as one graph departs from the same body run eagerly."""
+    print(__doc__.strip())
+    (expected, wanted), bad = eagerly(), False
+    try:
+        outputs, gradients = run()
+    except Exception as error:
+        print(f"misaligned: as a graph the candidate raises {type(error).__name__}: {error}")
+        return 1
+    for name, left, right in zip(NAMES, outputs, expected):
+        bad |= differs(f"value of {name}, as a graph", left, right)
+    for name in wanted:
+        bad |= differs(f"gradient of {name}, as a graph", gradients.get(name), wanted[name])
+    return 1 if bad else 0
 
 '''
 JAX: Final = '''

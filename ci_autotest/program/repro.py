@@ -1,6 +1,6 @@
 """The repro: a script that shows a misalignment with the candidate alone.
 
-It needs torch and, for kernels, the module that holds them; never this package. Tensors of up to 64
+It needs torch and, for kernels or a device, the module that holds them; never this package. Tensors of up to 64
 elements are exact literals; larger ones come from the file beside it. Exit status: 1 while
 misaligned, 0 when fixed, 2 when it cannot run.
 """
@@ -15,8 +15,14 @@ from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import GRAPH_OPTIONS, body_lines, inputs, names, output_text, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER, Ref, TensorSpec, cotangent_key, is_unpacking, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
-from ci_autotest.program.repro_candidates import exported_candidate, fx_candidate, is_exported, transform_of
-from ci_autotest.program.repro_entries import LAYERS, REPEATED, WATCH
+from ci_autotest.program.repro_candidates import (
+    device_module,
+    exported_candidate,
+    fx_candidate,
+    is_exported,
+    transform_of,
+)
+from ci_autotest.program.repro_entries import LAYERS, LEAVE, REPEATED, WATCH
 from ci_autotest.program.repro_template import TEMPLATE
 
 if TYPE_CHECKING:
@@ -56,7 +62,7 @@ def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
         message="\n".join(f"  {line}" if line else "" for line in told["lines"]),
         imports=_imports(recording, told),
         reader=_READER if any("stored(" in text for text in literals.values()) else "\n",
-        device=_device(recording.note),
+        **_devices(recording.note),
         setup=_block([*_bindings(program, literals, named), *setup_lines(program), _returned(takes, program, named)]),
         takes=", ".join(takes),
         body=_block([*body_lines(program), f"return {output_text(program)}"]),
@@ -65,7 +71,7 @@ def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
         outputs=_mapping({i: literals.get(f"output_{i}", "None") for i, _ in enumerate(output_refs(program))}),
         gradients=_mapping(_gradients(recording, literals, named)),
         names=repr([named[ref.index] for ref in output_refs(program)]),
-        **_entry(told),
+        **_entry(told, recording.note),
         **_ablation(recording),
         rtol=told["rtol"], atol=told["atol"], check_dtype=told["check_dtype"],
         goes_back=not is_exported(recording.note),
@@ -74,13 +80,15 @@ def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
     )  # fmt: skip
 
 
-def _entry(told: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the script begins with, by the kind of finding."""
+def _entry(told: Mapping[str, Any], note: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the script begins with, by the kind of finding, and how it ends."""
+    found = {"watch": "", "entry": "main"}
     if told["kind"] in {"crash", "timeout"}:
-        return {"watch": WATCH.format(timeout_s=told["timeout_s"]), "entry": "watched"}
-    if told["kind"] == "nondeterminism":
-        return {"watch": REPEATED.replace("{{", "{").replace("}}", "}"), "entry": "repeated"}
-    return {"watch": "", "entry": "main"}
+        found = {"watch": WATCH.format(timeout_s=told["timeout_s"]), "entry": "watched"}
+    elif told["kind"] == "nondeterminism":
+        found = {"watch": REPEATED.replace("{{", "{").replace("}}", "}"), "entry": "repeated"}
+    ends = "sys.exit({entry}())\n" if _devices(note)["device"] == "'cpu'" else LEAVE
+    return {"watch": found["watch"], "end": ends.format(entry=found["entry"])}
 
 
 def _ablation(recording: Recording) -> dict[str, str]:
@@ -114,7 +122,8 @@ def _without_clashes(recording: Recording) -> Recording:
         if not _PATH.fullmatch(path):
             message = f"the note names {path[:60]!r} as a function: it is no dotted name and is never printed as code."
             raise ProgramError(message)
-    roots = {path.partition(".")[0] for path in [*paths, transform_of(recording.note)]} | {
+    own = [transform_of(recording.note), device_module(recording.note)]
+    roots = {path.partition(".")[0] for path in [*paths, *own]} | {
         "inspect",
         "json",
         "os",
@@ -257,15 +266,16 @@ def _candidate_function(
     )
 
 
-def _device(note: Mapping[str, Any]) -> str:
-    return repr(str(note.get("device", "cpu")).replace("auto", "cpu"))
+def _devices(note: Mapping[str, Any]) -> dict[str, str]:
+    """Return where the candidate runs, and where the reference does."""
+    return {key: repr(str(note.get(key, "cpu")).replace("auto", "cpu")) for key in ("device", "reference_device")}
 
 
 def _imports(recording: Recording, told: Mapping[str, Any]) -> str:
     spellings = recording.note.get("spellings")
     paths = sorted(spellings) if isinstance(spellings, dict) else []
     paths += [path for path in [transform_of(recording.note)] if path]
-    modules = sorted({path.rpartition(".")[0] for path in paths})
+    modules = sorted({path.rpartition(".")[0] for path in paths} | ({device_module(recording.note)} - {""}))
     lines = []
     if modules:
         folders = ", ".join(f"HERE / {folder!r}" for folder in told["folders"])
@@ -273,8 +283,10 @@ def _imports(recording: Recording, told: Mapping[str, Any]) -> str:
     if is_exported(recording.note):
         modules = ["io", "onnxruntime"]
     lines += ["try:", "    import torch", *(f"    import {module}" for module in modules)]
+    if device_module(recording.note):
+        lines.append(f"    torch.device({_devices(recording.note)['device']})")
     lines += [
-        "except ImportError as error:",
+        f"except {'Exception' if device_module(recording.note) else 'ImportError'} as error:",
         '    print(f"cannot run: {error}. Set PYTHONPATH to the folder that holds it.")',
         "    sys.exit(2)",
     ]

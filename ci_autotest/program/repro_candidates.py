@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program
 
 _PATH: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
+_MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
 #: An output that is no tensor is not the model's, and is torch's own.
 _TEXT: Final = """class Body(torch.nn.Module):
@@ -105,3 +106,16 @@ def transform_of(note: Mapping[str, Any]) -> str:
         message = f"the note names {str(path)[:60]!r} as a pass: it is no dotted name and is never printed as code."
         raise ProgramError(message)
     return path
+
+
+def device_module(note: Mapping[str, Any]) -> str:
+    """Return the module that registers the candidate's device, empty where torch has it.
+
+    Raises:
+        ProgramError: It is no dotted name.
+    """
+    name = note.get("device_module") or ""
+    if name and not (isinstance(name, str) and _MODULE.fullmatch(name)):
+        message = f"the note names {str(name)[:60]!r} as a module: it is no dotted name and is never printed as code."
+        raise ProgramError(message)
+    return name

@@ -2,6 +2,17 @@
 
 from typing import Final
 
+#: For a device: seen with torch 2.13, its threads of autograd may abort a process that ends as Python does.
+LEAVE: Final = """try:
+        torch.ones(1).to(DEVICE).cpu()
+    except Exception as error:
+        print(f"cannot run: device {{DEVICE}} cannot be used here ({{type(error).__name__}}: {{error}})")
+        sys.exit(2)
+    status = {entry}()
+    sys.stdout.flush()
+    os._exit(status)  # an accelerator's threads may abort a process that ends in the usual way
+"""
+
 #: For what ends or hangs its process: the candidate runs in a process of its own.
 WATCH: Final = """
 RETURNED = "the candidate returned"

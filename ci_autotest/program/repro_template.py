@@ -29,7 +29,8 @@ def cannot_run(kind, error, trace):
 sys.excepthook = cannot_run
 {imports}
 {reader}
-device = torch.device({device})
+DEVICE, REFERENCE_DEVICE = torch.device({device}), torch.device({reference_device})
+device = DEVICE
 RTOL, ATOL = {rtol}, {atol}  # |candidate - reference| <= ATOL + RTOL * |reference|
 CHECK_DTYPE, CHECK_MEMORY, GOES_BACK, STRICTNESS = {check_dtype}, {check_memory}, {goes_back}, {strictness!r}
 SEEN_WITH = {versions}
@@ -56,8 +57,11 @@ INDICES = {indices}  # outputs that are not compared
 
 def run(function, wide=False):
     """Return outputs, gradients, and the inputs and states as they are afterwards; ``wide`` in float64."""
+    global device
+    device = REFERENCE_DEVICE if function is reference else DEVICE
     torch.manual_seed(0)
-    given = {{name: doubled(value) for name, value in inputs().items()}} if wide else inputs()
+    given = {{name: value.to(device) if isinstance(value, torch.nn.Module) else value for name, value in inputs().items()}}
+    given = {{name: doubled(value) for name, value in given.items()}} if wide else given
     leaves = {{name: value for name, value in given.items() if isinstance(value, torch.Tensor)}}
     modules = {{name: value for name, value in given.items() if isinstance(value, torch.nn.Module)}}
     parameters = {{f"{{m}}.{{n}}": p for m, module in modules.items() for n, p in module.named_parameters()}}
@@ -166,7 +170,7 @@ def shown(value):
 
 def main():
     print(__doc__.strip())
-    print(f"found with {{SEEN_WITH}}; running torch {{torch.__version__}} on {{device}}")
+    print(f"found with {{SEEN_WITH}}; running torch {{torch.__version__}} on {{DEVICE}}")
     outputs, gradients, after, raised, memory = run(reference)
     carried = [OUTPUTS[i] is None or not quiet(o, OUTPUTS[i]) for i, o in enumerate(outputs)]
     carried += [not quiet(gradients.get(name), GRADIENTS[name]) for name in GRADIENTS]
@@ -216,5 +220,4 @@ def quiet(candidate, expected):
 
 {watch}
 if __name__ == "__main__":
-    sys.exit({entry}())
-'''
+    {end}'''

@@ -26,8 +26,9 @@ from ci_autotest.alignment.recording import to_live, to_recording, with_expected
 from ci_autotest.alignment.rules import rules_for
 from ci_autotest.alignment.trial import overwritten
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
-from ci_autotest.backends.build import available_device, build, prove
+from ci_autotest.backends.build import build
 from ci_autotest.backends.census import Census
+from ci_autotest.backends.devices import available_device, module_of, prove, versions
 from ci_autotest.backends.hosting import HostLostError
 from ci_autotest.backends.notes import repro_note
 from ci_autotest.backends.onnx.backend import OnnxBackend
@@ -111,6 +112,8 @@ class Bench:
         self._candidates: dict[str, Candidate] = {}
         self._overwritten: dict[str, frozenset[int]] = {}
         self._census = Census()
+        #: What torch keeps for each kind of device that a side runs on.
+        self._devices: list[Any] = []
 
     def answer(self, message: ToWorker) -> FromWorker:
         """Return the answer to a message."""
@@ -141,6 +144,7 @@ class Bench:
         self._library = Library(Path(hello.root))
         self._attempts = Attempts(device, hello.shapes)
         self._reference = TorchBackend(device)
+        self._uses(device)
         self._candidates = {candidate.name: candidate for candidate in hello.candidates}
         return Ready(
             torch=str(torch.__version__),
@@ -167,7 +171,14 @@ class Bench:
             return CandidateInfo(**said, version=hello.version, libraries=hello.libraries, mode=backend.mode)
         if isinstance(backend, OnnxBackend):
             return CandidateInfo(**said, version=backend.version, libraries=backend.libraries, mode=backend.mode)
-        return CandidateInfo(**said, version=str(torch.__version__))
+        self._uses(device)
+        return CandidateInfo(**said, version=str(torch.__version__), libraries=versions(candidate.module))
+
+    def _uses(self, device: str) -> None:
+        """Remember what is asked of a device when something went wrong there."""
+        found = module_of(device)
+        if found is not None and found not in self._devices:
+            self._devices.append(found)
 
     def _test(self, test: TestInfo) -> tuple[Declaration, Callable[[], object]]:
         """Return a test's declaration and body, and set the streams up for it."""
@@ -205,7 +216,7 @@ class Bench:
             try:
                 self._batch(batch, draw, tally)
             except Exception:
-                retire_if_spoiled(torch.cuda)
+                retire_if_spoiled(self._devices)
                 raise
         return tally.message(last=True)
 
@@ -278,7 +289,7 @@ class Bench:
             if verdict.kind is None:
                 self._watch(test, attempt)
             else:
-                retire_if_spoiled(torch.cuda)
+                retire_if_spoiled(self._devices)
                 tally.failures.append(_failure(case, number, name, verdict, attempt.profile))
         tally.aligned(name, aligned)
         tally.covered(name, outcomes)
@@ -430,7 +441,7 @@ class Bench:
         return self._tried(message.candidate, judged, contender.rules)
 
     def _tried(self, candidate: str, judged: Judged, rules: Rules, **more: Any) -> Tried:  # noqa: ANN401 - as `Tried`
-        note = repro_note(self._candidates[candidate], judged.live.program.steps)
+        note = repro_note(self._candidates[candidate], judged.live.program.steps, self._hello.reference_device)
         note["rules"] = {"rtol": rules.rtol, "atol": rules.atol, "check_dtype": rules.check_dtype}
         note["strictness"] = rules.strictness
         backend = self._backends[candidate]

@@ -1,6 +1,6 @@
-"""The worker's GPU: set up for reproducible results, and given up when it answers with nothing but errors.
+"""The worker's device: set up for reproducible results, and given up when it answers with nothing but errors.
 
-A CUDA error stays with its process: every later call fails too. So the worker ends itself in the
+An error of a GPU stays with its process: every later call fails too. So the worker ends itself in the
 case that shows it first, which is then run again alone, as after a crash.
 """
 
@@ -10,9 +10,9 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-#: Exit status of a worker that gives its GPU up.
+#: Exit status of a worker that gives its device up.
 RETIRED: Final = 86
 
 
@@ -24,18 +24,24 @@ def prepare(torch: Any) -> None:  # noqa: ANN401 - the module
     torch.backends.cudnn.deterministic = True
 
 
-def is_spoiled(cuda: Any) -> bool:  # noqa: ANN401 - torch.cuda
-    """Whether a GPU that was used answers with errors now."""
-    if not cuda.is_initialized():
+def is_spoiled(device: Any) -> bool:  # noqa: ANN401 - torch.cuda, or another package's
+    """Whether a device that was used answers with errors now; one that cannot be waited for does not say.
+
+    Source:
+        ``torch.cuda``; what a package registers (``torch._register_device_module``) need not have all of it.
+    """
+    is_used = getattr(device, "is_initialized", None)
+    wait = getattr(device, "synchronize", None)
+    if wait is None or (is_used is not None and not is_used()):
         return False
     try:
-        cuda.synchronize()
+        wait()
     except Exception:  # noqa: BLE001 - whatever the driver says
         return True
     return False
 
 
-def retire_if_spoiled(cuda: Any, leave: Callable[[int], object] = os._exit) -> None:  # noqa: ANN401 - torch.cuda
-    """End this process when its GPU answers with errors: what it would say of later cases is worth nothing."""
-    if is_spoiled(cuda):
+def retire_if_spoiled(devices: Sequence[Any], leave: Callable[[int], object] = os._exit) -> None:
+    """End this process when a device of its answers with errors: what it would say of later cases is worth nothing."""
+    if any(is_spoiled(device) for device in devices):
         leave(RETIRED)

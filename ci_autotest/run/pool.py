@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.errors import ConfigError, UnavailableError
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Discover, Discovered, Ready
-from ci_autotest.run.slot import Slot, unavailable
+from ci_autotest.run.slot import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -160,7 +160,7 @@ def _first_word(slot: Slot) -> object:
             return _wait(slot)
         except WorkerLostError as error:
             if not left or not error.is_killed:
-                raise unavailable(error) from error
+                raise slot.unavailable(error) from error
             slot.renew()
     raise AssertionError  # the last try returned or raised
 

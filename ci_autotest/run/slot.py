@@ -170,7 +170,7 @@ class Slot:
         before = tuple(self._told)
         self._stillborn = self._stillborn + 1 if self.ready is None else 0
         if self._stillborn > _STILLBORN_AT_MOST:
-            raise unavailable(error)
+            raise self.unavailable(error)
         self.renew()
         if self._task is None:
             return
@@ -200,9 +200,16 @@ class Slot:
         self._job = deque(step.messages)
         self._tell(self._job[0])
 
-
-def unavailable(error: WorkerLostError) -> UnavailableError:
-    """Return the error of a worker that cannot be set up."""
-    last = error.output.strip().splitlines()[-1:] or ["it printed nothing"]
-    message = f"a worker {error.reason} while it was set up: {last[0]}. Install torch into this environment."
-    return UnavailableError(message)
+    def unavailable(self, error: WorkerLostError) -> UnavailableError:
+        """Return the error of a worker that cannot be set up."""
+        last = error.output.strip().splitlines()[-1:] or ["it printed nothing"]
+        imported = [
+            f"module '{item.module}' of candidate '{item.name}'"
+            for item in self._hello.candidates
+            if item.module and item.backend != "module"
+        ]
+        what = (
+            f"It imports {', '.join(imported)}: leave that out" if imported else "Install torch into this environment"
+        )
+        message = f"a worker {error.reason} while it was set up: {last[0]}. {what}."
+        return UnavailableError(message)

@@ -30,6 +30,7 @@ _WIDTH: Final = 118
 _WORDS: Final = {
     "unsupported": "its table says that there is no counterpart",
     "absent": "its framework has no function of that name",
+    "no_kernel": "its device has no kernel of it; what torch puts together out of others is not among them",
     "unmapped": "its table has no row",
 }
 
@@ -93,7 +94,8 @@ def _lines(found: Examination, candidate: Candidate, *, is_named: bool) -> list[
         reason = info.reason or f"candidate '{info.name}': {found.failure}."
         return [f"{info.name}: NOT AVAILABLE", *_wrapped(reason), *_how_to_install(candidate), ""]
     versions = ", ".join(f"{name} {version}" for name, version in info.libraries.items())
-    framework = candidate.module or (candidate.backend if candidate.backend in BESIDE_TORCH else "torch")
+    beside = candidate.backend if candidate.backend in BESIDE_TORCH else "torch"
+    framework = candidate.module if candidate.backend == "module" else beside
     lines = [f"{info.name}: available", *_wrapped(f"{framework} {info.version}{f' ({versions})' if versions else ''}")]
     if candidate.python:
         lines += _wrapped(f"interpreter: {candidate.python}")

@@ -55,7 +55,9 @@ def repro_script(
 def versions(recording: Recording) -> str:
     """Return what the program was run with."""
     system = f"{platform.system()} {platform.machine()}"
-    own = f"Python {platform.python_version()}, torch {recording.note.get('torch', 'unknown')}, {system}"
+    libraries = recording.note.get("libraries")
+    more = "".join(f", {name} {version}" for name, version in libraries.items()) if isinstance(libraries, dict) else ""
+    own = f"Python {platform.python_version()}, torch {recording.note.get('torch', 'unknown')}{more}, {system}"
     host = recording.note.get("host")
     if not isinstance(host, dict):
         return own

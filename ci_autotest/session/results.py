@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ci_autotest.execute.graphing import NOT_COMPILED, STEP_BY_STEP
+from ci_autotest.execute.failing import NO_KERNEL
+from ci_autotest.execute.frameworks.protocol import NOT_COMPILED, STEP_BY_STEP
 from ci_autotest.report.coverage import counted, covered
 from ci_autotest.report.merge import summarize
 from ci_autotest.report.report_json import ordered
@@ -253,8 +254,8 @@ def _is_untested(item: TestResult, result: RunResult) -> bool:
     """Whether a (test, candidate) has no compared case.
 
     A test of operators that a substitute does not replace is no test of that substitute, and one of operators that a
-    framework has no counterpart of none of that framework, as long as some other test is: that every replacement was
-    called is checked by itself, and what a framework lacks is told by name.
+    framework has no counterpart of, or a device no kernel, none of that one, as long as some other test is: that every
+    replacement was called is checked by itself, and what is lacking is told by name.
     """
     if item.cases.compared or (item.cases == CaseCounts() and not item.attempts.rejected):
         return False  # compared, or no case of it belongs to this shard
@@ -262,4 +263,5 @@ def _is_untested(item: TestResult, result: RunResult) -> bool:
     frameworks = {candidate.name for candidate in result.candidates if candidate.backend in _FRAMEWORKS}
     has_fallen_back = any(said in item.reason for said in (NOT_COMPILED, STEP_BY_STEP))
     is_lacking = item.outcome == "unsupported" and item.candidate in frameworks and not has_fallen_back
+    is_lacking |= item.outcome == "unsupported" and NO_KERNEL in item.reason
     return not ((item.reason.startswith("no call was replaced") or is_lacking) and elsewhere)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from typing import Any
 
 import paddle
@@ -26,8 +27,11 @@ def batch_norm(
     result = paddle.nn.functional.batch_norm(
         input, mean, moved, weight=weight, bias=bias, training=training, momentum=1 - momentum, epsilon=eps
     )
-    count = input.size // builtins.max(channels, 1)
-    if training and count > 1:
+    count = math.prod(input.shape) // builtins.max(channels, 1)
+    if training and count > 1 and running_var is not None:
+        if not paddle.in_dynamic_mode():
+            what = "graph of a batch_norm that moves running statistics: paddle.assign writes to no input of a graph"
+            raise LackingError(what)
         with paddle.no_grad():
             stays = (1 - momentum) * var
             paddle.assign(stays + (moved - stays) * (count / (count - 1)), output=var)

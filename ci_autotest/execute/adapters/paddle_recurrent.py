@@ -61,6 +61,7 @@ def _layer(
     batch_first: bool,
 ) -> Any:  # fmt: skip
     """Return a layer with the given weights, which PyTorch lists by layer and Paddle with all biases after them."""
+    _refuse_graph()
     if not has_biases or dropout:
         message = "recurrent layer without biases, or with dropout, that takes its weights"
         raise LackingError(message)
@@ -95,8 +96,20 @@ def rnn_relu_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b
     return _cell(make, (w_ih, w_hh, b_ih, b_hh))(input, hx)[0]
 
 
+def _refuse_graph() -> None:
+    """Refuse to make a layer while a graph is made: Paddle's graphs find its buffers only where it was made before.
+
+    Raises:
+        LackingError: A graph is being made.
+    """
+    if not paddle.in_dynamic_mode():
+        message = "graph of a recurrent layer that is made of given weights"
+        raise LackingError(message)
+
+
 def _cell(make: Any, weights: Sequence[Any]) -> Any:
     """Return a cell with the given weights, the last two ``None`` where it has no biases."""
+    _refuse_graph()
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     absent = {f"{name}_attr": False for name, weight in zip(names, weights, strict=True) if weight is None}
     cell = make(weights[0].shape[1], weights[1].shape[1], **absent)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ci_autotest.execute.frameworks.protocol import LackingError
+from ci_autotest.execute.frameworks.protocol import STEP_BY_STEP, LackingError
 from ci_autotest.execute.frameworks.torch_like import TorchLike, name_of
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ class OneFlow(TorchLike):
 
             def build(self, *tensors: Any) -> list[Any]:  # noqa: ANN401 - lazy tensors
                 if not is_lazy():
-                    what = "graph of this body: nn.Graph ran it eagerly"
-                    raise LackingError(what)
+                    raise LackingError(STEP_BY_STEP)
                 return body(tensors, [getattr(self, f"part_{number}") for number in range(len(modules))])
 
         graph = Body()

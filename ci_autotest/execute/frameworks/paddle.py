@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,11 @@ _REFUSED: Final = (
     "The type of data we are trying to retrieve",
     "data type of searchsorted operators must be",
     "Elements in Input(x) should all be integers",
+)
+#: How it says that something cannot be in a graph, or only in one.
+_NO_GRAPH: Final = re.compile(
+    r"[^\n]*(?:only (?:support|can be called)|is not|don't have|should not be|not (?:supported|available))[^\n]* "
+    r"(?:static|dynamic|static graph|dynamic graph|dygraph|to_static) mode"
 )
 
 
@@ -72,8 +78,8 @@ class Paddle:
         return np.ascontiguousarray(tensor.numpy()).reshape(tuple(tensor.shape))
 
     def is_tensor(self, value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
-        """Whether the value is a tensor of Paddle."""
-        return isinstance(value, self._paddle.Tensor)
+        """Whether the value is a tensor of Paddle, or stands for one while a graph is made."""
+        return isinstance(value, self._paddle.Tensor | self._paddle.pir.Value)
 
     def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:  # noqa: ANN401 - a tensor
         """Return dtype, shape, requires_grad and is_leaf.
@@ -127,6 +133,26 @@ class Paddle:
         with self._paddle.no_grad():
             return call()
 
+    def graph(
+        self, body: Callable[[Sequence[Any], Sequence[Any]], list[Any]], inputs: Sequence[Any], modules: Sequence[Any]
+    ) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """Compile a body by ``to_static`` as one whole graph: otherwise what cannot be in it is run eagerly in silence.
+
+        Source:
+            Paddle 3.3.1: ``full_graph=True`` compiles the function's syntax tree; ``not_to_static`` leaves the steps,
+            which are straight, as they are written.
+        """
+        jit, parts = self._paddle.jit, list(modules)
+        steps = jit.not_to_static(body)
+
+        def whole(tensors: list[Any]) -> list[Any]:
+            found: list[Any] = steps(tensors, parts)
+            return found
+
+        static = jit.to_static(whole, full_graph=True)
+        static.get_concrete_program(list(inputs))
+        return lambda tensors: static(list(tensors))
+
     def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
         """Return the gradient of the outputs, weighted, for each input, ``None`` where it takes no part.
 
@@ -143,7 +169,10 @@ class Paddle:
         return [tensor.grad if tensor.is_leaf else found.get(place) for place, tensor in enumerate(inputs)]
 
     def lacking(self, error: BaseException) -> str:
-        """Return what an error says that Paddle documents that it has not: a kernel of a dtype, a promotion."""
+        """Return what Paddle's error says that it has not, as documented: a kernel of a dtype, a promotion, a graph."""
+        no_graph = _NO_GRAPH.search(str(error))
+        if no_graph:
+            return f"graph of this body: {' '.join(no_graph[0].split())}"
         said = " ".join(str(error).split())
         return said if any(refusal in said for refusal in _REFUSED) else ""
 

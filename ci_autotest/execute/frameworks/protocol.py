@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ci_autotest.program.ir import Argument, Step, TensorSpec
+
+
+#: What is said of a graph that is none. A test that shows nothing else is no test of the candidate: the exit status
+#: goes by these words.
+NOT_COMPILED: Final = "graph that is made of the body: nothing was compiled"
+STEP_BY_STEP: Final = "graph of this body: it was run step by step"
 
 
 class LackingError(LookupError):

@@ -391,3 +391,31 @@ class Silent(TorchBackend):
 def test_judge_program__candidate_that_shows_nothing_of_a_module__is_unsupported():
     found = judged(record(lambda: torch.nn.Linear(4, 2)(x())), Silent()).verdict
     assert (found.outcome, found.oracle) == ("unsupported", "it has no such module")
+
+
+def no_kernel(*_):
+    message = "Could not run 'aten::sin_backward' with arguments from the 'npu' backend. This could be because"
+    raise NotImplementedError(message)
+
+
+def test_judge_program__gradient_has_no_kernel__is_unsupported_with_its_name():
+    verdict = tried(chain, substitute(sin=with_backward(real.sin, no_kernel)))
+    assert verdict.outcome == "unsupported"
+    assert verdict.oracle == (
+        "backward pass of torch.mul, torch.sin, torch.exp, torch.sum: device 'npu' has no kernel of aten::sin_backward"
+    )
+
+
+def test_judge_program__gradient_has_no_kernel_and_the_value_is_wrong__is_misaligned():
+    wrong = with_backward(lambda v: real.sin(v) + 1e-2, no_kernel)
+    verdict = tried(chain, substitute(sin=wrong))
+    assert (verdict.outcome, verdict.operator, verdict.kind) == ("misaligned", "torch.sin", "value")
+
+
+def test_judge_program__gradient_says_that_it_was_not_written__is_an_error():
+    def unwritten(*_):
+        message = "You must implement either the backward or vjp method"
+        raise NotImplementedError(message)
+
+    verdict = tried(chain, substitute(sin=with_backward(real.sin, unwritten)))
+    assert (verdict.outcome, verdict.kind) == ("misaligned", "error")

@@ -29,15 +29,20 @@ class FakeCuda:
             raise self.error
 
 
+class Bare:
+    """A device's module that has nothing to ask."""
+
+
 @pytest.mark.parametrize(
     ("cuda", "left"),
     [
         pytest.param(FakeCuda(False), [], id="never used"),
         pytest.param(FakeCuda(True), [], id="works"),
         pytest.param(FakeCuda(True, RuntimeError("CUDA error: an illegal memory access")), [RETIRED], id="spoiled"),
+        pytest.param(Bare(), [], id="cannot be waited for"),
     ],
 )
 def test_retire_if_spoiled__gpu__is_given_up_when_it_answers_with_errors(cuda, left):
     said: list[int] = []
-    retire_if_spoiled(cuda, said.append)
+    retire_if_spoiled([cuda], said.append)
     assert said == left

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from ci_autotest.execute import graphing
+from ci_autotest.execute.frameworks import protocol
 from ci_autotest.result import CandidateInfo, CaseCounts, Environment, RunResult, Summary, worst
 from ci_autotest.session.results import settled
 from tests import report_samples as samples
@@ -25,7 +25,11 @@ STEP_BY_STEP, NOT_COMPILED = (
         "autotests/b.py::other", outcome="unsupported", cases=CaseCounts(unsupported=20),
         reason=f"oneflow 0.9.0: it has no {said}",
     )
-    for said in (graphing.STEP_BY_STEP, graphing.NOT_COMPILED)
+    for said in (protocol.STEP_BY_STEP, protocol.NOT_COMPILED)
+)  # fmt: skip
+NO_KERNEL = samples.outcome(
+    "autotests/b.py::other", outcome="unsupported", cases=CaseCounts(unsupported=20),
+    reason="torch.tanh: device 'npu' has no kernel of aten::tanh.out",
 )  # fmt: skip
 FINDING = samples.finding()
 FLAKY = samples.finding(outcome="flaky", confirmed=False)
@@ -47,6 +51,8 @@ ROWS = [
     # a framework has not all of torch; a graph that is none is no such thing
     ("framework lacks it", {"results": (ALIGNED, UNSUPPORTED), "backend": "module"}, 0),
     ("framework lacks all", {"results": (UNSUPPORTED,), "backend": "module"}, 3),
+    ("device lacks it", {"results": (ALIGNED, NO_KERNEL), "backend": "torch"}, 0),
+    ("device lacks all", {"results": (NO_KERNEL,), "backend": "torch"}, 3),
     ("graph by steps", {"results": (ALIGNED, STEP_BY_STEP), "backend": "module"}, 3),
     ("graph not compiled", {"results": (ALIGNED, NOT_COMPILED), "backend": "module"}, 3),
     # 130

@@ -1,0 +1,173 @@
+"""Devices of torch: the host, a GPU, or one that a package of its own registers when it is imported (PrivateUse1).
+
+All of them are handled alike: proved by a computation before anything is run on them, seeded and waited for through the
+module that torch keeps for each kind of device, and told where they have no kernel of an operator.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.errors import UnavailableError, said
+from ci_autotest.execute.failing import NO_KERNEL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ci_autotest.config import Candidate
+
+#: How the dispatcher, and torch's macros for dtypes, say that there is no kernel.
+_MISSING: Final = re.compile(r"Could not run '([\w:.]+)' with arguments from the '(\w+)' backend")
+_MISSING_DTYPE: Final = re.compile(r"\"(\w+)\" not implemented for '(\w+)'")
+_LOOKED_FOR: Final = (
+    "It is looked for in the test file's folder, the configuration's folder, the current folder and PYTHONPATH."
+)
+_ELEMENTS: Final = 8
+
+
+def available_device(device: str) -> str:
+    """Return the device asked for: ``auto`` takes ``cuda`` where there is one, else ``cpu``."""
+    if device != "auto":
+        return device
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def attach(candidate: Candidate, device: str) -> None:
+    """Import the module that registers a candidate's device, where it has one, and prove the device.
+
+    Raises:
+        UnavailableError: The module cannot be imported or registers no such device, or the device cannot be used.
+    """
+    who = f"candidate '{candidate.name}'"
+    if candidate.module:
+        _register(candidate.module, device, who)
+    prove(device, who)
+
+
+def _register(module: str, device: str, who: str) -> None:
+    """Import a module that registers a device.
+
+    Raises:
+        UnavailableError: It cannot be imported, or the device is not known afterwards.
+    """
+    try:
+        importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        told = f"{type(error).__name__}: {said(error)}".rstrip(".")
+        message = f"{who}: module '{module}' of device '{device}' cannot be imported ({told}). {_LOOKED_FOR}"
+        raise UnavailableError(message) from error
+    try:
+        torch.device(device)
+    except RuntimeError as error:
+        own = torch._C._get_privateuse1_backend_name()
+        message = (
+            f"{who}: module '{module}' was imported and registers no device '{device}'. "
+            f"The device that is registered is '{own}': write device: {own}, or the module that registers '{device}'."
+            if own != "privateuseone"
+            else f"{who}: module '{module}' was imported and registers no device '{device}', nor any other. "
+            f"Write the module that registers '{device}'."
+        )
+        raise UnavailableError(message) from error
+
+
+def prove(device: str, who: str) -> None:
+    """Put numbers on a device, compute there, and read them back.
+
+    Raises:
+        UnavailableError: It cannot be done, was done elsewhere, or came to something else.
+    """
+    if device == "cpu":
+        return
+    try:
+        placed = torch.ones(_ELEMENTS).to(device)
+        doubled = placed + placed
+        found = doubled.cpu()
+    except Exception as error:
+        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+        message = (
+            f"{who} asks for device '{device}', which torch {torch.__version__} cannot use here ({reason}). "
+            "Run on a machine that has one, or ask for cpu."
+        )
+        raise UnavailableError(message) from error
+    kinds = [tensor.device.type for tensor in (placed, doubled)]
+    if any(kind != torch.device(device).type for kind in kinds):
+        what = "tensors that are put there lie" if kinds[0] != torch.device(device).type else "what is added there lies"
+        message = f"{who}: device '{device}' is not where it says: {what} on '{kinds[kinds[0] == kinds[1] or 1]}'."
+        raise UnavailableError(message)
+    if found.tolist() != [2.0] * _ELEMENTS:
+        message = f"{who}: device '{device}' computes {found.tolist()} for 1 + 1, {_ELEMENTS} times."
+        raise UnavailableError(message)
+
+
+def module_of(device: torch.device | str) -> Any:  # noqa: ANN401 - a module, or what a package gives for one
+    """Return what torch keeps for a kind of device, ``torch.cuda``; ``None`` where it keeps nothing."""
+    kind = torch.device(device).type
+    return None if kind == "cpu" else getattr(torch, kind, None)
+
+
+def versions(module: str) -> dict[str, str]:
+    """Return the version of an imported module that registers a device, by name; nothing where it tells none."""
+    version = getattr(sys.modules.get(module), "__version__", None)
+    return {module: str(version)} if version is not None else {}
+
+
+def seed(device: torch.device, number: int) -> None:
+    """Set the generators of a device, where it has some."""
+    manual_seed = getattr(module_of(device), "manual_seed_all", None)
+    if manual_seed is not None:
+        manual_seed(number)
+
+
+def devices_here(*asked: str) -> list[str]:
+    """Return the kinds of devices that were proved or can be used here."""
+    own = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    return list(dict.fromkeys([*own, *asked]))
+
+
+def lacking(kind: str, message: str) -> str:
+    """Return what an error of torch says that a device has no kernel of; nothing where it says something else.
+
+    Args:
+        kind: Name of the error's class.
+        message: Its text.
+    """
+    if kind != "NotImplementedError":
+        return ""
+    missing = _MISSING.search(message)
+    if missing:
+        return f"device '{missing[2].lower()}' {NO_KERNEL} {missing[1]}"
+    dtype = _MISSING_DTYPE.search(message)
+    return f"the device {NO_KERNEL} {dtype[1]} for {dtype[2]}" if dtype else ""
+
+
+def lacks(operator: str, device: str) -> str:
+    """Return that a device has no kernel of an operator, as far as torch's dispatcher says; else nothing.
+
+    What torch puts together out of other operators counts as there where the operator that has the kernel is not known
+    by its name (``_softmax``, ``native_layer_norm``).
+
+    Args:
+        operator: Canonical name, ``torch.nn.functional.softmax``.
+        device: Kind of the device.
+    """
+    has: Any = torch._C._dispatch_has_kernel_for_dispatch_key
+    key = torch._C._dispatch_key_for_device(torch.device(device).type)
+    name = operator.rpartition(".")[2]
+    spelled = (pattern.format(name) for pattern in ("{}", "{}_", "_{}", "native_{}", "linalg_{}", "special_{}"))
+    kernels = [overload for each in spelled for overload in _overloads(each) if has(overload, "CPU")]
+    if not kernels or any(has(overload, key) for overload in kernels):
+        return ""
+    return f"device '{device}' {NO_KERNEL} {kernels[0]}"
+
+
+def _overloads(name: str) -> list[str]:
+    """Return the overloads of an operator of aten that the dispatcher knows."""
+    packet: Any = getattr(torch.ops.aten, name, None)
+    told: Iterable[str] = packet.overloads() if packet is not None else ()
+    found = [f"aten::{name}" if overload == "default" else f"aten::{name}.{overload}" for overload in told]
+    return [overload for overload in found if torch._C._dispatch_has_kernel(overload)]

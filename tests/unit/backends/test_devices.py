@@ -1,0 +1,99 @@
+"""Devices of torch: proved before they are used, and told where they lack something. A real one is in end_to_end/."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ci_autotest.backends.devices import attach, lacking, lacks, module_of, prove, seed, versions
+from ci_autotest.config import Candidate
+from ci_autotest.errors import UnavailableError
+
+NPU = {"name": "it", "backend": "torch", "device": "npu"}
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (
+            "nowhere_to_be_found",
+            "candidate 'it': module 'nowhere_to_be_found' of device 'npu' cannot be imported (Modu",
+        ),
+        ("json", "candidate 'it': module 'json' was imported and registers no device 'npu', nor any other."),
+    ],
+)
+def test_attach__module_registers_no_such_device__says_which_and_why(module: str, said: str):
+    with pytest.raises(UnavailableError) as caught:
+        attach(Candidate(**NPU, module=module), "npu")
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize("device", ["meta", "nowhere"])
+def test_prove__what_cannot_be_read_back__cannot_be_used(device: str):
+    with pytest.raises(UnavailableError, match=f"candidate 'it' asks for device '{device}', which torch"):
+        prove(device, "candidate 'it'")
+
+
+def test_prove__host__needs_no_proof():
+    prove("cpu", "candidate 'it'")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "said"),
+    [
+        (
+            "NotImplementedError",
+            "Could not run 'aten::tanh.out' with arguments from the 'npu' backend. This could be because",
+            "device 'npu' has no kernel of aten::tanh.out",
+        ),
+        (
+            "NotImplementedError",
+            "Could not run 'aten::exp' with arguments from the 'CUDA' backend. This could be because",
+            "device 'cuda' has no kernel of aten::exp",
+        ),
+        ("NotImplementedError", "\"addmm_impl\" not implemented for 'Half'", "the device has no kernel of addmm_impl for Half"),
+        ("NotImplementedError", "You must implement either the backward or vjp method", ""),
+        ("RuntimeError", "Could not run 'aten::tanh.out' with arguments from the 'npu' backend.", ""),
+    ],
+)  # fmt: skip
+def test_lacking__error_of_torch__names_the_kernel_that_is_missing(kind: str, message: str, said: str):
+    assert lacking(kind, message) == said
+
+
+@pytest.mark.parametrize("operator", ["torch.exp", "torch.nn.functional.softmax", "torch.nn.functional.layer_norm"])
+def test_lacks__operator_has_a_kernel_on_the_host_alone__is_named_on_another_device(operator: str):
+    assert lacks(operator, "cpu") == ""
+    assert lacks(operator, "xla").startswith("device 'xla' has no kernel of aten::")
+
+
+@pytest.mark.parametrize("operator", ["torch.outer", "torch.nn.functional.relu6"])
+def test_lacks__operator_without_a_kernel_of_its_own__counts_as_there(operator: str):
+    assert lacks(operator, "xla") == ""
+
+
+class Device:
+    """Stand in for what a package registers beside its device."""
+
+    def __init__(self) -> None:
+        self.seeds: list[int] = []
+
+    def manual_seed_all(self, number: int) -> None:
+        self.seeds.append(number)
+
+
+def test_seed__device_has_generators__sets_them(monkeypatch: pytest.MonkeyPatch):
+    device = Device()
+    monkeypatch.setattr(torch, "hpu", device, raising=False)
+    seed(torch.device("hpu"), 7)
+    seed(torch.device("cpu"), 8)
+    assert device.seeds == [7]
+
+
+def test_module_of__kinds_of_devices__is_what_torch_keeps():
+    assert module_of("cuda") is torch.cuda
+    assert module_of("cpu") is None
+
+
+def test_versions__imported_module__is_told_by_name():
+    assert versions("torch") == {"torch": str(torch.__version__)}
+    assert versions("nowhere_to_be_found") == {}
