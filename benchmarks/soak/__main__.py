@@ -22,6 +22,8 @@ from benchmarks.soak.reading import read, rows
 
 CASES = 64
 CHUNKS = "benchmarks.soak.chunk"
+#: Signals that say nothing of a comparison.
+FROM_OUTSIDE = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 #: Cases of every test that one process runs.
 CHUNK = 8
 
@@ -48,6 +50,8 @@ def ran(module: str, arguments: list[str]) -> Death | None:
         if status == 0:
             return None
         said, where = errors.read_text(errors="replace"), place.read_text() if place.exists() else ""
+    if -status in FROM_OUTSIDE:
+        sys.exit("a chunk was ended from outside: the same command goes on with what is left.")
     if status > 0 or not where:
         sys.exit(f"a chunk ended with status {status}:\n{said}")
     how = "timed out" if status == -signal.SIGALRM else signal.Signals(-status).name

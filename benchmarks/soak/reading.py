@@ -9,6 +9,29 @@ from typing import Any, NamedTuple
 import yaml
 
 READ = Path(__file__).with_name("read.yml")
+#: What a row's program may use besides Python.
+PRELUDE = """
+import torch
+from torch import inf, nan, tensor
+from torch._prims.context import TorchRefsMode
+from torch.nn import functional as F
+
+def by_refs(function):
+    with TorchRefsMode(strict=False):
+        return function()
+
+def raised(function):
+    try:
+        function()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+def last(image):
+    return image.contiguous(memory_format=torch.channels_last)
+
+torch.set_num_threads(1)
+"""
 
 
 class Row(NamedTuple):
@@ -17,7 +40,7 @@ class Row(NamedTuple):
     Attributes:
         what: What is accused, for the reader.
         verdict: ``a true finding`` or ``a false alarm``, and whose.
-        repro: A program in torch alone that ends with status 0 while it shows what is accused.
+        repro: A program in torch alone, after ``PRELUDE``, that ends with status 0 while it shows what is accused.
         where: Patterns that an accusation's fields must match, by field; of several patterns, one.
         dies: Whether the program shows it by being ended by a signal.
     """
