@@ -35,11 +35,11 @@ def asked(*absolute, wanted=(33.371676564216614, 126.85300707817078)):
     return Question(live, wide._replace(sources={key: signs * size}), ("value", places[index]))
 
 
-def told(candidate, reference, absolute=(12783.534606933594, 19574.47821044922), dtype=real.float32):
+def told(candidate, reference, absolute=(12783.534606933594, 19574.47821044922), bad=(True, True)):
     question = asked(*absolute)
     truth = real.tensor([33.371676564216614, 126.85300707817078], dtype=real.float64)
     sides = [real.tensor(side, dtype=real.float64) for side in (candidate, reference)]
-    errors = Errors(*sides, 1e-5 + 1.3e-6 * truth, real.tensor([True, True]), truth, dtype)
+    errors = Errors(*sides, 1e-5 + 1.3e-6 * truth, real.tensor(bad), truth, real.float32)
     return excuse_by_inputs(question, errors)
 
 
@@ -54,9 +54,10 @@ DROPPED = (12783.5 / TERMS, 0.0)
     [
         pytest.param((LUCKY, USUAL), True, id="one side 9 and 39 times nearer by luck"),
         pytest.param((USUAL, LUCKY), True, id="the other"),
-        pytest.param((LUCKY, DROPPED), False, id="one term of 24,536 dropped"),
-        pytest.param((LUCKY, (DROPPED[0] / 100, 0.0)), False, id="one term off by a hundredth"),
-        pytest.param((LUCKY, (math.inf, 0.0)), False, id="not finite"),
+        pytest.param((DROPPED, LUCKY), False, id="one term of 24,536 dropped"),
+        pytest.param((LUCKY, DROPPED), False, id="one term dropped by the reference"),
+        pytest.param(((DROPPED[0] / 100, 0.0), LUCKY), False, id="one term off by a hundredth"),
+        pytest.param(((math.inf, 0.0), LUCKY), False, id="not finite"),
     ],
 )
 def test_excuse_by_inputs__a_sum_that_cancels(sides, is_excused):
@@ -66,6 +67,20 @@ def test_excuse_by_inputs__a_sum_that_cancels(sides, is_excused):
 
 def test_excuse_by_inputs__terms_that_cancel_nothing__owe_what_the_result_does():
     assert told(LUCKY, USUAL, absolute=(33.371676564216614, 126.85300707817078)) == ""
+
+
+@pytest.mark.parametrize(
+    ("share", "is_excused"),
+    [
+        pytest.param(1.0, False, id="the reference is near where both sides agree"),
+        pytest.param(10.0, True, id="the reference is as far where both sides agree"),
+        pytest.param(1e6, False, id="the reference is wrong there: rounding has an end"),
+    ],
+)
+def test_excuse_by_inputs__ten_times_what_one_sum_owes__by_the_references_worst(share, is_excused):
+    owed = (12783.534606933594 * 2**-24, 19574.47821044922 * 2**-24)
+    far = 10.0 if share <= 10 else 40.0
+    assert bool(told((far * owed[0], 0), (0, share * owed[1]), bad=(True, False))) is is_excused
 
 
 def in_turn(values):
