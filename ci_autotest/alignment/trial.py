@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 #: How a misalignment of the gradient that was put in begins.
 COTANGENT: Final = "gradient put into output"
+#: What a misaligned parameter or buffer is called, around its name.
+_STATE: Final = "state "
+_AFTER: Final = " after the run"
 #: Elements below which ``torch.equal`` is faster than comparing memory.
 _SMALL: Final = 2048
 _equal: Final = torch.equal
@@ -365,7 +368,7 @@ class Examination:
         for name, expected in theirs.items():
             if name in ours:
                 misalignment = self._compared(observed(ours[name]), observed(expected), flags=False)
-                found += _moved(misalignment, "state", index, f"state {name} after the run")
+                found += _moved(misalignment, "state", index, f"{_STATE}{name}{_AFTER}")
         return found
 
     def _mutation(self, candidate: Trace, reference: Trace, index: int) -> list[Misalignment]:
@@ -380,7 +383,7 @@ class Examination:
             if self._compared(*seen, flags=candidate.has_flags):
                 return []
         ended = as_moved((observed(left), observed(right)), index, self.steps, traces)
-        what = f"{self.steps[index].name} after the run"
+        what = f"{self.steps[index].name}{_AFTER}"
         return _moved(self._compared(*ended, flags=candidate.has_flags), "mutation", index, what)
 
     def _gradients(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
@@ -457,6 +460,11 @@ def _arity(left: Any, right: Any) -> Misalignment | None:  # noqa: ANN401 - what
         return None
     shown = f"{len(left)} values" if isinstance(left, tuple | list) else f"one {type(left).__name__}"
     return Misalignment(kind="shape", step=-1, what="", candidate=shown, reference=f"{len(right)} values")
+
+
+def state_named(what: str) -> str:
+    """Return the name of the parameter or buffer that a misalignment of kind ``state`` is of."""
+    return what.removeprefix(_STATE).removesuffix(_AFTER)
 
 
 def _placed(misalignment: Misalignment, step: int, what: str) -> Misalignment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
@@ -13,7 +13,7 @@ from ci_autotest.alignment.localize import Culprit, Examined, Sides, examined
 from ci_autotest.alignment.moved import written_copy
 from ci_autotest.alignment.oracle import Opinion, judge
 from ci_autotest.alignment.passes import localize
-from ci_autotest.alignment.trial import COTANGENT, overwritten
+from ci_autotest.alignment.trial import COTANGENT, overwritten, state_named
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.errors import AuthorError
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _LOOKED_INTO: Final = 12
 _BY_DEFINITION: Final = "the reference defines this: float64 is not asked"
 _RETURNS: Final = "the reference returns a result here"
+#: Kinds of which float64 has an opinion, where elements differ.
+_JUDGED: Final = frozenset({"value", "gradient", "mutation", "state"})
 #: Errors by which a framework says that it does not have something.
 _UNSUPPORTED: Final = ("NotImplementedError",)
 
@@ -161,7 +163,7 @@ def _opinion(culprit: Culprit, rules: Rules) -> Opinion:
     misalignment = culprit.misalignment
     if misalignment.kind == "error":
         return Opinion("candidate", _RETURNS)
-    if misalignment.difference is None or misalignment.kind not in {"value", "gradient"}:
+    if misalignment.difference is None or misalignment.kind not in _JUDGED or misalignment.what.startswith(COTANGENT):
         return Opinion("candidate", _BY_DEFINITION)
     key, tensors = _tensors(culprit, misalignment)
     if tensors is None:
@@ -178,11 +180,21 @@ def _tensors(
     index = misalignment.step
     if misalignment.kind == "value":
         sides = (culprit.candidate.observations[index], culprit.reference.observations[index])
-        found = [side.data for side in sides if side is not None and isinstance(side.data, torch.Tensor)]
-        return ("value", index), ((found[0], found[1]) if len(found) == 2 else None)  # noqa: PLR2004 - two sides
+        return ("value", index), _pair([side.data for side in sides if side is not None])
+    if misalignment.kind in {"mutation", "state"}:
+        name = state_named(misalignment.what)
+        ends = [side.values[index] for side in (culprit.candidate, culprit.reference)]
+        if misalignment.kind == "mutation":
+            return ("value", index), _pair(ends)
+        return ("state", (index, name)), _pair([module.state_dict().get(name) for module in ends])
     key = _gradient_key(misalignment)
     left, right = culprit.candidate.gradients.get(key), culprit.reference.gradients.get(key)
     return ("gradient", key), ((left, right) if left is not None and right is not None else None)
+
+
+def _pair(found: list[Any]) -> tuple[torch.Tensor, torch.Tensor] | None:
+    tensors = [side.detach() for side in found if isinstance(side, torch.Tensor)]
+    return (tensors[0], tensors[1]) if len(tensors) == 2 else None  # noqa: PLR2004 - two sides
 
 
 def _gradient_key(misalignment: Misalignment) -> GradientKey:

@@ -102,4 +102,5 @@ def cartesian_prod():
 @autotest()
 def combinations():
     x = random_tensor(ndim=1)
-    return torch.combinations(x * 2, r=random(1, 4).to(int), with_replacement=random_bool())
+    # Of a thousand elements there are 1.8e8 triples, for which torch needs 13 GB.
+    return torch.combinations((x * 2)[:129], r=random(1, 4).to(int), with_replacement=random_bool())

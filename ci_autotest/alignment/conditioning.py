@@ -1,0 +1,226 @@
+"""Conditioning: how far the float64 result moves when its inputs do, and what no side could do better than.
+
+Two amounts, each asked for where the sides are farther from float64 than the tolerance. *The inputs' last place*: each
+input is moved by half a unit in the last place of its own dtype, up or down at random. *The terms' rounding*: a result
+is a sum of what each input contributes, ``x * dy/dx`` to first order, and arithmetic rounds each of them and each
+partial sum. Where the terms cancel, that is far more than the result's own last place; how near one side came by luck
+says nothing of what the other owes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import torch
+
+from ci_autotest.alignment.elements import has_any, wide
+from ci_autotest.backends.torch_eager import TorchBackend, observed
+from ci_autotest.program.ir import FLOATING, PLACEHOLDER, TensorSpec
+
+if TYPE_CHECKING:
+    from ci_autotest.alignment.isolate import Live
+    from ci_autotest.alignment.rounding import Errors
+    from ci_autotest.backends.trace import GradientKey, Trace
+
+#: Random sign patterns by which inputs are moved.
+_PATTERNS: Final = 4
+#: How much more than what the inputs account for an ill-conditioned case may be off.
+_SLACK: Final = 4.0
+#: The same of a result by many operations, where the reference is off by as much itself in some element of the tensor.
+_SLACK_AT_MOST: Final = 16.0
+#: How much less the inputs are moved to tell a kink from rounding.
+_NEARER: Final = 2.0**-10
+#: Directions in which the terms are measured, a first few of which tell what is far beyond them.
+_DIRECTIONS: Final = 16
+_FIRST: Final = 4
+#: By how much of itself an input is moved along a direction, and by how much less for the other half of them.
+_STEP: Final = 2.0**-32
+_SHORTER: Final = 2.0**-8
+#: Length of a direction's entry at which it is cut: one in a million is longer.
+_LONGEST: Final = 2.0**20
+#: How far the measures by long and by short steps may be apart where the result is smooth.
+_SMOOTH: Final = 16.0
+#: An estimate of the first few directions is too small by more than this once in 25,000 times.
+_SHORT_OF: Final = 8.0
+
+
+class Question(NamedTuple):
+    """What was asked of float64.
+
+    Attributes:
+        live: The program.
+        wider: The same in float64.
+        key: ``("value" | "gradient" | "state", what)``: which tensor of ``wider``.
+    """
+
+    live: Live
+    wider: Live
+    key: tuple[str, GradientKey]
+
+
+def wanted(live: Live, key: tuple[str, GradientKey]) -> torch.Tensor | None:
+    """Return a tensor of a program on the reference, as it is after the run; ``None`` where there is none."""
+    backend = TorchBackend()
+    trace: Trace = backend.run(live.program, live.sources)
+    if trace.failure is not None:
+        return None
+    if key[0] == "state":
+        found = trace.values[key[1][0]].state_dict().get(key[1][1]) if isinstance(key[1], tuple) else None
+    elif key[0] == "value":
+        found = observed(trace.values[key[1]]).data if isinstance(key[1], int) else None
+    else:
+        backend.backward(live.program, trace, live.cotangents)
+        found = trace.gradients.get(key[1])
+    return found if isinstance(found, torch.Tensor) else None
+
+
+def distance(side: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+    """Return ``|side - truth|``: 0 where both are the same NaN or infinity, infinite where only one is."""
+    same = (side == truth) | (torch.isnan(side) & torch.isnan(truth))
+    apart = (side - truth).abs()
+    return torch.where(same, 0.0, torch.where(torch.isfinite(apart), apart, torch.inf))
+
+
+def excuse_by_inputs(question: Question, errors: Errors) -> str:
+    """Return why neither side is to blame, ``""`` where the inputs do not account for what is misaligned."""
+    if has_any(errors.bad & ~torch.isfinite(errors.greatest)):
+        return ""
+    if _is_ill_conditioned(question, errors):
+        return "a change of the inputs in their last place moves the result as far as the two sides are apart"
+    if _is_of_terms_that_cancel(question, errors):
+        return "in float64 both sides are as near as the rounding of terms that cancel lets them be"
+    return ""
+
+
+def _is_ill_conditioned(question: Question, errors: Errors) -> bool:
+    """Whether moving every input by half a unit in its last place explains the error of each misaligned element.
+
+    A result that moves as far when the inputs move a thousand times less is at a step or a kink, where the reference
+    defines it, as of a gradient at ties: that excuses nobody.
+    """
+    generator = torch.Generator().manual_seed(0)
+    moved_most = torch.zeros_like(errors.greatest)
+    for _ in range(_PATTERNS):
+        signs = generator.get_state()
+        far = _moved_by(question, errors.truth, generator, 1.0)
+        near = _moved_by(question, errors.truth, generator.set_state(signs), _NEARER)
+        if far is None or near is None:
+            return False
+        moved_most = torch.maximum(moved_most, torch.where(near < far / 2, far, 0.0))
+    return not has_any((errors.greatest > _SLACK * moved_most)[errors.bad])
+
+
+def _moved_by(question: Question, truth: torch.Tensor, generator: torch.Generator, share: float) -> torch.Tensor | None:
+    """Return how far the float64 result moves when each input moves by a share of half a unit in its last place."""
+    wider = question.wider
+    moved = {name: _moved(wider.sources[name], ulp * share, generator) for name, ulp in _inputs(question.live)}
+    other = wanted(wider._replace(sources={**wider.sources, **moved}), question.key)
+    return None if other is None else distance(wide(other), truth)
+
+
+def _inputs(live: Live) -> list[tuple[str, float]]:
+    """Return each floating point input's key and half a unit in the last place of its dtype, relative."""
+    found = []
+    for step in live.program.body:
+        spec = step.args[0] if step.op == PLACEHOLDER else None
+        if isinstance(spec, TensorSpec) and spec.dtype in FLOATING:
+            found.append((step.target, torch.finfo(getattr(torch, spec.dtype)).eps / 2))
+    return found
+
+
+def _moved(tensor: torch.Tensor, relative: float, generator: torch.Generator) -> torch.Tensor:
+    signs = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    return tensor * (1 + signs * relative)
+
+
+def _is_of_terms_that_cancel(question: Question, errors: Errors) -> bool:
+    """Whether rounding the terms explains the error of each misaligned element."""
+    if not (errors.dtype.is_floating_point or errors.dtype.is_complex):
+        return False
+    generator = torch.Generator().manual_seed(0)
+    first = _along(question, errors.truth, generator, [_STEP] * _FIRST)
+    if first is None:
+        return False
+    at_most = _SLACK_AT_MOST * _rounded(errors, _SHORT_OF * first.amax(0)) + _stored(errors)
+    if has_any((errors.greatest > at_most)[errors.bad]):
+        return False
+    owed = owed_by_rounding(question, errors)
+    return owed is not None and not has_any((errors.greatest > owed)[errors.bad])
+
+
+def owed_by_rounding(question: Question, errors: Errors) -> torch.Tensor | None:
+    """Return by how much rounding the terms lets each element be off, ``None`` where they cannot be measured.
+
+    Args:
+        question: What was asked of float64.
+        errors: Of a floating point or complex result.
+    """
+    generator = torch.Generator().manual_seed(1)
+    steps = [_STEP] * _DIRECTIONS + [_STEP * _SHORTER] * _DIRECTIONS
+    measures = _along(question, errors.truth, generator, steps)
+    if measures is None:
+        return None
+    far, near = measures[:_DIRECTIONS].median(0).values, measures[_DIRECTIONS:].median(0).values
+    is_smooth = (far <= _SMOOTH * near) & (near <= _SMOOTH * far)
+    rounded = _rounded(errors, torch.where(is_smooth, measures.median(0).values, 0.0))
+    return _slack(errors, rounded) * rounded + _stored(errors)
+
+
+def _rounded(errors: Errors, terms: torch.Tensor) -> torch.Tensor:
+    """Return ``u`` times terms of these sizes: half precision is summed in single.
+
+    Source:
+        N. J. Higham, T. Mary, "A new approach to probabilistic rounding error analysis", SIAM Journal on Scientific
+        Computing 41 (2019): ``|error| <= c u sum |x_i y_i|`` for an inner product, ``c`` of the order of the root of
+        its length at worst. Where signs vary, ``c`` is below 2 for 1e2 to 1e5 terms added one by one (measured).
+    """
+    return terms * min(torch.finfo(errors.dtype).eps / 2, torch.finfo(torch.float32).eps / 2)
+
+
+def _stored(errors: Errors) -> torch.Tensor:
+    """Return what rounding the result once more costs, when it is stored."""
+    return torch.finfo(errors.dtype).eps / 2 * errors.truth.abs()
+
+
+def _slack(errors: Errors, rounded: torch.Tensor) -> float:
+    """Return ``c``: what the reference itself needs in this tensor where both sides agree, within bounds.
+
+    A layer rounds between its operations, too, of which its inputs know nothing: seen are 10 in one of 21,483 elements
+    of a transformer layer's gradient.
+    """
+    is_measured = ~errors.bad & (rounded > 0) & torch.isfinite(errors.reference)
+    if not has_any(is_measured):
+        return _SLACK
+    worst = float(((errors.reference - _stored(errors)).clamp_min(0) / rounded)[is_measured].max())
+    return min(max(worst, _SLACK), _SLACK_AT_MOST)
+
+
+def _along(
+    question: Question, truth: torch.Tensor, generator: torch.Generator, steps: list[float]
+) -> torch.Tensor | None:
+    """Return a measure of ``sum |x dy/dx|`` for each step, ``(steps, *truth)``: its median over directions is the sum.
+
+    Each entry of a direction is drawn from Cauchy's distribution: a sum weighted by such numbers is one of them again,
+    times the sum of the weights' absolute values.
+
+    Source:
+        P. Indyk, "Stable distributions, pseudorandom generators, embeddings, and data stream computation", Journal of
+        the ACM 53 (2006), section 3.
+    """
+    wider, found = question.wider, []
+    for step in steps:
+        sources = {key: _pushed(value, step, generator) for key, value in wider.sources.items()}
+        cotangents = {key: _pushed(value, step, generator) for key, value in wider.cotangents.items()}
+        other = wanted(wider._replace(sources=sources, cotangents=cotangents), question.key)
+        if other is None or other.shape != truth.shape:
+            return None
+        found.append(distance(wide(other), truth) / step)
+    return torch.stack(found)
+
+
+def _pushed(tensor: torch.Tensor, step: float, generator: torch.Generator) -> torch.Tensor:
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return tensor
+    angles = (torch.rand(tensor.shape, generator=generator, dtype=torch.float64) - 0.5) * math.pi
+    return tensor * (1 + step * angles.tan().clamp(-_LONGEST, _LONGEST))

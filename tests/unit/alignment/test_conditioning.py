@@ -1,0 +1,182 @@
+"""What the inputs of a program account for: what a sum of terms that cancel costs, and nothing that is wrong."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch as real
+
+from ci_autotest import random_tensor, torch
+from ci_autotest.alignment.conditioning import Question, excuse_by_inputs
+from ci_autotest.alignment.oracle import widened
+from ci_autotest.alignment.rounding import Errors
+from ci_autotest.alignment.verdict import live_of
+from tests.engine import record, substitute, tried
+
+#: Elements that a bias' gradient is the sum of, for ``ConvTranspose2d`` of an image of 2 x 1023.
+TERMS = 24_536
+
+
+def summed():
+    return torch.sum(random_tensor(ndim=2, dim0=2, dim1=TERMS), dim=1)
+
+
+def asked(*absolute, wanted=(33.371676564216614, 126.85300707817078)):
+    """Ask about two sums of ``TERMS`` elements of one size, with these sums of absolute values."""
+    live = live_of(record(summed))
+    wide, places = widened(live)
+    size = real.tensor(absolute, dtype=real.float64)[:, None] / TERMS
+    signs = real.ones(2, TERMS, dtype=real.float64)
+    signs[:, ::2] = -1  # They cancel; what is left of them is the sum that is wanted.
+    signs[:, 0] += real.tensor(wanted, dtype=real.float64) / size[:, 0]
+    (key,) = wide.sources
+    index = live.program.calls[-1][0]
+    return Question(live, wide._replace(sources={key: signs * size}), ("value", places[index]))
+
+
+def told(candidate, reference, absolute=(12783.534606933594, 19574.47821044922), bad=(True, True)):
+    question = asked(*absolute)
+    truth = real.tensor([33.371676564216614, 126.85300707817078], dtype=real.float64)
+    sides = [real.tensor(side, dtype=real.float64) for side in (candidate, reference)]
+    errors = Errors(*sides, 1e-5 + 1.3e-6 * truth, real.tensor(bad), truth, real.float32)
+    return excuse_by_inputs(question, errors)
+
+
+#: Case 15 of the suite's ``conv_transpose2d`` in the soak: oneDNN adds the cotangents one by one, plain torch in blocks.
+LUCKY = (1.609325408935547e-05, 5.0067901611328125e-06)
+USUAL = (0.00014793872833251953, 0.0001933574676513672)
+DROPPED = (12783.5 / TERMS, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("sides", "is_excused"),
+    [
+        pytest.param((LUCKY, USUAL), True, id="one side 9 and 39 times nearer by luck"),
+        pytest.param((USUAL, LUCKY), True, id="the other"),
+        pytest.param((DROPPED, LUCKY), False, id="one term of 24,536 dropped"),
+        pytest.param((LUCKY, DROPPED), False, id="one term dropped by the reference"),
+        pytest.param(((DROPPED[0] / 100, 0.0), LUCKY), False, id="one term off by a hundredth"),
+        pytest.param(((math.inf, 0.0), LUCKY), False, id="not finite"),
+    ],
+)
+def test_excuse_by_inputs__a_sum_that_cancels(sides, is_excused):
+    said = told(*sides)
+    assert said == ("in float64 both sides are as near as the rounding of terms that cancel lets them be" * is_excused)
+
+
+def test_excuse_by_inputs__terms_that_cancel_nothing__owe_what_the_result_does():
+    assert told(LUCKY, USUAL, absolute=(33.371676564216614, 126.85300707817078)) == ""
+
+
+@pytest.mark.parametrize(
+    ("share", "is_excused"),
+    [
+        pytest.param(1.0, False, id="the reference is near where both sides agree"),
+        pytest.param(10.0, True, id="the reference is as far where both sides agree"),
+        pytest.param(1e6, False, id="the reference is wrong there: rounding has an end"),
+    ],
+)
+def test_excuse_by_inputs__ten_times_what_one_sum_owes__by_the_references_worst(share, is_excused):
+    owed = (12783.534606933594 * 2**-24, 19574.47821044922 * 2**-24)
+    far = 10.0 if share <= 10 else 40.0
+    assert bool(told((far * owed[0], 0), (0, share * owed[1]), bad=(True, False))) is is_excused
+
+
+def in_turn(values):
+    """Add one after the other, in the dtype of the values."""
+    return values.cumsum(-1)[..., -1] if values.dtype is not real.float16 else _halves(values)
+
+
+def _halves(values):
+    total = real.zeros((), dtype=real.float16)
+    for value in values.flatten():
+        total = total + value
+    return total
+
+
+def balanced(dtype=None, size=4097):
+    """A sum of which little is left."""
+    x = random_tensor(ndim=1, dim0=size, low=-64, high=64, dtype=dtype or float, requires_grad=False)
+    return torch.sum(torch.cat([x * 1, x * -1.0000001]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_judge__sum_in_another_order__blames_nobody(seed):
+    verdict = tried(balanced, substitute(sum=in_turn), seed=seed)
+    assert (verdict.outcome, verdict.blame) == ("aligned", "ill_conditioned")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_judge__one_term_of_that_sum_dropped__is_the_candidates(seed):
+    verdict = tried(balanced, substitute(sum=lambda values: values[1:].sum()), seed=seed)
+    assert (verdict.outcome, verdict.blame) == ("misaligned", "candidate")
+
+
+def test_judge__half_precision_summed_in_half__is_the_candidates():
+    """The reference sums in single precision: what adding in half costs is no rounding of that sum."""
+    verdict = tried(lambda: balanced(real.float16, 257), substitute(sum=in_turn))
+    assert (verdict.outcome, verdict.blame) == ("misaligned", "candidate")
+
+
+def test_judge__wrong_at_a_tie__is_the_candidates():
+    """Where the inputs move, the tie is broken: the gradient moves by as much as both sides are apart, and at once."""
+
+    class AllOfThem(real.autograd.Function):
+        @staticmethod
+        def forward(ctx, values):
+            ctx.save_for_backward(values)
+            return values.amax()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (values,) = ctx.saved_tensors
+            return gradient * (values == values.amax())
+
+    def tied():
+        return torch.amax(torch.ones(64) * random_tensor(ndim=0, low=1, high=2))
+
+    verdict = tried(tied, substitute(amax=AllOfThem.apply))
+    assert (verdict.outcome, verdict.blame) == ("misaligned", "candidate")
+
+
+def trained():
+    module = torch.nn.BatchNorm1d(2, momentum=None)
+    module.train()
+    x = random_tensor(dims=(129, 2), low=-1e5, high=1e5)
+    return module(torch.cat([x, x * -1.0000001]))
+
+
+def normalized(mean):
+    """Return ``batch_norm`` with another way of writing down the mean."""
+
+    def function(values, running_mean, running_var, *more, **how):
+        before = running_mean.clone()
+        result = real.nn.functional.batch_norm(values, running_mean, running_var, *more, **how)
+        mean(values, running_mean, before)
+        return result
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("mean", "expected"),
+    [
+        pytest.param(
+            lambda values, state, _: state.data.copy_(values.detach().cumsum(0)[-1] / len(values)),
+            ("aligned", "ill_conditioned"),
+            id="summed in another order",
+        ),
+        pytest.param(
+            lambda values, state, _: state.data.copy_(values.detach()[1:].mean(0)),
+            ("misaligned", "candidate"),
+            id="one left out",
+        ),
+        pytest.param(
+            lambda _, state, __: state.data.add_(1), ("misaligned", "candidate"), id="off by one of a hundred thousand"
+        ),
+    ],
+)
+def test_judge__state_after_the_run__float64_is_asked(mean, expected):
+    verdict = tried(trained, substitute(**{"nn.functional.batch_norm": normalized(mean)}))
+    assert (verdict.outcome, verdict.blame, verdict.kind) == (*expected, "state")
