@@ -10,7 +10,7 @@ import msgspec
 
 from ci_autotest.config import BUILT_IN
 from ci_autotest.errors import ConfigError
-from ci_autotest.result import Kind
+from ci_autotest.judgement import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

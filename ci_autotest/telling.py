@@ -10,9 +10,10 @@ import msgspec
 from ci_autotest.program.codegen import body_lines, function_text, inputs, names, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, cotangent_key, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
-from ci_autotest.result import Finding, Location, Verdict
+from ci_autotest.result import Finding, Location
 
 if TYPE_CHECKING:
+    from ci_autotest.judgement import Verdict
     from ci_autotest.program.ir import Recording, Step
     from ci_autotest.result import Hit
 

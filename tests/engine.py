@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.case import DrawnValue
-    from ci_autotest.result import Misalignment, Verdict
+    from ci_autotest.judgement import Misalignment, Verdict
 
 torch.set_num_threads(1)
 

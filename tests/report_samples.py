@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ci_autotest.judgement import Difference
 from ci_autotest.result import (
     AttemptCounts,
     BrokenTest,
     CandidateInfo,
     CaseCounts,
-    Difference,
     Environment,
     Finding,
     Location,

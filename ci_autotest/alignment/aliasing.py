@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ci_autotest.backends.operators import step_operator
+from ci_autotest.judgement import Misalignment
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, maker_of, step_refs
-from ci_autotest.result import Misalignment
 
 if TYPE_CHECKING:
     from ci_autotest.backends.trace import Trace

@@ -15,7 +15,7 @@ from ci_autotest.alignment.verdict import Judged, judge_program, live_of
 from ci_autotest.backends.graphs import eager_of
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.case import ATTEMPTS_PER_CASE
-from ci_autotest.result import Misalignment, Verdict
+from ci_autotest.judgement import Misalignment, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

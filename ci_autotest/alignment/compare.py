@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from ci_autotest.alignment.elements import close, difference, same_bits
-from ci_autotest.result import Misalignment
+from ci_autotest.judgement import Misalignment
 
 if TYPE_CHECKING:
     from ci_autotest.backends.trace import Metadata, Observation
-    from ci_autotest.result import Kind
+    from ci_autotest.judgement import Kind
     from ci_autotest.tolerance import Tolerance
 
 

@@ -16,16 +16,16 @@ from ci_autotest.alignment.trial import COTANGENT, Examination
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of, operator_at
 from ci_autotest.backends.torch_eager import observed
 from ci_autotest.backends.trace import Failure
+from ci_autotest.judgement import Misalignment, Verdict
 from ci_autotest.program.ir import is_unpacking, step_refs
-from ci_autotest.result import Misalignment, Verdict
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.isolate import Live
     from ci_autotest.alignment.localize import Sides
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.judgement import Blame
     from ci_autotest.program.ir import Program
-    from ci_autotest.result import Blame
 
 
 def judge_confirmed(live: Live, sides: Sides) -> Judged:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ci_autotest.result import Difference
+from ci_autotest.judgement import Difference
 from ci_autotest.tolerance import ANY, ULP_LIMIT
 
 if TYPE_CHECKING:

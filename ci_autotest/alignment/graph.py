@@ -14,7 +14,7 @@ import msgspec
 from ci_autotest.alignment.localize import Sides, examined, localize
 from ci_autotest.backends.graphs import eager_of, graph_of
 from ci_autotest.backends.operators import spelled, step_operator
-from ci_autotest.result import Verdict
+from ci_autotest.judgement import Verdict
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.isolate import Live

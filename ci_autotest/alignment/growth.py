@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ci_autotest.alignment.elements import difference
+from ci_autotest.judgement import StepError
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
-from ci_autotest.result import StepError
 from ci_autotest.tolerance import Tolerance
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from ci_autotest.alignment.aliasing import lost_aliases
 from ci_autotest.alignment.isolate import Live, isolate, pruned
 from ci_autotest.alignment.settle import settle
 from ci_autotest.alignment.trial import COTANGENT, Examination
+from ci_autotest.judgement import BACKWARD
 from ci_autotest.program.ir import maker_of, output_refs, step_refs
-from ci_autotest.result import BACKWARD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Trace
-    from ci_autotest.result import Misalignment
+    from ci_autotest.judgement import Misalignment
 
 #: Steps that are tried alone before the error is called accumulated.
 TRIED_AT_MOST: Final = 16

@@ -32,8 +32,8 @@ from ci_autotest.program.ir import (
 if TYPE_CHECKING:
     from ci_autotest.alignment.isolate import Live
     from ci_autotest.backends.trace import GradientKey
+    from ci_autotest.judgement import Blame
     from ci_autotest.program.ir import Argument
-    from ci_autotest.result import Blame
     from ci_autotest.tolerance import Tolerance
 
 _WIDE: Final = {

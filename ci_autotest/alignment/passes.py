@@ -17,8 +17,8 @@ from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, List, Program, Ref, Step
 if TYPE_CHECKING:
     from ci_autotest.alignment.localize import Culprit, Sides
     from ci_autotest.backends.trace import Trace
+    from ci_autotest.judgement import Misalignment
     from ci_autotest.program.ir import Argument
-    from ci_autotest.result import Misalignment
 
 _PASSES = frozenset({"backward", "torch.autograd.backward", "torch.autograd.grad"})
 

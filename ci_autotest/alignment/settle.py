@@ -16,8 +16,8 @@ from ci_autotest.alignment.unique import Question, is_free, row_of
 from ci_autotest.backends.operators import step_operator
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.execute.steps import materialize
+from ci_autotest.judgement import Misalignment
 from ci_autotest.program.ir import CALL_MODULE, OUTPUT, PLACEHOLDER, Ref, is_unpacking, step_refs
-from ci_autotest.result import Misalignment
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.unique import Row

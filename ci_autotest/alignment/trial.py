@@ -21,8 +21,8 @@ from ci_autotest.alignment.scalars import as_elements
 from ci_autotest.backends.told import ToldModule
 from ci_autotest.backends.torch_eager import observed
 from ci_autotest.backends.trace import Observation
+from ci_autotest.judgement import BACKWARD, Misalignment, is_misuse
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, HOOK, OUTPUT, PLACEHOLDER
-from ci_autotest.result import BACKWARD, Misalignment, is_misuse
 from ci_autotest.tolerance import Tolerance
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import GradientKey, Trace
+    from ci_autotest.judgement import Kind
     from ci_autotest.program.ir import Program, Step
-    from ci_autotest.result import Kind
 
 #: How a misalignment of the gradient that was put in begins.
 COTANGENT: Final = "gradient put into output"

@@ -17,8 +17,9 @@ from ci_autotest.alignment.trial import COTANGENT, overwritten, state_named
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.errors import AuthorError
+from ci_autotest.judgement import BACKWARD, Misalignment, Verdict
 from ci_autotest.program.ir import step_refs
-from ci_autotest.result import BACKWARD, TOLERATED_BLAMES, Misalignment, Verdict
+from ci_autotest.result import TOLERATED_BLAMES
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.rules import Rules

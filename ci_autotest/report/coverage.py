@@ -11,19 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ci_autotest.result import (
-    CandidateCoverage,
-    CoverageCounts,
-    Exercised,
-    OperatorCoverage,
-    RunResult,
-    joined,
-)
+from ci_autotest.exercised import CandidateCoverage, CoverageCounts, Exercised, OperatorCoverage, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ci_autotest.result import Finding
+    from ci_autotest.result import Finding, RunResult
 
 #: Operators that a report tells: a worker that makes names up cannot fill it.
 OPERATORS_TOLD: Final = 2_000

@@ -13,8 +13,9 @@ from ci_autotest.report.standing import marks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ci_autotest.judgement import Difference
     from ci_autotest.report.links import Links
-    from ci_autotest.result import Difference, Finding
+    from ci_autotest.result import Finding
 
 _TESTS_SHOWN = 3
 

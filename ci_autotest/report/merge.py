@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from ci_autotest.errors import UsageError
+from ci_autotest.judgement import WORST_FIRST, Outcome
 from ci_autotest.report.coverage import counted, merged
 from ci_autotest.report.report_json import ordered
 from ci_autotest.result import (
     HITS_TOLD,
-    WORST_FIRST,
     AttemptCounts,
     BrokenTest,
     CandidateInfo,
     CaseCounts,
     Finding,
     Hit,
-    Outcome,
     RunResult,
     Summary,
     TestResult,

@@ -16,15 +16,9 @@ from ci_autotest.report.markdown_text import code, fence, folded, plural, row, t
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ci_autotest.exercised import CandidateCoverage, CoverageCounts
     from ci_autotest.report.links import Links
-    from ci_autotest.result import (
-        BrokenTest,
-        CandidateCoverage,
-        CandidateInfo,
-        CoverageCounts,
-        RunResult,
-        TestResult,
-    )
+    from ci_autotest.result import BrokenTest, CandidateInfo, RunResult, TestResult
 
 Part = tuple[Region, list[Block]]
 

@@ -8,15 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ci_autotest.judgement import WORST_FIRST
 from ci_autotest.report.markdown_text import plural, text
-from ci_autotest.result import (
-    TOLERATED_BLAMES,
-    TOLERATED_KINDS,
-    WORST_FIRST,
-    Finding,
-    RunResult,
-    counts_against,
-)
+from ci_autotest.result import TOLERATED_BLAMES, TOLERATED_KINDS, Finding, RunResult, counts_against
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

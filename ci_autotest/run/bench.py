@@ -38,11 +38,12 @@ from ci_autotest.backends.standing import standing
 from ci_autotest.backends.torch_eager import TorchBackend, resolve
 from ci_autotest.case import test_key
 from ci_autotest.errors import AuthorError, UnavailableError, said
+from ci_autotest.judgement import Misalignment, Verdict
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, Program, Step, maker_of
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.declare import Declaration
-from ci_autotest.result import CandidateInfo, Misalignment, Verdict
+from ci_autotest.result import CandidateInfo
 from ci_autotest.run.gpu import prepare, retire_if_spoiled
 from ci_autotest.run.messages import (
     CaseFailure,

@@ -13,7 +13,9 @@ import msgspec
 
 from ci_autotest.case import Draw
 from ci_autotest.config import Candidate, ToleranceRule
-from ci_autotest.result import CandidateInfo, Exercised, Location, OperatorStanding, Verdict
+from ci_autotest.exercised import Exercised
+from ci_autotest.judgement import Verdict
+from ci_autotest.result import CandidateInfo, Location, OperatorStanding
 from ci_autotest.tolerance import Strictness
 
 #: A mark, so that what foreign code writes to the pipe is noticed at its first bytes, and the length of the body.

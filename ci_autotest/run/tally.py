@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ci_autotest.result import Exercised, joined
+from ci_autotest.exercised import Exercised, joined
 from ci_autotest.run.messages import CaseFailure, CasesDone
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.census import Census
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt
-    from ci_autotest.result import Verdict
+    from ci_autotest.judgement import Verdict
 
 
 class Tally:

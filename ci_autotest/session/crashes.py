@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ci_autotest.errors import is_own
+from ci_autotest.judgement import Misalignment, Verdict
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.artifacts import FINDINGS, remove_finding
-from ci_autotest.result import Finding, Misalignment, Verdict
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Confirm, Record, Tried, TryProgram
 from ci_autotest.session.made import (
@@ -29,6 +29,7 @@ from ci_autotest.shrink.data import zeroed
 from ci_autotest.telling import display_program
 
 if TYPE_CHECKING:
+    from ci_autotest.result import Finding
     from ci_autotest.run.fresh import Fresh
     from ci_autotest.session.ledger import Suspect
     from ci_autotest.shrink.shrinker import Shown

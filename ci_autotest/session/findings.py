@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ci_autotest.judgement import Verdict
 from ci_autotest.program.serialize import decode
-from ci_autotest.result import Finding, Variant, Verdict
+from ci_autotest.result import Finding, Variant
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Confirm, Tried
 from ci_autotest.session.crashes import crash, lost_finding

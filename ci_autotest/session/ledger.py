@@ -12,7 +12,8 @@ from ci_autotest.session.entries import KEPT, PairEntry, TestEntry
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.result import Exercised, Verdict
+    from ci_autotest.exercised import Exercised
+    from ci_autotest.judgement import Verdict
     from ci_autotest.run.inquiry import Lost
     from ci_autotest.run.lost import WorkerLostError
     from ci_autotest.run.messages import CaseFailure, CasesDone, TestInfo

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ci_autotest.errors import OutputError
-from ci_autotest.result import Verdict
+from ci_autotest.judgement import Verdict
 from ci_autotest.run.messages import Record, Tried
 from ci_autotest.session.crashes import crash
 from ci_autotest.session.findings import CONFIRMED_AT_MOST, make_finding, unconfirmed

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest import telling
+from ci_autotest.judgement import Verdict
 from ci_autotest.program.ir import PLACEHOLDER, Recording, TensorSpec
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.report.artifacts import FINDINGS, write_finding
 from ci_autotest.report.markdown import render_finding
-from ci_autotest.result import Finding, Verdict
 from ci_autotest.run.fresh import Fresh
 from ci_autotest.run.messages import Broken, Tried
 from ci_autotest.session.repros import repro_script, versions
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from ci_autotest.result import Finding
     from ci_autotest.run.executor import Worker
     from ci_autotest.run.lost import WorkerLostError
     from ci_autotest.run.messages import Hello

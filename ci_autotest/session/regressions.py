@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from ci_autotest.errors import AutotestError
+from ci_autotest.judgement import Verdict
 from ci_autotest.program.serialize import decode, encode_program
 from ci_autotest.report.artifacts import FINDINGS
-from ci_autotest.result import Hit, Verdict
+from ci_autotest.result import Hit
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Confirm, Tried, TryProgram
 from ci_autotest.session.crashes import crash

@@ -16,8 +16,8 @@ from ci_autotest.shrink.shrinker import Inline, Redraw, Shown, Shrinker
 
 if TYPE_CHECKING:
     from ci_autotest.config import Candidate
+    from ci_autotest.judgement import Verdict
     from ci_autotest.program.ir import Recording
-    from ci_autotest.result import Verdict
     from ci_autotest.run.fresh import Fresh
     from ci_autotest.run.messages import Broken
     from ci_autotest.session.ledger import Suspect

@@ -7,7 +7,9 @@ import random
 import msgspec
 import pytest
 
-from ci_autotest.result import Exercised, Location, Misalignment, Verdict
+from ci_autotest.exercised import Exercised
+from ci_autotest.judgement import Misalignment, Verdict
+from ci_autotest.result import Location
 from ci_autotest.run import messages
 from ci_autotest.run.inquiry import Lost, Task
 from ci_autotest.run.lost import WorkerLostError

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from ci_autotest.config import Candidate
+from ci_autotest.judgement import Verdict
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Recording, Ref, Step, TensorSpec
 from ci_autotest.program.serialize import decode
-from ci_autotest.result import Location, Verdict
+from ci_autotest.result import Location
 from ci_autotest.run import messages
 from ci_autotest.run.messages import Tried, TryProgram
 from ci_autotest.run.place import Spot

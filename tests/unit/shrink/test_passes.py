@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ci_autotest.judgement import Verdict
 from ci_autotest.program.check import check_program
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
@@ -19,7 +20,6 @@ from ci_autotest.program.ir import (
     TensorSpec,
     contiguous_strides,
 )
-from ci_autotest.result import Verdict
 from ci_autotest.shrink.shrinker import Inline, Replace, Shown, Shrinker
 
 BAD = Verdict(outcome="misaligned", operator="torch.exp", kind="value", blame="candidate")
