@@ -8,8 +8,8 @@ import timeit
 
 import torch
 
+from ci_autotest.alignment.quick import tensors_aligned
 from ci_autotest.alignment.rules import Rules
-from ci_autotest.alignment.trial import _tensors_aligned
 from ci_autotest.program.ir import OUTPUT, Program, Step
 
 #: Elements, and the microseconds that an equal pair of float32 may take.
@@ -40,7 +40,7 @@ def _pair(left: torch.Tensor, right: torch.Tensor, program: Program, rules: Rule
     """Compare as the case loop does: flags, version, dtype, shape, layout, bits."""
     facts = (left.requires_grad, left.is_leaf, left._version)
     same = (right.requires_grad, right.is_leaf, right._version) == facts
-    return same and _tensors_aligned(left, right, program, rules)
+    return same and tensors_aligned(left, right, program, rules)
 
 
 def _us(call, number: int) -> float:

@@ -9,8 +9,8 @@ import torch
 
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.localize import Sides, examined
+from ci_autotest.alignment.quick import quick_aligned
 from ci_autotest.alignment.rules import Rules
-from ci_autotest.alignment.trial import quick_aligned
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.operators import operator_of
 from ci_autotest.backends.substitute import SubstituteBackend

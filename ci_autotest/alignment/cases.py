@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ci_autotest.alignment.confirm import is_off, judge_confirmed, judge_first_run
 from ci_autotest.alignment.localize import Sides
-from ci_autotest.alignment.trial import quick_aligned
+from ci_autotest.alignment.quick import quick_aligned
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
 from ci_autotest.backends.graphs import eager_of
 from ci_autotest.backends.operators import spelled, step_operator

@@ -1,7 +1,6 @@
-"""A trial: one program on candidate and reference, and everything in which they depart. The one caller of ``compare``.
+"""A trial: one program on candidate and reference, and everything in which they depart.
 
-``quick_aligned`` looks once, at the end, with copies of those values only that are known to be
-overwritten; what it cannot vouch for is run again by ``Examination`` with a copy of every value at
+``quick`` looks once, at the end; what it cannot vouch for is run again by ``Examination`` with a copy of every value at
 its step, which says what differs, where and in which order.
 """
 
@@ -10,27 +9,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import numpy as np
 import torch
 
 from ci_autotest.alignment.compare import compare
-from ci_autotest.alignment.elements import close, same_bits
+from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.isolate import writes_in_place
 from ci_autotest.alignment.moved import as_moved
+from ci_autotest.alignment.quick import has_state, is_intermediate
 from ci_autotest.alignment.scalars import as_elements
-from ci_autotest.backends.told import ToldModule
 from ci_autotest.backends.torch_eager import observed
-from ci_autotest.backends.trace import Observation
 from ci_autotest.judgement import BACKWARD, Misalignment, is_misuse
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, HOOK, OUTPUT, PLACEHOLDER
-from ci_autotest.tolerance import Tolerance
+from ci_autotest.program.ir import CALL_FUNCTION, HOOK, OUTPUT, PLACEHOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.protocol import Backend
-    from ci_autotest.backends.trace import GradientKey, Trace
+    from ci_autotest.backends.trace import GradientKey, Observation, Trace
     from ci_autotest.judgement import Kind
     from ci_autotest.program.ir import Program, Step
 
@@ -39,202 +35,7 @@ COTANGENT: Final = "gradient put into output"
 #: What a misaligned parameter or buffer is called, around its name.
 _STATE: Final = "state "
 _AFTER: Final = " after the run"
-#: Elements below which ``torch.equal`` is faster than comparing memory.
-_SMALL: Final = 2048
-_equal: Final = torch.equal
 _Tensor: Final = torch.Tensor
-_EXACT: Final = Tolerance(0.0, 0.0)
-_NAMES: Final[dict[torch.dtype, str]] = {
-    value: str(value).removeprefix("torch.") for value in vars(torch).values() if isinstance(value, torch.dtype)
-}
-
-
-def quick_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
-    """Whether everything is aligned at the end of both runs and nothing moved in between.
-
-    A version that moved without a copy of what was there, a fact that differs or an element outside the
-    tolerance makes the answer no, which only means that an ``Examination`` must look.
-    """
-    if (
-        candidate.failure is not None
-        or candidate.backward_failure is not None
-        or reference.backward_failure is not None
-        or len(candidate.values) != len(reference.values)
-    ):
-        return False
-    return (
-        _look_at(candidate)(program, candidate, reference, rules)
-        and _gradients_aligned(candidate, reference, program, rules)
-        and _cotangents_kept(candidate, reference, rules)
-    )
-
-
-def _look_at(candidate: Trace) -> Callable[[Program, Trace, Trace, Rules], bool]:
-    """Return the quick look for what a side shows of its values."""
-    if candidate.is_told:
-        return _told_aligned
-    return _shown_aligned if candidate.shown is not None else _values_aligned
-
-
-def _values_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
-    if candidate.facts != reference.facts:
-        return False
-    is_tolerant = rules.is_tolerant
-    for index, (facts, left, right) in enumerate(zip(reference.facts, candidate.values, reference.values, strict=True)):
-        if facts is None:
-            if left is not right and not _is_mute(program, index) and not _plain_aligned(left, right):
-                return False
-        elif (
-            (left._version != facts[2] or right._version != facts[2])
-            and not _was_aligned(index, (candidate, reference), program, rules)
-        ) or (
-            left._version != right._version
-            or left.requires_grad is not right.requires_grad
-            or left.is_leaf is not right.is_leaf
-            or left._is_view() is not right._is_view()
-            or not ((is_tolerant and _is_same_small(left, right)) or _tensors_aligned(left, right, program, rules))
-        ):
-            return False
-    return True
-
-
-def overwritten(trace: Trace) -> frozenset[int]:
-    """Return the indices of values that a later step wrote to."""
-    return frozenset(
-        index
-        for index, (facts, value) in enumerate(zip(trace.facts, trace.values, strict=True))
-        if facts is not None and value._version != facts[2]
-    )
-
-
-def _was_aligned(index: int, sides: tuple[Trace, Trace], program: Program, rules: Rules) -> bool:
-    """Whether both sides copied a value before it was written to, and the copies are aligned."""
-    left, right = (side.copies.get(index) for side in sides)
-    return left is not None and right is not None and _tensors_aligned(left[0], right[0], program, rules)
-
-
-def _shown_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
-    """Hold what a compiler shows, its inputs and outputs, against the same values of the reference."""
-    for index in candidate.shown or ():
-        left, right = candidate.values[index], reference.values[index]
-        if reference.facts[index] is None:
-            if left is not right and not _is_mute(program, index) and not _plain_aligned(left, right):
-                return False
-        elif (
-            left.requires_grad is not right.requires_grad
-            or left.is_leaf is not right.is_leaf
-            or not _tensors_aligned(left, right, program, rules)
-        ):
-            return False
-    return True
-
-
-def _told_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
-    """Hold what another process tells against the reference; a value that was written to must be looked at again."""
-    for index, facts in enumerate(reference.facts):
-        if candidate.shown is not None and index not in candidate.shown:
-            continue
-        left, right = candidate.values[index], reference.values[index]
-        if facts is None:
-            if left is not right and not _is_mute(program, index) and not _plain_aligned(left, right):
-                return False
-        elif (
-            not isinstance(left, _Tensor)
-            or right._version != facts[2]
-            or (candidate.has_flags and (left.requires_grad, left.is_leaf) != facts[:2])
-            or not _tensors_aligned(left, right, program, rules, strides=False)
-        ):
-            return False
-    return True
-
-
-def _has_state(value: object) -> bool:
-    """Whether a value is a module, of this process or of another."""
-    return isinstance(value, torch.nn.Module | ToldModule)
-
-
-def _is_mute(program: Program, index: int) -> bool:
-    """Whether a step's result says nothing: of a module's method, the module itself is compared."""
-    step = program.steps[index]
-    return step.in_setup and step.op == CALL_METHOD
-
-
-def _plain_aligned(left: Any, right: Any) -> bool:  # noqa: ANN401 - whatever a step gave
-    if _has_state(right):
-        ours, theirs = left.state_dict(), right.state_dict()
-        return ours.keys() == theirs.keys() and all(
-            ours[name].shape == b.shape and ours[name].dtype is b.dtype and same_bits(ours[name], b)
-            for name, b in theirs.items()
-        )
-    if isinstance(right, np.ndarray):
-        return isinstance(left, np.ndarray) and compare(observed(left), observed(right), _EXACT) is None
-    if isinstance(right, tuple | list) and not isinstance(right, torch.Size):
-        # Their tensors are steps of their own; only the arity is left.
-        return isinstance(left, tuple | list) and len(left) == len(right)
-    return compare(Observation(None, left), Observation(None, right), _EXACT) is None
-
-
-def _is_same_small(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors are small and equal, the common case, which one call says.
-
-    It calls -0.0 and 0.0 equal, which a tolerance does too; what it cannot compare, it does not vouch for. What lies on
-    a device would be compared by the device's own kernel.
-    """
-    try:
-        return left.is_cpu and left.dtype is right.dtype and right.numel() < _SMALL and _equal(left, right)
-    except RuntimeError:  # sparse layouts
-        return False
-
-
-def _tensors_aligned(
-    left: torch.Tensor, right: torch.Tensor, program: Program, rules: Rules, *, strides: bool = True
-) -> bool:
-    if left.dtype is not right.dtype or left.layout is not right.layout or left.shape != right.shape:
-        return False
-    if same_bits(left, right):
-        return rules.strictness != "bitwise" or not strides or left.stride() == right.stride()
-    operators = rules.operators(program.steps)
-    return close(left, right, rules.tolerance(operators, _NAMES[right.dtype]))
-
-
-def _gradients_aligned(candidate: Trace, reference: Trace, program: Program, rules: Rules) -> bool:
-    if not candidate.goes_back:
-        return True
-    left, right = candidate.gradients, reference.gradients
-    is_whole = candidate.shown is None and not candidate.is_told
-    if (is_whole and left.keys() != right.keys()) or (candidate.is_told and not _has_leaves(left, right, program)):
-        return False
-    is_tolerant = rules.is_tolerant
-    for key, found in left.items():
-        expected = right.get(key)
-        if found is None or expected is None:
-            if found is not expected:
-                return False
-        elif not (
-            (is_tolerant and _is_same_small(found, expected))
-            or _tensors_aligned(found, expected, program, rules, strides=not candidate.is_told)
-        ):
-            return False
-    return True
-
-
-def _has_leaves(left: Mapping[GradientKey, Any], right: Mapping[GradientKey, Any], program: Program) -> bool:
-    """Whether a side has a word on the gradient of each leaf and parameter of which the other has one."""
-    return all(key in left for key in right if not _is_intermediate(key, program))
-
-
-def _is_intermediate(key: GradientKey, program: Program) -> bool:
-    return isinstance(key, int) and program.steps[key].op != PLACEHOLDER
-
-
-def _cotangents_kept(candidate: Trace, reference: Trace, rules: Rules) -> bool:
-    """Whether no side wrote into the gradient that was put in: both began as copies of one source."""
-    others = reference.cotangents
-    for position, left in candidate.cotangents.items():
-        right = others.get(position)
-        if right is not None and not ((rules.is_tolerant and _is_same_small(left, right)) or same_bits(left, right)):
-            return False
-    return True
 
 
 class Examination:
@@ -341,7 +142,7 @@ class Examination:
             ):
                 continue
             left, right = candidate.values[index], reference.values[index]
-            if _has_state(right):
+            if has_state(right):
                 found += self._module_state(left, right, index)
             elif isinstance(right, _Tensor):
                 found += self._mutation(candidate, reference, index)
@@ -406,7 +207,7 @@ class Examination:
         for key in sorted(reference.gradients, key=_gradient_order, reverse=True):
             index = key if isinstance(key, int) else key[0]
             if key not in shared and (
-                candidate.shown is not None or (candidate.is_told and _is_intermediate(key, self.program))
+                candidate.shown is not None or (candidate.is_told and is_intermediate(key, self.program))
             ):
                 continue  # A compiler shows no gradients of intermediates, and a host not all of them.
             left, right = candidate.gradients.get(key), reference.gradients[key]

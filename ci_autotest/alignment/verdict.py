@@ -13,7 +13,8 @@ from ci_autotest.alignment.localize import Culprit, Examined, Sides, examined
 from ci_autotest.alignment.moved import written_copy
 from ci_autotest.alignment.oracle import Opinion, judge
 from ci_autotest.alignment.passes import localize
-from ci_autotest.alignment.trial import COTANGENT, overwritten, state_named
+from ci_autotest.alignment.quick import overwritten
+from ci_autotest.alignment.trial import COTANGENT, state_named
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.errors import AuthorError

@@ -22,9 +22,9 @@ from ci_autotest.alignment.confirm import judge_confirmed
 from ci_autotest.alignment.inline import inlined
 from ci_autotest.alignment.isolate import isolate, pruned
 from ci_autotest.alignment.localize import Sides
+from ci_autotest.alignment.quick import overwritten
 from ci_autotest.alignment.recording import to_live, to_recording, with_expected
 from ci_autotest.alignment.rules import rules_for
-from ci_autotest.alignment.trial import overwritten
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
 from ci_autotest.backends.build import build
 from ci_autotest.backends.census import Census

@@ -7,7 +7,7 @@ import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.cases import differentiate, go_back, go_forward, is_aligned
-from ci_autotest.alignment.trial import overwritten
+from ci_autotest.alignment.quick import overwritten
 from ci_autotest.case import test_key as stream_key
 from ci_autotest.record.declare import Declaration
 from tests.engine import RULES, Contender, TorchBackend, attempts, substitute

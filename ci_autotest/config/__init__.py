@@ -1,0 +1,69 @@
+"""The configuration: ``autotest.yml`` as a frozen value, strictly read.
+
+Precedence, decided in ``session/asking``: command line over file over defaults. An unknown key is an error
+that names the nearest.
+"""
+
+from ci_autotest.config.checking import (
+    check,
+)
+from ci_autotest.config.reading import (
+    decode,
+    find,
+    json_schema,
+    parse,
+    read,
+)
+from ci_autotest.config.units import (
+    duration_s,
+    size_bytes,
+)
+from ci_autotest.config.values import (
+    BUILT_IN,
+    COMPILE_OPTIONS,
+    DEVICES,
+    EXPORT_OPTIONS,
+    FILE_NAME,
+    GRAPHS,
+    SEEDS,
+    SHAPES,
+    BackendName,
+    Candidate,
+    Config,
+    Device,
+    Known,
+    Reference,
+    Section,
+    ToleranceRule,
+    chosen,
+    shapes_of,
+)
+
+__all__ = [
+    "BUILT_IN",
+    "COMPILE_OPTIONS",
+    "DEVICES",
+    "EXPORT_OPTIONS",
+    "FILE_NAME",
+    "GRAPHS",
+    "SEEDS",
+    "SHAPES",
+    "BackendName",
+    "Candidate",
+    "Config",
+    "Device",
+    "Known",
+    "Reference",
+    "Section",
+    "ToleranceRule",
+    "check",
+    "chosen",
+    "decode",
+    "duration_s",
+    "find",
+    "json_schema",
+    "parse",
+    "read",
+    "shapes_of",
+    "size_bytes",
+]
