@@ -83,7 +83,7 @@ def host_costs() -> int:
 
 def _processor_s(bench: Bench) -> float:
     """Return the processor time of this process and its host so far: what no other process on the machine changes."""
-    host = bench._backends["hosted"]._host._process.pid
+    host = bench.equipment.backends["hosted"]._host._process.pid
     fields = Path(f"/proc/{host}/stat").read_text("utf-8").rsplit(")", 1)[1].split()
     return time.process_time() + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

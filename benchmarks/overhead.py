@@ -85,12 +85,12 @@ def ours(bench: Bench, test: TestInfo, cases: list[int], parts: list[CasesDone],
 
 def raw_inputs(bench: Bench, test: TestInfo, cases: list[int]) -> list[tuple[list[torch.Tensor], torch.Tensor]]:
     """Return leaves and cotangent of each case, from its draws."""
-    declaration, call = bench._library.find(test)
+    declaration, call = bench.equipment.library.find(test)
     key = test_key(0, test.id)
     found = []
     for case in cases:
         for number in range(20):
-            attempt = bench._attempts.attempt(declaration, call, (key, test.id, case, number))
+            attempt = bench.equipment.attempts.attempt(declaration, call, (key, test.id, case, number))
             if attempt.refused is None:
                 break
         leaves = [value for value in attempt.trace.values if isinstance(value, torch.Tensor) and value.is_leaf]

@@ -122,7 +122,7 @@ def outcomes(folder: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> list[A
             tolerances=[],
         )
     )  # fmt: skip
-    bench._backends["off"] = substitute(exp=lambda value: real.Tensor.exp(value) + (value > 0.9) * 0.01)
+    bench.equipment.backends["off"] = substitute(exp=lambda value: real.Tensor.exp(value) + (value > 0.9) * 0.01)
     found = bench.answer(Discover("bodies.py"))
     assert isinstance(found, Discovered)
     told = []

@@ -1,0 +1,132 @@
+"""What a worker works with: the tests that it has imported, what draws attempts, and every side that is there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import torch
+
+from ci_autotest.alignment.cases import (
+    Contender,
+)
+from ci_autotest.alignment.rules import rules_for
+from ci_autotest.backends.build import build
+from ci_autotest.backends.devices import available_device, module_of, prove, versions
+from ci_autotest.backends.onnx.backend import OnnxBackend
+from ci_autotest.backends.remote import RemoteBackend
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.errors import UnavailableError
+from ci_autotest.record.attempt import Attempts
+from ci_autotest.result import CandidateInfo
+from ci_autotest.run.gpu import prepare
+from ci_autotest.run.tests import Library
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ci_autotest.backends.protocol import Backend
+    from ci_autotest.config import Candidate
+    from ci_autotest.record.declare import Declaration
+    from ci_autotest.run.messages import (
+        Hello,
+        TestInfo,
+    )
+    from ci_autotest.run.place import Place
+
+#: Position of the reference among the candidates of a job.
+REFERENCE: Final = -1
+
+
+class Equipment:
+    """Hold what one ``Hello`` sets up.
+
+    Args:
+        hello: Says which.
+        place: Where the case in flight is told.
+
+    Attributes:
+        hello: As given.
+        library: The tests that are imported.
+        attempts: Makes attempts at cases.
+        reference: The side believed.
+        candidates: As configured, by name.
+        infos: What became of each candidate, in the order given.
+        backends: Of the candidates that are available, by name.
+        devices: What torch keeps for each kind of device that a side runs on.
+    """
+
+    def __init__(self, hello: Hello, place: Place) -> None:
+        """Import nothing of the user's but candidates' modules.
+
+        Raises:
+            UnavailableError: The reference's device is not there.
+        """
+        torch.set_num_threads(1)
+        prepare(torch)
+        self.hello = hello
+        self._place = place
+        self.backends: dict[str, Backend] = {}
+        self.devices: list[Any] = []
+        sys.path += [folder for folder in hello.folders if folder not in sys.path]
+        device = available_device(hello.reference_device)
+        prove(device, "the reference")
+        self.library = Library(Path(hello.root))
+        self.attempts = Attempts(device, hello.shapes)
+        self.reference = TorchBackend(device)
+        self._uses(device)
+        self.candidates = {candidate.name: candidate for candidate in hello.candidates}
+        self.infos = [self._offer(candidate) for candidate in hello.candidates]
+
+    def _offer(self, candidate: Candidate) -> CandidateInfo:
+        """Build a candidate's backend; say why where it cannot be."""
+        self._place.enter(REFERENCE, REFERENCE)  # Each may take its time to start.
+        device = available_device(candidate.device)
+        said: dict[str, Any] = {
+            "name": candidate.name,
+            "backend": candidate.backend,
+            "device": device,
+            "replaces": tuple(candidate.replace),
+        }
+        try:
+            backend = build(candidate, device, self.hello.folders, isolated=True)
+        except UnavailableError as error:
+            return CandidateInfo(**said, available=False, reason=str(error))
+        self.backends[candidate.name] = backend
+        if isinstance(backend, RemoteBackend):
+            hello = backend.hello
+            return CandidateInfo(**said, version=hello.version, libraries=hello.libraries, mode=backend.mode)
+        if isinstance(backend, OnnxBackend):
+            return CandidateInfo(**said, version=backend.version, libraries=backend.libraries, mode=backend.mode)
+        self._uses(device)
+        return CandidateInfo(**said, version=str(torch.__version__), libraries=versions(candidate.module))
+
+    def _uses(self, device: str) -> None:
+        """Remember what is asked of a device when something went wrong there."""
+        found = module_of(device)
+        if found is not None and found not in self.devices:
+            self.devices.append(found)
+
+    def test(self, test: TestInfo) -> tuple[Declaration, Callable[[], object]]:
+        """Return a test's declaration and body, and set the streams up for it."""
+        found = self.library.find(test)
+        self.attempts.seeds_python = self.library.reaches_generators(test)
+        return found
+
+    def contender(self, name: str, declaration: Declaration | None, compiler: str = "") -> Contender:
+        """Return a candidate with the rules that hold for it in a test.
+
+        Args:
+            name: The candidate's.
+            declaration: The test's.
+            compiler: Of a compiled candidate, the compiler's backend that is used instead of its own.
+        """
+        hello = self.hello
+        backend = self.backends[name]
+        if compiler:
+            candidate = self.candidates[name]
+            with_compiler = msgspec.structs.replace(candidate, options={**candidate.options, "backend": compiler})
+            backend = build(with_compiler, available_device(candidate.device), hello.folders, isolated=True)
+        return Contender(backend, rules_for(hello.tolerances, hello.strictness, name, declaration))

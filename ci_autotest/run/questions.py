@@ -1,0 +1,197 @@
+"""Questions about one case or program: run again as edited, recorded, tried, in a worker of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ci_autotest.alignment.cases import (
+    Contender,
+    accept,
+)
+from ci_autotest.alignment.confirm import judge_confirmed
+from ci_autotest.alignment.inline import inlined
+from ci_autotest.alignment.isolate import isolate, pruned
+from ci_autotest.alignment.localize import Sides
+from ci_autotest.alignment.recording import to_live, to_recording, with_expected
+from ci_autotest.alignment.verdict import Judged, judge_program, live_of
+from ci_autotest.backends.notes import repro_note
+from ci_autotest.backends.operators import spelled, step_operator
+from ci_autotest.backends.remote import RemoteBackend
+from ci_autotest.backends.torch_eager import resolve
+from ci_autotest.case import test_key
+from ci_autotest.errors import AuthorError
+from ci_autotest.judgement import Verdict
+from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, Program, Step, maker_of
+from ci_autotest.program.serialize import decode, encode_program, encode_tensors
+from ci_autotest.record.declare import Declaration
+from ci_autotest.run.equipment import REFERENCE, Equipment
+from ci_autotest.run.messages import (
+    Confirm,
+    Record,
+    Tried,
+    TryProgram,
+)
+
+if TYPE_CHECKING:
+    from ci_autotest.alignment.rules import Rules
+    from ci_autotest.backends.trace import Attempt
+    from ci_autotest.program.ir import Recording
+    from ci_autotest.run.place import Place
+
+
+class Questions:
+    """Answer them.
+
+    Args:
+        equipment: What is worked with.
+        place: Where the case in flight is told.
+    """
+
+    def __init__(self, equipment: Equipment, place: Place) -> None:
+        """Run nothing yet."""
+        self._equipment = equipment
+        self._place = place
+
+    def confirm(self, message: Confirm) -> Tried:
+        """Run one attempt on one candidate again, as edited, and show its program."""
+        declaration, call = self._equipment.test(message.test)
+        contender = self._equipment.contender(message.candidate, declaration, message.compiler)
+        self._place.enter(message.case, REFERENCE)
+        key = test_key(self._equipment.hello.seed, message.test.id)
+        name = (key, message.test.id, message.case, message.attempt)
+        attempt = self._equipment.attempts.attempt(declaration, call, name, message.edits, message.profile)
+        note = {
+            "draws": [list(draw) for draw in attempt.draws],
+            "profile": attempt.profile,
+            "attempt": message.attempt,
+        }
+        if attempt.refused is not None:
+            return self._refused(attempt, contender, message)
+        live = live_of(attempt)
+        self._place.enter(message.case, 0)
+        judged = (judge_confirmed if message.twice else judge_program)(live, self._watched(contender))
+        whole = to_recording(live, note)
+        return self._tried(
+            message.candidate, judged, contender.rules,
+            whole_program=encode_program(whole), whole_tensors=encode_tensors(whole),
+            draws=attempt.draws, profile=attempt.profile, attempt=message.attempt,
+        )  # fmt: skip
+
+    def _refused(self, attempt: Attempt, contender: Contender, message: Confirm) -> Tried:
+        """Try again what the reference rejects."""
+        from ci_autotest.alignment.cases import leniency  # noqa: PLC0415 - rare path
+
+        self._place.enter(message.case, 0, message.attempt)
+        contender.backend.on_step = self._place.step
+        found = leniency(attempt, contender)
+        verdict = found.verdict if found is not None else Verdict(outcome="not_run")
+        return Tried(verdict=verdict, draws=attempt.draws, profile=attempt.profile, attempt=message.attempt)
+
+    def _watched(self, contender: Contender) -> Sides:
+        """Return the sides with each step of the candidate told to the parent."""
+        contender.backend.on_step = self._place.step
+        return Sides(contender.backend, self._equipment.reference, contender.rules)
+
+    def record(self, message: Record) -> Tried:
+        """Record a case, or one step of it, and run it on no candidate."""
+        declaration, call = self._equipment.test(message.test)
+        key = test_key(self._equipment.hello.seed, message.test.id)
+        self._place.enter(message.case, REFERENCE)
+
+        def draw(case: int, number: int) -> Attempt:
+            name = (key, message.test.id, case, number)
+            return self._equipment.attempts.attempt(declaration, call, name, message.edits, message.profile)
+
+        number = message.attempt if message.attempt is not None else 0
+        attempt: Attempt | None = draw(message.case, number)
+        if message.attempt is None:
+            found = accept(message.case, draw, {}, lambda _case, _name, _number: None)
+            attempt, number = found.attempt, found.number
+        if attempt is None:
+            text = f"case {message.case} of {message.test.id} has no accepted attempt."
+            raise AuthorError(text)
+        if attempt.refused is not None:
+            return self._record_refused(attempt, message, number)
+        live = live_of(attempt)
+        step = message.step if message.step is not None else live.program.calls[-1][0]
+        if message.step is not None:
+            live = pruned(isolate(live, maker_of(live.program.steps, message.step), self._equipment.reference))
+            step = live.program.calls[-1][0]
+        named = live.program.steps[step]
+        verdict = Verdict(
+            outcome="not_run", operator=step_operator(named, live.program.steps),
+            target=spelled(named), step=step,
+        )  # fmt: skip
+        return self._tried(
+            message.candidate,
+            Judged(verdict, live),
+            self._equipment.contender(message.candidate, declaration).rules,
+            draws=attempt.draws,
+            profile=attempt.profile,
+            attempt=number,
+        )
+
+    def _record_refused(self, attempt: Attempt, message: Record, number: int) -> Tried:
+        """Record an attempt that the reference rejects: its program ends with the refused step and puts nothing out."""
+        program = attempt.program
+        step = program.steps[-1]
+        ended = Program(program.setup, (*program.body, Step(OUTPUT, "output", ())))
+        live = live_of(attempt)._replace(program=ended)
+        verdict = Verdict(
+            outcome="not_run", operator=step_operator(step, program.steps), kind="leniency",
+            target=spelled(step), step=len(program.steps) - 1,
+        )  # fmt: skip
+        rules = self._equipment.contender(message.candidate, None).rules
+        return self._tried(
+            message.candidate,
+            Judged(verdict, live),
+            rules,
+            draws=attempt.draws,
+            profile=attempt.profile,
+            attempt=number,
+        )
+
+    def tried(self, message: TryProgram) -> Tried:
+        """Run a program on a candidate, and say what differs."""
+        recording = decode(message.program, message.tensors)
+        live = to_live(recording)
+        for step in live.program.steps:
+            if step.op == CALL_FUNCTION and step.target.startswith("torch."):
+                resolve(step.target)  # refused before anything is run
+        self._place.enter(0, 0)
+        declaration = self._equipment.test(message.test)[0] if message.test is not None else _declared(recording)
+        contender = self._equipment.contender(message.candidate, declaration, message.compiler)
+        if message.inlined is not None:
+            live = inlined(live, message.inlined, self._equipment.reference)
+        judged = judge_program(live, self._watched(contender))
+        return self._tried(message.candidate, judged, contender.rules)
+
+    def _tried(self, candidate: str, judged: Judged, rules: Rules, **more: Any) -> Tried:  # noqa: ANN401 - as `Tried`
+        note = repro_note(
+            self._equipment.candidates[candidate], judged.live.program.steps, self._equipment.hello.reference_device
+        )
+        note["rules"] = {"rtol": rules.rtol, "atol": rules.atol, "check_dtype": rules.check_dtype}
+        note["strictness"] = rules.strictness
+        backend = self._equipment.backends[candidate]
+        if isinstance(backend, RemoteBackend) and (host := backend.note(judged.live.program, judged.live.sources)):
+            note["host"] = host
+        recording = with_expected(to_recording(judged.live, note), judged.live, self._equipment.reference)
+        return Tried(
+            verdict=judged.verdict,
+            program=encode_program(recording),
+            tensors=encode_tensors(recording),
+            **more,
+        )
+
+
+def _declared(recording: Recording) -> Declaration | None:
+    """Return how the test that a saved program came from is compared, as its note says; checked like a declaration."""
+    told = recording.note.get("rules")
+    if not isinstance(told, dict):
+        return None
+    rtol, atol = told.get("rtol"), told.get("atol")
+    if not (isinstance(rtol, float) and isinstance(atol, float) and rtol >= 0 and atol >= 0):
+        rtol = atol = None
+    is_graph = recording.note.get("kind") == "graph"
+    is_checked = told.get("check_dtype") is not False
+    return Declaration(lambda: None, rtol=rtol, atol=atol, check_dtype=is_checked, check_graph=is_graph)
