@@ -95,7 +95,7 @@ def reason(error: BaseException, called: str) -> str:
     first = (told.splitlines() or [""])[0].rstrip(".")
     if type(error).__module__.startswith("torch.onnx") and "operator" in first:
         return first
-    return f"{type(error).__name__}: {first} (the body calls {called})"
+    return f"{type(error).__name__}{f': {first}' if first else ''} (the body calls {called})"
 
 
 @contextlib.contextmanager
