@@ -14,7 +14,7 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config import Candidate
 from ci_autotest.program.codegen import body_lines
-from ci_autotest.run import bench as bench_module
+from ci_autotest.run import casework
 from ci_autotest.run.bench import Bench
 from ci_autotest.run.messages import CasesDone, Discover, Discovered, Hello, RunCases
 from ci_autotest.run.place import Place
@@ -111,8 +111,8 @@ def hooked():
 
 def outcomes(folder: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return all that the bench says of 34 cases of each test, in batches of a size, times aside."""
-    monkeypatch.setattr(bench_module, "BATCH", size)
-    monkeypatch.setattr(bench_module, "_PART_S", float("inf"))
+    monkeypatch.setattr(casework, "BATCH", size)
+    monkeypatch.setattr(casework, "_PART_S", float("inf"))
     parts: list[CasesDone] = []
     bench = Bench(Place.create(), parts.append)
     candidates = [Candidate(name="torch", backend="torch"), Candidate(name="off", backend="torch")]
