@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import torch
 
 from ci_autotest.alignment.elements import has_any, wide
-from ci_autotest.backends.torch_eager import TorchBackend, observed
+from ci_autotest.backends.observing import observed
+from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.ir import FLOATING, PLACEHOLDER, TensorSpec
 
 if TYPE_CHECKING:

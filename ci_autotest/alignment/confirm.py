@@ -14,7 +14,7 @@ from ci_autotest.alignment.isolate import isolate, pruned
 from ci_autotest.alignment.localize import held_against
 from ci_autotest.alignment.trial import COTANGENT, Examination
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of, operator_at
-from ci_autotest.backends.torch_eager import observed
+from ci_autotest.backends.observing import observed
 from ci_autotest.backends.trace import Failure
 from ci_autotest.judgement import Misalignment, Verdict
 from ci_autotest.program.ir import is_unpacking, step_refs

@@ -12,8 +12,8 @@ import torch
 
 from ci_autotest.alignment.compare import compare
 from ci_autotest.alignment.elements import close, same_bits
+from ci_autotest.backends.observing import observed
 from ci_autotest.backends.told import ToldModule
-from ci_autotest.backends.torch_eager import observed
 from ci_autotest.backends.trace import Observation
 from ci_autotest.program.ir import CALL_METHOD, PLACEHOLDER
 from ci_autotest.tolerance import Tolerance

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ci_autotest.alignment.isolate import Live
-from ci_autotest.backends.torch_eager import contiguous_spec
+from ci_autotest.backends.placing import contiguous_spec
 from ci_autotest.program.ir import (
     OUTPUT,
     PLACEHOLDER,

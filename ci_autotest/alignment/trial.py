@@ -17,7 +17,7 @@ from ci_autotest.alignment.isolate import writes_in_place
 from ci_autotest.alignment.moved import as_moved
 from ci_autotest.alignment.quick import has_state, is_intermediate
 from ci_autotest.alignment.scalars import as_elements
-from ci_autotest.backends.torch_eager import observed
+from ci_autotest.backends.observing import observed
 from ci_autotest.judgement import BACKWARD, Misalignment, is_misuse
 from ci_autotest.program.ir import CALL_FUNCTION, HOOK, OUTPUT, PLACEHOLDER
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import torch
 
-from ci_autotest.backends.torch_eager import observed
+from ci_autotest.backends.observing import observed
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import AutotestError
 from ci_autotest.program.ir import COMPLEX, FLOATING, ITEM_SIZE

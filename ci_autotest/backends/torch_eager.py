@@ -5,14 +5,15 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import torch
 
+from ci_autotest.backends.backward import backward
 from ci_autotest.backends.devices import seed
-from ci_autotest.backends.engine import gradient_edge, gradients
 from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.backends.hooks import Hook
-from ci_autotest.backends.trace import Failure, Metadata, Observation, Trace
+from ci_autotest.backends.observing import keep_copy, observe, observed
+from ci_autotest.backends.placing import CPU, place
+from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import ProgramError, said, where
 from ci_autotest.execute.steps import execute_step
 from ci_autotest.program.check import CONSTANTS
@@ -26,11 +27,7 @@ from ci_autotest.program.ir import (
     Device,
     DType,
     Ref,
-    TensorSpec,
     autocast_dtype,
-    contiguous_strides,
-    output_refs,
-    ref_to,
 )
 from ci_autotest.program.targets import is_function
 
@@ -38,14 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from numpy.typing import NDArray
-
     from ci_autotest.program.ir import Argument, Program, Step
 
 _Tensor: Final = torch.Tensor
 _Module: Final = torch.nn.Module
 _CONSTRUCTED: Final = (torch.nn.Module, torch.nn.Parameter, torch.nn.utils.rnn.PackedSequence)
-CPU: Final = torch.device("cpu")
 #: What ``on_step`` is told when the backward pass begins.
 IN_BACKWARD: Final = -2
 
@@ -114,7 +108,7 @@ class TorchBackend:
             values.append(value)
             facts.append((value.requires_grad, value.is_leaf, value._version) if isinstance(value, _Tensor) else None)
             if snapshots:
-                _observe(trace, value)
+                observe(trace, value)
             elif copied and len(values) - 1 in copied:
                 keep_copy(trace, len(values) - 1, value)
         return trace
@@ -227,27 +221,6 @@ def mode_of(mode: str, device: torch.device) -> AbstractContextManager[object]:
     return torch.autocast(device.type, dtype=getattr(torch, dtype), cache_enabled=False)
 
 
-def contiguous_spec(tensor: torch.Tensor) -> TensorSpec:
-    """Return the spec of a contiguous copy of a tensor, gradients aside."""
-    shape = tuple(tensor.shape)
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return TensorSpec(dtype, shape, contiguous_strides(shape), 0, tensor.numel())
-
-
-def place(source: torch.Tensor, spec: TensorSpec, device: torch.device) -> torch.Tensor:
-    """Return a copy of a source in the layout of ``spec``, a leaf on the device that its symbol names.
-
-    A copy each time: torch aligns every allocation alike, so both sides read equally aligned memory
-    (rule 16).
-    """
-    tensor = source.clone()
-    if device is not CPU and spec.device == OWN_DEVICE and device.type != "cpu":
-        tensor = tensor.to(device)
-    if not spec.is_contiguous:
-        tensor = tensor.as_strided(spec.shape, spec.strides, spec.offset)
-    return tensor.requires_grad_() if spec.requires_grad else tensor
-
-
 def resolve(target: str) -> Callable[..., Any]:
     """Return what a dotted target names in torch.
 
@@ -265,140 +238,3 @@ def resolve(target: str) -> Callable[..., Any]:
         message = f"torch {torch.__version__} has no operator {target!r}."
         raise ProgramError(message)
     return found  # type: ignore[no-any-return]
-
-
-def metadata(tensor: torch.Tensor) -> Metadata:
-    """Return what is compared of a tensor before its elements."""
-    return Metadata(
-        str(tensor.dtype).removeprefix("torch."),
-        tuple(tensor.shape),
-        tuple(tensor.stride()) if tensor.layout is torch.strided else (),
-        str(tensor.device),
-        tensor.requires_grad,
-        tensor.is_leaf,
-        str(tensor.layout).removeprefix("torch."),
-    )
-
-
-def observed(value: Any) -> Observation:  # noqa: ANN401 - whatever a step gave
-    """Return a value as it is now: a tensor's metadata with a copy of its elements, or the plain value."""
-    if isinstance(value, _Tensor):
-        return Observation(metadata(value), value.detach().clone())
-    if isinstance(value, np.ndarray):
-        return _observed_array(value)
-    is_parts = isinstance(value, tuple | list) and not isinstance(value, torch.Size)
-    if is_parts or hasattr(value, "state_dict"):  # a module, here or in another interpreter
-        return Observation(None, None)
-    return Observation(None, value)
-
-
-def _observed_array(array: NDArray[Any]) -> Observation:
-    """Return an array of numpy as a tensor of its elements, told apart from one by its layout."""
-    data = torch.from_numpy(array)
-    return Observation(metadata(data)._replace(layout="array"), data)
-
-
-def keep_copy(trace: Trace, index: int, value: Any) -> None:  # noqa: ANN401 - whatever a step gave
-    """Copy a value that a later step writes to, and take the edge that stays the gradient of this version."""
-    if isinstance(value, _Tensor):
-        edge = gradient_edge(value) if value.requires_grad else None
-        trace.copies = {**trace.copies, index: (value.detach().clone(), edge)}
-
-
-def _observe(trace: Trace, value: Any) -> None:  # noqa: ANN401 - whatever a step gave
-    trace.observations.append(observed(value))
-    differentiable = isinstance(value, _Tensor) and value.requires_grad
-    trace.edges.append(gradient_edge(value) if differentiable else None)
-
-
-def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
-    """Run one backward pass over all outputs of a trace, into ``trace.gradients``.
-
-    Outputs that require grad are found on each side by itself (rule 9); each side gets its own copy
-    of the cotangents (rule 8). Gradients are taken for leaves, parameters and intermediates alike.
-    """
-    roots, weights = _roots(program, trace, cotangents)
-    if not roots:
-        return
-    keys, inputs = _inputs(program, trace, roots)
-    if not keys:
-        return  # an input was returned as it is: its gradient is what was put in
-    try:
-        found = gradients(roots, weights, inputs)
-    except FOREIGN as error:
-        pass_interrupt(error)
-        trace.backward_failure = f"{type(error).__name__}: {said(error)}"
-        return
-    trace.gradients = dict(zip(keys, found, strict=True))
-    if trace.shown is not None:
-        _forget_outputs(program, trace)
-
-
-def _forget_outputs(program: Program, trace: Trace) -> None:
-    """Keep the gradients of leaves and parameters of a body that was run as a whole.
-
-    Of an output that is made into another one inside, as the cell state of an LSTM is, a whole shows no more than the
-    gradient that was put in.
-    """
-    steps = program.steps
-    trace.gradients = {
-        key: gradient
-        for key, gradient in trace.gradients.items()
-        if isinstance(key, tuple) or steps[key].op == PLACEHOLDER
-    }
-
-
-def _roots(
-    program: Program, trace: Trace, cotangents: Mapping[int, Any]
-) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    roots: list[torch.Tensor] = []
-    weights: list[torch.Tensor] = []
-    given = trace.cotangents = {}
-    values, refs = trace.values, output_refs(program)
-    for position, source in cotangents.items():
-        value = values[refs[position].index] if position < len(refs) else None
-        if not isinstance(value, _Tensor) or not value.requires_grad or value.shape != source.shape:
-            continue
-        if roots and any(value is root for root in roots):
-            continue
-        weight = source.clone() if value.is_cpu else source.to(value.device)
-        given[position] = weight
-        roots.append(value)
-        weights.append(weight if weight.dtype is value.dtype else weight.to(value.dtype))
-    return roots, weights
-
-
-def _inputs(program: Program, trace: Trace, roots: list[torch.Tensor]) -> tuple[list[Any], list[Any]]:
-    """Return what gradients are taken for: every tensor that requires grad, once, and every module's parameters."""
-    keys: list[Any] = []
-    inputs: list[Any] = []
-    edges, values, copies = trace.edges, trace.values, trace.copies
-    last = len(values) - 1
-    # The gradient of an output that nothing else uses is the cotangent itself.
-    seen = {id(roots[0])} if len(roots) == 1 and program.body[-1].args == (ref_to(last - 1),) else set()
-    for index, facts in enumerate(trace.facts):
-        value = values[index]
-        if facts is None:
-            if isinstance(value, _Module):
-                _add_parameters(index, value, seen, (keys, inputs))
-        elif edges:
-            if edges[index] is not None and not (id(value) in seen and index == last - 1):
-                keys.append(index)
-                inputs.append(edges[index])
-        elif index in copies:
-            if copies[index][1] is not None:
-                keys.append(index)
-                inputs.append(copies[index][1])
-        elif value.requires_grad and id(value) not in seen:
-            seen.add(id(value))
-            keys.append(index)
-            inputs.append(value)
-    return keys, inputs
-
-
-def _add_parameters(index: int, module: torch.nn.Module, seen: set[int], found: tuple[list[Any], list[Any]]) -> None:
-    for name, parameter in module.named_parameters():
-        if parameter.requires_grad and id(parameter) not in seen:
-            seen.add(id(parameter))
-            found[0].append((index, name))
-            found[1].append(parameter)

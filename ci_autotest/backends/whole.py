@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ci_autotest.backends.backward import backward
 from ci_autotest.backends.engine import gradient_edge
 from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
-from ci_autotest.backends.torch_eager import backward, observed
+from ci_autotest.backends.observing import observed
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import said
 from ci_autotest.execute.steps import execute_step

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ci_autotest.backends.foreign import pass_interrupt
-from ci_autotest.backends.torch_eager import CPU
+from ci_autotest.backends.placing import CPU
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.case import key_of
 from ci_autotest.errors import AuthorError, is_own, said

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
+from ci_autotest.backends.observing import keep_copy
 from ci_autotest.backends.operators import is_random
-from ci_autotest.backends.torch_eager import contiguous_spec, keep_copy, place
+from ci_autotest.backends.placing import contiguous_spec, place
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import said
 from ci_autotest.program.ir import (

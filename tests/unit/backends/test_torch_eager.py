@@ -6,7 +6,9 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.torch_eager import TorchBackend, observed, place
+from ci_autotest.backends.observing import observed
+from ci_autotest.backends.placing import place
+from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec
 from tests.engine import record
 

@@ -1,0 +1,36 @@
+"""Tensors from sources: a copy for each side, in the layout of its spec, on its device."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from ci_autotest.program.ir import (
+    OWN_DEVICE,
+    TensorSpec,
+    contiguous_strides,
+)
+
+CPU: Final = torch.device("cpu")
+
+
+def contiguous_spec(tensor: torch.Tensor) -> TensorSpec:
+    """Return the spec of a contiguous copy of a tensor, gradients aside."""
+    shape = tuple(tensor.shape)
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return TensorSpec(dtype, shape, contiguous_strides(shape), 0, tensor.numel())
+
+
+def place(source: torch.Tensor, spec: TensorSpec, device: torch.device) -> torch.Tensor:
+    """Return a copy of a source in the layout of ``spec``, a leaf on the device that its symbol names.
+
+    A copy each time: torch aligns every allocation alike, so both sides read equally aligned memory
+    (rule 16).
+    """
+    tensor = source.clone()
+    if device is not CPU and spec.device == OWN_DEVICE and device.type != "cpu":
+        tensor = tensor.to(device)
+    if not spec.is_contiguous:
+        tensor = tensor.as_strided(spec.shape, spec.strides, spec.offset)
+    return tensor.requires_grad_() if spec.requires_grad else tensor
