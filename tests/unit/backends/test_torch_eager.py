@@ -8,7 +8,7 @@ import torch as real
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.torch_eager import TorchBackend, observed, place
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec
-from tests.engine import record
+from tests.engine import record, substitute
 
 TORCH = TorchBackend()
 CPU = real.device("cpu")
@@ -124,6 +124,19 @@ def test_backward__output_returned_twice__counts_once():
     trace = TORCH.run(attempt.program, attempt.sources, snapshots=True)
     TORCH.backward(attempt.program, trace, attempt.cotangents)
     assert real.equal(trace.gradients[0], attempt.cotangents[0])
+
+
+def test_backward__one_tensor_for_two_outputs_of_the_reference__is_given_both_gradients():
+    def body():
+        y = torch.mul(x(), 1)
+        return y.clone(), y.clone()
+
+    attempt = record(body)
+    candidate = substitute(clone=lambda value: value)  # as a compiler may, which finds them to be one
+    trace = candidate.run(attempt.program, attempt.sources)
+    assert trace.values[-2] is trace.values[-3]
+    candidate.backward(attempt.program, trace, attempt.cotangents)
+    assert real.equal(trace.gradients[0], attempt.cotangents[0] + attempt.cotangents[1])
 
 
 def test_backward__module__has_gradients_of_its_parameters():
