@@ -164,3 +164,9 @@ def test_backward__that_cannot_be_done__is_in_the_trace():
     TORCH.backward(attempt.program, trace, attempt.cotangents)
     assert trace.backward_failure.startswith("RuntimeError: one of the variables needed for gradient computation")
     assert trace.gradients == {}
+
+
+def test_function__module_on_a_device__is_made_there():
+    # The device without memory: what is asked is where the parameters are.
+    module = TorchBackend("meta").function("torch.nn.Linear")(2, 3)
+    assert {parameter.device.type for parameter in module.parameters()} == {"meta"}
