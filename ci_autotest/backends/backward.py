@@ -73,8 +73,6 @@ def _roots(
         value = values[refs[position].index] if position < len(refs) else None
         if not isinstance(value, _Tensor) or not value.requires_grad or value.shape != source.shape:
             continue
-        if roots and any(value is root for root in roots):
-            continue
         weight = source.clone() if value.is_cpu else source.to(value.device)
         given[position] = weight
         roots.append(value)

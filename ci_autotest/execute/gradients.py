@@ -97,20 +97,39 @@ def _of_program(
 def _roots(
     program: Program, run: Run, cotangents: Mapping[int, np.ndarray], framework: Framework
 ) -> tuple[list[Any], dict[int, Any]]:
-    """Return the outputs that require grad on this side, each once, and what is put into them by position."""
-    roots: list[Any] = []
-    weights: dict[int, Any] = {}
+    """Return the outputs that require grad on this side, each once, and what is put into them by position.
+
+    One tensor may be what the reference has two of: it is given the sum of both gradients.
+    """
+    roots: dict[int, Any] = {}
+    given: dict[int, tuple[int, np.ndarray]] = {}
     refs = output_refs(program)
     for position, weight in cotangents.items():
         value = run.values[refs[position].index] if position < len(refs) else None
-        if not framework.is_tensor(value) or any(value is root for root in roots):
+        if not framework.is_tensor(value):
             continue
         dtype, shape, requires_grad, _ = framework.facts(value)
         fitting = _fitting(weight, dtype, shape)
-        if requires_grad and fitting is not None:
-            roots.append(value)
-            weights[position] = framework.tensor(fitting, TensorSpec(dtype, shape, (), 0, weight.size))
-    return roots, weights
+        if not requires_grad or fitting is None:
+            continue
+        roots.setdefault(id(value), value)
+        first, before = given.get(id(value), (position, None))
+        given[id(value)] = first, fitting if before is None else _sum(before, fitting, dtype)
+    weights = {}
+    for key, (position, array) in given.items():
+        dtype, shape, _, _ = framework.facts(roots[key])
+        weights[position] = framework.tensor(array, TensorSpec(dtype, shape, (), 0, array.size))
+    return list(roots.values()), weights
+
+
+def _sum(left: np.ndarray, right: np.ndarray, dtype: str) -> np.ndarray:
+    """Return the sum of two gradients; of bfloat16, which is here its bits, rounded to the nearest."""
+    if dtype != "bfloat16":
+        return np.asarray(left + right, left.dtype)
+    wide = [(side.astype(np.uint32) << np.uint32(16)).view(np.float32) for side in (left, right)]
+    bits = np.asarray(wide[0] + wide[1], np.float32).view(np.uint32)
+    odd = (bits >> np.uint32(16)) & np.uint32(1)
+    return np.asarray((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16), np.uint16)
 
 
 def _fitting(weight: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray | None:

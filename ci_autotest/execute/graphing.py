@@ -13,7 +13,7 @@ from ci_autotest.execute.failing import failed, needs_attribute
 from ci_autotest.execute.frameworks.protocol import NOT_COMPILED, STEP_BY_STEP, LackingError
 from ci_autotest.execute.running import Run, forward, seen
 from ci_autotest.execute.steps import execute_step
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, OUTPUT, PLACEHOLDER, Program, output_refs
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, OUTPUT, PLACEHOLDER, Program, output_refs, step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -110,7 +110,10 @@ class _Graphed:
     def go(self) -> None:
         """Make the graph and run it."""
         run, framework = self.run, self._framework
-        inputs = [i for i, step in enumerate(self._program.steps) if step.op == PLACEHOLDER and not step.in_setup]
+        # What the body does not read is no input: some frameworks' graphs have gradients of zeros for all of theirs.
+        read = {ref.index for step in self._program.body for ref in step_refs(step)}
+        steps = enumerate(self._program.steps)
+        inputs = [i for i, step in steps if step.op == PLACEHOLDER and not step.in_setup and i in read]
         modules = [i for i, value in enumerate(run.values) if value is not None and hasattr(value, "named_parameters")]
         first = next((i for i, _ in self._program.calls), 0)
 

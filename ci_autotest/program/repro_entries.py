@@ -80,7 +80,8 @@ def ablation(outputs, gradients):
             said = f"raises {{type(error).__name__}}"
         print(f"  backend={{compiler!r}}: {{said}}")
         if said != "aligned":
-            print(f"the layer at fault is {{layer}}")
+            own = f", or a kernel of {{DEVICE}}" if compiler == "eager" and DEVICE.type != "cpu" else ""
+            print(f"the layer at fault is {{layer}}{{own}}")
             return
 
 

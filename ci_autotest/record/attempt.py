@@ -139,13 +139,21 @@ class Attempts:
                 np.random.set_bit_generator(self._numpy_bits)  # type: ignore[attr-defined]
 
     def _cotangents(self, recorder: Recorder) -> dict[int, torch.Tensor]:
-        """Draw the gradient that is put into each output tensor that requires grad: random and signed."""
+        """Draw the gradient that is put into each output tensor that requires grad: random and signed.
+
+        An output that is returned twice counts once (rule 9). That is decided here for both sides: a candidate may give
+        one tensor for two outputs of the reference, or two for one.
+        """
         found = {}
+        taken: list[torch.Tensor] = []
         is_strided = recorder.profile_applied and recorder.drawer.profile == NON_CONTIGUOUS
         for position, ref in enumerate(recorder.outputs):
             value = recorder.trace.values[ref.index]
             if not isinstance(value, torch.Tensor) or not value.requires_grad:
                 continue
+            if taken and any(value is other for other in taken):
+                continue
+            taken.append(value)
             shape, count = value.shape, value.numel()
             if value.dtype in _WIDE:
                 array = elements(

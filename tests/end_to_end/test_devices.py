@@ -249,6 +249,26 @@ def test_run__device_is_not_asked_for__is_skipped_by_name_and_compares_nothing(t
     assert "no NPU is attached to this machine" in done.out
 
 
+def test_run__other_backends_on_the_device__find_the_same(tmp_path: Path, package: Path):
+    project = project_of(
+        tmp_path, package, ALIGNED.partition("@autotest()\ndef views")[0] + WRONG.partition("\n\n\n@")[0]
+    )
+    aot = {**NPU, "name": "aot", "backend": "torch.compile", "options": {"backend": "aot_eager"}}
+    own = {**NPU, "name": "own", "backend": "substitute", "replace": {"torch.relu": "mine.relu"}}
+    project.configure(candidates=[{**NPU, "name": "graphs", "backend": "fx"}, aot, own], cases=4)
+    project.write("mine.py", "def relu(x):\n    assert x.device.type == 'npu'\n    return x.relu()\n")
+    done = project.run()
+    found = outcomes(project.report())
+    assert {name for (test, name), outcome in found.items() if outcome == "misaligned"} == {"graphs", "aot", "own"}
+    assert {test for (test, name), outcome in found.items() if outcome == "misaligned"} == {"gate"}
+    assert {name for (test, name), outcome in found.items() if outcome == "aligned"} == {"graphs", "aot"}
+    operators = {(item["operator"], item["candidate"]) for item in project.report()["findings"]}
+    assert operators == {("torch.sigmoid", "graphs"), ("torch.sigmoid", "aot"), ("torch.sigmoid", "own")}, done.said
+    for item in project.report()["findings"]:
+        assert item["repro_verified"], item["id"]
+        assert project.repro(item).status == 1
+
+
 def test_doctor__device_of_a_module__tells_its_version_and_what_has_no_kernel(tmp_path: Path, package: Path):
     done = project_of(tmp_path, package, ALIGNED).command("doctor", "npu")
     assert done.status == 0, done.said

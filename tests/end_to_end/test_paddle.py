@@ -269,6 +269,11 @@ def input_handed_on():
     return y, y * 2
 
 
+def input_that_is_not_read():
+    x(2)
+    return x(2, 3) * 2
+
+
 def output_of_an_output():
     y = x(2, 3) * 2
     return y, torch.exp(y)
@@ -285,7 +290,7 @@ def written_input():
     "body",
     [
         linear, conv2d, conv_transpose2d, layer_norm, mean_and_sum, indexing, chain_with_branches, integers_and_floats,
-        cross_entropy, avg_pool2d, in_place, unused_output, complex_product, input_handed_on, output_of_an_output,
+        cross_entropy, avg_pool2d, in_place, unused_output, complex_product, input_handed_on, input_that_is_not_read, output_of_an_output,
         written_input,
     ],
     ids=lambda body: body.__name__,
@@ -315,6 +320,11 @@ def reads():
         (batch_norm, "graph of a batch_norm that moves running statistics"),
         (lstm, "graph of a recurrent layer that is made of given weights"),
         (lambda: x(2, 3).view(3, 2), "We only support 'view()' in dynamic graph mode"),
+        (
+            lambda: torch.stft(x(16, requires_grad=False), 4, return_complex=True, pad_mode="reflect"),
+            "In to_static mode",
+        ),
+        (lambda: torch.mm(x(2, 2, dtype=real.int64), x(2, 2, dtype=real.int64)), "but received int64"),
     ],
 )
 def test_to_static__what_cannot_be_one_graph__is_unsupported_and_says_why(graphs, body, said):

@@ -28,8 +28,10 @@ _REFUSED: Final = (
 #: How it says that something cannot be in a graph, or only in one.
 _NO_GRAPH: Final = re.compile(
     r"[^\n]*(?:only (?:support|can be called)|is not|don't have|should not be|not (?:supported|available))[^\n]* "
-    r"(?:static|dynamic|static graph|dynamic graph|dygraph|to_static) mode"
+    r"(?:static|dynamic|static graph|dynamic graph|dygraph|to_static) mode|In to_static mode, [^\n]*dynamic and static"
 )
+#: How it says, of a graph, that an operator takes no such dtype.
+_NO_DTYPE: Final = re.compile(r"The data type of '\w+' in \S+ must be \[[^\]]*\], but received \w+")
 
 
 class Paddle:
@@ -173,6 +175,8 @@ class Paddle:
         no_graph = _NO_GRAPH.search(str(error))
         if no_graph:
             return f"graph of this body: {' '.join(no_graph[0].split())}"
+        if no_dtype := _NO_DTYPE.search(str(error)):
+            return no_dtype[0]
         said = " ".join(str(error).split())
         return said if any(refusal in said for refusal in _REFUSED) else ""
 

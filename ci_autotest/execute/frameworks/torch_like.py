@@ -115,6 +115,9 @@ class TorchLike:
             found = getattr(found, part, None)
         if found is None or not callable(found):
             raise LackingError(target)
+        if self._device != self._cpu and isinstance(found, type) and hasattr(found, "named_parameters"):
+            module, device = found, self._device  # A program that was recorded on the host has no step for that.
+            return lambda *args, **kwargs: module(*args, **kwargs).to(device)
         return found  # type: ignore[no-any-return]
 
     def has_member(self, target: str) -> bool:

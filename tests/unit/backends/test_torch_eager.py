@@ -10,7 +10,7 @@ from ci_autotest.backends.observing import observed
 from ci_autotest.backends.placing import place
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec
-from tests.engine import record
+from tests.engine import record, substitute
 
 TORCH = TorchBackend()
 CPU = real.device("cpu")
@@ -128,6 +128,19 @@ def test_backward__output_returned_twice__counts_once():
     assert real.equal(trace.gradients[0], attempt.cotangents[0])
 
 
+def test_backward__one_tensor_for_two_outputs_of_the_reference__is_given_both_gradients():
+    def body():
+        y = torch.mul(x(), 1)
+        return y.clone(), y.clone()
+
+    attempt = record(body)
+    candidate = substitute(clone=lambda value: value)  # as a compiler may, which finds them to be one
+    trace = candidate.run(attempt.program, attempt.sources)
+    assert trace.values[-2] is trace.values[-3]
+    candidate.backward(attempt.program, trace, attempt.cotangents)
+    assert real.equal(trace.gradients[0], attempt.cotangents[0] + attempt.cotangents[1])
+
+
 def test_backward__module__has_gradients_of_its_parameters():
     found = gradients(lambda: torch.nn.Linear(4, 2)(x()))
     assert {key[1] for key in found if isinstance(key, tuple)} == {"weight", "bias"}
@@ -153,3 +166,9 @@ def test_backward__that_cannot_be_done__is_in_the_trace():
     TORCH.backward(attempt.program, trace, attempt.cotangents)
     assert trace.backward_failure.startswith("RuntimeError: one of the variables needed for gradient computation")
     assert trace.gradients == {}
+
+
+def test_function__module_on_a_device__is_made_there():
+    # The device without memory: what is asked is where the parameters are.
+    module = TorchBackend("meta").function("torch.nn.Linear")(2, 3)
+    assert {parameter.device.type for parameter in module.parameters()} == {"meta"}

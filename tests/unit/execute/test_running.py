@@ -197,3 +197,9 @@ def test_adapter__target_of_the_framework__is_none():
 )  # fmt: skip
 def test_has__says_what_the_framework_has(framework, target, expected):
     assert has(framework, target) is expected
+
+
+def test_function__module_on_a_device__is_made_there():
+    # The device without memory: what is asked is where the parameters are.
+    module = TorchLike("torch", "meta").function("torch.nn.Linear")(2, 3)
+    assert {parameter.device.type for parameter in module.parameters()} == {"meta"}

@@ -16,6 +16,7 @@ from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.notes import repro_note
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config import Candidate
+from ci_autotest.errors import ProgramError
 from ci_autotest.program.repro import repro_text
 from ci_autotest.program.serialize import encode_tensors
 from tests.engine import record
@@ -235,3 +236,43 @@ def test_repro_text__candidate_is_torch_compile__compiles_the_reference():
     text = repro_text(with_expected(to_recording(live, note), live, TorchBackend()), TOLD)
     assert "candidate = torch.compile(reference, backend='eager')\n" in text
     ast.parse(text)
+
+
+def on_device(**note: object) -> str:
+    """Return the script of a candidate on a device of its own, with its note changed."""
+    recording = to_recording(live_of(record(lambda: torch.exp(x()))), {})
+    candidate = Candidate(name="npu", backend="torch", device="npu", module="toy_npu.lib")
+    told = repro_note(candidate, recording.program.steps)
+    return repro_text(replace(recording, note={**told, **note}), TOLD)
+
+
+def test_repro_text__device_of_a_module__imports_it_runs_there_and_ends_without_its_threads():
+    text = on_device()
+    ast.parse(text)
+    assert "    import torch\n    import toy_npu.lib\n    torch.device('npu')\nexcept Exception as error:\n" in text
+    assert "DEVICE, REFERENCE_DEVICE = torch.device('npu'), torch.device('cpu')\n" in text
+    assert "        torch.ones(1).to(DEVICE).cpu()\n" in text
+    assert text.rstrip().endswith(
+        "os._exit(status)  # an accelerator's threads may abort a process that ends in the usual way"
+    )
+
+
+def test_repro_text__value_is_named_as_the_module_of_the_device__gives_way():
+    def body():
+        toy_npu = torch.exp(x())
+        return toy_npu * 2
+
+    recording = to_recording(live_of(record(body)), {})
+    steps = tuple(
+        step._replace(name="toy_npu") if step.target == "torch.exp" else step for step in recording.program.body
+    )
+    renamed = replace(recording, program=replace(recording.program, body=steps))
+    candidate = Candidate(name="npu", backend="torch", device="npu", module="toy_npu")
+    text = repro_text(replace(renamed, note=repro_note(candidate, steps)), TOLD)
+    assert "toy_npu_0 = torch.exp(" in text
+
+
+@pytest.mark.parametrize("name", ["os; import sys", "a b", "1", 3, ["toy"], "toy..lib"])
+def test_repro_text__note_names_no_module__is_never_printed_as_code(name: object):
+    with pytest.raises(ProgramError, match="no dotted name and is never printed as code"):
+        on_device(device_module=name)

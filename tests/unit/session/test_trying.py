@@ -86,6 +86,15 @@ def test_shrink_compiled__layer_at_fault__is_named_and_the_cheapest_is_shrunk_on
     assert worker.asked[-1][0] == ""
 
 
+def test_shrink_compiled__on_a_device_every_layer_fails__none_is_named():
+    # Each of them runs the device's own kernels.
+    candidate = Candidate(name="compiled", backend="torch.compile", device="npu", module="torch_npu")
+    best, named = shrink_compiled(
+        Shown(BAD, recording()), Trial(SUSPECT, Worker(lambda compiler, size: True)), candidate
+    )
+    assert (named, size_of(best)) == ("", 1)
+
+
 def test_shrink_compiled__smallest_does_not_fail_on_the_real_one__is_shrunk_there():
     worker = Worker(lambda compiler, size: True if compiler == "eager" else not compiler and size >= 3)
     candidate = Candidate(name="compiled", backend="torch.compile")
