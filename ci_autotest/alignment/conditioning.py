@@ -76,10 +76,17 @@ def wanted(live: Live, key: tuple[str, GradientKey]) -> torch.Tensor | None:
 
 
 def distance(side: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
-    """Return ``|side - truth|``: 0 where both are the same NaN or infinity, infinite where only one is."""
+    """Return ``|side - truth|``: 0 where both are the same NaN or infinity, infinite where only one is.
+
+    Of complex numbers with an infinite part, the parts are held against each other.
+    """
     same = (side == truth) | (torch.isnan(side) & torch.isnan(truth))
     apart = (side - truth).abs()
-    return torch.where(same, 0.0, torch.where(torch.isfinite(apart), apart, torch.inf))
+    found = torch.where(same, 0.0, torch.where(torch.isfinite(apart), apart, torch.inf))
+    if side.is_complex() and truth.is_complex() and has_any(torch.isinf(found)):
+        parts = distance(torch.view_as_real(side.contiguous()), torch.view_as_real(truth.contiguous()))
+        found = torch.where(same, 0.0, torch.hypot(parts[..., 0], parts[..., 1]))
+    return found
 
 
 def excuse_by_inputs(question: Question, errors: Errors) -> str:
