@@ -32,8 +32,10 @@ _SLACK: Final = 4.0
 _SLACK_AT_MOST: Final = 16.0
 #: How much less the inputs are moved to tell a kink from rounding.
 _NEARER: Final = 2.0**-10
-#: Directions in which the terms are measured, a first few of which tell what is far beyond them.
-_DIRECTIONS: Final = 16
+#: Half a unit in the last place of single precision, relative.
+_SINGLE: Final = torch.finfo(torch.float32).eps / 2
+#: Directions in which the terms are measured, by long and by short steps; the first few tell what is far beyond them.
+_DIRECTIONS: Final = 8
 _FIRST: Final = 4
 #: By how much of itself an input is moved along a direction, and by how much less for the other half of them.
 _STEP: Final = 2.0**-32
@@ -77,20 +79,33 @@ def wanted(live: Live, key: tuple[str, GradientKey]) -> torch.Tensor | None:
 
 
 def distance(side: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
-    """Return ``|side - truth|``: 0 where both are the same NaN or infinity, infinite where only one is."""
+    """Return ``|side - truth|``: 0 where both are the same NaN or infinity, infinite where only one is.
+
+    Of complex numbers with an infinite part, the parts are held against each other.
+    """
     same = (side == truth) | (torch.isnan(side) & torch.isnan(truth))
     apart = (side - truth).abs()
-    return torch.where(same, 0.0, torch.where(torch.isfinite(apart), apart, torch.inf))
+    found = torch.where(same, 0.0, torch.where(torch.isfinite(apart), apart, torch.inf))
+    if side.is_complex() and truth.is_complex() and has_any(torch.isinf(found)):
+        parts = distance(torch.view_as_real(side.contiguous()), torch.view_as_real(truth.contiguous()))
+        found = torch.where(same, 0.0, torch.hypot(parts[..., 0], parts[..., 1]))
+    return found
 
 
 def excuse_by_inputs(question: Question, errors: Errors) -> str:
     """Return why neither side is to blame, ``""`` where the inputs do not account for what is misaligned."""
     if has_any(errors.bad & ~torch.isfinite(errors.greatest)):
         return ""
+    if errors.dtype.is_floating_point or errors.dtype.is_complex:
+        first = _along(question, errors.truth, [_STEP] * _FIRST)
+        if first is not None and _may_be_rounding(errors, first):
+            owed = owed_by_rounding(question, errors, first)
+            if owed is not None and not has_any((errors.greatest > owed)[errors.bad]):
+                return "in float64 both sides are as near as the rounding of terms that cancel lets them be"
+        elif first is not None and all(ulp <= _SINGLE for _, ulp in _inputs(question.live)):
+            return ""  # Far beyond the rounding of all terms together is far beyond that of any pattern of them.
     if _is_ill_conditioned(question, errors):
         return "a change of the inputs in their last place moves the result as far as the two sides are apart"
-    if _is_of_terms_that_cancel(question, errors):
-        return "in float64 both sides are as near as the rounding of terms that cancel lets them be"
     return ""
 
 
@@ -135,33 +150,25 @@ def _moved(tensor: torch.Tensor, relative: float, generator: torch.Generator) ->
     return tensor * (1 + signs * relative)
 
 
-def _is_of_terms_that_cancel(question: Question, errors: Errors) -> bool:
-    """Whether rounding the terms explains the error of each misaligned element."""
-    if not (errors.dtype.is_floating_point or errors.dtype.is_complex):
-        return False
-    generator = torch.Generator().manual_seed(0)
-    first = _along(question, errors.truth, generator, [_STEP] * _FIRST)
-    if first is None:
-        return False
+def _may_be_rounding(errors: Errors, first: torch.Tensor) -> bool:
+    """Whether a few measures of the terms leave it open that rounding them explains each misaligned element."""
     at_most = _SLACK_AT_MOST * _rounded(errors, _SHORT_OF * first.amax(0)) + _stored(errors)
-    if has_any((errors.greatest > at_most)[errors.bad]):
-        return False
-    owed = owed_by_rounding(question, errors)
-    return owed is not None and not has_any((errors.greatest > owed)[errors.bad])
+    return not has_any((errors.greatest > at_most)[errors.bad])
 
 
-def owed_by_rounding(question: Question, errors: Errors) -> torch.Tensor | None:
+def owed_by_rounding(question: Question, errors: Errors, first: torch.Tensor | None = None) -> torch.Tensor | None:
     """Return by how much rounding the terms lets each element be off, ``None`` where they cannot be measured.
 
     Args:
         question: What was asked of float64.
         errors: Of a floating point or complex result.
+        first: Measures by long steps that were taken already.
     """
-    generator = torch.Generator().manual_seed(1)
-    steps = [_STEP] * _DIRECTIONS + [_STEP * _SHORTER] * _DIRECTIONS
-    measures = _along(question, errors.truth, generator, steps)
-    if measures is None:
+    taken = 0 if first is None else len(first)
+    more = _along(question, errors.truth, [_STEP] * (_DIRECTIONS - taken) + [_STEP * _SHORTER] * _DIRECTIONS, taken)
+    if more is None:
         return None
+    measures = more if first is None else torch.cat([first, more])
     far, near = measures[:_DIRECTIONS].median(0).values, measures[_DIRECTIONS:].median(0).values
     is_smooth = (far <= _SMOOTH * near) & (near <= _SMOOTH * far)
     rounded = _rounded(errors, torch.where(is_smooth, measures.median(0).values, 0.0))
@@ -176,7 +183,7 @@ def _rounded(errors: Errors, terms: torch.Tensor) -> torch.Tensor:
         Computing 41 (2019): ``|error| <= c u sum |x_i y_i|`` for an inner product, ``c`` of the order of the root of
         its length at worst. Where signs vary, ``c`` is below 2 for 1e2 to 1e5 terms added one by one (measured).
     """
-    return terms * min(torch.finfo(errors.dtype).eps / 2, torch.finfo(torch.float32).eps / 2)
+    return terms * min(torch.finfo(errors.dtype).eps / 2, _SINGLE)
 
 
 def _stored(errors: Errors) -> torch.Tensor:
@@ -197,9 +204,7 @@ def _slack(errors: Errors, rounded: torch.Tensor) -> float:
     return min(max(worst, _SLACK), _SLACK_AT_MOST)
 
 
-def _along(
-    question: Question, truth: torch.Tensor, generator: torch.Generator, steps: list[float]
-) -> torch.Tensor | None:
+def _along(question: Question, truth: torch.Tensor, steps: list[float], taken: int = 0) -> torch.Tensor | None:
     """Return a measure of ``sum |x dy/dx|`` for each step, ``(steps, *truth)``: its median over directions is the sum.
 
     Each entry of a direction is drawn from Cauchy's distribution: a sum weighted by such numbers is one of them again,
@@ -210,6 +215,7 @@ def _along(
         the ACM 53 (2006), section 3.
     """
     wider, found = question.wider, []
+    generator = torch.Generator().manual_seed(taken)
     for step in steps:
         sources = {key: _pushed(value, step, generator) for key, value in wider.sources.items()}
         cotangents = {key: _pushed(value, step, generator) for key, value in wider.cotangents.items()}

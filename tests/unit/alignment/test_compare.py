@@ -94,6 +94,22 @@ def test_compare__planted_pair_the_other_way_round__is_right_too(candidate, refe
         pytest.param(
             t(complex(NAN, 0), dtype=torch.complex64), t(complex(NAN, 0), dtype=torch.complex64), None, id="complex NaN"
         ),
+        pytest.param(
+            t(complex(INF, 1), dtype=torch.complex64), t(complex(INF, 1 + 2e-7), dtype=torch.complex64), None,
+            id="complex, a finite part beside an infinity, close",
+        ),
+        pytest.param(
+            t(complex(INF, 1), dtype=torch.complex64), t(complex(INF, 1.01), dtype=torch.complex64), "value",
+            id="complex, a finite part beside an infinity, off",
+        ),
+        pytest.param(
+            t(complex(INF, 1), dtype=torch.complex64), t(complex(-INF, 1), dtype=torch.complex64), "value",
+            id="complex, another infinity",
+        ),
+        pytest.param(
+            t(complex(INF, NAN), dtype=torch.complex64), t(complex(INF, 0), dtype=torch.complex64), "value",
+            id="complex, NaN beside an infinity",
+        ),
         pytest.param(t(1 + 1j, dtype=torch.complex64).conj(), t(1 - 1j, dtype=torch.complex64), None, id="conj view"),
         pytest.param(t(1 + 1j, dtype=torch.complex64).conj(), t(1 + 1j, dtype=torch.complex64), "value", id="conj view, wrong"),
         pytest.param(t(1 + 1j, dtype=torch.complex64).conj().imag, t(-1.0), None, id="neg view"),

@@ -8,7 +8,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.conditioning import Question, excuse_by_inputs
+from ci_autotest.alignment.conditioning import Question, distance, excuse_by_inputs
 from ci_autotest.alignment.oracle import widened
 from ci_autotest.alignment.rounding import Errors
 from ci_autotest.alignment.verdict import live_of
@@ -67,6 +67,20 @@ def test_excuse_by_inputs__a_sum_that_cancels(sides, is_excused):
 
 def test_excuse_by_inputs__terms_that_cancel_nothing__owe_what_the_result_does():
     assert told(LUCKY, USUAL, absolute=(33.371676564216614, 126.85300707817078)) == ""
+
+
+@pytest.mark.parametrize(
+    ("side", "apart"),
+    [
+        pytest.param(complex(math.inf, 1.5), 0.5, id="beside the same infinity"),
+        pytest.param(complex(-math.inf, 1.0), math.inf, id="another infinity"),
+        pytest.param(complex(2.0, 1.0), math.inf, id="a number"),
+        pytest.param(complex(math.inf, math.nan), math.inf, id="NaN"),
+    ],
+)
+def test_distance__complex_number_with_an_infinite_part__is_that_of_the_parts(side, apart):
+    exact = real.tensor([complex(math.inf, 1.0)], dtype=real.complex128)
+    assert distance(real.tensor([side], dtype=real.complex128), exact).tolist() == [apart]
 
 
 @pytest.mark.parametrize(
