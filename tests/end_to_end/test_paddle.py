@@ -282,7 +282,12 @@ def output_of_an_output():
 def written_input():
     y = x(2, 3, requires_grad=False)
     y.mul_(3)
-    y[0] = 1.0
+    return y
+
+
+def written_elements():
+    y = x(2, 3).clone()
+    y[:, 0] = y[:, 1]
     return y
 
 
@@ -290,8 +295,8 @@ def written_input():
     "body",
     [
         linear, conv2d, conv_transpose2d, layer_norm, mean_and_sum, indexing, chain_with_branches, integers_and_floats,
-        cross_entropy, avg_pool2d, in_place, unused_output, complex_product, input_handed_on, input_that_is_not_read, output_of_an_output,
-        written_input,
+        cross_entropy, avg_pool2d, in_place, unused_output, complex_product, input_handed_on,
+        input_that_is_not_read, output_of_an_output,
     ],
     ids=lambda body: body.__name__,
 )  # fmt: skip
@@ -308,6 +313,13 @@ def test_to_static__what_a_graph_alone_refuses__is_of_kind_graph(paddle, graphs)
     assert verdict.misalignment.what == "call of max, as a graph"
 
 
+def test_to_static__what_is_written_in_place_eagerly_alone__is_of_kind_graph(paddle, graphs):
+    # Paddle documents that `scale_` is `scale` in a graph.
+    assert tried(written_input, paddle, profile="ordinary").outcome == "aligned"
+    verdict = tried(written_input, graphs, profile="ordinary")
+    assert (verdict.outcome, verdict.kind) == ("misaligned", "graph")
+
+
 def reads():
     y = x(3)
     return y * 2 if float(y.sum()) > 0 else y * 3
@@ -317,6 +329,7 @@ def reads():
     ("body", "said"),
     [
         (reads, "graph of a body that reads a tensor while it is made"),
+        (written_elements, "graph of steps with operator.setitem"),
         (batch_norm, "graph of a batch_norm that moves running statistics"),
         (lstm, "graph of a recurrent layer that is made of given weights"),
         (lambda: x(2, 3).view(3, 2), "We only support 'view()' in dynamic graph mode"),
@@ -324,6 +337,8 @@ def reads():
             lambda: torch.stft(x(16, requires_grad=False), 4, return_complex=True, pad_mode="reflect"),
             "In to_static mode",
         ),
+        (lambda: torch.exp(x(2, dtype=real.float16)), "exp_grad"),
+        (lambda: torch.unique_consecutive(x(5, dtype=real.int8)), "unique_consecutive"),
         (lambda: torch.mm(x(2, 2, dtype=real.int64), x(2, 2, dtype=real.int64)), "but received int64"),
     ],
 )
