@@ -105,6 +105,9 @@ class _Graphed:
             ):
                 what = f"graph of a body that reads a tensor while it is made: {step.target}"
                 raise LackingError(what)
+            elif step.target in getattr(self._framework, "not_in_graphs", ()):
+                what = f"graph of steps with {step.target}: its compiler knows that by the source alone"
+                raise LackingError(what)
             self.run.values.append(value)
 
     def go(self) -> None:

@@ -52,7 +52,8 @@ def as_graph(**given):
 
 
 def run():
-    """Return the graph's outputs and gradients."""
+    """Return the graph's outputs and gradients; what is refused eagerly is not asked of the graph."""
+    eagerly()
     return eagerly(as_graph)
 
 

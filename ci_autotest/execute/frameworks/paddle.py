@@ -31,7 +31,10 @@ _NO_GRAPH: Final = re.compile(
     r"(?:static|dynamic|static graph|dynamic graph|dygraph|to_static) mode|In to_static mode, [^\n]*dynamic and static"
 )
 #: How it says, of a graph, that an operator takes no such dtype.
-_NO_DTYPE: Final = re.compile(r"The data type of '\w+' in \S+ must be \[[^\]]*\], but received \w+")
+_NO_DTYPE: Final = re.compile(
+    r"The data type of '\w+' in \S+ must be \[[^\]]*\], but received \w+|"
+    r"Check data type error for op: \S+, input: \S+ \S+dtype: \w+, and expected_dtype: \w[\w, ]*\w"
+)
 
 
 class Paddle:
@@ -134,6 +137,9 @@ class Paddle:
             return call()
         with self._paddle.no_grad():
             return call()
+
+    #: ``to_static`` makes a call of another function of ``x[i] = y``, where it sees it written; steps are not written.
+    not_in_graphs: Final = frozenset({"operator.setitem"})
 
     def graph(
         self, body: Callable[[Sequence[Any], Sequence[Any]], list[Any]], inputs: Sequence[Any], modules: Sequence[Any]
