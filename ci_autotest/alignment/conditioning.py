@@ -10,7 +10,7 @@ says nothing of what the other owes.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
@@ -20,6 +20,8 @@ from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.ir import FLOATING, PLACEHOLDER, TensorSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ci_autotest.alignment.isolate import Live
     from ci_autotest.alignment.rounding import Errors
     from ci_autotest.backends.trace import GradientKey, Trace
@@ -42,6 +44,8 @@ _STEP: Final = 2.0**-32
 _SHORTER: Final = 2.0**-8
 #: Length of a direction's entry at which it is cut: one in a million is longer.
 _LONGEST: Final = 2.0**20
+#: Aligned elements that are asked about, at most.
+_OTHERS: Final = 1 << 16
 #: How far the measures by long and by short steps may be apart where the result is smooth.
 _SMOOTH: Final = 16.0
 #: An estimate of the first few directions is too small by more than this once in 25,000 times.
@@ -55,11 +59,34 @@ class Question(NamedTuple):
         live: The program.
         wider: The same in float64.
         key: ``("value" | "gradient" | "state", what)``: which tensor of ``wider``.
+        chosen: Positions of the elements that are asked about, in row-major order; ``None``: all, in shape.
     """
 
     live: Live
     wider: Live
     key: tuple[str, GradientKey]
+    chosen: torch.Tensor | None = None
+
+    def answer(self, sources: Mapping[str, Any], cotangents: Mapping[int, Any]) -> torch.Tensor | None:
+        """Return the elements in float64 with these data; ``None`` where there is no such tensor of that shape."""
+        found = wanted(self.wider._replace(sources=sources, cotangents=cotangents), self.key)
+        if found is None or self.chosen is None:
+            return None if found is None else wide(found)
+        flat = found.reshape(-1)
+        is_there = self.chosen.numel() == 0 or int(self.chosen.max()) < flat.numel()
+        return wide(flat[self.chosen]) if is_there else None
+
+
+def chosen(bad: torch.Tensor) -> torch.Tensor:
+    """Return the positions of the misaligned elements of a tensor and of some others, in row-major order.
+
+    What is asked of float64 holds sixteen copies of each element that it is asked about.
+    """
+    flat = bad.reshape(-1)
+    every = -(-flat.numel() // _OTHERS) if flat.numel() else 1
+    flat = flat.clone()
+    flat[::every] = True
+    return flat.nonzero().reshape(-1)
 
 
 def wanted(live: Live, key: tuple[str, GradientKey]) -> torch.Tensor | None:
@@ -131,8 +158,8 @@ def _moved_by(question: Question, truth: torch.Tensor, generator: torch.Generato
     """Return how far the float64 result moves when each input moves by a share of half a unit in its last place."""
     wider = question.wider
     moved = {name: _moved(wider.sources[name], ulp * share, generator) for name, ulp in _inputs(question.live)}
-    other = wanted(wider._replace(sources={**wider.sources, **moved}), question.key)
-    return None if other is None else distance(wide(other), truth)
+    other = question.answer({**wider.sources, **moved}, wider.cotangents)
+    return None if other is None or other.shape != truth.shape else distance(other, truth)
 
 
 def _inputs(live: Live) -> list[tuple[str, float]]:
@@ -170,7 +197,8 @@ def owed_by_rounding(question: Question, errors: Errors, first: torch.Tensor | N
         return None
     measures = more if first is None else torch.cat([first, more])
     far, near = measures[:_DIRECTIONS].median(0).values, measures[_DIRECTIONS:].median(0).values
-    is_smooth = (far <= _SMOOTH * near) & (near <= _SMOOTH * far)
+    # A result that a step takes out of the operator's domain, `acos` at 1, has no measure: nothing is excused there.
+    is_smooth = (far <= _SMOOTH * near) & (near <= _SMOOTH * far) & torch.isfinite(measures).all(0)
     rounded = _rounded(errors, torch.where(is_smooth, measures.median(0).values, 0.0))
     return _slack(errors, rounded) * rounded + _stored(errors)
 
@@ -197,7 +225,7 @@ def _slack(errors: Errors, rounded: torch.Tensor) -> float:
     A layer rounds between its operations, too, of which its inputs know nothing: seen are 10 in one of 21,483 elements
     of a transformer layer's gradient.
     """
-    is_measured = ~errors.bad & (rounded > 0) & torch.isfinite(errors.reference)
+    is_measured = ~errors.bad & (rounded > 0) & torch.isfinite(errors.reference) & torch.isfinite(errors.truth)
     if not has_any(is_measured):
         return _SLACK
     worst = float(((errors.reference - _stored(errors)).clamp_min(0) / rounded)[is_measured].max())
@@ -214,16 +242,17 @@ def _along(question: Question, truth: torch.Tensor, steps: list[float], taken: i
         P. Indyk, "Stable distributions, pseudorandom generators, embeddings, and data stream computation", Journal of
         the ACM 53 (2006), section 3.
     """
-    wider, found = question.wider, []
+    wider = question.wider
+    found = torch.empty((len(steps), *truth.shape), dtype=torch.float64)
     generator = torch.Generator().manual_seed(taken)
-    for step in steps:
+    for measure, step in zip(found, steps, strict=True):
         sources = {key: _pushed(value, step, generator) for key, value in wider.sources.items()}
         cotangents = {key: _pushed(value, step, generator) for key, value in wider.cotangents.items()}
-        other = wanted(wider._replace(sources=sources, cotangents=cotangents), question.key)
+        other = question.answer(sources, cotangents)
         if other is None or other.shape != truth.shape:
             return None
-        found.append(distance(wide(other), truth) / step)
-    return torch.stack(found)
+        measure.copy_(distance(other, truth) / step)
+    return found
 
 
 def _pushed(tensor: torch.Tensor, step: float, generator: torch.Generator) -> torch.Tensor:

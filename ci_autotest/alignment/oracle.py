@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
-from ci_autotest.alignment.conditioning import Question, distance, excuse_by_inputs, owed_by_rounding, wanted
+from ci_autotest.alignment.conditioning import (
+    Question,
+    chosen,
+    distance,
+    excuse_by_inputs,
+    owed_by_rounding,
+    wanted,
+)
 from ci_autotest.alignment.elements import dense, has_any, hexadecimal, mismatches, ulp_distance, wide
 from ci_autotest.alignment.gradients import third_opinion
 from ci_autotest.alignment.rounding import CLEARLY, Errors, excuse
@@ -140,8 +147,9 @@ def judge(
     far = [distance(wide(side), truth) for side in (candidate, reference)]
     errors = Errors(far[0], far[1], allowed, bad, truth, reference.dtype)
     value = hexadecimal(dense(exact)[tuple(int(i) for i in bad.nonzero()[0])] if bad.dim() else dense(exact))
-    question = Question(live, wider, key)
-    excused = excuse(errors) or excuse_by_inputs(question, errors)
+    question = Question(live, wider, key, chosen(bad))
+    few = errors.at(chosen(bad))
+    excused = excuse(errors) or excuse_by_inputs(question, few)
     if excused:
         return Opinion("ill_conditioned", excused, value)
     if reference.dtype in {torch.float64, torch.complex128}:
@@ -149,14 +157,18 @@ def judge(
             "candidate", "the case is in float64: the reference itself is the most exact side there is", value
         )
     if all(has_any(errors.bad & (far > errors.allowed)) for far in errors[:2]):
-        errors = _beyond_rounding(question, errors)
+        errors = _beyond_rounding(question, errors, few)
     return _blamed((candidate, reference), exact, errors, value, third_opinion(wider) if key[0] == "gradient" else "")
 
 
-def _beyond_rounding(question: Question, errors: Errors) -> Errors:
+def _beyond_rounding(question: Question, errors: Errors, few: Errors) -> Errors:
     """Return the errors with what rounding owes allowed too: a side that is off by that only has nothing wrong."""
-    owed = owed_by_rounding(question, errors) if errors.dtype.is_floating_point or errors.dtype.is_complex else None
-    return errors if owed is None else errors._replace(allowed=torch.maximum(errors.allowed, owed))
+    owed = owed_by_rounding(question, few) if errors.dtype.is_floating_point or errors.dtype.is_complex else None
+    if owed is None:
+        return errors
+    allowed = errors.allowed.reshape(-1).clone()
+    allowed[question.chosen] = torch.maximum(few.allowed, owed)
+    return errors._replace(allowed=allowed.reshape(errors.allowed.shape))
 
 
 def _blamed(

@@ -34,6 +34,15 @@ class Errors(NamedTuple):
     truth: torch.Tensor
     dtype: torch.dtype
 
+    def at(self, chosen: torch.Tensor) -> Errors:
+        """Return the same of some elements alone, ``(n,)``, by their position in row-major order."""
+
+        def taken(part: torch.Tensor) -> torch.Tensor:
+            return part.reshape(-1)[chosen]
+
+        sides = taken(self.candidate), taken(self.reference)
+        return Errors(*sides, taken(self.allowed), taken(self.bad), taken(self.truth), self.dtype)
+
     @property
     def greatest(self) -> torch.Tensor:
         """The farther side's error, for each element."""

@@ -8,7 +8,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.conditioning import Question, distance, excuse_by_inputs
+from ci_autotest.alignment.conditioning import Question, chosen, distance, excuse_by_inputs
 from ci_autotest.alignment.oracle import widened
 from ci_autotest.alignment.rounding import Errors
 from ci_autotest.alignment.verdict import live_of
@@ -99,7 +99,9 @@ def test_excuse_by_inputs__ten_times_what_one_sum_owes__by_the_references_worst(
 
 def in_turn(values):
     """Add one after the other, in the dtype of the values."""
-    return values.cumsum(-1)[..., -1] if values.dtype is not real.float16 else _halves(values)
+    if values.dtype is real.float16:
+        return _halves(values)
+    return real.from_numpy(values.numpy().cumsum(-1, dtype="float32")[..., -1:]).reshape(values.shape[:-1])
 
 
 def _halves(values):
@@ -177,9 +179,9 @@ def normalized(mean):
     ("mean", "expected"),
     [
         pytest.param(
-            lambda values, state, _: state.data.copy_(values.detach().cumsum(0)[-1] / len(values)),
+            lambda values, state, _: state.data.copy_(values.detach().double().mean(0)),
             ("aligned", "ill_conditioned"),
-            id="summed in another order",
+            id="summed in double",
         ),
         pytest.param(
             lambda values, state, _: state.data.copy_(values.detach()[1:].mean(0)),
@@ -194,3 +196,71 @@ def normalized(mean):
 def test_judge__state_after_the_run__float64_is_asked(mean, expected):
     verdict = tried(trained, substitute(**{"nn.functional.batch_norm": normalized(mean)}))
     assert (verdict.outcome, verdict.blame, verdict.kind) == (*expected, "state")
+
+
+def powers():
+    x = random_tensor(ndim=1, dim0=8, low=-3, high=-1)
+    return torch.pow(x * 1.0, torch.ones(8) * 3)
+
+
+class WrongSlope(real.autograd.Function):
+    """A power whose gradient forgets the exponent of the base."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return real.pow(x, y)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, y = ctx.saved_tensors
+        return gradient * y * x, None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(lambda x, y: real.full_like(x, 7.0) + 0 * x * y, id="seven"),
+        pytest.param(lambda x, y: real.pow(x.abs(), y), id="the sign lost"),
+        pytest.param(WrongSlope.apply, id="the gradient"),
+    ],
+)
+def test_judge__a_step_leaves_the_domain__is_the_candidates(wrong):
+    """A power of a negative base is NaN where the exponent is moved: that no measure exists excuses nothing."""
+    verdict = tried(powers, substitute(pow=wrong))
+    assert (verdict.outcome, verdict.blame) == ("misaligned", "candidate")
+
+
+@pytest.mark.parametrize("name", ["acos", "asin", "acosh"])
+def test_judge__at_the_edge_of_the_domain__is_the_candidates(name):
+    def edge():
+        return getattr(torch, name)(torch.ones(6) * torch.sign(random_tensor(ndim=0, low=1, high=2)))
+
+    verdict = tried(edge, substitute(**{name: lambda x: getattr(real, name)(x) + 0.1}))
+    assert (verdict.outcome, verdict.blame) == ("misaligned", "candidate")
+
+
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_judge__beside_an_element_that_is_nan__is_the_candidates(is_constant):
+    """The correlation with a constant row is NaN; moved, it is a number: that is no measure of the other elements."""
+
+    def correlated():
+        x = random_tensor(ndim=2, dim0=3, dim1=4, low=1, high=4, requires_grad=False)
+        return torch.corrcoef(torch.cat([x * 1.0, torch.sign(x)[:1] * 2.0]) if is_constant else x * 1.0)
+
+    def off(x):
+        result = real.corrcoef(x).clone()
+        result[0, 1] += 4e-5
+        return result
+
+    verdict = tried(correlated, substitute(corrcoef=off))
+    assert (verdict.outcome, verdict.blame) == ("misaligned", "candidate")
+
+
+def test_chosen__large_tensor__what_is_misaligned_and_a_sample():
+    bad = real.zeros(1000, 1000, dtype=real.bool)
+    bad[3, 5] = bad[999, 999] = True
+    found = chosen(bad)
+    assert {3005, 999_999} <= set(found.tolist())
+    assert len(found) <= 2**16 + 2
+    assert found.tolist() == sorted(set(found.tolist()))
