@@ -276,6 +276,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
     Attributes:
         seed: Root seed; replays exactly with ``--seed``.
         shard: ``(K, N)``; ``(1, 1)`` is everything.
+        shapes: Sets of sizes and choices that the cases of a test shared; 0: each had its own. A case is the same in
+            another run where seed, test, case and this are.
         interrupted: The run was stopped before its end.
         notes: Sentences a reader must see: rules that matched nothing, devices skipped.
         fixed: Identities of findings of the baseline that were not seen again, as ``candidate
@@ -298,6 +300,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     summary: Summary
     broken: tuple[BrokenTest, ...] = ()
     shard: tuple[int, int] = (1, 1)
+    shapes: int = 0
     interrupted: bool = False
     notes: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()

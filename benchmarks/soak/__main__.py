@@ -1,7 +1,7 @@
 """``python -m benchmarks.soak [FIRST COUNT [JOURNAL]]``: chunk after chunk, and behind what ends a process.
 
-Imports no framework. The status is 1 where something is accused that no row of ``read.yml`` explains, or where less was
-compared than was asked for.
+Imports no framework. The status is 1 where something is accused that no row of ``read.yml`` explains, or where of an
+implementation nothing was compared.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from benchmarks.soak.journal import ROOT, Journal, Key
 from benchmarks.soak.reading import read, rows
 
 CASES = 64
+#: Outcomes of a case that say nothing.
+UNCOMPARED = {"unsupported", "not_run"}
 CHUNKS = "benchmarks.soak.chunk"
 #: Signals that say nothing of a comparison.
 FROM_OUTSIDE = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
@@ -92,7 +94,7 @@ def main(words: list[str]) -> int:
         print(f"cases {begin} to {end - 1}: {time.perf_counter() - begun:.0f} s", flush=True)
     journal = Journal(path)
     print_counts(journal.counts())
-    return print_accused(journal)
+    return max(print_accused(journal), print_uncompared(journal))
 
 
 def print_counts(counts: Counter[tuple[str, str]]) -> None:
@@ -102,6 +104,20 @@ def print_counts(counts: Counter[tuple[str, str]]) -> None:
     print(f"\n{counts.total():,} comparisons\n\n| | {' | '.join(outcomes)} |" + "\n|---" + "|---" * len(outcomes) + "|")
     for name in names:
         print(f"| {name} | " + " | ".join(f"{counts[name, how]:,}" for how in outcomes) + " |")
+
+
+def print_uncompared(journal: Journal) -> int:
+    """Print what was not compared; return 1 where of an implementation nothing was."""
+    counts, made = journal.counts(), Counter[str]()
+    for (name, how), count in counts.items():
+        made[name] += 0 if how in UNCOMPARED else count
+    rejected = sum(case["profile"] == "rejected" for case in journal.cases.values())
+    silent = sorted(name for name, count in made.items() if not count)
+    left_out = counts.total() - made.total()
+    print(f"\n{rejected} cases were rejected by the reference, {left_out} comparisons not made.")
+    if silent or not made:
+        print(f"NOTHING was compared of {', '.join(silent) or 'any implementation'}")
+    return int(bool(silent) or not made)
 
 
 def print_accused(journal: Journal) -> int:

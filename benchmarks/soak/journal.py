@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections import Counter
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +44,7 @@ class Journal:
         self.path = path
         self.cases: dict[tuple[str, int], dict[str, Any]] = {}
         self.lost: dict[Key, dict[str, Any]] = {}
-        head = {"seed": SEED, "sources": digest(), "python": sys.version.split()[0]}
+        head = {"seed": SEED, "sources": digest(), "python": sys.version.split()[0], "torch": version("torch")}
         if path.exists():
             _cut(path)
         lines = path.read_text().splitlines() if path.exists() else []
@@ -100,6 +101,7 @@ def _cut(path: Path) -> None:
 def digest() -> str:
     """Return a digest of the sources that decide what a comparison says."""
     found = hashlib.sha256()
-    for path in sorted([*(ROOT / "ci_autotest").rglob("*.py"), *Path(__file__).parent.glob("*.py")]):
+    sources = [path for kind in ("*.py", "*.yml") for path in (ROOT / "ci_autotest").rglob(kind)]
+    for path in sorted([*sources, *Path(__file__).parent.glob("*.py")]):
         found.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()[:16]

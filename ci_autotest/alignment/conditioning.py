@@ -46,8 +46,9 @@ _SHORTER: Final = 2.0**-8
 _LONGEST: Final = 2.0**20
 #: Aligned elements that are asked about, at most.
 _OTHERS: Final = 1 << 16
-#: How far the measures by long and by short steps may be apart where the result is smooth.
-_SMOOTH: Final = 16.0
+#: How far the measures by long and by short steps may be apart where the result is smooth. They are alike where it is
+#: linear, and 16 apart where it is a square root of what is 0.
+_SMOOTH: Final = 4.0
 #: An estimate of the first few directions is too small by more than this once in 25,000 times.
 _SHORT_OF: Final = 8.0
 

@@ -94,11 +94,10 @@ def prove(device: str, who: str) -> None:
             "Run on a machine that has one, or ask for cpu."
         )
         raise UnavailableError(message) from error
-    kinds = [tensor.device.type for tensor in (placed, doubled)]
-    if any(kind != torch.device(device).type for kind in kinds):
-        what = "tensors that are put there lie" if kinds[0] != torch.device(device).type else "what is added there lies"
-        message = f"{who}: device '{device}' is not where it says: {what} on '{kinds[kinds[0] == kinds[1] or 1]}'."
-        raise UnavailableError(message)
+    for what, tensor in (("tensors that are put there lie", placed), ("what is added there lies", doubled)):
+        if tensor.device.type != torch.device(device).type:
+            message = f"{who}: device '{device}' is not where it says: {what} on '{tensor.device.type}'."
+            raise UnavailableError(message)
     if found.tolist() != [2.0] * _ELEMENTS:
         message = f"{who}: device '{device}' computes {found.tolist()} for 1 + 1, {_ELEMENTS} times."
         raise UnavailableError(message)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import re
 from types import MappingProxyType
 from typing import Final
 
 from ci_autotest.config.units import duration_s, size_bytes
 from ci_autotest.config.values import COMPILE_OPTIONS, DEVICES, EXPORT_OPTIONS, GRAPHS, SEEDS, Candidate, Config
 from ci_autotest.errors import ConfigError, ToleranceError
+from ci_autotest.program.spelling import is_module, is_name, is_path
 from ci_autotest.tolerance import Tolerance
 
 _OPTIONS: Final = MappingProxyType({"torch.compile": COMPILE_OPTIONS, "onnxruntime": EXPORT_OPTIONS})
-_PATH: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
-_NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _OWN_DEVICES: Final = ", ".join(DEVICES)
-_MODULE: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def check(config: Config, where: str) -> None:
@@ -65,7 +62,7 @@ def _check_candidate(candidate: Candidate, where: str) -> None:
     _check_device(candidate, where)
     _check_module(candidate, where)
     for operator, path in candidate.replace.items():
-        if not _PATH.fullmatch(path):
+        if not is_path(path):
             message = f"{where}: candidate {candidate.name!r} replaces {operator} by {path!r}. Write module.function."
             raise ConfigError(message)
 
@@ -93,7 +90,7 @@ def _check_transform(candidate: Candidate, where: str) -> None:
             "Write backend: fx."
         )
         raise ConfigError(message)
-    if not _PATH.fullmatch(candidate.transform):
+    if not is_path(candidate.transform):
         message = f"{where}: candidate {candidate.name!r} has transform {candidate.transform!r}. Write module.function."
         raise ConfigError(message)
 
@@ -107,7 +104,7 @@ def _check_device(candidate: Candidate, where: str) -> None:
         message = f"{known}. A framework of backend module runs on one of these."
     elif not candidate.module:
         message = f"{known}. Write module: with the module that registers it, such as torch_npu, or one of these."
-    elif not _NAME.fullmatch(candidate.device):
+    elif not is_name(candidate.device):
         message = f"{known}. Write the name that module {candidate.module!r} registers, such as npu."
     else:
         return
@@ -116,7 +113,7 @@ def _check_device(candidate: Candidate, where: str) -> None:
 
 def _check_module(candidate: Candidate, where: str) -> None:
     if candidate.backend == "module":
-        if not _MODULE.fullmatch(candidate.module):
+        if not is_module(candidate.module):
             message = (
                 f"{where}: candidate {candidate.name!r} has module {candidate.module!r}. "
                 "Write the name of a framework's module, such as oneflow."
@@ -135,7 +132,7 @@ def _check_module(candidate: Candidate, where: str) -> None:
             "Write backend: module, or backend: torch.compile for graphs of torch."
         )
         raise ConfigError(message)
-    if candidate.device not in DEVICES and not _MODULE.fullmatch(candidate.module):
+    if candidate.device not in DEVICES and not is_module(candidate.module):
         message = (
             f"{where}: candidate {candidate.name!r} has module {candidate.module!r}. "
             f"Write the name of the module that registers device {candidate.device!r}, such as torch_npu."

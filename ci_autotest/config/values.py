@@ -173,7 +173,8 @@ def chosen(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ...]:
 def shapes_of(candidates: Iterable[Candidate]) -> int:
     """Return how many sets of sizes and choices a test's cases share in a run of candidates, 0: each has its own.
 
-    All run the same cases, so the fewest that one of them asks for hold for all.
+    All run the same cases, so the fewest that one of them asks for hold for all; of those that are not there too: what
+    is drawn must not depend on the machine.
     """
     asked = [
         candidate.shapes if candidate.shapes is not None else SHAPES.get(candidate.module, 0)

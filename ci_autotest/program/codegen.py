@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import keyword
 import math
-import re
 from types import EllipsisType
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +36,7 @@ from ci_autotest.program.ir import (
     output_refs,
     step_refs,
 )
+from ci_autotest.program.spelling import is_name, is_path
 from ci_autotest.program.targets import is_function
 
 if TYPE_CHECKING:
@@ -53,8 +53,6 @@ _PREFIX: Final = {"neg": "-", "pos": "+", "invert": "~"}
 _AUGMENTED: Final = {f"i{name.rstrip('_')}": f"{symbol}=" for name, symbol in _INFIX.items()}
 #: The module whose names programs are recorded in.
 TORCH: Final = "torch"
-_PATH: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
-_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ADAPTERS: Final = "adapters."
 _KEYWORDS: Final = frozenset({*keyword.kwlist, "torch", "device", "stored"})
 #: How a graph check compiles a body: one graph or an error, by the compiler that needs nothing but torch.
@@ -68,7 +66,7 @@ def names(program: Program) -> tuple[str, ...]:
     taken = {step.target.removeprefix(_ADAPTERS) for step in program.steps if step.target.startswith(_ADAPTERS)}
     found = []
     for step in program.steps:
-        base = step.name if _IDENTIFIER.fullmatch(step.name) and step.name not in _KEYWORDS else "value"
+        base = step.name if is_name(step.name) and step.name not in _KEYWORDS else "value"
         if base in _CALLED:
             base = f"{base}_0"
         name, count = base, 1
@@ -111,7 +109,7 @@ def _function(step: Step, args: list[str], kwargs: list[str], namespace: str) ->
         return f"{args[0]}[{args[1]}]"
     if step.target == "builtins.getattr" and isinstance(step.args[1], str):
         return f"{args[0]}.{_identifier(step.args[1])}"
-    if not (is_function(step.target) if namespace == TORCH else _PATH.fullmatch(step.target)):
+    if not (is_function(step.target) if namespace == TORCH else is_path(step.target)):
         message = f"target {step.target[:60]!r} is not on the allow list and is never printed as code."
         raise ProgramError(message)
     package, _, name = step.target.rpartition(".")
@@ -303,7 +301,7 @@ def number(value: float) -> str:
 
 
 def _identifier(name: str) -> str:
-    if not _IDENTIFIER.fullmatch(name):
+    if not is_name(name):
         message = f"{name[:60]!r} is not an identifier and is never printed as code."
         raise ProgramError(message)
     return name

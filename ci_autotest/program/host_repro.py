@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +21,7 @@ from ci_autotest.program.ir import CALL_FUNCTION, PLACEHOLDER, Program, TensorSp
 from ci_autotest.program.literals import INLINE_ELEMENTS, array_of, nested
 from ci_autotest.program.plain import program_of
 from ci_autotest.program.repro_entries import WATCH
+from ci_autotest.program.spelling import is_module, is_pythons
 from ci_autotest.program.targets import is_function
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Recording
 
-_MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 #: Where a framework keeps its dtypes and constants, where that is not the module itself.
 _NAMESPACES: Final = {"jax": "jax.numpy"}
 _GLUES: Final = {"paddle": PADDLE, "jax": JAX, "mindspore": MINDSPORE}
@@ -100,11 +99,11 @@ def _note(recording: Recording) -> dict[str, Any]:
     """
     host = recording.note.get("host")
     module = host.get("module") if isinstance(host, dict) else None
-    if not isinstance(host, dict) or not isinstance(module, str) or not _MODULE.fullmatch(module):
+    if not isinstance(host, dict) or not isinstance(module, str) or not is_module(module):
         message = "the note names no module of a host: there is nothing to print as code."
         raise ProgramError(message)
     root = module.partition(".")[0]
-    if root in sys.stdlib_module_names:
+    if is_pythons(root):
         message = f"the note names {module!r} as a framework: Python's own modules are never printed as code for one."
         raise ProgramError(message)
     try:

@@ -7,7 +7,6 @@ misaligned, 0 when fixed, 2 when it cannot run.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,13 +23,13 @@ from ci_autotest.program.repro_candidates import (
 )
 from ci_autotest.program.repro_entries import LAYERS, LEAVE, REPEATED, WATCH
 from ci_autotest.program.repro_template import TEMPLATE
+from ci_autotest.program.spelling import is_name, is_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.program.ir import Program, Recording
 
-_PATH: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
 _READER: Final = '''
 def stored(name, dtype):
     """Read one flat tensor of tensors.safetensors: a JSON head, then the bytes."""
@@ -116,11 +115,13 @@ def _holds_indices(program: Program, index: int) -> bool:
 
 def _without_clashes(recording: Recording) -> Recording:
     """Return the recording with no value named as a module that the script imports."""
-    spellings = recording.note.get("spellings")
+    spellings, renames = recording.note.get("spellings"), recording.note.get("renames")
     paths = list(spellings) if isinstance(spellings, dict) else []
-    for path in paths:
-        if not _PATH.fullmatch(path):
-            message = f"the note names {path[:60]!r} as a function: it is no dotted name and is never printed as code."
+    for path in [*paths, *(renames.values() if isinstance(renames, dict) else ())]:
+        if not is_path(path):
+            message = (
+                f"the note names {str(path)[:60]!r} as a function: it is no dotted name and never printed as code."
+            )
             raise ProgramError(message)
     own = [transform_of(recording.note), device_module(recording.note)]
     roots = {path.partition(".")[0] for path in [*paths, *own]} | {
@@ -218,6 +219,19 @@ def _candidate(recording: Recording) -> tuple[Callable[[str], str] | None, dict[
     return (lambda target: renames.get(target, target)), (hidden if used else {})
 
 
+def _compile_options(note: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of ``torch.compile``.
+
+    Raises:
+        ProgramError: One is no name.
+    """
+    options = note.get("options") or {}
+    if not isinstance(options, dict) or not all(map(is_name, options)):
+        message = f"the note gives torch.compile {str(options)[:60]!r}: no arguments, and never printed as code."
+        raise ProgramError(message)
+    return options
+
+
 def _candidate_function(
     program: Program,
     takes: Sequence[str],
@@ -227,7 +241,7 @@ def _candidate_function(
 ) -> str:
     head = f"def candidate({', '.join(takes)}):\n"
     if note.get("backend") == "torch.compile":
-        options = "".join(f", {key}={value!r}" for key, value in note.get("options", {}).items())
+        options = "".join(f", {key}={value!r}" for key, value in _compile_options(note).items())
         return f"candidate = torch.compile(reference{options})\n"
     if note.get("backend") == "fx":
         return fx_candidate(program, note)

@@ -5,19 +5,17 @@ An exported one needs torch, onnx and onnxruntime.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import inputs
+from ci_autotest.program.spelling import is_module, is_path, is_pythons
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ci_autotest.program.ir import Program
 
-_PATH: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
-_MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
 #: An output that is no tensor is not the model's, and is torch's own.
 _TEXT: Final = """class Body(torch.nn.Module):
@@ -102,7 +100,7 @@ def transform_of(note: Mapping[str, Any]) -> str:
         ProgramError: It is no dotted name.
     """
     path = note.get("transform") or ""
-    if path and not (isinstance(path, str) and _PATH.fullmatch(path)):
+    if path and not is_path(path):
         message = f"the note names {str(path)[:60]!r} as a pass: it is no dotted name and is never printed as code."
         raise ProgramError(message)
     return path
@@ -115,7 +113,7 @@ def device_module(note: Mapping[str, Any]) -> str:
         ProgramError: It is no dotted name.
     """
     name = note.get("device_module") or ""
-    if name and not (isinstance(name, str) and _MODULE.fullmatch(name)):
-        message = f"the note names {str(name)[:60]!r} as a module: it is no dotted name and is never printed as code."
+    if name and (not is_module(name) or is_pythons(name)):
+        message = f"the note names {str(name)[:60]!r} as a device's module: it is none and never printed as code."
         raise ProgramError(message)
     return name

@@ -62,6 +62,7 @@ def merge(results: Sequence[RunResult]) -> RunResult:
     return ordered(
         RunResult(
             seed=parts[0].seed,
+            shapes=parts[0].shapes,
             environment=parts[0].environment,
             candidates=candidates,
             results=tests,
@@ -106,6 +107,7 @@ def _check_shards(results: Sequence[RunResult]) -> None:
         raise UsageError(message)
     for words, values in (
         ("seeds", {part.seed for part in results}),
+        ("numbers of shapes", {part.shapes for part in results}),
         ("numbers of shards", {part.shard[1] for part in results}),
         ("commits", {part.environment.commit for part in results if part.environment.commit}),
         ("plans", {part.plan for part in results if part.plan}),

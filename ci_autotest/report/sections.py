@@ -152,6 +152,7 @@ def footer_part(result: RunResult, links: Links | None, rank: int) -> Part:
     shard = [] if result.shard[1] == 1 else [f"shard {result.shard[0]} of {result.shard[1]}"]
     parts = [
         f"seed {result.seed}",
+        *([f"{result.shapes} shapes a test"] if result.shapes else []),
         *shard,
         f"ci-autotest {text(ran.ci_autotest, 40)}",
         f"Python {text(ran.python, 40)}",

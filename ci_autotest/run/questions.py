@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ci_autotest.alignment.cases import (
-    Contender,
-    accept,
-)
+from ci_autotest.alignment.cases import Contender, accept, leniency
 from ci_autotest.alignment.confirm import judge_confirmed
 from ci_autotest.alignment.inline import inlined
 from ci_autotest.alignment.isolate import isolate, pruned
@@ -79,8 +76,6 @@ class Questions:
 
     def _refused(self, attempt: Attempt, contender: Contender, message: Confirm) -> Tried:
         """Try again what the reference rejects."""
-        from ci_autotest.alignment.cases import leniency  # noqa: PLC0415 - rare path
-
         self._place.enter(message.case, 0, message.attempt)
         contender.backend.on_step = self._place.step
         found = leniency(attempt, contender)

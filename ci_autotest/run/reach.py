@@ -20,7 +20,7 @@ _HARMLESS: Final = frozenset({
 #: Names by which modules are reached without an import, attributes that are generators or lead to them, and what of a
 #: harmless package is neither.
 _NAMES: Final = frozenset({"__import__", "__builtins__", "__loader__", "__spec__", "eval", "exec", "globals", "vars"})
-_ATTRIBUTES: Final = frozenset({"random", "modules", "__globals__", "__dict__"})
+_ATTRIBUTES: Final = frozenset({"random", "modules", "importorskip", "__globals__", "__dict__"})
 _INNER: Final = frozenset({"random", "np", "numpy"})
 
 

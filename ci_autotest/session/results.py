@@ -51,6 +51,7 @@ class Circumstances:
         environment: What ran.
         candidates: As the workers found them.
         shard: ``(K, N)``.
+        shapes: Sets of sizes and choices that cases shared.
         interrupted: The run was stopped.
         notes: Sentences a reader must see.
         broken: Files that do not import.
@@ -66,6 +67,7 @@ class Circumstances:
     environment: Environment
     candidates: tuple[CandidateInfo, ...]
     shard: tuple[int, int]
+    shapes: int
     interrupted: bool
     notes: tuple[str, ...]
     broken: tuple[BrokenTest, ...]
@@ -96,7 +98,8 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], told: Circumstanc
     operators = covered(ledger.covered[""], {name: ledger.covered[name] for name in ledger.candidates})
     made = RunResult(
         seed=told.seed, environment=told.environment, candidates=told.candidates, results=results, findings=findings,
-        summary=summarize(results, findings, broken), broken=broken, shard=told.shard, interrupted=told.interrupted,
+        summary=summarize(results, findings, broken), broken=broken, shard=told.shard,
+        shapes=told.shapes, interrupted=told.interrupted,
         notes=told.notes, fixed=tuple(sorted({*fixed, *told.fixed})), new=new, plan=told.plan,
         duration_s=round(told.duration_s, 3),
         calls={name: dict(sorted(counts.items())) for name, counts in ledger.seen.items() if counts},

@@ -163,7 +163,7 @@ def _result(state: _Run, environ: Mapping[str, str], baseline: tuple[Finding, ..
     _learn(state)
     told = Circumstances(
         seed=state.seed, environment=_environment(state, environ), candidates=tuple(state.infos), shard=request.shard,
-        interrupted=state.is_interrupted,
+        shapes=shapes_of(request.candidates), interrupted=state.is_interrupted,
         notes=_notes(state, known, is_whole=not is_partial and request.shard == (1, 1)),
         broken=tuple(state.broken), baseline=baseline, fail_on=request.config.fail_on, is_partial=is_partial,
         duration_s=time.monotonic() - state.budget.begun, plan=_shared_plan(state),

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks.soak.__main__ import go_on, print_accused, stack_of
+from benchmarks.soak.__main__ import go_on, print_accused, print_uncompared, stack_of
 from benchmarks.soak.journal import REFERENCE, Journal, Key
 from benchmarks.soak.reading import Row, read
 from tests.integration.dying_chunk import TESTS
@@ -49,6 +49,17 @@ def test_go_on__again__writes_nothing_twice(done):
 def test_print_accused__crash_that_nobody_has_read__status_1(done, capsys):
     assert print_accused(Journal(done)) == 1
     assert f"channels last | {TESTS[0]} | 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "status"),
+    [({}, 1), ({"references": "unsupported"}, 1), ({"one": "aligned", "two": "not_run"}, 1), ({"one": "accused"}, 0)],
+)
+def test_print_uncompared__nothing_of_an_implementation__is_status_1(tmp_path, outcomes, status):
+    journal = Journal(tmp_path / "soak.jsonl")
+    profile = "ordinary" if outcomes else "rejected"
+    journal.write({"test": "a", "case": 0, "profile": profile, "outcomes": outcomes, "found": []})
+    assert print_uncompared(journal) == status
 
 
 def test_journal__line_that_was_not_finished__is_cut_off(tmp_path):

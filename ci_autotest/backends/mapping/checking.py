@@ -18,6 +18,7 @@ import torch
 from ci_autotest.backends.mapping.signatures import arguments, resolved
 from ci_autotest.backends.operators import ALIASES, is_random, operator_of
 from ci_autotest.errors import ConfigError
+from ci_autotest.program.spelling import is_module
 from ci_autotest.program.targets import is_attribute, is_function
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 #: Where the adapters of each framework are. Read as text: they import their framework, which is not here.
 ADAPTERS_FOLDER: Final = Path(__file__).parents[2] / "execute" / "adapters"
 _PREFIX: Final = "adapters."
-_PATH: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 _NAMESPACES: Final = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.Tensor")
 
 
@@ -53,7 +53,7 @@ def check_row(operator: str, row: Row, place: str, adapters: Path, *, like_torch
     if not row.to and not row.inplace and not (like_torch and (row.default or row.only or row.rename)):
         _refuse(place, "it says neither `to` nor `unsupported`.")
     for path in filter(None, (row.to, row.inplace)):
-        if not _PATH.fullmatch(path):
+        if not is_module(path):
             _refuse(place, f"{path!r} is no dotted path.")
     _check_arguments(operator, row, place)
     _check_adapters(row, place, adapters)

@@ -34,6 +34,17 @@ def test_prove__what_cannot_be_read_back__cannot_be_used(device: str):
         prove(device, "candidate 'it'")
 
 
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_prove__what_stays_on_the_host__says_which(monkeypatch: pytest.MonkeyPatch, is_copied: bool):
+    """A device that leaves numbers where they are; `meta` stands for one that takes them and adds on the host."""
+    to, add = torch.Tensor.to, torch.Tensor.__add__
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device: to(tensor, device) if is_copied else tensor)
+    monkeypatch.setattr(torch.Tensor, "__add__", lambda tensor, other: add(torch.ones(4), torch.ones(4)))
+    what = "what is added there lies" if is_copied else "tensors that are put there lie"
+    with pytest.raises(UnavailableError, match=f"'meta' is not where it says: {what} on 'cpu'"):
+        prove("meta", "candidate 'it'")
+
+
 def test_prove__host__needs_no_proof():
     prove("cpu", "candidate 'it'")
 

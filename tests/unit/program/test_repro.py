@@ -272,7 +272,22 @@ def test_repro_text__value_is_named_as_the_module_of_the_device__gives_way():
     assert "toy_npu_0 = torch.exp(" in text
 
 
-@pytest.mark.parametrize("name", ["os; import sys", "a b", "1", 3, ["toy"], "toy..lib"])
+@pytest.mark.parametrize("name", ["os; import sys", "a b", "1", 3, ["toy"], "toy..lib", "os", "os.path"])
 def test_repro_text__note_names_no_module__is_never_printed_as_code(name: object):
-    with pytest.raises(ProgramError, match="no dotted name and is never printed as code"):
+    with pytest.raises(ProgramError, match="as a device's module: it is none and never printed as code"):
         on_device(device_module=name)
+
+
+@pytest.mark.parametrize(
+    ("note", "said"),
+    [
+        ({"backend": "torch.compile", "options": {"x=0) or EVIL() #": 1}}, "no arguments, and never printed as code"),
+        ({"backend": "torch.compile", "options": ["dynamic"]}, "no arguments, and never printed as code"),
+        ({"spellings": {"k.exp": ["torch.exp"]}, "renames": {"torch.exp": "EVIL().x"}}, "no dotted name and never"),
+        ({"spellings": {"k.exp()": ["torch.exp"]}, "renames": {"torch.exp": "k.exp"}}, "no dotted name and never"),
+    ],
+)
+def test_repro_text__note_with_code_in_it__is_refused(note: dict[str, object], said: str):
+    recording = to_recording(live_of(record(lambda: torch.exp(x()))), note)
+    with pytest.raises(ProgramError, match=said):
+        repro_text(recording, TOLD)

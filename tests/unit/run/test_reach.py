@@ -30,6 +30,7 @@ SUITE = sorted(Path(ci_autotest.suite.__path__[0]).glob("*.py"))
         "import functools\nfunctools.sys.modules['random']",
         "import torch\ntorch.utils.data.dataset.random.random()",
         "import importlib",
+        "import pytest\npytest.importorskip('random').randint(0, 3)",
         "import sys",
         "this is no Python",
     ],

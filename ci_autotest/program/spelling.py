@@ -1,0 +1,29 @@
+"""How names of Python are spelled: what is printed as code, or looked up by name, is one of these and nothing else."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Final
+
+_MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
+
+
+def is_name(text: object) -> bool:
+    """Whether a text is one name, ``npu``."""
+    return is_module(text) and "." not in str(text)
+
+
+def is_module(text: object) -> bool:
+    """Whether a text can be the name of a module, ``torch_npu`` or ``package.module``."""
+    return isinstance(text, str) and _MODULE.fullmatch(text) is not None
+
+
+def is_path(text: object) -> bool:
+    """Whether a text can be the dotted path of something in a module, ``module.function``."""
+    return is_module(text) and "." in str(text)
+
+
+def is_pythons(module: str) -> bool:
+    """Whether a module is, or is in, one of the standard library's."""
+    return module.partition(".")[0] in sys.stdlib_module_names
