@@ -105,7 +105,7 @@ def _open(program: Program, index: int, step: Step, candidate: Trace) -> _Open |
     row = row_of(step_operator(step, program.steps))
     if row is None:
         return None
-    call = _call(program, index, candidate, {}, {})
+    call = _call(program, index, (candidate, candidate), {}, {})
     if not is_free(row, call, is_compiled=candidate.shown is not None):
         return None
     outputs = {
@@ -128,8 +128,8 @@ def _question(call: _Open, program: Program, candidate: Trace, reference: Trace)
     ours, theirs = (_outputs(call, trace) for trace in (candidate, reference))
     return Question(
         call.row,
-        _call(program, call.at, candidate, ours, theirs),
-        _call(program, call.at, reference, theirs, theirs),
+        _call(program, call.at, (candidate, reference), ours, theirs),
+        _call(program, call.at, (reference, reference), theirs, theirs),
     )
 
 
@@ -154,6 +154,11 @@ def _seen(trace: Trace, index: int) -> Any:  # noqa: ANN401 - whatever a step ga
     return _on_the_host(trace.values[index]) if index < len(trace.values) else None
 
 
+def _seen_by(traces: tuple[Trace, Trace], index: int) -> Any:  # noqa: ANN401 - whatever a step gave
+    found = _seen(traces[0], index)
+    return _seen(traces[1], index) if found is None else found
+
+
 def _on_the_host(value: Any) -> Any:  # noqa: ANN401 - whatever a step gave
     return value.detach().cpu() if isinstance(value, torch.Tensor) else value
 
@@ -161,14 +166,15 @@ def _on_the_host(value: Any) -> Any:  # noqa: ANN401 - whatever a step gave
 def _call(
     program: Program,
     index: int,
-    trace: Trace,
+    traces: tuple[Trace, Trace],
     outputs: dict[int, torch.Tensor],
     reference: dict[int, torch.Tensor],
 ) -> Call:
-    step = program.steps[index]
+    """Return a call as a side saw it; what that side does not show is as the other one saw it."""
+    step, trace = program.steps[index], traces[0]
     backend = TorchBackend()
     used = {ref.index for ref in step_refs(step)}
-    values = [_seen(trace, i) if i in used else None for i in range(index)]
+    values = [_seen_by(traces, i) if i in used else None for i in range(index)]
     args = [materialize(arg, values, backend.constant) for arg in step.args]
     kwargs = {key: materialize(value, values, backend.constant) for key, value in step.kwargs}
     if step.op == CALL_MODULE:

@@ -116,6 +116,8 @@ def _told(error: str) -> str:
     enum = re.fullmatch(r"Invalid enum value (.*)", what)
     if enum:
         return f"{path} is {enum[1]}; {_allowed(path)}."
+    if what == "Invalid RFC3339 encoded date":
+        return f"{path} is no date. Write it as 2026-12-31."
     missing = re.fullmatch(r"Object missing required field `(.*)`", what)
     if missing:
         return f"{path} has no {missing[1]!r}. Add it."

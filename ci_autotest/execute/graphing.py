@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ci_autotest.execute.frameworks.protocol import Framework
+    from ci_autotest.execute.running import Facts
 
 #: What a body cannot ask while its graph is made: the elements of a tensor, and gradients.
 _READS: Final = frozenset({"builtins.bool", "builtins.int", "builtins.float"})
@@ -66,10 +67,14 @@ def as_graph(
         failed(run, program.steps[graphed.at], graphed.at, error, framework)
     run.values += [None] * (len(program.steps) - len(run.values))
     for value in run.values:
-        facts = framework.facts(value) if framework.is_tensor(value) else None
+        facts: Facts | None = None
+        try:
+            facts = framework.facts(value) if framework.is_tensor(value) else None
+            if snapshots and run.failure is None and run.lacking is None:
+                run.copies.append(seen(value, facts, framework))
+        except Exception as error:  # noqa: BLE001 - foreign tensors: reading them may raise anything
+            run.failure = run.failure or (graphed.at, type(error).__name__, f"its result cannot be read: {error}")
         run.facts.append(facts)
-        if snapshots and run.failure is None and run.lacking is None:
-            run.copies.append(seen(value, facts, framework))
     return run
 
 

@@ -183,6 +183,13 @@ class _Arithmetic(Generator):
         return self.function(settle(drawer, self.left, wanted), settle(drawer, self.right, wanted))
 
 
+def may_be_nothing(value: object) -> bool:
+    """Whether a generator is ``nothing()``, or has it as an alternative."""
+    if isinstance(value, Either):
+        return any(map(may_be_nothing, value.alternatives))
+    return isinstance(value, Constant) and value.held is NOTHING
+
+
 def _combined(symbol: str, function: Callable[[Any, Any], Any], left: object, right: object) -> Generator:
     """Return the arithmetic of two, or leave it to a recorded tensor: ``random(1, 3) * x`` is a step of ``x``."""
     if hasattr(left, "__torch_function__") or hasattr(right, "__torch_function__"):

@@ -135,6 +135,9 @@ def _sizes(
         if ndim is None and drawer.profile == "zero_dim" and dims == _NONE:
             return [], []
         ndim = _ndim(drawer, slot, ndim, dims)
+    if ndim < 0:
+        message = f"random_tensor(ndim={ndim}): a tensor has 0 dimensions or more."
+        raise AuthorError(message)
     sizes, free = [], []
     for i in range(ndim):
         dim = dims[i] if i < len(dims) else None

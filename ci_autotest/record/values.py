@@ -15,6 +15,7 @@ import torch
 from ci_autotest.errors import AuthorError
 from ci_autotest.execute.steps import PYTHON_TARGETS
 from ci_autotest.record.current import CURRENT
+from ci_autotest.record.generators import may_be_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -111,6 +112,11 @@ class Value:
         message = "a recorded tensor cannot be copied or pickled. Write x.clone(), or x.detach().clone()."
         raise AuthorError(message)
 
+    def __or__(self, other: object) -> Any:  # noqa: ANN401 - a generator, or a recorded value
+        if may_be_nothing(other):
+            return NotImplemented  # `random_tensor(...) | nothing()` is either of both, and the generator's to make
+        return self._recorder.call_python("operator.or_", operator.or_, (self, other), "or")
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: ANN401, FBT001 - numpy's
         array = self.numpy()
         return np.array(array, dtype) if copy else np.asarray(array, dtype)
@@ -163,7 +169,8 @@ def _operators() -> None:
         "rshift",
     ):
         bare = name.strip("_")
-        setattr(Value, f"__{bare}__", binary(name, getattr(operator, name)))
+        if name != "or_":  # has a meaning beside `nothing()`
+            setattr(Value, f"__{bare}__", binary(name, getattr(operator, name)))
         setattr(Value, f"__r{bare}__", binary(name, getattr(operator, name), reflected=True))
         if name != "matmul":
             setattr(Value, f"__i{bare}__", binary(f"i{bare}", getattr(operator, f"i{bare}")))

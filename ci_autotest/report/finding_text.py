@@ -87,6 +87,10 @@ def finding_page(finding: Finding, links: Links | None, *, with_program: bool) -
 def _described(finding: Finding) -> str:
     """Return the bug in sentences: what was expected, what was seen, who is wrong and how that is known."""
     seen = f"expected {text(finding.reference_seen)}, got {text(finding.candidate_seen)}"
+    pair = finding.difference.first_pair_decimal if finding.difference is not None else None
+    if pair is not None and finding.reference_seen == finding.candidate_seen:
+        at = f" at {list(finding.first_index)}" if finding.first_index else ""
+        seen = f"expected {text(pair[1])}{at}, got {text(pair[0])} ({text(finding.reference_seen)})"
     sentences = [f"On the same inputs, {text(finding.where) or 'the result'} differs: {seen}."]
     if finding.detail:
         sentences.append(text(finding.detail.splitlines()[0], 300).rstrip(".") + ".")

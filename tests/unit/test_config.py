@@ -128,7 +128,7 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
         ("candidates: [{name: a, backend: module, module: oneflow, device: npu}]",
          "candidate 'a' has device 'npu', which is none of cpu, cuda, auto. A framework of backend module runs on one"),
         ("known: [{operator: a}]", "known[0] has no 'reason'. Add it."),
-        ("known: [{operator: a, reason: b, until: someday}]", "known[0].until"),
+        ("known: [{operator: a, reason: b, until: someday}]", "known[0].until is no date. Write it as 2026-12-31."),
         ("tolerances: [{operator: a, rtol: 0.1, reason: b}]", "tolerances[0] has no 'atol'. Add it."),
         ("tolerances: [{operator: a, rtol: -0.1, atol: 0.1, reason: b}]", "rtol"),
         ("[1, 2]", "the file is a list; a mapping is expected."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mindspore import mint
+from mindspore import mint, ops
 
 from ci_autotest.execute.frameworks.protocol import LackingError
 
@@ -29,3 +29,8 @@ def cross(input: Any, other: Any, dim: int = -1) -> Any:
 def meshgrid(tensors: Sequence[Any], indexing: str = "ij") -> Any:
     """Return the grids, of tensors that go by position."""
     return mint.meshgrid(*tensors, indexing=indexing)
+
+
+def squeeze(input: Any, dim: int | tuple[int, ...] | None = None) -> Any:
+    """Return the tensor without dimensions of size 1, all of them unless some are named."""
+    return ops.squeeze(input) if dim is None else mint.squeeze(input, dim)

@@ -32,9 +32,7 @@ _LACKING: Final = re.compile(
     r"The kernel \S+ unregistered|Not found op \S+ on device CPU|Create kernelmod for op \S+ failed|"
     r"KernelMod Init Failed|Kernel select failed|Not implement exception|should not come here for \S+ py_method|"
     r"[Nn]ot support(?:ed)?\b|[Uu]nsupported|only supports?\b|"
-    r"must be a type of \{|the type of \S+ must be in \{|supports types:|type should be |"
-    r"got an unexpected keyword argument|missing \d+ required positional argument|Failed calling \S+ with|"
-    r"takes (?:from )?\d+ (?:to \d+ )?positional arguments? but"
+    r"must be a type of \{|the type of \S+ must be in \{|supports types:|type should be |Failed calling \S+ with"
 )
 _ADAPTERS: Final = "adapters."
 _SHOWN_CHARS: Final = 200

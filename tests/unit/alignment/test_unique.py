@@ -296,6 +296,27 @@ def test_settle__sides_on_different_devices__are_asked_on_the_host(body, operato
     assert settle(found, attempt.program, ours, theirs) == ([], [])
 
 
+def test_settle__input_that_the_candidate_does_not_show__is_as_the_reference_saw_it():
+    """A whole, as a compiler's, shows inputs and outputs: the call in question has no input of its own."""
+
+    def body():
+        x = random_tensor(dims=(4,), requires_grad=False)
+        return torch.sort(torch.cat([x, x]))
+
+    attempt = record(body)
+    backend = TorchBackend()
+    ours, theirs = (backend.run(attempt.program, attempt.sources, snapshots=True) for _ in range(2))
+    inside = next(index for index, step in attempt.program.calls if step.target == "torch.cat")
+    last = len(attempt.program.steps) - 2
+    ours.values[last] = ours.values[last].flip(0)
+    ours.observations[last] = ours.observations[last]._replace(data=ours.values[last])
+    ours.values[inside] = ours.observations[inside] = None
+    ours.shown = frozenset(range(len(ours.values))) - {inside}
+    found = Examination(attempt.program, attempt.sources, {}, RULES).differences(ours, theirs)
+    (sure,) = settle(found, attempt.program, ours, theirs).sure
+    assert "what is defined of it does not hold" in sure.detail
+
+
 def elsewhere(values):
     """Return values with each tensor, those of a tuple too, on another device."""
     return [

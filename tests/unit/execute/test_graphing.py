@@ -115,6 +115,23 @@ def reads(value):
     return value * 2 if float(value.sum()) > 0 else value * 3
 
 
+class Unreadable(Traced):
+    """Gives outputs whose elements cannot be read, once its graph ran."""
+
+    def array(self, tensor):
+        message = "negative dimensions are not allowed"
+        raise ValueError(message)
+
+
+def test_as_graph__result_that_cannot_be_read__is_the_failure():
+    attempt = record(BODIES["a chain"], profile="ordinary")
+    tensors = {key: value.contiguous().view(-1).numpy() for key, value in attempt.sources.items()}
+    found = as_graph(attempt.program, tensors, Unreadable(), lambda _: None, snapshots=True)
+    kind, told = found.failure[1:]
+    assert (kind, told) == ("ValueError", "its result cannot be read: negative dimensions are not allowed")
+    assert len(found.facts) == len(found.values)
+
+
 def test_as_graph__body_that_reads_a_number__says_so():
     _, found = run(lambda: reads(x()), Traced)
     assert "builtins.float" in found.lacking

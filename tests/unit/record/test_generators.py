@@ -293,3 +293,34 @@ def test_generator__inside_a_tuple__is_drawn():
     x = record(lambda: torch.zeros((random(1, 9).to(int), 2)) * random_tensor(ndim=2, dim0=1, dim1=2))
     assert x.refused is None
     assert isinstance(x.trace.values[1], real.Tensor)
+
+
+@pytest.mark.parametrize(
+    "union",
+    [
+        lambda x: x | nothing(),
+        lambda x: nothing() | x,
+        lambda x: x | (nothing() | random_tensor(dims=(3,))),
+        lambda x: x | oneof(nothing(), 1),
+    ],
+    ids=["behind it", "before it", "of three", "an alternative"],
+)
+def test_or__recorded_tensor_and_nothing__is_either(union):
+    def body():
+        x = random_tensor(dims=(2, 3))
+        return torch.nn.functional.layer_norm(x, (3,), union(random_tensor(dims=(3,))))
+
+    found = [record(body, case, seed=seed) for case in (0, 2, 4, 6) for seed in range(5)]
+    given = {len(attempt.program.calls[-1][1].args) + len(attempt.program.calls[-1][1].kwargs) for attempt in found}
+    assert {attempt.refused for attempt in found if attempt.refused is None} == {None}
+    assert given >= {2, 3}
+
+
+def test_or__recorded_tensor_and_a_number__is_the_operator():
+    attempt = record(lambda: random_tensor(dims=(3,), dtype=int) | random(0, 8).to(int))
+    assert [step.target for _, step in attempt.program.calls] == ["operator.or_"]
+
+
+def test_random_tensor__negative_ndim__is_refused():
+    with pytest.raises(AuthorError, match=r"random_tensor\(ndim=-1\): a tensor has 0 dimensions or more"):
+        record(lambda: random_tensor(ndim=-1) * 2)
