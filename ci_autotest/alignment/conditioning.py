@@ -46,8 +46,8 @@ _SHORTER: Final = 2.0**-8
 _LONGEST: Final = 2.0**20
 #: Aligned elements that are asked about, at most.
 _OTHERS: Final = 1 << 16
-#: How far the measures by long and by short steps may be apart where the result is smooth: alike but for the luck of a few
-#: directions where it is linear (more than 4 in three of 120,000 comparisons), and 16 at a square root of what is 0.
+#: How far the measures by long and by short steps may be apart where the result is smooth. They are alike where it is
+#: linear, but for the luck of the directions (more than 4 in three of 120,000 comparisons), and 16 at a root of 0.
 _SMOOTH: Final = 8.0
 #: An estimate of the first few directions is too small by more than this once in 25,000 times.
 _SHORT_OF: Final = 8.0
