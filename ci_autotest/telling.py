@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -175,7 +176,9 @@ def display_program(recording: Recording, finding: Finding) -> str:
     if recording.note.get("backend") == "torch.compile":
         return "\n".join([*lines, *_compiled(recording, finding)])
     calls = body_lines(program)
-    lines += [*calls[:-1], f"{calls[-1]}  # {_mark(finding)}"] if calls else []
+    if calls:
+        at = _marked(calls, finding.where)
+        lines += [*calls[:at], f"{calls[at]}  # {_mark(finding)}", *calls[at + 1 :]]
     if finding.kind == "gradient":
         for position, ref in enumerate(output_refs(program)):
             spec = program.cotangents[position] if position < len(program.cotangents) else None
@@ -241,6 +244,13 @@ def _mark(finding: Finding) -> str:
     if finding.kind == "gradient":
         return "its backward pass is misaligned"
     return "misaligned" if finding.kind not in {"crash", "timeout"} else finding.outcome.replace("_", " ")
+
+
+def _marked(calls: list[str], where: str) -> int:
+    """Return the position of the line that is misaligned: the last, or that of the element of a tuple that is named."""
+    element = re.fullmatch(r"value of .*(\[\d+\])", where)
+    found = [at for at, line in enumerate(calls) if element is not None and line.endswith(element[1])]
+    return found[-1] if found else len(calls) - 1
 
 
 def _gradient_name(finding: Finding) -> str:

@@ -19,7 +19,7 @@ from ci_autotest.alignment.quick import has_state, is_intermediate
 from ci_autotest.alignment.scalars import as_elements
 from ci_autotest.backends.observing import observed
 from ci_autotest.judgement import BACKWARD, Misalignment, is_misuse
-from ci_autotest.program.ir import CALL_FUNCTION, HOOK, OUTPUT, PLACEHOLDER
+from ci_autotest.program.ir import CALL_FUNCTION, HOOK, OUTPUT, PLACEHOLDER, is_unpacking
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,7 +110,7 @@ class Examination:
                 sides = as_moved(sides, index, self.steps, (candidate, reference))
                 misalignment = arity or self._compared(*sides, flags=candidate.has_flags)
                 if misalignment is not None:
-                    found.append(_placed(misalignment, index, f"value of {step.name}"))
+                    found.append(_placed(misalignment, index, f"value of {_named(step)}"))
         return found
 
     def _compared(self, left: Observation, right: Observation, *, flags: bool = True) -> Misalignment | None:
@@ -244,6 +244,11 @@ class Examination:
             return None
         detail = misalignment.kind if misalignment.kind in {"shape", "dtype"} else misalignment.detail
         return msgspec.structs.replace(misalignment, kind="gradient", detail=detail)
+
+
+def _named(step: Step) -> str:
+    """Return what a step's value is called: of a tuple's element, which one it is."""
+    return f"{step.name}[{step.args[1]}]" if is_unpacking(step) else step.name
 
 
 def _is_hooked(step: Step) -> bool:

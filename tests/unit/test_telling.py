@@ -86,6 +86,13 @@ def test_display_program__value__is_python_with_a_mark():
     ast.parse(text)
 
 
+@pytest.mark.parametrize(("position", "marked"), [(0, "max_1 = max[0]"), (1, "max_2 = max[1]")])
+def test_display_program__element_of_a_tuple__is_the_one_with_the_mark(position: int, marked: str):
+    found = samples.finding(where=f"value of max[{position}]")
+    lines = display_program(recorded(lambda: torch.max(x(), dim=0)), found).splitlines()
+    assert [line for line in lines if "misaligned" in line] == [f"{marked}  # misaligned"]
+
+
 def test_display_program__gradient__shows_what_is_put_in():
     found = samples.finding(kind="gradient", where="gradient of x", headline="off")
     lines = display_program(recorded(lambda: torch.exp(x())), found).splitlines()
