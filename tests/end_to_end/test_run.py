@@ -74,7 +74,7 @@ ACCEPTED = {"operator": "torch.tanh", "candidate": "kernels", "kind": "value", "
 REFUSED = [
     {"operator": "torch.tanh", "reason": "too old", "until": "2020-01-01"},
     {"operator": "torch.tanh", "reason": "another kind", "kind": "gradient"},
-    {"operator": "torch.tanh", "reason": "elsewhere", "candidate": "other"},
+    {"operator": "torch.tanh", "reason": "elsewhere", "candidate": "paddle"},
     UNKNOWN,
 ]
 SCENARIOS = {
