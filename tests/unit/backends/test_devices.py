@@ -45,8 +45,11 @@ def test_prove__what_stays_on_the_host__says_which(monkeypatch: pytest.MonkeyPat
         prove("meta", "candidate 'it'")
 
 
-def test_prove__host__needs_no_proof():
+def test_prove__host__needs_no_proof(monkeypatch: pytest.MonkeyPatch):
+    computed: list[int] = []
+    monkeypatch.setattr(torch, "ones", computed.append)
     prove("cpu", "candidate 'it'")
+    assert not computed
 
 
 @pytest.mark.parametrize(
