@@ -17,13 +17,13 @@ import numpy as np
 from ci_autotest.execute.frameworks.jax_compiled import Computation, Computations
 from ci_autotest.execute.frameworks.jax_gradient import Gradient
 from ci_autotest.execute.frameworks.protocol import LackingError
-from ci_autotest.execute.frameworks.task import plan
-from ci_autotest.program.ir import NO_GRAD, Device, DType
+from ci_autotest.execute.frameworks.task import Functional, plan
+from ci_autotest.program.ir import Device, DType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ci_autotest.program.ir import Argument, Program, Step, TensorSpec
+    from ci_autotest.program.ir import Argument, Program, TensorSpec
 
 #: Functions that are not compiled. Some may return their argument as it is: it must stay the same array, for an output
 #: is a root once. Others give numbers, which would come back as arrays.
@@ -35,7 +35,7 @@ _AS_THEY_ARE: Final = frozenset({
 _ADAPTERS: Final = "adapters."
 
 
-class Jax:
+class Jax(Functional):
     """Execute translated programs with JAX on the host's processor.
 
     Args:
@@ -140,26 +140,6 @@ class Jax:
         if isinstance(argument, Device):
             return self._jax.devices("cpu")[0]
         message = f"constant {argument!r}"
-        raise LackingError(message)
-
-    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the step gives
-        """Call; what is computed without gradients is not differentiated, and seeds mean nothing.
-
-        Raises:
-            LackingError: Another mode than ``no_grad``.
-        """
-        if step.modes and step.modes != NO_GRAD:
-            message = f"mode {step.modes[0]!r}"
-            raise LackingError(message)
-        return call()
-
-    def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any | None]:
-        """Refuse: arrays of JAX hold no graph, and ``backward`` differentiates the program.
-
-        Raises:
-            LackingError: Always.
-        """
-        message = f"graph behind {len(outputs)} outputs, {len(weights)} weights and {len(inputs)} inputs"
         raise LackingError(message)
 
     def backward(

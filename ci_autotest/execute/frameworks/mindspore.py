@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ci_autotest.execute.frameworks.protocol import LackingError
-from ci_autotest.execute.frameworks.task import plan
+from ci_autotest.execute.frameworks.task import Functional, plan
 from ci_autotest.execute.steps import execute_step
-from ci_autotest.program.ir import COMPLEX, FLOATING, NO_GRAD, Device, DType
+from ci_autotest.program.ir import COMPLEX, FLOATING, Device, DType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.execute.frameworks.task import Task
-    from ci_autotest.program.ir import Argument, Program, Step, TensorSpec
+    from ci_autotest.program.ir import Argument, Program, TensorSpec
 
 #: How MindSpore says that it has no kernel on the CPU, none of a dtype, or no such argument. Half of ``mint`` is
 #: documented for Ascend alone, and each layer of the runtime says so in its own words.
@@ -38,7 +38,7 @@ _ADAPTERS: Final = "adapters."
 _SHOWN_CHARS: Final = 200
 
 
-class MindSpore:
+class MindSpore(Functional):
     """Execute translated programs with MindSpore on the host's processor.
 
     Args:
@@ -137,26 +137,6 @@ class MindSpore:
         if isinstance(argument, Device):
             return "CPU"
         message = f"constant {argument!r}"
-        raise LackingError(message)
-
-    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the step gives
-        """Call; what is computed without gradients is not differentiated, and seeds mean nothing.
-
-        Raises:
-            LackingError: Another mode than ``no_grad``.
-        """
-        if step.modes and step.modes != NO_GRAD:
-            message = f"mode {step.modes[0]!r}"
-            raise LackingError(message)
-        return call()
-
-    def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any | None]:
-        """Refuse: its tensors hold no graph, and ``backward`` differentiates the program.
-
-        Raises:
-            LackingError: Always.
-        """
-        message = f"graph behind {len(outputs)} outputs, {len(weights)} weights and {len(inputs)} inputs"
         raise LackingError(message)
 
     def backward(

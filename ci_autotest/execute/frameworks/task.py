@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from ci_autotest.execute.frameworks.protocol import LackingError
 from ci_autotest.program.ir import NO_GRAD, OUTPUT, PLACEHOLDER, output_refs, step_refs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.program.ir import Program, Step
 
@@ -31,6 +32,30 @@ class Differentiating(Protocol):
 
     def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:  # noqa: ANN401 - a framework's tensor
         """Return the dtype's name, the shape, ``requires_grad`` and ``is_leaf``."""
+
+
+class Functional:
+    """What frameworks have in common that differentiate functions alone: no graph, no mode but that of no gradients."""
+
+    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the step gives
+        """Call; what is computed without gradients is not differentiated, and seeds mean nothing.
+
+        Raises:
+            LackingError: Another mode than ``no_grad``.
+        """
+        if step.modes and step.modes != NO_GRAD:
+            message = f"mode {step.modes[0]!r}"
+            raise LackingError(message)
+        return call()
+
+    def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any | None]:
+        """Refuse: tensors hold no graph, and ``backward`` differentiates the program.
+
+        Raises:
+            LackingError: Always.
+        """
+        message = f"graph behind {len(outputs)} outputs, {len(weights)} weights and {len(inputs)} inputs"
+        raise LackingError(message)
 
 
 class Task(NamedTuple):
