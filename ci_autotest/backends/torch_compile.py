@@ -6,6 +6,7 @@ is not a pass.
 
 from __future__ import annotations
 
+import difflib
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,8 +58,10 @@ class CompileBackend:
         try:
             torch._dynamo.lookup_backend(self._compiler)
         except Exception as error:
-            known = ", ".join(torch._dynamo.list_backends(exclude_tags=()))
-            message = f"torch.compile has no backend {self._compiler!r}. It has {known}."
+            known = torch._dynamo.list_backends(exclude_tags=())
+            nearest = difflib.get_close_matches(str(self._compiler), known, 1, 0.5)
+            hint = f"Did you mean {nearest[0]!r}?" if nearest else f"It has {', '.join(known)}."
+            message = f"torch.compile has no backend {self._compiler!r}. {hint}"
             raise ConfigError(message) from error
 
     def run(

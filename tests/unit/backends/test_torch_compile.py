@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.torch_compile import CompileBackend
+from ci_autotest.errors import ConfigError
 from tests.engine import judged, record, tried
 
 EAGER = CompileBackend({"backend": "eager"})
@@ -68,3 +71,12 @@ def test_run__of_a_compiler__shows_inputs_and_outputs_only():
     trace = EAGER.run(attempt.program, attempt.sources, snapshots=True)
     assert trace.shown == {0, len(attempt.program.steps) - 2}
     assert {i for i, seen in enumerate(trace.observations) if seen is not None} == trace.shown
+
+
+@pytest.mark.parametrize(
+    ("compiler", "said"),
+    [("inducto", "Did you mean 'inductor'?"), ("zzzzzz", "It has "), ("eagr", "Did you mean 'eager'?")],
+)
+def test_backend__no_such_compiler__names_the_nearest(compiler: str, said: str):
+    with pytest.raises(ConfigError, match=re.escape(f"torch.compile has no backend {compiler!r}. {said}")):
+        CompileBackend({"backend": compiler})
