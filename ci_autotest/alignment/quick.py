@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program
 
 #: Elements below which ``torch.equal`` is faster than comparing memory.
-_SMALL: Final = 2048
+SMALL: Final = 2048
 _equal: Final = torch.equal
 _Tensor: Final = torch.Tensor
 _EXACT: Final = Tolerance(0.0, 0.0)
@@ -68,7 +68,7 @@ def _values_aligned(program: Program, candidate: Trace, reference: Trace, rules:
     is_tolerant = rules.is_tolerant
     for index, (facts, left, right) in enumerate(zip(reference.facts, candidate.values, reference.values, strict=True)):
         if facts is None:
-            if left is not right and not _is_mute(program, index) and not _plain_aligned(left, right):
+            if left is not right and not _is_mute(program, index) and not plain_aligned(left, right):
                 return False
         elif (
             (left._version != facts[2] or right._version != facts[2])
@@ -104,7 +104,7 @@ def _shown_aligned(program: Program, candidate: Trace, reference: Trace, rules: 
     for index in candidate.shown or ():
         left, right = candidate.values[index], reference.values[index]
         if reference.facts[index] is None:
-            if left is not right and not _is_mute(program, index) and not _plain_aligned(left, right):
+            if left is not right and not _is_mute(program, index) and not plain_aligned(left, right):
                 return False
         elif (
             left.requires_grad is not right.requires_grad
@@ -122,7 +122,7 @@ def _told_aligned(program: Program, candidate: Trace, reference: Trace, rules: R
             continue
         left, right = candidate.values[index], reference.values[index]
         if facts is None:
-            if left is not right and not _is_mute(program, index) and not _plain_aligned(left, right):
+            if left is not right and not _is_mute(program, index) and not plain_aligned(left, right):
                 return False
         elif (
             not isinstance(left, _Tensor)
@@ -145,7 +145,8 @@ def _is_mute(program: Program, index: int) -> bool:
     return step.in_setup and step.op == CALL_METHOD
 
 
-def _plain_aligned(left: Any, right: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+def plain_aligned(left: Any, right: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+    """Whether two values that are no tensors are aligned."""
     if has_state(right):
         ours, theirs = left.state_dict(), right.state_dict()
         return ours.keys() == theirs.keys() and all(
@@ -167,7 +168,7 @@ def _is_same_small(left: torch.Tensor, right: torch.Tensor) -> bool:
     a device would be compared by the device's own kernel.
     """
     try:
-        return left.is_cpu and left.dtype is right.dtype and right.numel() < _SMALL and _equal(left, right)
+        return left.is_cpu and left.dtype is right.dtype and right.numel() < SMALL and _equal(left, right)
     except RuntimeError:  # sparse layouts
         return False
 

@@ -51,8 +51,12 @@ def _observed_array(array: NDArray[Any]) -> Observation:
 def keep_copy(trace: Trace, index: int, value: Any) -> None:  # noqa: ANN401 - whatever a step gave
     """Copy a value that a later step writes to, and take the edge that stays the gradient of this version."""
     if isinstance(value, _Tensor):
-        edge = gradient_edge(value) if value.requires_grad else None
-        trace.copies = {**trace.copies, index: (value.detach().clone(), edge)}
+        trace.copies = {**trace.copies, index: kept(value)}
+
+
+def kept(value: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    """Return a copy of a value as it is now, and the edge that stays its gradient, where it asks for one."""
+    return value.detach().clone(), gradient_edge(value) if value.requires_grad else None
 
 
 def observe(trace: Trace, value: Any) -> None:  # noqa: ANN401 - whatever a step gave

@@ -23,6 +23,8 @@ from ci_autotest.program.ir import CALL_METHOD
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from ci_autotest.backends.columns import Side
+    from ci_autotest.backends.lockstep import Lockstep
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
 
@@ -58,10 +60,28 @@ class SubstituteBackend:
         trace = self._torch.run(program, sources, snapshots=snapshots, copied=copied, around=mode)
         trace.around = mode
         if not mode.replaced:
-            wanted = ", ".join(sorted(self.functions))
-            seen = ", ".join(sorted(mode.seen)) or "none"
-            trace.untested = f"no call was replaced: {wanted} did not occur; operators called: {seen}"
+            trace.untested = self._nothing_replaced(mode)
         return trace
+
+    def _nothing_replaced(self, mode: _Replace) -> str:
+        wanted = ", ".join(sorted(self.functions))
+        seen = ", ".join(sorted(mode.seen)) or "none"
+        return f"no call was replaced: {wanted} did not occur; operators called: {seen}"
+
+    def sweep(self, lockstep: Lockstep, enter: Callable[[int], None]) -> Side:
+        """Run cases in lockstep, forward and backward, and return what was seen; on the host only."""
+        mode = _Replace(self.functions, self._seen)
+
+        def entered(case: int) -> None:
+            mode.case = case
+            enter(case)
+
+        side = lockstep.forward(self._torch, entered, mode)
+        for row in reversed(range(len(side.cases))):
+            if side.cases[row] not in mode.cases:
+                side.leave(row, is_done=False).untested = self._nothing_replaced(mode)
+        lockstep.backward(side, entered, is_torchs_own=False)
+        return side
 
     def take_seen(self) -> dict[str, int]:
         """Return the calls of each operator that were replaced; 0 for those that were seen and not replaced."""
@@ -86,13 +106,22 @@ class SubstituteBackend:
 
 
 class _Replace(TorchFunctionMode):
-    """Hand the calls of replaced operators to the user's functions, and count them for the backend."""
+    """Hand the calls of replaced operators to the user's functions, and count them for the backend.
+
+    Attributes:
+        replaced: Operators.
+        seen: Operators that were called and are not replaced.
+        case: Of a run in lockstep, which is run now.
+        cases: Those in which a call was replaced.
+    """
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]], counts: dict[str, int]) -> None:
         super().__init__()
         self.functions = functions
         self.counts = counts
         self.replaced: set[str] = set()
+        self.case = 0
+        self.cases: set[int] = set()
         self.seen: set[str] = set()
 
     def __torch_function__(
@@ -113,6 +142,7 @@ class _Replace(TorchFunctionMode):
             return func(*args, **kwargs)
         func_name = operator.rpartition(".")[2] if args and isinstance(args[0], torch.Tensor) else ""
         self.replaced.add(operator)
+        self.cases.add(self.case)
         self.counts[operator] = self.counts.get(operator, 0) + 1
         if "inplace" in kwargs:
             kwargs = dict(kwargs)

@@ -15,7 +15,7 @@ from ci_autotest.backends.observing import keep_copy, observe, observed
 from ci_autotest.backends.placing import CPU, place
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import ProgramError, said, where
-from ci_autotest.execute.steps import execute_step
+from ci_autotest.execute.steps import PYTHON_TARGETS, execute_step
 from ci_autotest.program.check import CONSTANTS
 from ci_autotest.program.ir import (
     OUTPUT,
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from ci_autotest.backends.columns import Side
+    from ci_autotest.backends.lockstep import Lockstep
     from ci_autotest.program.ir import Argument, Program, Step
 
 _Tensor: Final = torch.Tensor
@@ -113,6 +115,12 @@ class TorchBackend:
                 keep_copy(trace, len(values) - 1, value)
         return trace
 
+    def sweep(self, lockstep: Lockstep, enter: Callable[[int], None]) -> Side:
+        """Run cases in lockstep, forward and backward, and return what was seen; on the host only."""
+        side = lockstep.forward(self, enter)
+        lockstep.backward(side, enter, is_torchs_own=True)
+        return side
+
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Put the cotangents into the outputs that require grad, and keep every gradient in the trace."""
         if self.on_step is not None:
@@ -140,6 +148,10 @@ class TorchBackend:
                 found = _placed(found, self.device)
             self._functions[target] = found
         return found
+
+    def callee(self, target: str) -> Callable[..., Any]:
+        """Return what a target names, in torch or in Python itself."""
+        return PYTHON_TARGETS.get(target) or self.function(target)
 
     def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a torch constant
         """Return a dtype, device or constant of torch."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ci_autotest.alignment.abreast import can_contend, contend
 from ci_autotest.alignment.cases import (
     Contender,
     accept,
@@ -16,7 +17,9 @@ from ci_autotest.alignment.cases import (
 from ci_autotest.alignment.quick import overwritten
 from ci_autotest.backends.census import Census
 from ci_autotest.backends.hosting import HostLostError
+from ci_autotest.backends.lockstep import formed
 from ci_autotest.backends.operators import spelled, step_operator
+from ci_autotest.backends.placing import CPU
 from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.case import test_key
 from ci_autotest.errors import AuthorError, said
@@ -31,15 +34,16 @@ from ci_autotest.run.messages import (
 from ci_autotest.run.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from ci_autotest.backends.lockstep import Lockstep
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.run.place import Place
 
 #: Seconds between two parts of an answer to ``RunCases``.
 _PART_S: Final = 0.5
 #: Cases whose phases are run together.
-BATCH: Final = 16
+BATCH: Final = 32
 
 
 class _Batch(NamedTuple):
@@ -49,6 +53,20 @@ class _Batch(NamedTuple):
     cases: list[int]
     order: Mapping[str, int]
     contenders: Mapping[str, Contender]
+
+
+class _Work(NamedTuple):
+    """The accepted attempts of a batch, each ``(case, number, attempt)``, and how they are run.
+
+    Attributes:
+        accepted: In the order of the cases.
+        locksteps: What runs together, with the positions of its attempts.
+        alone: Positions of all others.
+    """
+
+    accepted: list[tuple[int, int, Attempt]]
+    locksteps: list[tuple[list[int], Lockstep]]
+    alone: list[int]
 
 
 class Casework:
@@ -106,14 +124,43 @@ class Casework:
             if attempt.refused is not None:
                 attempt, number = self._again(case, attempt, batch, draw, tally)
             if attempt.refused is None:
-                accepted.append((case, number, attempt))
-        tally.accepted(batch.cases, accepted)
-        for case, number, attempt in accepted:
-            place.enter(case, REFERENCE, number)
+                accepted.append((case, number, self._learned(batch.test, attempt) or draw(case, number)))
+        attempts = [attempt for _, _, attempt in accepted]
+        locksteps = formed(attempts) if self._equipment.reference.device is CPU else []
+        work = _Work(
+            accepted, locksteps, sorted(set(range(len(accepted))).difference(*(rows for rows, _ in locksteps)))
+        )
+        tally.accepted(batch.cases, attempts, work.locksteps)
+        self._differentiate(work, tally)
+        for name, contender in batch.contenders.items():
+            self._contend(work, (batch.test, name), contender, batch.order[name], tally)
+
+    def _differentiate(self, work: _Work, tally: Tally) -> None:
+        """Run the backward passes of the reference."""
+        alone = list(work.alone)
+        for rows, lockstep in work.locksteps:
+            side = lockstep.reference
+            lockstep.backward(side, self._entering(work, rows, REFERENCE), is_torchs_own=True)
+            for row, (trace, is_done) in side.left.items():
+                work.accepted[rows[row]][2].trace.backward_failure = trace.backward_failure
+                tally.undefined += is_done
+                if not is_done:
+                    alone.append(rows[row])
+        for position in alone:
+            case, number, attempt = work.accepted[position]
+            self._place.enter(case, REFERENCE, number)
             differentiate(attempt, self._equipment.reference)
             tally.undefined += attempt.trace.backward_failure is not None
-        for name, contender in batch.contenders.items():
-            self._contend(accepted, (batch.test, name), contender, batch.order[name], tally)
+
+    def _entering(self, work: _Work, rows: list[int], candidate: int) -> Callable[[int], None]:
+        """Return what tells the parent which case of a lockstep is entered."""
+        enter = self._place.enter
+        spots = [(work.accepted[position][0], candidate, work.accepted[position][1]) for position in rows]
+
+        def entered(row: int) -> None:
+            enter(*spots[row])
+
+        return entered
 
     def _again(
         self, case: int, refused: Attempt, batch: _Batch, draw: Callable[[int, int], Attempt], tally: Tally
@@ -130,46 +177,56 @@ class Casework:
             tally.failures.append(_failure(case, found.number, name, judged.verdict, "ordinary"))
         return found.attempt or refused, found.number
 
-    def _contend(
-        self,
-        accepted: list[tuple[int, int, Attempt]],
-        pair: tuple[str, str],
-        contender: Contender,
-        position: int,
-        tally: Tally,
-    ) -> None:
+    def _contend(self, work: _Work, pair: tuple[str, str], contender: Contender, order: int, tally: Tally) -> None:
         """Run every phase of one candidate over the accepted attempts of a batch."""
         test, name = pair
-        place, backend = self._place, contender.backend
-        if isinstance(backend, RemoteBackend) and accepted:
-            place.enter(accepted[0][0], position, accepted[0][1])
-            backend.ahead([attempt for _, _, attempt in accepted])
-        traces = []
-        for case, number, attempt in accepted:
-            place.enter(case, position, number)
-            traces.append(go_forward(attempt, contender))
-        for (case, number, attempt), trace in zip(accepted, traces, strict=True):
-            place.enter(case, position, number)
-            go_back(attempt, contender, trace)
-        aligned = 0
-        outcomes: list[bool | None] = []
-        for (case, number, attempt), trace in zip(accepted, traces, strict=True):
-            place.enter(case, position, number)
-            verdict = self._judged(attempt, contender, trace)
+        vouched, traces = self._run(work, contender, order)
+        outcomes: list[bool | None] = [True] * len(work.accepted)
+        for position in sorted(traces):
+            case, number, attempt = work.accepted[position]
+            self._place.enter(case, order, number)
+            verdict = self._judged(attempt, contender, traces[position])
             if verdict is None:
-                aligned += 1
-                outcomes.append(True)
+                vouched.add(position)
                 continue
-            outcomes.append(None if verdict.outcome == "unsupported" else verdict.outcome == "aligned")
+            outcomes[position] = None if verdict.outcome == "unsupported" else verdict.outcome == "aligned"
             tally.judged(name, verdict)
             if verdict.kind is None:
                 self._watch(test, attempt)
             else:
                 retire_if_spoiled(self._equipment.devices)
                 tally.failures.append(_failure(case, number, name, verdict, attempt.profile))
-        tally.aligned(name, aligned)
+        tally.aligned(name, len(vouched))
         tally.covered(name, outcomes)
-        tally.saw(name, backend)
+        tally.saw(name, contender.backend)
+
+    def _run(self, work: _Work, contender: Contender, order: int) -> tuple[set[int], dict[int, Trace]]:
+        """Return the positions of cases for which a quick look vouches already, and the traces of all others."""
+        place, backend = self._place, contender.backend
+        vouched: set[int] = set()
+        traces: dict[int, Trace] = {}
+        alone: Sequence[int] = range(len(work.accepted))
+        if can_contend(contender):
+            alone = work.alone
+            for rows, lockstep in work.locksteps:
+                good, others = contend(lockstep, contender, self._entering(work, rows, order))
+                vouched.update(rows[row] for row in good)
+                traces.update({rows[row]: trace for row, trace in others.items()})
+        else:
+            for rows, lockstep in work.locksteps:
+                lockstep.restore(range(len(rows)))
+        if isinstance(backend, RemoteBackend) and work.accepted:
+            place.enter(work.accepted[0][0], order, work.accepted[0][1])
+            backend.ahead([attempt for _, _, attempt in work.accepted])
+        for position in alone:
+            case, number, attempt = work.accepted[position]
+            place.enter(case, order, number)
+            traces[position] = go_forward(attempt, contender)
+        for position in alone:
+            case, number, attempt = work.accepted[position]
+            place.enter(case, order, number)
+            go_back(attempt, contender, traces[position])
+        return vouched, traces
 
     def _judged(self, attempt: Attempt, contender: Contender, trace: Trace) -> Verdict | None:
         """Return the verdict on a case, ``None`` where a quick look vouches for it.
@@ -199,6 +256,17 @@ class Casework:
                 kind="error", blame="candidate", step=last, misalignment=misalignment,
                 oracle="what the candidate returned cannot be compared",
             )  # fmt: skip
+
+    def _learned(self, test: str, attempt: Attempt) -> Attempt | None:
+        """Return an accepted attempt; ``None`` where it is to be drawn again, with copies of what its steps write to.
+
+        Said of the first attempt at a test only: the others begin with the copies.
+        """
+        if test in self._overwritten:
+            return attempt
+        self._overwritten[test] = frozenset()
+        self._watch(test, attempt)
+        return attempt if not self._overwritten[test] else None
 
     def _watch(self, test: str, attempt: Attempt) -> None:
         """Remember which values a test's steps write to: copied in later cases, they need no second run."""

@@ -9,7 +9,7 @@ from ci_autotest.exercised import Exercised, joined
 from ci_autotest.run.messages import CaseFailure, CasesDone
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ci_autotest.alignment.cases import Accepted
     from ci_autotest.backends.census import Census
@@ -48,18 +48,28 @@ class Tally:
         """Seconds since the tally began."""
         return time.perf_counter() - self._begun
 
-    def accepted(self, cases: Sequence[int], accepted: Sequence[tuple[int, int, Attempt]]) -> None:
-        """Count a batch's cases, and those of them that have an accepted attempt."""
+    def accepted(
+        self, cases: Sequence[int], attempts: Sequence[Attempt], alike: Iterable[tuple[Sequence[int], object]]
+    ) -> None:
+        """Count a batch's cases, and those of them that have an accepted attempt.
+
+        Args:
+            cases: The batch's.
+            attempts: Those that were accepted.
+            alike: Positions of attempts that are of one form, each with what they form.
+        """
         self._done += cases
-        self._empty += len(cases) - len(accepted)
-        self._accepted += len(accepted)
+        self._empty += len(cases) - len(attempts)
+        self._accepted += len(attempts)
         profiles = self._profiles
-        form = self._census.form
-        self._forms = forms = []
-        for _, _, attempt in accepted:
+        for attempt in attempts:
             profiles[attempt.profile] = profiles.get(attempt.profile, 0) + 1
-            forms.append(form(attempt))
-        self._cover("", [True] * len(forms))
+        form = self._census.form
+        known: dict[int, int] = {}
+        for positions, _ in alike:
+            known.update(dict.fromkeys(positions, form(attempts[positions[0]])))
+        self._forms = [known[i] if i in known else form(attempt) for i, attempt in enumerate(attempts)]
+        self._cover("", [True] * len(attempts))
 
     def covered(self, candidate: str, outcomes: Sequence[bool | None]) -> None:
         """Count what a candidate compared of the batch's attempts: whether each is aligned, ``None``: not compared."""

@@ -1,0 +1,106 @@
+"""Columns: what one side saw of cases in lockstep, a list for each step with an entry for each case."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+
+from ci_autotest.backends.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ci_autotest.backends.trace import Facts
+    from ci_autotest.program.ir import Step
+
+_Tensor: Final = torch.Tensor
+_facts: Final = attrgetter("requires_grad", "is_leaf", "_version")
+
+
+class Form(NamedTuple):
+    """Hold what the cases of a lockstep have in common.
+
+    Attributes:
+        steps: Of the first; those of the others differ from them in sizes and numbers only.
+        facts: What the reference saw of each value at its step; the same in every case.
+        copied: Indices of values that later steps write to.
+        roots: Index of each output that a gradient is put into, by its position.
+        inputs: Indices of the values that gradients are taken for.
+        distinct: Indices of the values among which no two are one tensor: those that ask for their gradient.
+    """
+
+    steps: tuple[Step, ...]
+    facts: list[Facts | None]
+    copied: frozenset[int]
+    roots: dict[int, int]
+    inputs: tuple[int, ...]
+    distinct: tuple[int, ...]
+
+
+class Side:
+    """Hold what one side saw.
+
+    Attributes:
+        cases: Positions of the cases that are still in lockstep; they index the rows of every column.
+        values: By step.
+        facts: By step.
+        copies: Copy and gradient edge of values that are written to later, by step.
+        cotangents: What was put in, by position of the output.
+        gradients: By step.
+        left: What was seen, by position, of the cases that left, and whether their backward pass is behind them.
+    """
+
+    def __init__(self, count: int) -> None:
+        """Begin with every case and no step."""
+        self.cases = list(range(count))
+        self.values: list[list[Any]] = []
+        self.facts: list[list[Facts | None]] = []
+        self.copies: dict[int, list[tuple[Any, Any]]] = {}
+        self.cotangents: dict[int, list[Any]] = {}
+        self.gradients: dict[int, Sequence[Any]] = {}
+        self.left: dict[int, tuple[Trace, bool]] = {}
+
+    def trace(self, row: int) -> Trace:
+        """Return what was seen of one case so far."""
+        trace = Trace()
+        trace.values = [column[row] for column in self.values]
+        trace.facts = [column[row] for column in self.facts]
+        if self.copies:
+            trace.copies = {index: column[row] for index, column in self.copies.items()}
+        if self.cotangents:
+            trace.cotangents = {position: column[row] for position, column in self.cotangents.items()}
+        if self.gradients:
+            trace.gradients = {index: column[row] for index, column in self.gradients.items()}
+        return trace
+
+    def leave(self, row: int, *, is_done: bool, columns: Iterable[list[Any]] = ()) -> Trace:
+        """Take a case out of the lockstep and return its trace.
+
+        Args:
+            row: The case's.
+            is_done: Whether its backward pass is behind it, or will not come.
+            columns: Further ones that lose the row.
+        """
+        trace = self.trace(row)
+        self.left[self.cases[row]] = trace, is_done
+        held = [self.cases, *self.values, *self.facts, *self.copies.values(), *self.cotangents.values(), *columns]
+        for column in {id(column): column for column in held}.values():
+            del column[row]
+        return trace
+
+
+def facts_in(column: list[Any], *, are_tensors: bool = True) -> list[Facts | None]:
+    """Return what is seen of the values of a step.
+
+    Args:
+        column: The values.
+        are_tensors: Whether they are likely to be tensors, all of them.
+    """
+    if are_tensors:
+        try:
+            return list(map(_facts, column))
+        except AttributeError:
+            pass  # some are not
+    return [_facts(value) if isinstance(value, _Tensor) else None for value in column]
