@@ -64,8 +64,7 @@ def contend(
         traces[case] = trace
         if not is_done:
             enter(case)
-            go_back(lockstep.attempts[case], contender, trace)
-    lockstep.restore(traces)
+            go_back(lockstep.attempt(case), contender, trace)
     return good, traces
 
 
@@ -133,11 +132,8 @@ class _Looks:
         flags = _equal_in(left, right)
         if all(flags):
             return flags
-        program, rules, cases = self._lockstep.attempts, self._rules, self._side.cases
-        return [
-            flag or tensors_aligned(a, b, program[case].program, rules)
-            for flag, a, b, case in zip(flags, left, right, cases, strict=True)
-        ]
+        steps, rules = self._lockstep.cases.steps, self._rules
+        return [flag or tensors_aligned(a, b, steps, rules) for flag, a, b in zip(flags, left, right, strict=True)]
 
 
 def _flags(left: list[Any], right: Sequence[Any], expected: Facts | None) -> Iterator[list[bool]]:

@@ -19,11 +19,11 @@ from ci_autotest.program.ir import CALL_METHOD, PLACEHOLDER
 from ci_autotest.tolerance import Tolerance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.trace import GradientKey, Trace
-    from ci_autotest.program.ir import Program
+    from ci_autotest.program.ir import Program, Step
 
 #: Elements below which ``torch.equal`` is faster than comparing memory.
 SMALL: Final = 2048
@@ -78,7 +78,7 @@ def _values_aligned(program: Program, candidate: Trace, reference: Trace, rules:
             or left.requires_grad is not right.requires_grad
             or left.is_leaf is not right.is_leaf
             or left._is_view() is not right._is_view()
-            or not ((is_tolerant and _is_same_small(left, right)) or tensors_aligned(left, right, program, rules))
+            or not ((is_tolerant and _is_same_small(left, right)) or tensors_aligned(left, right, program.steps, rules))
         ):
             return False
     return True
@@ -96,7 +96,7 @@ def overwritten(trace: Trace) -> frozenset[int]:
 def _was_aligned(index: int, sides: tuple[Trace, Trace], program: Program, rules: Rules) -> bool:
     """Whether both sides copied a value before it was written to, and the copies are aligned."""
     left, right = (side.copies.get(index) for side in sides)
-    return left is not None and right is not None and tensors_aligned(left[0], right[0], program, rules)
+    return left is not None and right is not None and tensors_aligned(left[0], right[0], program.steps, rules)
 
 
 def _shown_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
@@ -109,7 +109,7 @@ def _shown_aligned(program: Program, candidate: Trace, reference: Trace, rules: 
         elif (
             left.requires_grad is not right.requires_grad
             or left.is_leaf is not right.is_leaf
-            or not tensors_aligned(left, right, program, rules)
+            or not tensors_aligned(left, right, program.steps, rules)
         ):
             return False
     return True
@@ -128,7 +128,7 @@ def _told_aligned(program: Program, candidate: Trace, reference: Trace, rules: R
             not isinstance(left, _Tensor)
             or right._version != facts[2]
             or (candidate.has_flags and (left.requires_grad, left.is_leaf) != facts[:2])
-            or not tensors_aligned(left, right, program, rules, strides=False)
+            or not tensors_aligned(left, right, program.steps, rules, strides=False)
         ):
             return False
     return True
@@ -174,14 +174,14 @@ def _is_same_small(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def tensors_aligned(
-    left: torch.Tensor, right: torch.Tensor, program: Program, rules: Rules, *, strides: bool = True
+    left: torch.Tensor, right: torch.Tensor, steps: Sequence[Step], rules: Rules, *, strides: bool = True
 ) -> bool:
     """Whether two tensors are, as they are now: in kind and shape, and bit for bit or within the tolerance."""
     if left.dtype is not right.dtype or left.layout is not right.layout or left.shape != right.shape:
         return False
     if same_bits(left, right):
         return rules.strictness != "bitwise" or not strides or left.stride() == right.stride()
-    operators = rules.operators(program.steps)
+    operators = rules.operators(steps)
     return close(left, right, rules.tolerance(operators, _NAMES[right.dtype]))
 
 
@@ -200,7 +200,7 @@ def _gradients_aligned(candidate: Trace, reference: Trace, program: Program, rul
                 return False
         elif not (
             (is_tolerant and _is_same_small(found, expected))
-            or tensors_aligned(found, expected, program, rules, strides=not candidate.is_told)
+            or tensors_aligned(found, expected, program.steps, rules, strides=not candidate.is_told)
         ):
             return False
     return True

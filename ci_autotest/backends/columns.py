@@ -1,9 +1,9 @@
-"""Columns: what one side saw of cases in lockstep, a list for each step with an entry for each case."""
+"""Columns: what cases in lockstep are made of and what one side saw of them, a list with an entry for each case."""
 
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import torch
 
@@ -12,26 +12,57 @@ from ci_autotest.backends.trace import Trace
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ci_autotest.backends.trace import Facts
-    from ci_autotest.program.ir import Step
+    from ci_autotest.backends.trace import Attempt, Facts
+    from ci_autotest.program.ir import Step, TensorSpec
 
 _Tensor: Final = torch.Tensor
 _facts: Final = attrgetter("requires_grad", "is_leaf", "_version")
 
 
-class Form(NamedTuple):
-    """Hold what the cases of a lockstep have in common.
+class Cases(Protocol):
+    """What cases of one form are made of.
 
     Attributes:
+        count: Of cases.
         steps: Of the first; those of the others differ from them in sizes and numbers only.
-        facts: What the reference saw of each value at its step; the same in every case.
+    """
+
+    count: int
+    steps: tuple[Step, ...]
+
+    def at(self, index: int) -> Sequence[Step]:
+        """Return one step of every case; not of a placeholder."""
+
+    def specs(self, index: int) -> Sequence[TensorSpec]:
+        """Return what every case says of an input."""
+
+    def sources(self, key: str) -> Sequence[Any]:
+        """Return the data of an input."""
+
+    def cotangents(self, position: int) -> Sequence[Any]:
+        """Return what is put into an output that requires grad; ``None`` of cases that left before it was drawn."""
+
+    def dtypes(self, position: int) -> list[str]:
+        """Return the dtypes of one case's inputs."""
+
+    def profile(self, position: int) -> str:
+        """Return what one case turned out to be about."""
+
+    def attempt(self, position: int, reference: Trace) -> Attempt:
+        """Return one case as an attempt, with what the reference saw of it."""
+
+
+class Form(NamedTuple):
+    """Hold what the reference saw that is the same in all cases of a lockstep.
+
+    Attributes:
+        facts: Of each value at its step.
         copied: Indices of values that later steps write to.
         roots: Index of each output that a gradient is put into, by its position.
         inputs: Indices of the values that gradients are taken for.
         distinct: Indices of the values among which no two are one tensor: those that ask for their gradient.
     """
 
-    steps: tuple[Step, ...]
     facts: list[Facts | None]
     copied: frozenset[int]
     roots: dict[int, int]
@@ -42,8 +73,11 @@ class Form(NamedTuple):
 class Side:
     """Hold what one side saw.
 
+    Args:
+        cases: Positions of the cases that begin.
+
     Attributes:
-        cases: Positions of the cases that are still in lockstep; they index the rows of every column.
+        cases: Positions of those that are still in lockstep; they index the rows of every column.
         values: By step.
         facts: By step.
         copies: Copy and gradient edge of values that are written to later, by step.
@@ -52,9 +86,9 @@ class Side:
         left: What was seen, by position, of the cases that left, and whether their backward pass is behind them.
     """
 
-    def __init__(self, count: int) -> None:
-        """Begin with every case and no step."""
-        self.cases = list(range(count))
+    def __init__(self, cases: Iterable[int]) -> None:
+        """Begin with no step."""
+        self.cases = list(cases)
         self.values: list[list[Any]] = []
         self.facts: list[list[Facts | None]] = []
         self.copies: dict[int, list[tuple[Any, Any]]] = {}
@@ -104,3 +138,18 @@ def facts_in(column: list[Any], *, are_tensors: bool = True) -> list[Facts | Non
         except AttributeError:
             pass  # some are not
     return [_facts(value) if isinstance(value, _Tensor) else None for value in column]
+
+
+def rows_apart(column: list[Any], expected: list[Any]) -> set[int]:
+    """Return the rows in which two columns differ."""
+    if column == expected:
+        return set()
+    return {row for row, (one, other) in enumerate(zip(column, expected, strict=True)) if one != other}
+
+
+def rows_of_one_tensor(columns: list[list[Any]]) -> set[int]:
+    """Return the rows of which two values are one tensor."""
+    sizes = list(map(len, map(set, zip(*[map(id, column) for column in columns], strict=True))))
+    if sizes.count(len(columns)) == len(sizes):
+        return set()
+    return {row for row, size in enumerate(sizes) if size != len(columns)}

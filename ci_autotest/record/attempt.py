@@ -7,43 +7,36 @@ Any other exception of a body is the author's error and ends the test.
 from __future__ import annotations
 
 import random as python_random
-import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
 
-from ci_autotest.backends.foreign import pass_interrupt
 from ci_autotest.backends.placing import CPU
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.case import key_of
-from ci_autotest.errors import AuthorError, is_own, said
-from ci_autotest.program.ir import COMPLEX, FLOATING, OUTPUT, PLACEHOLDER, Program, arranged
-from ci_autotest.record.arrays import refuse_written
+from ci_autotest.errors import AuthorError
+from ci_autotest.program.ir import Program, arranged
 from ci_autotest.record.autograd_functions import Tracer
-from ci_autotest.record.current import CURRENT
-from ci_autotest.record.data import elements
+from ci_autotest.record.body import run_body
+from ci_autotest.record.cotangents import cotangent
+from ci_autotest.record.drawing import Drawn, DrawnCases
 from ci_autotest.record.draws import Drawer, Streams
 from ci_autotest.record.module_hooks import hear_lost_hooks
 from ci_autotest.record.options import dtype_of
-from ci_autotest.record.outputs import record_output
-from ci_autotest.record.profiles import NON_CONTIGUOUS, ORDINARY, PROFILES, profile_of
-from ci_autotest.record.recorder import Ended, Recorder
-from ci_autotest.record.refusals import meaning
+from ci_autotest.record.plainness import proved_plain
+from ci_autotest.record.profiles import ORDINARY, PROFILES, profile_of
+from ci_autotest.record.recorder import Recorder
+from ci_autotest.record.template import Noting, template_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.case import DrawnValue
     from ci_autotest.record.declare import Declaration
+    from ci_autotest.record.template import Template
 
-_GRAD: Final = FLOATING | COMPLEX
-#: Dtypes whose elements hold more than a float32 does.
-_WIDE: Final = frozenset({torch.float64, torch.complex64, torch.complex128})
-_STANDARD_LIBRARY: Final = str(Path(traceback.__file__).parent)
 _seed_torch: Final = torch.default_generator.manual_seed
-_DTYPE_NAMES: Final = {getattr(torch, name): name for name in _GRAD}
 
 
 class Attempts:
@@ -101,24 +94,100 @@ class Attempts:
         Raises:
             AuthorError: The body raised something of its own, or returned what is not recorded.
         """
+        return self._recorded(declaration, call, self._recorder(declaration, name, edits, profile, watched), name)
+
+    def template(
+        self, declaration: Declaration, call: Callable[[], object], name: tuple[int, str, int, int]
+    ) -> Template | None:
+        """Return the template of a body that is plain; ``None`` where it is not, or where this case does not show it.
+
+        Args:
+            declaration: The test's.
+            call: The body with its arguments bound.
+            name: ``(test key, test id, case, attempt)`` of the case that it is taken from.
+        """
+        proof = proved_plain(call)
+        if proof is None:
+            return None
+        recorder = self._recorder(declaration, name, None, None, (), kind=Noting)
+        noted = recorder.noted = {}
+        attempt = self._recorded(declaration, call, recorder, name)
+        if attempt.refused is not None or not recorder.keeps_graph:
+            return None
+        found = template_of(attempt, noted, proof)
+        if found is None:
+            return None
+        drawn = self.drawn(declaration, found, name[:2], [name[2]])
+        if not drawn:
+            return None
+        again = DrawnCases(found, drawn, are_random=True).attempt(0, attempt.trace)
+        return found if _is_same(again, attempt) else None
+
+    def drawn(
+        self, declaration: Declaration, template: Template, name: tuple[int, str], cases: Sequence[int]
+    ) -> list[Drawn]:
+        """Return the first attempts at some cases as drawn from their body's template; none: the body must be run.
+
+        Args:
+            declaration: The test's.
+            template: Its body's.
+            name: ``(test key, test id)``.
+            cases: Numbers.
+        """
+        if not template.proof.holds:
+            return []
+        key, test = name
+        allowed = declaration.profiles if declaration.profiles is not None else PROFILES
+        found = []
+        try:
+            for case in cases:
+                drawer = Drawer(self._streams, key_of(key, case, 0), {}, profile_of(test, case, 0, allowed))
+                drawn = Drawn(drawer, dtype_of(case, declaration.dtypes), self._device)
+                drawn.draw(template)
+                found.append(drawn)
+        except AuthorError:
+            return []  # the body says it, with its line
+        return found
+
+    def _recorder(
+        self,
+        declaration: Declaration,
+        name: tuple[int, str, int, int],
+        edits: Mapping[str, DrawnValue] | None,
+        profile: str | None,
+        watched: Collection[int],
+        kind: type[Recorder] = Recorder,
+    ) -> Recorder:
+        """Return a recorder for an attempt, with the generators of this process set."""
         key, test, case, number = name
         allowed = declaration.profiles if declaration.profiles is not None else PROFILES
         chosen = profile_of(test, case, number, allowed) if profile is None else profile
         drawer = Drawer(self._streams, key_of(key, case, number), edits or {}, chosen)
         self._seed(drawer.seed)
-        recorder = Recorder(drawer, self._device)
+        recorder = kind(drawer, self._device)
         recorder.dtype = dtype_of(case, declaration.dtypes)
         recorder.watched = watched
+        return recorder
+
+    def _recorded(
+        self,
+        declaration: Declaration,
+        call: Callable[[], object],
+        recorder: Recorder,
+        name: tuple[int, str, int, int],
+    ) -> Attempt:
+        """Run a body under a recorder, and return what it did."""
+        key, drawer = name[0], recorder.drawer
         tracer = self._tracers.get(key)
         if tracer is None:
             tracer = self._tracers[key] = Tracer()
-        _run_body(recorder, call, tracer)
+        run_body(recorder, call, tracer)
         if recorder.rejection is not None:
             return _rejected(recorder)
-        cotangents = self._cotangents(recorder) if declaration.auto_backward and recorder.keeps_graph else {}
-        if not declaration.check_grad_use_random_data:
-            cotangents = {position: torch.ones_like(source) for position, source in cotangents.items()}
-        applied = chosen if chosen == ORDINARY or recorder.profile_applied else ORDINARY
+        are_random = declaration.check_grad_use_random_data
+        goes_back = declaration.auto_backward and recorder.keeps_graph
+        cotangents = _cotangents(recorder, are_random=are_random) if goes_back else {}
+        applied = drawer.profile if recorder.profile_applied else ORDINARY
         return Attempt(
             _program(recorder),
             recorder.trace,
@@ -138,87 +207,40 @@ class Attempts:
             if np.random.get_bit_generator() is not self._numpy_bits:  # type: ignore[attr-defined]
                 np.random.set_bit_generator(self._numpy_bits)  # type: ignore[attr-defined]
 
-    def _cotangents(self, recorder: Recorder) -> dict[int, torch.Tensor]:
-        """Draw the gradient that is put into each output tensor that requires grad: random and signed.
 
-        An output that is returned twice counts once (rule 9). That is decided here for both sides: a candidate may give
-        one tensor for two outputs of the reference, or two for one.
-        """
-        found = {}
-        taken: list[torch.Tensor] = []
-        is_strided = recorder.profile_applied and recorder.drawer.profile == NON_CONTIGUOUS
-        for position, ref in enumerate(recorder.outputs):
-            value = recorder.trace.values[ref.index]
-            if not isinstance(value, torch.Tensor) or not value.requires_grad:
-                continue
-            if taken and any(value is other for other in taken):
-                continue
-            taken.append(value)
-            shape, count = value.shape, value.numel()
-            if value.dtype in _WIDE:
-                array = elements(
-                    self._streams, f"cotangent{position}", _DTYPE_NAMES[value.dtype], (count,), (-1.0, 1.0)
-                )
-            else:
-                array = self._streams.cotangent(position, count, recorder.drawer.seed)
-            source = torch.from_numpy(array.reshape(shape))
-            source = source if source.dtype is value.dtype else source.to(value.dtype)
-            found[position] = source if not is_strided else _strided(source)
-        return found
+def _cotangents(recorder: Recorder, *, are_random: bool) -> dict[int, torch.Tensor]:
+    """Draw the gradient that is put into each output tensor that requires grad.
+
+    An output that is returned twice counts once (rule 9). That is decided here for both sides: a candidate may give
+    one tensor for two outputs of the reference, or two for one.
+    """
+    found = {}
+    taken: list[torch.Tensor] = []
+    for position, ref in enumerate(recorder.outputs):
+        value = recorder.trace.values[ref.index]
+        if not isinstance(value, torch.Tensor) or not value.requires_grad:
+            continue
+        if taken and any(value is other for other in taken):
+            continue
+        taken.append(value)
+        found[position] = cotangent(recorder, position, value, are_random=are_random)
+    return found
 
 
-def _run_body(recorder: Recorder, call: Callable[[], object], tracer: Tracer) -> None:
-    token = CURRENT.set(recorder)
-    try:
-        returned = tracer.call(call)
-        if recorder.rejection is None:
-            record_output(recorder, returned)
-            _refuse_empty(recorder)
-            if recorder.shared:
-                refuse_written(recorder)
-    except AuthorError as error:
-        message = f"{error}{_body_line(error, call)}"
-        raise AuthorError(message) from error
-    except BaseException as error:
-        pass_interrupt(error)
-        if recorder.rejection is None:
-            line = _body_line(error, call)
-            message = f"the body raised {type(error).__name__}: {said(error)}{line}{meaning(said(error))}"
-            raise AuthorError(message) from error
-    finally:
-        CURRENT.reset(token)
-        recorder.__class__ = Ended
+def _is_same(one: Attempt, other: Attempt) -> bool:
+    """Whether two attempts drew and recorded the same."""
+    return (
+        one.program == other.program
+        and one.log == other.log
+        and one.profile == other.profile
+        and one.sources.keys() == other.sources.keys()
+        and all(_is_equal(source, other.sources[key]) for key, source in one.sources.items())
+    )
 
 
-def _strided(source: torch.Tensor) -> torch.Tensor:
-    """Return a gradient with its last two dimensions the other way round in memory, as a transposition leaves it."""
-    return source.mT.contiguous().mT if source.dim() > 1 else source
-
-
-def _refuse_empty(recorder: Recorder) -> None:
-    """Refuse a body that calls nothing: its inputs held against themselves are no test."""
-    inputs = 1 + len(recorder.sources)
-    if len(recorder.steps) == inputs or (recorder.has_setup and not _calls_anything(recorder)):
-        message = "the body calls no operator of torch: there is nothing to compare."
-        raise AuthorError(message)
-
-
-def _calls_anything(recorder: Recorder) -> bool:
-    return any(not step.in_setup and step.op not in {PLACEHOLDER, OUTPUT} for step in recorder.steps)
-
-
-def _body_line(error: BaseException, call: Callable[[], object]) -> str:
-    """Return `` (file, line n)`` of the innermost frame that is the user's, else of the body."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_own(frame.filename)]
-    frames = [frame for frame in frames if not _is_library(frame.filename)] or frames
-    if frames:
-        return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
-    code = getattr(call, "__code__", None)
-    return f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code is not None else ""
-
-
-def _is_library(file: str) -> bool:
-    return "/site-packages/" in file or file.startswith(_STANDARD_LIBRARY)
+def _is_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are equal, NaN to NaN."""
+    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())  # noqa: PLR0124 - NaN
 
 
 def _rejected(recorder: Recorder) -> Attempt:

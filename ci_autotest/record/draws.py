@@ -8,7 +8,7 @@ between versions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from zlib import crc32
 
 import numpy as np
@@ -60,6 +60,9 @@ def signed_floats(words: NDArray[np.uint64]) -> NDArray[np.float32]:
     np.right_shift(signed, 8, out=signed)
     unit = signed.astype(np.float32)
     return np.multiply(unit, _UNIT, out=unit)
+
+
+_Opened: TypeAlias = "tuple[tuple[int, int, int], NDArray[np.float32], int]"
 
 
 class Streams:
@@ -131,6 +134,15 @@ class Streams:
         if pattern == case:
             return first
         return [*self._blocks(test, pattern, attempt, 1)[: _WORDS - 1].tolist(), first[-1]]
+
+    @property
+    def opened(self) -> _Opened:
+        """Where the attempt that is open is drawn from."""
+        return self._at, self._floats, self._base
+
+    def reopen(self, opened: _Opened) -> None:
+        """Go back to an attempt, for its tensors; its scalars are drawn."""
+        self._at, self._floats, self._base = opened
 
     def small(self, slot: int, count: int) -> NDArray[np.float32]:
         """Return ``count`` float32 of ``[-1, 1)``, at most ``SMALL``, that belong to ``slot`` alone.

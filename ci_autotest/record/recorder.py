@@ -86,6 +86,7 @@ class Recorder:
         captured: Tensors of plain torch that are inputs by now, by identity, held so that it stays theirs.
         outputs: What the body returned, flattened.
         profile_applied: Whether the attempt's profile changed anything.
+        noted: How the body called this recorder, by index of the step; ``None`` where that is not wanted.
         watched: Indices of values to copy at their step, because later steps write to them in other cases of the test.
     """
 
@@ -98,6 +99,7 @@ class Recorder:
         "hook_values",
         "keeps_graph",
         "modules",
+        "noted",
         "outputs",
         "profile_applied",
         "rejection",
@@ -126,6 +128,7 @@ class Recorder:
         self.captured: dict[int, tuple[torch.Tensor, Value, int]] = {}
         self.outputs: tuple[Ref, ...] = ()
         self.profile_applied = False
+        self.noted: dict[int, Any] | None = None
 
     def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> Value:
         """Record a placeholder over ``source``: the storage's elements, or the tensor where it is contiguous."""

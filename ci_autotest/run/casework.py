@@ -17,7 +17,6 @@ from ci_autotest.alignment.cases import (
 from ci_autotest.alignment.quick import overwritten
 from ci_autotest.backends.census import Census
 from ci_autotest.backends.hosting import HostLostError
-from ci_autotest.backends.lockstep import formed
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.backends.placing import CPU
 from ci_autotest.backends.remote import RemoteBackend
@@ -32,11 +31,12 @@ from ci_autotest.run.messages import (
     RunCases,
 )
 from ci_autotest.run.tally import Tally
+from ci_autotest.run.templates import Templates
+from ci_autotest.run.work import Together, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ci_autotest.backends.lockstep import Lockstep
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.run.place import Place
 
@@ -55,20 +55,6 @@ class _Batch(NamedTuple):
     contenders: Mapping[str, Contender]
 
 
-class _Work(NamedTuple):
-    """The accepted attempts of a batch, each ``(case, number, attempt)``, and how they are run.
-
-    Attributes:
-        accepted: In the order of the cases.
-        locksteps: What runs together, with the positions of its attempts.
-        alone: Positions of all others.
-    """
-
-    accepted: list[tuple[int, int, Attempt]]
-    locksteps: list[tuple[list[int], Lockstep]]
-    alone: list[int]
-
-
 class Casework:
     """Run cases.
 
@@ -84,6 +70,7 @@ class Casework:
         self._place = place
         self._send = send
         self._overwritten: dict[str, frozenset[int]] = {}
+        self._templates = Templates(equipment, place)
         self._census = Census()
 
     def run(self, message: RunCases) -> CasesDone:
@@ -108,57 +95,60 @@ class Casework:
             batch = _Batch(message.test.id, message.cases[start : start + BATCH], order, contenders)
             self._equipment.attempts.prefetch(key, batch.cases)
             try:
-                self._batch(batch, draw, tally)
+                watched = self._overwritten.get(message.test.id)
+                drawn = self._templates.drawn(message.test, batch.cases, watched) if watched is not None else []
+                self._batch(batch, drawn, draw, tally)
             except Exception:
                 retire_if_spoiled(self._equipment.devices)
                 raise
         return tally.message(last=True)
 
-    def _batch(self, batch: _Batch, draw: Callable[[int, int], Attempt], tally: Tally) -> None:
+    def _batch(
+        self,
+        batch: _Batch,
+        drawn: Sequence[Together],
+        draw: Callable[[int, int], Attempt],
+        tally: Tally,
+    ) -> None:
         """Run a few cases phase by phase: each phase's code stays warm, and the outcomes are those of one by one."""
-        place = self._place
-        accepted = []
-        for case in batch.cases:
-            place.enter(case, REFERENCE, 0)
+        recorded: dict[int, tuple[int, Attempt]] = {}
+        for case in sorted(set(batch.cases).difference(*(cases.values() for cases, _ in drawn))):
+            self._place.enter(case, REFERENCE, 0)
             attempt, number = draw(case, 0), 0
             if attempt.refused is not None:
                 attempt, number = self._again(case, attempt, batch, draw, tally)
             if attempt.refused is None:
-                accepted.append((case, number, self._learned(batch.test, attempt) or draw(case, number)))
-        attempts = [attempt for _, _, attempt in accepted]
-        locksteps = formed(attempts) if self._equipment.reference.device is CPU else []
-        work = _Work(
-            accepted, locksteps, sorted(set(range(len(accepted))).difference(*(rows for rows, _ in locksteps)))
-        )
-        tally.accepted(batch.cases, attempts, work.locksteps)
+                recorded[case] = number, self._learned(batch.test, attempt) or draw(case, number)
+        work = Work(drawn, recorded)
+        if self._equipment.reference.device is CPU:
+            work.form()
+        tally.accepted(batch.cases, work.profiles(), work.forms(self._census))
         self._differentiate(work, tally)
         for name, contender in batch.contenders.items():
             self._contend(work, (batch.test, name), contender, batch.order[name], tally)
 
-    def _differentiate(self, work: _Work, tally: Tally) -> None:
+    def _differentiate(self, work: Work, tally: Tally) -> None:
         """Run the backward passes of the reference."""
         alone = list(work.alone)
-        for rows, lockstep in work.locksteps:
-            side = lockstep.reference
-            lockstep.backward(side, self._entering(work, rows, REFERENCE), is_torchs_own=True)
-            for row, (trace, is_done) in side.left.items():
-                work.accepted[rows[row]][2].trace.backward_failure = trace.backward_failure
-                tally.undefined += is_done
-                if not is_done:
-                    alone.append(rows[row])
+        for positions, lockstep in work.locksteps:
+            lockstep.backward(lockstep.reference, self._entering(work, positions, REFERENCE), is_torchs_own=True)
+            tally.undefined += len(lockstep.reference.left)
         for position in alone:
-            case, number, attempt = work.accepted[position]
+            case, number = work.spots[position]
             self._place.enter(case, REFERENCE, number)
+            attempt = work.attempt(position)
             differentiate(attempt, self._equipment.reference)
             tally.undefined += attempt.trace.backward_failure is not None
 
-    def _entering(self, work: _Work, rows: list[int], candidate: int) -> Callable[[int], None]:
+    def _entering(self, work: Work, positions: Mapping[int, int], candidate: int) -> Callable[[int], None]:
         """Return what tells the parent which case of a lockstep is entered."""
         enter = self._place.enter
-        spots = [(work.accepted[position][0], candidate, work.accepted[position][1]) for position in rows]
+        spots = {
+            one: (work.spots[position][0], candidate, work.spots[position][1]) for one, position in positions.items()
+        }
 
-        def entered(row: int) -> None:
-            enter(*spots[row])
+        def entered(one: int) -> None:
+            enter(*spots[one])
 
         return entered
 
@@ -177,14 +167,15 @@ class Casework:
             tally.failures.append(_failure(case, found.number, name, judged.verdict, "ordinary"))
         return found.attempt or refused, found.number
 
-    def _contend(self, work: _Work, pair: tuple[str, str], contender: Contender, order: int, tally: Tally) -> None:
+    def _contend(self, work: Work, pair: tuple[str, str], contender: Contender, order: int, tally: Tally) -> None:
         """Run every phase of one candidate over the accepted attempts of a batch."""
         test, name = pair
         vouched, traces = self._run(work, contender, order)
-        outcomes: list[bool | None] = [True] * len(work.accepted)
+        outcomes: list[bool | None] = [True] * len(work.spots)
         for position in sorted(traces):
-            case, number, attempt = work.accepted[position]
+            case, number = work.spots[position]
             self._place.enter(case, order, number)
+            attempt = work.attempt(position)
             verdict = self._judged(attempt, contender, traces[position])
             if verdict is None:
                 vouched.add(position)
@@ -200,31 +191,27 @@ class Casework:
         tally.covered(name, outcomes)
         tally.saw(name, contender.backend)
 
-    def _run(self, work: _Work, contender: Contender, order: int) -> tuple[set[int], dict[int, Trace]]:
+    def _run(self, work: Work, contender: Contender, order: int) -> tuple[set[int], dict[int, Trace]]:
         """Return the positions of cases for which a quick look vouches already, and the traces of all others."""
         place, backend = self._place, contender.backend
         vouched: set[int] = set()
         traces: dict[int, Trace] = {}
-        alone: Sequence[int] = range(len(work.accepted))
+        alone: Sequence[int] = range(len(work.spots))
         if can_contend(contender):
             alone = work.alone
-            for rows, lockstep in work.locksteps:
-                good, others = contend(lockstep, contender, self._entering(work, rows, order))
-                vouched.update(rows[row] for row in good)
-                traces.update({rows[row]: trace for row, trace in others.items()})
-        else:
-            for rows, lockstep in work.locksteps:
-                lockstep.restore(range(len(rows)))
-        if isinstance(backend, RemoteBackend) and work.accepted:
-            place.enter(work.accepted[0][0], order, work.accepted[0][1])
-            backend.ahead([attempt for _, _, attempt in work.accepted])
-        for position in alone:
-            case, number, attempt = work.accepted[position]
-            place.enter(case, order, number)
+            for positions, lockstep in work.locksteps:
+                good, others = contend(lockstep, contender, self._entering(work, positions, order))
+                vouched.update(positions[one] for one in good)
+                traces.update({positions[one]: trace for one, trace in others.items()})
+        attempts = {position: work.attempt(position) for position in alone}
+        if isinstance(backend, RemoteBackend) and attempts:
+            place.enter(work.spots[0][0], order, work.spots[0][1])
+            backend.ahead(list(attempts.values()))
+        for position, attempt in attempts.items():
+            place.enter(work.spots[position][0], order, work.spots[position][1])
             traces[position] = go_forward(attempt, contender)
-        for position in alone:
-            case, number, attempt = work.accepted[position]
-            place.enter(case, order, number)
+        for position, attempt in attempts.items():
+            place.enter(work.spots[position][0], order, work.spots[position][1])
             go_back(attempt, contender, traces[position])
         return vouched, traces
 

@@ -9,12 +9,11 @@ from ci_autotest.exercised import Exercised, joined
 from ci_autotest.run.messages import CaseFailure, CasesDone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from ci_autotest.alignment.cases import Accepted
     from ci_autotest.backends.census import Census
     from ci_autotest.backends.protocol import Backend
-    from ci_autotest.backends.trace import Attempt
     from ci_autotest.judgement import Verdict
 
 
@@ -48,28 +47,22 @@ class Tally:
         """Seconds since the tally began."""
         return time.perf_counter() - self._begun
 
-    def accepted(
-        self, cases: Sequence[int], attempts: Sequence[Attempt], alike: Iterable[tuple[Sequence[int], object]]
-    ) -> None:
-        """Count a batch's cases, and those of them that have an accepted attempt.
+    def accepted(self, cases: Sequence[int], profiles: Sequence[str], forms: list[int]) -> None:
+        """Count a batch's cases.
 
         Args:
             cases: The batch's.
-            attempts: Those that were accepted.
-            alike: Positions of attempts that are of one form, each with what they form.
+            profiles: What each of those that have an accepted attempt is about.
+            forms: Of the programs of those.
         """
         self._done += cases
-        self._empty += len(cases) - len(attempts)
-        self._accepted += len(attempts)
-        profiles = self._profiles
-        for attempt in attempts:
-            profiles[attempt.profile] = profiles.get(attempt.profile, 0) + 1
-        form = self._census.form
-        known: dict[int, int] = {}
-        for positions, _ in alike:
-            known.update(dict.fromkeys(positions, form(attempts[positions[0]])))
-        self._forms = [known[i] if i in known else form(attempt) for i, attempt in enumerate(attempts)]
-        self._cover("", [True] * len(attempts))
+        self._empty += len(cases) - len(forms)
+        self._accepted += len(forms)
+        counts = self._profiles
+        for profile in profiles:
+            counts[profile] = counts.get(profile, 0) + 1
+        self._forms = forms
+        self._cover("", [True] * len(forms))
 
     def covered(self, candidate: str, outcomes: Sequence[bool | None]) -> None:
         """Count what a candidate compared of the batch's attempts: whether each is aligned, ``None``: not compared."""

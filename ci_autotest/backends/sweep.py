@@ -1,0 +1,182 @@
+"""A sweep: one step of a program carried out for every case in lockstep, and so the program, step by step."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import torch
+
+from ci_autotest.backends.columns import facts_in
+from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
+from ci_autotest.backends.observing import kept
+from ci_autotest.backends.trace import Failure
+from ci_autotest.errors import said, where
+from ci_autotest.execute.steps import materialize
+from ci_autotest.program.ir import ARRAY, CALL_FUNCTION, CALL_METHOD, OUTPUT, PLACEHOLDER, Ref
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from ci_autotest.backends.columns import Cases, Side
+    from ci_autotest.program.ir import Argument, Step
+
+_PLAIN: Final = frozenset({int, float, bool, str, type(None), complex})
+#: Methods that leave something with a tensor which the walk back through graphs does not look for, or give an array.
+_UNSUITED: Final = frozenset({ARRAY, "retain_grad", "register_hook"})
+_Tensor: Final = torch.Tensor
+_requires_grad: Final = torch.Tensor.requires_grad_
+
+
+class Executor(Protocol):
+    """What carries the steps of a lockstep out."""
+
+    def callee(self, target: str) -> Callable[..., Any]:
+        """Return the function that a target names."""
+
+    def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a torch constant
+        """Return a dtype, device or constant of torch."""
+
+
+def is_plain_call(step: Step) -> bool:
+    """Whether a call needs nothing but its arguments."""
+    is_call = step.op in {CALL_FUNCTION, CALL_METHOD}
+    return is_call and not step.modes and step.seed is None and step.target not in _UNSUITED
+
+
+def extend(
+    found: list[Any],
+    call: Callable[..., Any],
+    columns: list[list[Any]],
+    cases: list[int],
+    enter: Callable[[int], None],
+    around: AbstractContextManager[object] | None,
+) -> None:
+    """Append what a call gives for each row from the first on that ``found`` lacks; what it raises ends the sweep."""
+    begin = len(found)
+    first, *others = [column[begin:] for column in columns] if begin else columns
+    results = map(call, announced(first, cases[begin:], enter), *others)
+    if around is None:
+        found.extend(results)
+    else:
+        with around:
+            found.extend(results)
+
+
+def announced(column: list[Any], cases: list[int], enter: Callable[[int], None]) -> Iterator[Any]:
+    """Yield the values of a column, each after its case was told of."""
+    for case, value in zip(cases, column, strict=True):
+        enter(case)
+        yield value
+
+
+def _method(name: str, receiver: Any, *args: Any) -> Any:  # noqa: ANN401 - a method's
+    return getattr(receiver, name)(*args)
+
+
+def _with_keywords(call: Callable[..., Any], keywords: dict[str, Any], *args: Any) -> Any:  # noqa: ANN401 - the call's
+    return call(*args, **keywords)
+
+
+def _without_arguments(call: Callable[[], Any], _: tuple[()]) -> Any:  # noqa: ANN401 - the call's
+    return call()
+
+
+def forward(
+    side: Side,
+    cases: Cases,
+    executor: Executor,
+    enter: Callable[[int], None],
+    how: tuple[Collection[int], AbstractContextManager[object] | None],
+) -> Side:
+    """Carry out the steps of a side's cases on the host, and return the side; a case that raises leaves.
+
+    Args:
+        side: Says which cases.
+        cases: What they are made of.
+        executor: Carries the steps out.
+        enter: Is told each case before it is entered.
+        how: Indices of values that are copied at their step, and what is entered for each call.
+    """
+    copied, around = how
+    sweep = _Sweep(side, cases, executor, enter, around)
+    column: list[Any]
+    for index, step in enumerate(cases.steps):
+        if step.op == OUTPUT:
+            column = [None] * len(side.cases)
+        else:
+            column = sweep.placed(index, step.target) if step.op == PLACEHOLDER else sweep.called(index, step)
+        side.values.append(column)
+        side.facts.append(facts_in(column, are_tensors=step.op != OUTPUT))
+        if index in copied:
+            side.copies[index] = [kept(value) if isinstance(value, _Tensor) else (None, None) for value in column]
+    return side
+
+
+class _Sweep(NamedTuple):
+    """Carry out one step after the other."""
+
+    side: Side
+    cases: Cases
+    executor: Executor
+    enter: Callable[[int], None]
+    around: AbstractContextManager[object] | None
+
+    def placed(self, index: int, key: str) -> list[Any]:
+        """Return the column of an input."""
+        members, sources, specs = self.side.cases, self.cases.sources(key), self.cases.specs(index)
+        column = [sources[case].clone() for case in members]
+        asks = [specs[case].requires_grad for case in members]
+        for row, case in enumerate(members):
+            spec = specs[case]
+            if not spec.is_contiguous:
+                column[row] = column[row].as_strided(spec.shape, spec.strides, spec.offset)
+        if all(asks):
+            return list(map(_requires_grad, column))
+        return [tensor.requires_grad_() if asked else tensor for tensor, asked in zip(column, asks, strict=True)]
+
+    def called(self, index: int, step: Step) -> list[Any]:
+        """Return the column that a call gives; cases that raise leave."""
+        side = self.side
+        steps = self.cases.at(index)
+        columns = [self._argument(steps, place, argument) for place, argument in enumerate(step.args)]
+        call: Any
+        if step.op == CALL_FUNCTION:
+            call = self.executor.callee(step.target)
+        elif set(map(type, columns[0])) == {_Tensor}:
+            call = getattr(_Tensor, step.target)
+        else:
+            call = partial(_method, step.target)
+        if step.kwargs:
+            columns.insert(0, self._keywords(steps))
+            call = partial(_with_keywords, call)
+        elif not columns:
+            columns, call = [[()] * len(side.cases)], partial(_without_arguments, call)
+        found: list[Any] = []
+        while len(found) < len(side.cases):
+            try:
+                extend(found, call, columns, side.cases, self.enter, self.around)
+            except FOREIGN as error:
+                pass_interrupt(error)
+                trace = side.leave(len(found), is_done=True, columns=columns)
+                trace.failure = Failure(index, type(error).__name__, said(error) + where(error))
+        return found
+
+    def _argument(self, steps: Sequence[Step], place: int, argument: Argument) -> list[Any]:
+        if type(argument) is Ref:
+            return self.side.values[argument.index]
+        return self._materialized([steps[case].args[place] for case in self.side.cases])
+
+    def _keywords(self, steps: Sequence[Step]) -> list[Any]:
+        """Return the keyword arguments of each case."""
+        given = [steps[case].kwargs for case in self.side.cases]
+        names = [name for name, _ in given[0]]
+        columns = [self._materialized([pairs[place][1] for pairs in given]) for place in range(len(names))]
+        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+    def _materialized(self, given: list[Argument]) -> list[Any]:
+        if type(given[0]) in _PLAIN:
+            return given
+        constant, values = self.executor.constant, self.side.values
+        return [materialize(one, [column[row] for column in values], constant) for row, one in enumerate(given)]

@@ -1,0 +1,78 @@
+"""Running a body: under its recorder, and what it raises of its own told with the line that it came from."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.backends.foreign import pass_interrupt
+from ci_autotest.errors import AuthorError, is_own, said
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
+from ci_autotest.record.arrays import refuse_written
+from ci_autotest.record.current import CURRENT
+from ci_autotest.record.outputs import record_output
+from ci_autotest.record.recorder import Ended
+from ci_autotest.record.refusals import meaning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ci_autotest.record.autograd_functions import Tracer
+    from ci_autotest.record.recorder import Recorder
+
+_STANDARD_LIBRARY: Final = str(Path(traceback.__file__).parent)
+
+
+def run_body(recorder: Recorder, call: Callable[[], object], tracer: Tracer) -> None:
+    """Run a body and record what it returns.
+
+    Raises:
+        AuthorError: It raised something of its own, or returned what is not recorded.
+    """
+    token = CURRENT.set(recorder)
+    try:
+        returned = tracer.call(call)
+        if recorder.rejection is None:
+            record_output(recorder, returned)
+            _refuse_empty(recorder)
+            if recorder.shared:
+                refuse_written(recorder)
+    except AuthorError as error:
+        message = f"{error}{_body_line(error, call)}"
+        raise AuthorError(message) from error
+    except BaseException as error:
+        pass_interrupt(error)
+        if recorder.rejection is None:
+            line = _body_line(error, call)
+            message = f"the body raised {type(error).__name__}: {said(error)}{line}{meaning(said(error))}"
+            raise AuthorError(message) from error
+    finally:
+        CURRENT.reset(token)
+        recorder.__class__ = Ended
+
+
+def _refuse_empty(recorder: Recorder) -> None:
+    """Refuse a body that calls nothing: its inputs held against themselves are no test."""
+    inputs = 1 + len(recorder.sources)
+    if len(recorder.steps) == inputs or (recorder.has_setup and not _calls_anything(recorder)):
+        message = "the body calls no operator of torch: there is nothing to compare."
+        raise AuthorError(message)
+
+
+def _calls_anything(recorder: Recorder) -> bool:
+    return any(not step.in_setup and step.op not in {PLACEHOLDER, OUTPUT} for step in recorder.steps)
+
+
+def _body_line(error: BaseException, call: Callable[[], object]) -> str:
+    """Return `` (file, line n)`` of the innermost frame that is the user's, else of the body."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_own(frame.filename)]
+    frames = [frame for frame in frames if not _is_library(frame.filename)] or frames
+    if frames:
+        return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+    code = getattr(call, "__code__", None)
+    return f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code is not None else ""
+
+
+def _is_library(file: str) -> bool:
+    return "/site-packages/" in file or file.startswith(_STANDARD_LIBRARY)

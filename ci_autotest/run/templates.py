@@ -1,0 +1,82 @@
+"""Templates of plain bodies, made when a test has many cases: such cases are drawn, and run in lockstep at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.backends.forming import WORTHWHILE
+from ci_autotest.backends.placing import CPU
+from ci_autotest.case import test_key
+from ci_autotest.record.drawing import DrawnCases, alike, performed
+from ci_autotest.run.equipment import REFERENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from ci_autotest.record.template import Template
+    from ci_autotest.run.equipment import Equipment
+    from ci_autotest.run.messages import TestInfo
+    from ci_autotest.run.place import Place
+    from ci_autotest.run.work import Together
+
+#: The case from which on it pays to look for a template: a proof costs what twenty cases gain.
+_MANY: Final = 20
+
+
+class Templates:
+    """Keep the templates of this worker's tests.
+
+    Args:
+        equipment: What is worked with.
+        place: Where the case in flight is told.
+    """
+
+    def __init__(self, equipment: Equipment, place: Place) -> None:
+        """Have none."""
+        self._equipment = equipment
+        self._place = place
+        self._known: dict[str, Template | None] = {}
+
+    def drawn(self, test: TestInfo, cases: Sequence[int], watched: Collection[int]) -> list[Together]:
+        """Return those of some cases, in lockstep, whose body need not be run; what it has not must be recorded.
+
+        Args:
+            test: Whose.
+            cases: Numbers, of which the words are fetched.
+            watched: Indices of values that the test's steps write to.
+        """
+        attempts, reference = self._equipment.attempts, self._equipment.reference
+        if reference.device is not CPU or cases[0] < _MANY:
+            return []
+        declaration, _ = self._equipment.library.find(test)
+        key = test_key(self._equipment.hello.seed, test.id)
+        template = self._template(test, key, cases)
+        if template is None:
+            return []
+        found: list[Together] = []
+        drawn = attempts.drawn(declaration, template, (key, test.id), cases)
+        for positions in alike(drawn):
+            if len(positions) < WORTHWHILE:
+                continue
+            numbers = [cases[position] for position in positions]
+            members = [drawn[position] for position in positions]
+            own = DrawnCases(template, members, are_random=declaration.check_grad_use_random_data)
+            telling = self._telling(numbers)
+            lockstep = performed(own, reference, telling, watched, goes_back=declaration.auto_backward)
+            if lockstep is not None:
+                found.append(({one: numbers[one] for one in lockstep.reference.cases}, lockstep))
+        if sum(len(members) for members, _ in found) < len(cases):
+            attempts.prefetch(key, cases)  # the words of those that are left
+        return found
+
+    def _template(self, test: TestInfo, key: int, cases: Sequence[int]) -> Template | None:
+        if test.id not in self._known:
+            declaration, call = self._equipment.library.find(test)
+            self._place.enter(cases[0], REFERENCE, 0)
+            self._known[test.id] = self._equipment.attempts.template(declaration, call, (key, test.id, cases[0], 0))
+            self._equipment.attempts.prefetch(key, cases)
+        return self._known[test.id]
+
+    def _telling(self, numbers: Sequence[int]) -> Callable[[int], None]:
+        """Return what tells the parent which of some cases the reference is run for."""
+        return lambda position: self._place.enter(numbers[position], REFERENCE, 0)

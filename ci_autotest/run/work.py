@@ -1,0 +1,70 @@
+"""The work on a batch: its cases with an accepted attempt, and which of them run in lockstep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ci_autotest.backends.forming import formed
+from ci_autotest.backends.lockstep import Lockstep
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ci_autotest.backends.census import Census
+    from ci_autotest.backends.trace import Attempt
+
+#: Cases in lockstep: the number of each by what it is to the lockstep.
+Together = tuple[dict[int, int], Lockstep]
+
+
+class Work:
+    """The cases of a batch that have an accepted attempt, in order, and how they are run.
+
+    Attributes:
+        spots: Case and number of the attempt, by position.
+        locksteps: What runs together, each with the position of what a case is to it.
+        alone: Positions of all others.
+    """
+
+    def __init__(self, drawn: Sequence[Together], recorded: Mapping[int, tuple[int, Attempt]]) -> None:
+        """Put together cases that were drawn, in lockstep already, and attempts by case, with their numbers."""
+        numbers = {case: 0 for cases, _ in drawn for case in cases.values()}
+        numbers.update({case: number for case, (number, _) in recorded.items()})
+        self.spots = sorted(numbers.items())
+        position = {case: at for at, (case, _) in enumerate(self.spots)}
+        self.locksteps = [({one: position[case] for one, case in cases.items()}, found) for cases, found in drawn]
+        self._attempts = {position[case]: attempt for case, (_, attempt) in recorded.items()}
+        self._places = {at: (one, found) for cases, found in self.locksteps for one, at in cases.items()}
+        self.alone = sorted(self._attempts)
+
+    def form(self) -> None:
+        """Run attempts of one form in lockstep."""
+        alone = self.alone
+        for rows, lockstep in formed([self._attempts[position] for position in alone]):
+            positions = {one: alone[row] for one, row in enumerate(rows)}
+            self.locksteps.append((positions, lockstep))
+            self._places.update({position: (one, lockstep) for one, position in positions.items()})
+        self.alone = [position for position in alone if position not in self._places]
+
+    def attempt(self, position: int) -> Attempt:
+        """Return one case's attempt, with what the reference saw of it."""
+        place = self._places.get(position)
+        return self._attempts[position] if place is None else place[1].attempt(place[0])
+
+    def profiles(self) -> list[str]:
+        """Return what each case turned out to be about."""
+        found = {position: self._attempts[position].profile for position in self.alone}
+        found.update({position: lockstep.cases.profile(one) for position, (one, lockstep) in self._places.items()})
+        return [found[position] for position in range(len(self.spots))]
+
+    def forms(self, census: Census) -> list[int]:
+        """Return the form of each case's program; those in lockstep differ in the dtypes of their inputs at most."""
+        found = {position: census.form(self._attempts[position]) for position in self.alone}
+        for positions, lockstep in self.locksteps:
+            known: dict[tuple[str, ...], int] = {}
+            for one, position in positions.items():
+                dtypes = tuple(lockstep.cases.dtypes(one))
+                if dtypes not in known:
+                    known[dtypes] = census.form(lockstep.attempt(one))
+                found[position] = known[dtypes]
+        return [found[position] for position in range(len(self.spots))]

@@ -1,0 +1,120 @@
+"""Templates: the cases of a plain body, drawn without running it, are those that it would have recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+from ci_autotest import oneof, random, random_bool, random_dtype, random_tensor, torch
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.record.declare import Declaration
+from ci_autotest.record.drawing import DrawnCases, alike, performed
+from tests.engine import attempts
+
+NAME = (7, "a_test")
+CASES = range(20, 36)
+
+
+def with_drawn_arguments():
+    rows = random(1, 8).to(int)
+    x = random_tensor(ndim=2, dim0=rows, dtype=random_dtype(["float", "int"]))
+    return (
+        torch.sum(x, dim=oneof(0, -1), keepdim=random_bool()),
+        x.mul(random(0.5, 2.0).to(float)),
+        x[:, : random(1, 3).to(int)],
+    )
+
+
+def with_parts():
+    values, indices = torch.max(random_tensor(ndim=2), dim=random(0, 2).to(int))
+    return values * 2, indices
+
+
+def of_sizes():
+    x = random_tensor(ndim=2)
+    return torch.reshape(x, (x.shape[1], x.shape[0]))
+
+
+def of_a_length():
+    x = random_tensor()
+    return torch.sum(x, x.dim() - 1)
+
+
+def of_as_many_parts_as_rows():
+    return torch.split(random_tensor(ndim=2), 1)
+
+
+def refused_sometimes():
+    return torch.matmul(random_tensor(2, 3, random(3, 5)), torch.exp(random_tensor(2, random(3, 5), 2)))
+
+
+def going_back():
+    x = random_tensor()
+    torch.exp(x).sum().backward()
+    return x.grad
+
+
+def template_of(body):
+    return attempts().template(Declaration(body), body, (*NAME, 20, 0))
+
+
+def drawn_of(template, body, cases=CASES):
+    found = attempts().drawn(Declaration(body), template, NAME, list(cases))
+    return [
+        (positions, DrawnCases(template, [found[position] for position in positions], are_random=True))
+        for positions in alike(found)
+    ]
+
+
+def told(case):
+    """Be told of a case."""
+
+
+@pytest.mark.parametrize("body", [with_drawn_arguments, with_parts], ids=lambda body: body.__name__)
+def test_drawn_cases__are_the_recorded_ones(body):
+    seen = set()
+    for positions, cases in drawn_of(template_of(body), body):
+        lockstep = performed(cases, TorchBackend(), told, (), goes_back=True)
+        for one in lockstep.reference.cases:
+            case = CASES[positions[one]]
+            seen.add(case)
+            drawn = lockstep.attempt(one)
+            recorded = attempts().attempt(Declaration(body), body, (*NAME, case, 0))
+            assert (drawn.program, drawn.log, drawn.profile) == (recorded.program, recorded.log, recorded.profile)
+            assert drawn.trace.facts == recorded.trace.facts
+            for ours, theirs in ((drawn.sources, recorded.sources), (drawn.cotangents, recorded.cotangents)):
+                assert ours.keys() == theirs.keys()
+                assert all(ours[key].tolist().__repr__() == theirs[key].tolist().__repr__() for key in ours)
+    assert len(seen) >= 10
+
+
+@pytest.mark.parametrize("body", [of_sizes, of_a_length, going_back], ids=lambda body: body.__name__)
+def test_a_body_that_gets_something_of_the_data__has_no_template(body):
+    assert template_of(body) is None
+
+
+def test_a_step_that_gives_another_number_of_parts__leaves_its_case_to_the_body():
+    template = template_of(of_as_many_parts_as_rows)
+    ((_, cases),) = drawn_of(template, of_as_many_parts_as_rows)
+    lockstep = performed(cases, TorchBackend(), told, (), goes_back=True)
+    kept = {cases.attempt(one, lockstep.reference.trace(0)).sources["t0"].shape[0] for one in lockstep.reference.cases}
+    assert len(kept) == 1
+    assert 0 < len(lockstep.reference.cases) < len(CASES)
+
+
+def test_a_case_that_the_reference_refuses__is_left_to_the_body():
+    body = refused_sometimes
+    template = next(
+        found for case in range(20, 30) if (found := attempts().template(Declaration(body), body, (*NAME, case, 0)))
+    )
+    ((_, cases),) = drawn_of(template, body)
+    lockstep = performed(cases, TorchBackend(), told, (), goes_back=True)
+    assert 0 < len(lockstep.reference.cases) < len(CASES)
+    for one, case in enumerate(CASES):
+        refused = attempts().attempt(Declaration(body), body, (*NAME, case, 0)).refused is not None
+        assert refused is (one not in lockstep.reference.cases)
+
+
+def test_a_template_whose_names_mean_something_else__draws_nothing(monkeypatch):
+    template = template_of(with_parts)
+    monkeypatch.setitem(globals(), "random", oneof)
+    assert attempts().drawn(Declaration(with_parts), template, NAME, [20]) == []
