@@ -42,8 +42,8 @@ class Cases(Protocol):
     def cotangents(self, position: int) -> Sequence[Any]:
         """Return what is put into an output that requires grad; ``None`` of cases that left before it was drawn."""
 
-    def dtypes(self, position: int) -> list[str]:
-        """Return the dtypes of one case's inputs."""
+    def dtypes(self) -> Sequence[tuple[str, ...]]:
+        """Return the dtypes of each case's inputs."""
 
     def profile(self, position: int) -> str:
         """Return what one case turned out to be about."""

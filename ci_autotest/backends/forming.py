@@ -48,10 +48,13 @@ class RecordedCases:
         """Return what is put into an output that requires grad."""
         return [attempt.cotangents[position] for attempt in self._attempts]
 
-    def dtypes(self, position: int) -> list[str]:
-        """Return the dtypes of one case's inputs."""
-        attempt = self._attempts[position]
-        return [step.args[0].dtype for step in attempt.program.body[: len(attempt.sources)]]  # type: ignore[union-attr]
+    def dtypes(self) -> list[tuple[str, ...]]:
+        """Return the dtypes of each case's inputs."""
+        count = len(self._attempts[0].sources)
+        return [
+            tuple([step.args[0].dtype for step in attempt.program.body[:count]])  # type: ignore[union-attr]
+            for attempt in self._attempts
+        ]
 
     def profile(self, position: int) -> str:
         """Return what one case turned out to be about."""

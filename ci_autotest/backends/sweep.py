@@ -127,11 +127,10 @@ class _Sweep(NamedTuple):
         """Return the column of an input."""
         members, sources, specs = self.side.cases, self.cases.sources(key), self.cases.specs(index)
         column = [sources[case].clone() for case in members]
-        asks = [specs[case].requires_grad for case in members]
-        for row, case in enumerate(members):
-            spec = specs[case]
-            if not spec.is_contiguous:
-                column[row] = column[row].as_strided(spec.shape, spec.strides, spec.offset)
+        own = [specs[case] for case in members]
+        for row in [row for row, spec in enumerate(own) if not spec.is_contiguous]:
+            column[row] = column[row].as_strided(own[row].shape, own[row].strides, own[row].offset)
+        asks = [spec.requires_grad for spec in own]
         if all(asks):
             return list(map(_requires_grad, column))
         return [tensor.requires_grad_() if asked else tensor for tensor, asked in zip(column, asks, strict=True)]

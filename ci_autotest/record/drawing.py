@@ -75,12 +75,6 @@ class Drawn:
         self.drawer.streams.reopen(self._opened)
         return cotangent(self, position, output, are_random=is_random)
 
-    def is_like(self, other: Drawn) -> bool:
-        """Whether two cases ask for gradients alike, and their calls differ in numbers only."""
-        return [spec.requires_grad for spec in self.specs] == [spec.requires_grad for spec in other.specs] and all(
-            map(is_same_call, self.calls, other.calls)
-        )
-
 
 class DrawnCases:
     """Cases of one form that were drawn from a template: their body was not run.
@@ -135,9 +129,9 @@ class DrawnCases:
         """Return what is put into an output that requires grad."""
         return self._cotangents[position]
 
-    def dtypes(self, position: int) -> list[str]:
-        """Return the dtypes of one case's inputs."""
-        return [spec.dtype for spec in self._drawn[position].specs]
+    def dtypes(self) -> list[tuple[str, ...]]:
+        """Return the dtypes of each case's inputs."""
+        return [tuple([spec.dtype for spec in one.specs]) for one in self._drawn]
 
     def profile(self, position: int) -> str:
         """Return what one case turned out to be about."""
@@ -163,15 +157,17 @@ class DrawnCases:
 
 
 def alike(drawn: Sequence[Drawn]) -> list[list[int]]:
-    """Return the positions of cases by form, in order."""
-    groups: list[list[int]] = []
+    """Return the positions of cases that ask for gradients alike, and whose calls differ in numbers only."""
+    groups: dict[tuple[bool, ...], list[list[int]]] = {}
     for position, one in enumerate(drawn):
-        group = next((group for group in groups if drawn[group[0]].is_like(one)), None)
-        if group is None:
-            groups.append([position])
+        known = groups.setdefault(tuple([spec.requires_grad for spec in one.specs]), [])
+        for group in known:
+            if not one.calls or all(map(is_same_call, drawn[group[0]].calls, one.calls)):
+                group.append(position)
+                break
         else:
-            group.append(position)
-    return groups
+            known.append([position])
+    return [group for known in groups.values() for group in known]
 
 
 def performed(

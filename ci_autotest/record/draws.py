@@ -31,6 +31,8 @@ _DATA_BIT: Final = 1 << 40
 _NOISE_BIT: Final = 1 << 41
 _NOISE: Final = 1 << 16
 _PRIME: Final = 7919
+#: Elements of the table that are kept at most, where an output needed as many: 16 MB.
+_NOISE_KEPT: Final = 1 << 22
 #: Third counter word of the scalars beyond the first ``_WORDS``.
 _MORE: Final = 1
 
@@ -161,11 +163,20 @@ class Streams:
         """
         if position < _SLOTS - COTANGENT_SLOT and count <= SMALL:
             return self.small(COTANGENT_SLOT + position, count)
-        if self._noise is None:
-            self._seek((0, 0), (0, 0, 0, _NOISE_BIT))
-            self._noise = signed_floats(self._bits.random_raw(_NOISE))
         begin = (seed + position * _PRIME) % _NOISE
-        return np.resize(self._noise[begin:], count) if count > _NOISE else self._noise[begin : begin + count]
+        return self._noise_of(begin + count)[begin : begin + count]
+
+    def _noise_of(self, count: int) -> NDArray[np.float32]:
+        """Return the table of noise, over and over, at least ``count`` long."""
+        noise = self._noise
+        if noise is None:
+            self._seek((0, 0), (0, 0, 0, _NOISE_BIT))
+            noise = self._noise = signed_floats(self._bits.random_raw(_NOISE))
+        if count > len(noise):
+            noise = np.resize(noise, count)
+            if count <= _NOISE_KEPT:
+                self._noise = noise
+        return noise
 
     def more(self) -> list[int]:
         """Return the next scalar words of the attempt."""

@@ -142,15 +142,7 @@ class Casework:
 
     def _entering(self, work: Work, positions: Mapping[int, int], candidate: int) -> Callable[[int], None]:
         """Return what tells the parent which case of a lockstep is entered."""
-        enter = self._place.enter
-        spots = {
-            one: (work.spots[position][0], candidate, work.spots[position][1]) for one, position in positions.items()
-        }
-
-        def entered(one: int) -> None:
-            enter(*spots[one])
-
-        return entered
+        return self._place.entering(candidate, {one: work.spots[position] for one, position in positions.items()})
 
     def _again(
         self, case: int, refused: Attempt, batch: _Batch, draw: Callable[[int, int], Attempt], tally: Tally

@@ -11,7 +11,10 @@ import os
 import struct
 import tempfile
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 _SLOTS: Final = 5
 _LAYOUT: Final = struct.Struct(f"={_SLOTS}q")
@@ -67,6 +70,23 @@ class Place:
         view[2] = NOWHERE
         view[3] = attempt
         view[4] += 1
+
+    def entering(self, candidate: int, spots: Mapping[int, tuple[int, int]]) -> Callable[[int], None]:
+        """Return what says which of some cases is entered.
+
+        Args:
+            candidate: Whose code.
+            spots: Number of each case and of its attempt, by what it is called here.
+        """
+        view = self._view
+
+        def enter(one: int) -> None:
+            view[0], view[3] = spots[one]
+            view[1] = candidate
+            view[2] = NOWHERE
+            view[4] += 1
+
+        return enter
 
     def step(self, index: int) -> None:
         """Say which step is entered."""

@@ -11,7 +11,7 @@ from ci_autotest.record.drawing import DrawnCases, alike, performed
 from ci_autotest.run.equipment import REFERENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     from ci_autotest.record.template import Template
     from ci_autotest.run.equipment import Equipment
@@ -61,8 +61,8 @@ class Templates:
             numbers = [cases[position] for position in positions]
             members = [drawn[position] for position in positions]
             own = DrawnCases(template, members, are_random=declaration.check_grad_use_random_data)
-            telling = self._telling(numbers)
-            lockstep = performed(own, reference, telling, watched, goes_back=declaration.auto_backward)
+            enter = self._place.entering(REFERENCE, {one: (case, 0) for one, case in enumerate(numbers)})
+            lockstep = performed(own, reference, enter, watched, goes_back=declaration.auto_backward)
             if lockstep is not None:
                 found.append(({one: numbers[one] for one in lockstep.reference.cases}, lockstep))
         if sum(len(members) for members, _ in found) < len(cases):
@@ -76,7 +76,3 @@ class Templates:
             self._known[test.id] = self._equipment.attempts.template(declaration, call, (key, test.id, cases[0], 0))
             self._equipment.attempts.prefetch(key, cases)
         return self._known[test.id]
-
-    def _telling(self, numbers: Sequence[int]) -> Callable[[int], None]:
-        """Return what tells the parent which of some cases the reference is run for."""
-        return lambda position: self._place.enter(numbers[position], REFERENCE, 0)

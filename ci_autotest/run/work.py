@@ -62,9 +62,10 @@ class Work:
         found = {position: census.form(self._attempts[position]) for position in self.alone}
         for positions, lockstep in self.locksteps:
             known: dict[tuple[str, ...], int] = {}
+            dtypes = lockstep.cases.dtypes()
             for one, position in positions.items():
-                dtypes = tuple(lockstep.cases.dtypes(one))
-                if dtypes not in known:
-                    known[dtypes] = census.form(lockstep.attempt(one))
-                found[position] = known[dtypes]
+                form = known.get(dtypes[one])
+                if form is None:
+                    form = known[dtypes[one]] = census.form(lockstep.attempt(one))
+                found[position] = form
         return [found[position] for position in range(len(self.spots))]
