@@ -51,10 +51,10 @@ def job_of(
     cotangents: Mapping[int, Any] | None,
     buffers: list[memoryview],
     *,
-    snapshots: bool,
+    snapshots: bool = False,
     is_graph: bool = False,
 ) -> dict[str, Any]:
-    """Return a job, its tensors put into ``buffers``.
+    """Return a job, the only one of its message, its tensors put into ``buffers``.
 
     Args:
         trace: Whose translated program is run.
@@ -72,6 +72,7 @@ def job_of(
             buffers.append(elements_of(sources[step.target]))
             tensors[step.target] = spec.dtype, len(buffers) - 1
     return {
+        "number": 0,
         "program": plain_program(program),
         "tensors": tensors,
         "cotangents": None if cotangents is None else placed(cotangents, buffers),

@@ -47,7 +47,7 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     devices: list[str]
 
 
-_DECODER: Final = msgspec.json.Decoder(Answer)
+_DECODER: Final = msgspec.json.Decoder(list[Answer])
 
 
 class ToldError(AutotestError):
@@ -87,26 +87,40 @@ class ToldModule:
         return self._state
 
 
+def readers_of(head: bytes, buffers: Sequence[bytes], fetch: Callable[[list[int]], list[bytes]]) -> list[Reader]:
+    """Return a reader of each answer of a frame.
+
+    Args:
+        head: JSON.
+        buffers: Tensors' elements of all of them.
+        fetch: Returns the elements that the host keeps, by number.
+
+    Raises:
+        ToldError: They are no answers, or there is none.
+    """
+    try:
+        answers = _DECODER.decode(head)
+    except (msgspec.DecodeError, RecursionError) as error:
+        message = f"the host sent what is no answer ({error})."
+        raise ToldError(message) from error
+    if not answers:
+        message = "the host sent what is no answer (there is none)."
+        raise ToldError(message)
+    return [Reader(answer, buffers, fetch) for answer in answers]
+
+
 class Reader:
     """Read one answer.
 
     Args:
-        head: Its JSON.
+        answer: As it was decoded.
         buffers: Its tensors' elements.
         fetch: Returns the elements that the host keeps, by number.
     """
 
-    def __init__(self, head: bytes, buffers: Sequence[bytes], fetch: Callable[[list[int]], list[bytes]]) -> None:
-        """Decode the head.
-
-        Raises:
-            ToldError: It is no answer.
-        """
-        try:
-            self.answer = _DECODER.decode(head)
-        except (msgspec.DecodeError, RecursionError) as error:
-            message = f"the host sent what is no answer ({error})."
-            raise ToldError(message) from error
+    def __init__(self, answer: Answer, buffers: Sequence[bytes], fetch: Callable[[list[int]], list[bytes]]) -> None:
+        """Hold what it is read of."""
+        self.answer = answer
         self._buffers = buffers
         self._fetch = fetch
 

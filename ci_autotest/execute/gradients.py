@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ci_autotest.execute.binding import storage_dtype
-from ci_autotest.execute.running import Seen, seen, together
+from ci_autotest.execute.running import PutIn
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
@@ -45,19 +45,16 @@ def backward(program: Program, run: Run, cotangents: Mapping[int, np.ndarray], f
     """
     differentiated = _of_program if hasattr(framework, "backward") else _of_values
     try:
-        found = differentiated(program, run, cotangents, framework)
-        arrays = together((gradient for _, gradient in found), framework)  # reading waits for them
-        run.gradients = [
-            (key, None if gradient is None else _seen(gradient, framework, arrays)) for key, gradient in found
-        ]
+        run.gradients = list(differentiated(program, run, cotangents, framework))
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - foreign code: its error is the outcome
-        run.lacking = framework.lacking(error) or None
-        run.backward_failure = f"{type(error).__name__}: {error}"
+        failed_backward(run, error, framework)
 
 
-def _seen(gradient: Any, framework: Framework, arrays: Mapping[int, np.ndarray]) -> Seen:  # noqa: ANN401 - a tensor
-    array = arrays.get(id(gradient))
-    return Seen(framework.facts(gradient), framework.array(gradient) if array is None else array)
+def failed_backward(run: Run, error: BaseException, framework: Framework) -> None:
+    """Note what an error of the backward pass means: the framework has not what was asked for, or it is the outcome."""
+    run.gradients = []
+    run.lacking = framework.lacking(error) or None
+    run.backward_failure = f"{type(error).__name__}: {error}"
 
 
 def _of_values(
@@ -68,12 +65,9 @@ def _of_values(
     keys, inputs = _inputs(program, run, roots, framework)
     if not roots or not keys:
         return []
-    given = {position: framework.array(weight) for position, weight in weights.items()}
-    found = list(zip(keys, framework.gradients(roots, list(weights.values()), inputs), strict=True))
-    for position, weight in weights.items():
-        if framework.array(weight).tobytes() != given[position].tobytes():
-            run.written.append((position, seen(weight, framework.facts(weight), framework)))
-    return found
+    found = framework.gradients(roots, [weight.tensor for weight in weights.values()], inputs)
+    run.put_in = weights
+    return list(zip(keys, found, strict=True))
 
 
 def _of_program(
@@ -96,7 +90,7 @@ def _of_program(
 
 def _roots(
     program: Program, run: Run, cotangents: Mapping[int, np.ndarray], framework: Framework
-) -> tuple[list[Any], dict[int, Any]]:
+) -> tuple[list[Any], dict[int, PutIn]]:
     """Return the outputs that require grad on this side, each once, and what is put into them by position.
 
     One tensor may be what the reference has two of: it is given the sum of both gradients.
@@ -118,7 +112,11 @@ def _roots(
     weights = {}
     for key, (position, array) in given.items():
         dtype, shape, _, _ = framework.facts(roots[key])
-        weights[position] = framework.tensor(array, TensorSpec(dtype, shape, (), 0, array.size))
+        elements = array.tobytes()  # before: the framework's tensor may be this very memory
+        tensor = framework.tensor(array, TensorSpec(dtype, shape, (), 0, array.size))
+        if dtype == "bfloat16":  # by way of float32 where there is no other, and a NaN may then be another one
+            elements = framework.array(tensor).tobytes()
+        weights[position] = PutIn(tensor, elements)
     return list(roots.values()), weights
 
 

@@ -83,7 +83,7 @@ class Wire:
 
     def _take(self, size: int, until: float | None) -> bytes:
         while len(self._buffer) < size:
-            if until is not None and not self._is_ready(until):
+            if until is not None and not self._has_come(until - time.monotonic()):
                 message = "the other end is silent"
                 raise SilentError(message)
             try:
@@ -98,8 +98,12 @@ class Wire:
         del self._buffer[:size]
         return found
 
-    def _is_ready(self, until: float) -> bool:
-        return bool(select.select([self.read_fd], [], [], max(0.0, until - time.monotonic()))[0])
+    def is_ready(self, wait_s: float) -> bool:
+        """Whether there is something to read, or nobody at the other end, within some seconds."""
+        return bool(self._buffer) or self._has_come(wait_s)
+
+    def _has_come(self, wait_s: float) -> bool:
+        return bool(select.select([self.read_fd], [], [], max(0.0, wait_s))[0])
 
     def close(self) -> None:
         """Close both pipes."""

@@ -142,8 +142,8 @@ class Casework:
         test, name = pair
         place, backend = self._place, contender.backend
         if isinstance(backend, RemoteBackend) and accepted:
-            place.enter(accepted[0][0], position, accepted[0][1])
-            backend.ahead([attempt for _, _, attempt in accepted])
+            self._at(accepted[0], position)
+            backend.ahead([attempt for _, _, attempt in accepted], lambda i: self._at(accepted[i], position))
         traces = []
         for case, number, attempt in accepted:
             place.enter(case, position, number)
@@ -170,6 +170,11 @@ class Casework:
         tally.aligned(name, aligned)
         tally.covered(name, outcomes)
         tally.saw(name, backend)
+
+    def _at(self, accepted: tuple[int, int, Attempt], position: int) -> None:
+        """Say which accepted attempt is tried on the candidate at a position."""
+        case, number, _ = accepted
+        self._place.enter(case, position, number)
 
     def _judged(self, attempt: Attempt, contender: Contender, trace: Trace) -> Verdict | None:
         """Return the verdict on a case, ``None`` where a quick look vouches for it.
