@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ci_autotest.backends.hosting import HostProcess
+    from ci_autotest.backends.jobs import Message
     from ci_autotest.backends.told import Reader
 
 #: Seconds between two looks at which job a host is at.
@@ -33,22 +34,19 @@ class Hearing:
         self._at: Callable[[int], None] | None = None
         self._seen = NOWHERE
 
-    def ask(
-        self, jobs: Sequence[dict[str, Any]], buffers: Sequence[memoryview], at: Callable[[int], None] | None = None
-    ) -> None:
+    def ask(self, message: Message, at: Callable[[int], None] | None = None) -> None:
         """Give the host jobs.
 
         Args:
-            jobs: Each is owed an answer.
-            buffers: Their tensors.
+            message: Each of its jobs is owed an answer.
             at: Told the number of the job that the host is at, as it is waited for and when it is lost.
 
         Raises:
             HostLostError: The host is gone.
         """
         self._at, self._seen = at, NOWHERE
-        self._owed += len(jobs)
-        self._host.ask({"jobs": jobs}, buffers)
+        self._owed += len(message.jobs)
+        self._host.ask(message.head, message.buffers)
 
     def ask_backward(self, cotangents: dict[str, Any], buffers: Sequence[memoryview]) -> None:
         """Ask for the backward pass of the job that was run last.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from ci_autotest.backends.hearing import Hearing
 from ci_autotest.backends.hosting import HostLostError, HostProcess, end_as
-from ci_autotest.backends.jobs import ToldTrace, job_of, outside, placed
+from ci_autotest.backends.jobs import Message, ToldTrace, outside, placed
 from ci_autotest.backends.told import ToldError, about_of, failure_of, fill
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.execute.host import OWN_FAULT
@@ -91,19 +91,17 @@ class RemoteBackend:
             attempts: Accepted; the reference's gradients must be there when they are taken.
             at: Told which of them the host is at while it is waited for, and when it is lost.
         """
-        jobs: list[dict[str, Any]] = []
-        buffers: list[memoryview] = []
+        message = Message()
         for number, attempt in enumerate(attempts):
-            trace = ToldTrace(attempt.program, attempt.trace, snapshots=False)
+            trace = ToldTrace(attempt.program, attempt.trace, is_graph=self.is_graph)
             self._ahead.append(_Ahead(attempt.program, trace))
             if self._prepare(attempt.program, attempt.sources, trace):
                 trace.has_gone_back = True
                 cotangents = attempt.cotangents or None if trace.goes_back else None
-                job = job_of(trace, attempt.sources, cotangents, buffers, is_graph=self.is_graph)
-                jobs.append(job | {"number": number})
-        if jobs:
+                message.add(trace, attempt.sources, cotangents, number=number)
+        if message.jobs:
             with self._watched():
-                self._hearing.ask(jobs, buffers, at)
+                self._hearing.ask(message, at)
 
     def run(
         self,
@@ -123,12 +121,12 @@ class RemoteBackend:
                     self._settle()
                 return trace
             self._drain()
-            trace = ToldTrace(program, None, snapshots=snapshots)
+            trace = ToldTrace(program, None, snapshots=snapshots, is_graph=self.is_graph)
             if self._prepare(program, sources, trace):
                 self._in_flight = trace.translated
-                buffers: list[memoryview] = []
-                job = job_of(trace, sources, None, buffers, snapshots=snapshots, is_graph=self.is_graph)
-                self._hearing.ask([job], buffers)
+                message = Message()
+                message.add(trace, sources, None, snapshots=snapshots)
+                self._hearing.ask(message)
                 self._take(trace, self._hearing.next())
             return trace
 

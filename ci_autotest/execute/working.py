@@ -2,7 +2,7 @@
 
 Where a framework computes in threads of its own, the tensors of several jobs are asked for as each of them ends and
 waited for once: waiting costs more than computing what is small. An error may then be told late, in another job than
-its own: a job that stops while others are waited for is run again alone, and so is each of those whose waiting fails.
+its own: where a job stops while others are waited for, or waiting fails, each is run again and waited for alone.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from ci_autotest.execute.binding import has, storage_of
 from ci_autotest.execute.failing import failed
 from ci_autotest.execute.gradients import backward, failed_backward
 from ci_autotest.execute.graphing import as_graph
+from ci_autotest.execute.outline import Outline
 from ci_autotest.execute.reading import Reading
 from ci_autotest.execute.running import Run, forward
 from ci_autotest.program.plain import program_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
 
     from ci_autotest.execute.frameworks.protocol import Framework
     from ci_autotest.execute.wire import Wire
@@ -33,11 +36,32 @@ NOWHERE: Final = -1
 WAITING_BYTES: Final = 1 << 24
 
 
-class _Ran(NamedTuple):
-    """Hold a job that has been run, its tensors asked for."""
+class _Job(NamedTuple):
+    """Hold what is to be run.
 
-    job: dict[str, Any]
+    Attributes:
+        number: By which it is told which job is in flight.
+        outline: What is known of the program already.
+        program: Setup and body.
+        tensors: Storage of each placeholder by key.
+        cotangents: What is put into the outputs, by position; ``None``: forward only.
+        snapshots: Whether every value is copied at its step.
+        is_graph: Whether the body runs as one graph.
+    """
+
+    number: int
+    outline: Outline
     program: Program
+    tensors: Mapping[str, np.ndarray]
+    cotangents: Mapping[int, np.ndarray] | None
+    snapshots: bool
+    is_graph: bool
+
+
+class _Ran(NamedTuple):
+    """Hold what a job left, its tensors asked for."""
+
+    job: _Job
     run: Run
     reading: Reading
 
@@ -70,70 +94,76 @@ class Work:
             self._backward(message["backward"], buffers)
         else:
             self._kept.clear()
-            self._jobs(message["jobs"], buffers)
+            outlines = [Outline(program_of(plain)) for plain in message["outlines"]]
+            self._jobs([_job(told, outlines, buffers) for told in message["jobs"]])
 
     def _about(self, targets: list[str]) -> dict[str, Any]:
         """Return which of some targets the framework has, and its devices where its adapter says them."""
         devices: list[str] = getattr(self._framework, "devices", list)()
         return {"has": [has(self._framework, target) for target in targets], "devices": devices}
 
-    def _jobs(self, jobs: list[dict[str, Any]], buffers: Sequence[bytes]) -> None:
+    def _jobs(self, jobs: Sequence[_Job]) -> None:
         waiting: list[_Ran] = []
+        size_bytes = 0
         for job in jobs:
-            ran = self._ran(job, buffers)
-            if self._is_late and waiting and ran.run.has_stopped:
-                self._tell(waiting, buffers)
-                waiting, ran = [], self._ran(job, buffers)
+            ran = self._ran(job)
             waiting.append(ran)
-            is_alone = job["graph"] or ran.run.has_stopped
-            if is_alone or sum(each.reading.size_bytes for each in waiting) > WAITING_BYTES:
-                self._tell(waiting, buffers)
-                waiting = []
+            size_bytes += ran.reading.size_bytes
+            if self._is_late and ran.run.has_stopped and len(waiting) > 1:
+                self._one_by_one(waiting)
+            elif job.is_graph or ran.run.has_stopped or size_bytes > WAITING_BYTES:
+                self._tell(waiting)
+            else:
+                continue
+            waiting, size_bytes = [], 0
         if waiting:
-            self._tell(waiting, buffers)
+            self._tell(waiting)
 
-    def _ran(self, job: dict[str, Any], buffers: Sequence[bytes]) -> _Ran:
+    def _ran(self, job: _Job) -> _Ran:
         """Run a job, forward and as far back as it says, and ask for what it left."""
         place = self._place
-        place[0] = job["number"]
-        program = program_of(job["program"])
-        tensors = {key: storage_of(buffers[at], dtype) for key, (dtype, at) in job["tensors"].items()}
-        execute = as_graph if job["graph"] else forward
+        place[0] = job.number
+        execute = as_graph if job.is_graph else forward
         run = execute(
-            program, tensors, self._framework, lambda index: place.__setitem__(1, index), snapshots=job["snapshots"]
+            job.program,
+            job.tensors,
+            self._framework,
+            lambda index: place.__setitem__(1, index),
+            snapshots=job.snapshots,
         )
-        ran = _Ran(job, program, run, Reading(self._framework))
-        if job["cotangents"] is not None and not run.has_stopped:
-            self._go_back(ran, job["cotangents"], buffers)
+        ran = _Ran(job, run, Reading(self._framework))
+        if job.cotangents is not None and not run.has_stopped:
+            self._go_back(ran, job.cotangents)
         place[1] = NOWHERE  # what is left is reading the values
         for value in run.values:
             ran.reading.ask(value)
         self._last = ran
         return ran
 
-    def _go_back(self, ran: _Ran, cotangents: dict[str, Any], buffers: Sequence[bytes]) -> None:
-        given = {
-            int(position): storage_of(buffers[at], dtype).reshape(shape)
-            for position, (dtype, shape, at) in cotangents.items()
-        }
+    def _go_back(self, ran: _Ran, cotangents: Mapping[int, np.ndarray]) -> None:
         self._place[1] = IN_BACKWARD
-        backward(ran.program, ran.run, given, self._framework)
+        backward(ran.job.program, ran.run, cotangents, self._framework, ran.job.outline)
         for _, gradient in ran.run.gradients:
             ran.reading.ask(gradient)
         for put_in in ran.run.put_in.values():
             ran.reading.ask(put_in.tensor)
 
-    def _tell(self, waiting: Sequence[_Ran], buffers: Sequence[bytes]) -> None:
+    def _tell(self, waiting: Sequence[_Ran]) -> None:
         """Wait for what was asked for, and send an answer for each."""
-        self._place[0] = waiting[0].job["number"] if len(waiting) == 1 else NOWHERE
+        self._place[0] = waiting[0].job.number if len(waiting) == 1 else NOWHERE
         error = self._waited()
-        if error is None or len(waiting) == 1:
-            if error is not None:
-                self._blame(waiting[0], error)
+        if error is None:
             self._send(waiting)
+        elif len(waiting) > 1:
+            self._one_by_one(waiting)
         else:
-            for each in waiting:
-                self._tell([self._ran(each.job, buffers)], buffers)
+            self._blame(waiting[0], error)
+            self._send(waiting)
+
+    def _one_by_one(self, waiting: Sequence[_Ran]) -> None:
+        """Run jobs again, each waited for before the next."""
+        for each in waiting:
+            self._tell([self._ran(each.job)])
 
     def _waited(self) -> Exception | None:
         """Wait where the framework computes in threads of its own; return what that raised."""
@@ -148,14 +178,15 @@ class Work:
         """Note an error that waiting for one job raised, where nothing else stopped it, at the last of its calls."""
         ran.reading.forget()
         if not ran.run.has_stopped:
-            index = ran.program.calls[-1][0] if ran.program.calls else 0
-            failed(ran.run, ran.program.steps[index], index, error, self._framework)
+            program = ran.job.program
+            index = program.calls[-1][0] if program.calls else 0
+            failed(ran.run, program.steps[index], index, error, self._framework)
 
-    def _backward(self, job: dict[str, Any], buffers: Sequence[bytes]) -> None:
+    def _backward(self, told: dict[str, Any], buffers: Sequence[bytes]) -> None:
         """Run the backward pass of the last program."""
         assert self._last is not None  # noqa: S101 - a worker asks for what it has run
         ran = self._last._replace(reading=Reading(self._framework))
-        self._go_back(ran, job["cotangents"], buffers)
+        self._go_back(ran, _cotangents(told["cotangents"], buffers))
         error = self._waited()
         if error is not None:
             ran.reading.forget()
@@ -168,6 +199,25 @@ class Work:
             answers.add(each.run, each.reading, has_values=has_values)
         self._place[0] = NOWHERE
         self._wire.send(_encoded(answers.told), answers.buffers)
+
+
+def _job(told: dict[str, Any], outlines: Sequence[Outline], buffers: Sequence[bytes]) -> _Job:
+    """Return the job that plain values say (``backends/jobs.py``)."""
+    outline = outlines[told["outline"]]
+    program = outline.program([spec for spec, _ in told["leaves"]])
+    steps = program.steps
+    tensors = {
+        steps[index].target: storage_of(buffers[at], spec[0])
+        for index, (spec, at) in zip(outline.placeholders, told["leaves"], strict=True)
+    }
+    cotangents = None if told["cotangents"] is None else _cotangents(told["cotangents"], buffers)
+    return _Job(told["number"], outline, program, tensors, cotangents, told["snapshots"], told["graph"])
+
+
+def _cotangents(told: dict[str, Any], buffers: Sequence[bytes]) -> dict[int, np.ndarray]:
+    return {
+        int(position): storage_of(buffers[at], dtype).reshape(shape) for position, (dtype, shape, at) in told.items()
+    }
 
 
 def _encoded(value: object) -> bytes:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pytest
+import torch
 
+from ci_autotest.backends.jobs import Message, ToldTrace
+from ci_autotest.backends.mapping.translate import Translated
 from ci_autotest.execute.frameworks.torch_like import TorchLike
 from ci_autotest.execute.working import NOWHERE, WAITING_BYTES, Work
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec
-from ci_autotest.program.plain import plain_program
 
 
 class Late(TorchLike):
@@ -78,28 +81,25 @@ def served(framework):
     return Served(framework, lines, place, Work(framework, lines, place))
 
 
-def job(number, target, data, buffers, *, goes_back=True):
-    spec = TensorSpec("float32", data.shape, (1,), 0, data.size, requires_grad=goes_back)
-    steps = (
-        Step(PLACEHOLDER, "t0", (spec,), (), "x"),
-        Step(CALL_FUNCTION, target, (Ref(0),)),
-        Step(OUTPUT, "output", (Ref(1),)),
-    )
-    buffers += [data.tobytes(), np.ones(data.shape, np.float32).tobytes()]
-    at = len(buffers)
-    cotangents = {"0": ["float32", list(data.shape), at - 1]} if goes_back else None
-    return {
-        "number": number, "program": plain_program(Program((), steps)), "tensors": {"t0": ["float32", at - 2]},
-        "cotangents": cotangents, "snapshots": False, "graph": False,
-    }  # fmt: skip
+def message(*targets, size=3, goes_back=True):
+    """Return the message of jobs that each call a function of 1, 2, 3 and so on times the job's number and one."""
+    made = Message()
+    for number, target in enumerate(targets):
+        data = torch.arange(1, size + 1, dtype=torch.float32) * (number + 1)
+        spec = TensorSpec("float32", (size,), (1,), 0, size, requires_grad=True)
+        body = (
+            Step(PLACEHOLDER, "t0", (spec,), (), "x"),
+            Step(CALL_FUNCTION, target, (Ref(0),)),
+            Step(OUTPUT, "output", (Ref(1),)),
+        )
+        trace = ToldTrace(Program((), body), None)
+        trace.translated = Translated(Program((), body), range(len(body)))
+        made.add(trace, {"t0": data}, {0: torch.ones(size)} if goes_back else None, number=number)
+    return plain(made.head), made.buffers
 
 
-def message(*targets, size=3):
-    buffers: list[bytes] = []
-    data = [np.arange(1, size + 1, dtype=np.float32) * (i + 1) for i in range(len(targets))]
-    return {
-        "jobs": [job(i, target, each, buffers) for i, (target, each) in enumerate(zip(targets, data, strict=True))]
-    }, buffers
+def plain(head):
+    return json.loads(msgspec.json.encode(head))
 
 
 def said(answer, buffers):
@@ -126,7 +126,7 @@ def test_answer__batch_and_one_by_one__say_the_same(framework):
     made, buffers = message("torch.square", "torch.square", "torch.square")
     together.work.answer(made, buffers)
     for each in made["jobs"]:
-        alone.work.answer({"jobs": [each]}, buffers)
+        alone.work.answer({**made, "jobs": [each]}, buffers)
     assert [said(*each) for each in together.lines.told()] == SQUARES
     assert [said(*each) for each in alone.lines.told()] == SQUARES
     assert (len(together.lines.frames), len(alone.lines.frames)) == (1, 3)
@@ -170,17 +170,15 @@ def test_answer__while_a_job_runs__its_number_and_step_are_told():
     assert tuple(found.place) == (NOWHERE, NOWHERE)
 
 
-def test_answer__backward_of_a_job_that_was_told_alone__is_that_job():
+def test_answer__backward_pass_asked_for__is_that_of_the_last_job():
     found = served(TorchLike("torch", "cpu"))
-    buffers: list[bytes] = []
-    for data in ([1.0, 2.0], [3.0, 4.0]):
-        made = job(0, "torch.square", np.array(data, np.float32), buffers)
-        cotangents, made["cotangents"] = made["cotangents"], None
-        found.work.answer({"jobs": [made]}, buffers)
-    found.work.answer({"backward": {"cotangents": cotangents}}, buffers)
+    made, buffers = message("torch.abs", "torch.square", goes_back=False)
+    found.work.answer(made, buffers)
+    cotangents = {"0": ["float32", [3], len(buffers)]}
+    found.work.answer({"backward": {"cotangents": cotangents}}, [*buffers, np.ones(3, np.float32).tobytes()])
     answer, sent = found.lines.told()[-1]
     (key, gradient), *_ = answer["gradients"]
-    assert (key, np.frombuffer(sent[gradient[-1]], np.float32).tolist()) == (0, [6.0, 8.0])
+    assert (key, np.frombuffer(sent[gradient[-1]], np.float32).tolist()) == (0, [4.0, 8.0, 12.0])
 
 
 def test_answer__backward_pass_writes_to_what_was_put_in__is_told():
@@ -195,3 +193,19 @@ def test_answer__backward_pass_writes_to_what_was_put_in__is_told():
     ((answer, sent),) = found.lines.told()
     ((position, entry),) = answer["written"]
     assert (position, np.frombuffer(sent[entry[-1]], np.float32).tolist()) == (0, [0.0, 0.0, 0.0])
+
+
+def test_message__programs_differ_in_a_number_of_another_kind__are_two():
+    made = Message()
+    for number in (1, True, 1.0, 1):
+        body = (
+            Step(PLACEHOLDER, "t0", (TensorSpec("float32", (3,), (1,), 0, 3),)),
+            Step(CALL_FUNCTION, "torch.add", (Ref(0), number)),
+            Step(OUTPUT, "output", (Ref(1),)),
+        )
+        trace = ToldTrace(Program((), body), None)
+        trace.translated = Translated(Program((), body), range(3))
+        made.add(trace, {"t0": torch.ones(3)}, None)
+    assert [job["outline"] for job in made.jobs] == [0, 1, 2, 0]
+    sent = [steps[1][2][1] for _, steps in plain(made.head)["outlines"]]
+    assert list(map(repr, sent)) == ["1", "True", "1.0"]
