@@ -85,6 +85,6 @@ class Hearing:
             self._seen = job
             self._at(job)
 
-    def _fetch(self, numbers: list[int]) -> list[bytes]:
+    def _fetch(self, numbers: list[int]) -> list[memoryview]:
         self._host.ask({"fetch": numbers})
         return self._host.told()[1]

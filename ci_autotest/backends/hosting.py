@@ -192,7 +192,7 @@ class HostProcess:
         """Whether an answer has begun to come within some seconds, or the host is gone."""
         return self.wire.is_ready(wait_s)
 
-    def told(self) -> tuple[bytes, list[bytes]]:
+    def told(self) -> tuple[bytes, list[memoryview]]:
         """Return the next answer.
 
         Raises:

@@ -84,7 +84,7 @@ class Work:
         self._kept: dict[int, bytes] = {}
         self._last: _Ran | None = None
 
-    def answer(self, message: dict[str, Any], buffers: Sequence[bytes]) -> None:
+    def answer(self, message: dict[str, Any], buffers: Sequence[memoryview]) -> None:
         """Do what a message asks for, and send what came of it."""
         if "fetch" in message:
             self._wire.send(b"{}", [self._kept[number] for number in message["fetch"]])
@@ -182,7 +182,7 @@ class Work:
             index = program.calls[-1][0] if program.calls else 0
             failed(ran.run, program.steps[index], index, error, self._framework)
 
-    def _backward(self, told: dict[str, Any], buffers: Sequence[bytes]) -> None:
+    def _backward(self, told: dict[str, Any], buffers: Sequence[memoryview]) -> None:
         """Run the backward pass of the last program."""
         assert self._last is not None  # noqa: S101 - a worker asks for what it has run
         ran = self._last._replace(reading=Reading(self._framework))
@@ -201,7 +201,7 @@ class Work:
         self._wire.send(_encoded(answers.told), answers.buffers)
 
 
-def _job(told: dict[str, Any], outlines: Sequence[Outline], buffers: Sequence[bytes]) -> _Job:
+def _job(told: dict[str, Any], outlines: Sequence[Outline], buffers: Sequence[memoryview]) -> _Job:
     """Return the job that plain values say (``backends/jobs.py``)."""
     outline = outlines[told["outline"]]
     program = outline.program([spec for spec, _ in told["leaves"]])
@@ -214,7 +214,7 @@ def _job(told: dict[str, Any], outlines: Sequence[Outline], buffers: Sequence[by
     return _Job(told["number"], outline, program, tensors, cotangents, told["snapshots"], told["graph"])
 
 
-def _cotangents(told: dict[str, Any], buffers: Sequence[bytes]) -> dict[int, np.ndarray]:
+def _cotangents(told: dict[str, Any], buffers: Sequence[memoryview]) -> dict[int, np.ndarray]:
     return {
         int(position): storage_of(buffers[at], dtype).reshape(shape) for position, (dtype, shape, at) in told.items()
     }
