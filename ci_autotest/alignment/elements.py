@@ -31,7 +31,6 @@ _sum: Final = torch.Tensor.sum
 _item: Final = torch.Tensor.item
 _numpy: Final = torch.Tensor.numpy
 _abs: Final = np.abs
-_all: Final = np.all
 _less: Final = np.less
 _errstate: Final = np.errstate
 _FLOAT64: Final = np.float64
@@ -114,9 +113,10 @@ def _is_near(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolera
     if not (reference.numel() <= _FEW and {candidate.dtype, reference.dtype} <= _OF_NUMPY):
         return False
     with _errstate(all="ignore"):
-        left, right = _numpy(dense(candidate)).astype(_FLOAT64), _numpy(dense(reference)).astype(_FLOAT64)
+        right = _numpy(dense(reference)).astype(_FLOAT64)
+        distance = _numpy(dense(candidate)).astype(_FLOAT64) - right
         # Less, not at most: what is infinitely far is not less than what an infinite reference allows.
-        return bool(_all(_less(_abs(left - right), tolerance.atol + tolerance.rtol * _abs(right))))
+        return bool(_less(_abs(distance), tolerance.atol + tolerance.rtol * _abs(right)).all())
 
 
 def mismatches(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:

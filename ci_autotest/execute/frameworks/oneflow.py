@@ -50,13 +50,13 @@ class OneFlow(TorchLike):
 
         OneFlow computes in threads of its own, and ``numpy()`` waits for them each time.
         """
-        value = tensor.detach()
-        if value.dtype == self._module.bfloat16:
-            value = value.to(self._module.float32)
+        flow, value = self._module, tensor.detach()
+        if value.dtype == flow.bfloat16:
+            value = value.to(flow.float32)
         memory = np.empty(tuple(value.shape), name_of(value.dtype))
         if memory.size:
             value = value.cpu()
-            self._module.from_numpy(memory).copy_(value if value.is_contiguous() else value.contiguous())
+            flow.from_numpy(memory).copy_(value if value.is_contiguous() else value.contiguous())
         return memory
 
     def told(self, tensor: Any, memory: np.ndarray) -> np.ndarray:  # noqa: ANN401 - a framework's tensor
