@@ -9,6 +9,7 @@ import ctypes
 import math
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import torch
 
 from ci_autotest.judgement import Difference
@@ -28,6 +29,11 @@ _isclose: Final = torch.isclose
 _any: Final = torch.Tensor.any
 _sum: Final = torch.Tensor.sum
 _item: Final = torch.Tensor.item
+_numpy: Final = torch.Tensor.numpy
+_abs: Final = np.abs
+_less: Final = np.less
+_errstate: Final = np.errstate
+_FLOAT64: Final = np.float64
 
 _BITS: Final = {
     torch.float16: torch.int16,
@@ -38,6 +44,9 @@ _BITS: Final = {
 _STRIDED: Final = torch.strided
 _LAZY: Final = frozenset({torch.complex32, torch.complex64, torch.complex128})
 _LARGEST: Final = 2**63 - 1
+#: Dtypes that NumPy has as well, whose elements are held against one another there while they are few.
+_OF_NUMPY: Final = frozenset({torch.float16, torch.float32, torch.float64})
+_FEW: Final = 4096
 
 
 def has_any(mask: torch.Tensor) -> bool:
@@ -91,9 +100,23 @@ def close(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance
     is_inexact = reference.is_floating_point() or reference.is_complex()
     if tolerance.strictness != "tolerance" or not is_inexact:
         return not has_any(mismatches(candidate, reference, tolerance))
-    return _allclose(
+    return _is_near(candidate, reference, tolerance) or _allclose(
         wide(candidate), wide(reference), rtol=tolerance.rtol, atol=tolerance.atol, equal_nan=True
     )  # fmt: skip
+
+
+def _is_near(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance) -> bool:
+    """Whether few elements are all finite and within tolerance; what it cannot say, it does not vouch for.
+
+    The formula of ``close`` in NumPy, whose calls cost a third of torch's where there are few elements.
+    """
+    if not (reference.numel() <= _FEW and {candidate.dtype, reference.dtype} <= _OF_NUMPY):
+        return False
+    with _errstate(all="ignore"):
+        right = _numpy(dense(reference)).astype(_FLOAT64)
+        distance = _numpy(dense(candidate)).astype(_FLOAT64) - right
+        # Less, not at most: what is infinitely far is not less than what an infinite reference allows.
+        return bool(_less(_abs(distance), tolerance.atol + tolerance.rtol * _abs(right)).all())
 
 
 def mismatches(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:

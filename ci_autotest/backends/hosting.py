@@ -7,6 +7,7 @@ import mmap
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 import msgspec
 
 from ci_autotest.errors import AutotestError, UnavailableError
-from ci_autotest.execute.host import BOOT, STEP_BYTES
+from ci_autotest.execute.host import BOOT, PLACE_BYTES
 from ci_autotest.execute.wire import GoneError, SilentError, Wire, WireError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ START_S: Final = 120.0
 #: How the boot of a host begins its refusal (``execute/host.BOOT``).
 _TOO_OLD: Final = "it is Python "
 _WAIT_S: Final = 5.0
+_PLACE: Final = struct.Struct("=qq")
 _SHOWN_CHARS: Final = 300
 _SHOWN_LINES: Final = 3
 _PACKAGE: Final = str(Path(__file__).resolve().parents[1])
@@ -103,7 +105,7 @@ class HostProcess:
         """
         self._where = where
         self._start_s = start_s
-        self._is_closed, self._step = False, -1
+        self._is_closed, self._spot = False, (-1, -1)
         python = shutil.which(where.python)
         if python is None:
             message = (
@@ -114,9 +116,9 @@ class HostProcess:
         to_read, write_fd = os.pipe()
         read_fd, to_write = os.pipe()
         with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as place:
-            place.write(bytes(STEP_BYTES))
+            place.write(bytes(PLACE_BYTES))
             place.flush()
-            self._place = mmap.mmap(place.fileno(), STEP_BYTES)
+            self._place = mmap.mmap(place.fileno(), PLACE_BYTES)
             output = os.dup(2)
             descriptors = to_read, to_write, output, place.fileno()
             words = [*map(str, descriptors), where.module, where.device, *where.folders]
@@ -170,9 +172,10 @@ class HostProcess:
         except (WireError, msgspec.DecodeError):
             return "answers what is no greeting of a host"
 
-    def step(self) -> int:
-        """Return the index of the step in flight, -2 in a backward pass."""
-        return self._step if self._is_closed else int.from_bytes(self._place[:], sys.byteorder, signed=True)
+    def spot(self) -> tuple[int, int]:
+        """Return the number of the job in flight and the index of its step, -2 in a backward pass; -1 where none is."""
+        job, step = self._spot if self._is_closed else _PLACE.unpack(self._place[:])
+        return job, step
 
     def ask(self, message: object, buffers: Sequence[bytes | memoryview] = ()) -> None:
         """Send a message.
@@ -185,7 +188,11 @@ class HostProcess:
         except WireError:
             raise self._lost() from None
 
-    def told(self) -> tuple[bytes, list[bytes]]:
+    def is_ready(self, wait_s: float) -> bool:
+        """Whether an answer has begun to come within some seconds, or the host is gone."""
+        return self.wire.is_ready(wait_s)
+
+    def told(self) -> tuple[bytes, list[memoryview]]:
         """Return the next answer.
 
         Raises:
@@ -206,9 +213,9 @@ class HostProcess:
             ended = f"sent {what} and was ended"
         else:
             ended = _ended(code)
-        step = self.step()
+        spot = self.spot()
         self.close()
-        self._step = step
+        self._spot = spot
         return HostLostError(f"the host of candidate '{self._where.candidate}', {self._where.python}, {ended}.", code)
 
     def close(self) -> None:

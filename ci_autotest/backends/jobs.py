@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ci_autotest.backends.told import elements_of
 from ci_autotest.backends.trace import Trace
 from ci_autotest.program.ir import CALL_FUNCTION, PLACEHOLDER, TensorSpec, output_refs
-from ci_autotest.program.plain import plain_program
+from ci_autotest.program.plain import plain_outline, plain_spec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,13 +23,16 @@ class ToldTrace(Trace):
 
     Attributes:
         translated: What the host ran.
+        is_graph: Whether it ran the body as one graph.
         expected: The reference's trace of the same program, where it is known.
         has_gone_back: Whether the backward pass was part of the run, or is none of this side's.
     """
 
     is_told = True
 
-    def __init__(self, program: Program, expected: Trace | None, *, snapshots: bool) -> None:
+    def __init__(
+        self, program: Program, expected: Trace | None, *, snapshots: bool = False, is_graph: bool = False
+    ) -> None:
         """Begin with a place for each step."""
         super().__init__()
         count = len(program.steps)
@@ -35,6 +40,7 @@ class ToldTrace(Trace):
         if snapshots:
             self.observations = [None] * count
         self.expected = expected
+        self.is_graph = is_graph
         self.translated: Translated | None = None
         self.has_gone_back = False
 
@@ -45,39 +51,62 @@ def outside(program: Program) -> set[int]:
     return modules | {ref.index for ref in output_refs(program)}
 
 
-def job_of(
-    trace: ToldTrace,
-    sources: Mapping[str, Any],
-    cotangents: Mapping[int, Any] | None,
-    buffers: list[memoryview],
-    *,
-    snapshots: bool,
-    is_graph: bool = False,
-) -> dict[str, Any]:
-    """Return a job, its tensors put into ``buffers``.
+class Message:
+    """Collect jobs for a host.
 
-    Args:
-        trace: Whose translated program is run.
-        sources: Data of each placeholder by key.
-        cotangents: Gradients to put in, by position of the output's tensors; ``None``: forward only.
-        buffers: What is sent beside the job.
-        snapshots: Whether every value is copied at its step.
-        is_graph: Whether the body runs as one graph.
+    Attributes:
+        jobs: Each of them.
+        buffers: Their tensors.
     """
-    assert trace.translated is not None  # noqa: S101 - prepared
-    program = trace.translated.program
-    tensors: dict[str, tuple[str, int]] = {}
-    for step in program.steps:
-        if step.op == PLACEHOLDER and isinstance(spec := step.args[0], TensorSpec):
-            buffers.append(elements_of(sources[step.target]))
-            tensors[step.target] = spec.dtype, len(buffers) - 1
-    return {
-        "program": plain_program(program),
-        "tensors": tensors,
-        "cotangents": None if cotangents is None else placed(cotangents, buffers),
-        "snapshots": snapshots,
-        "graph": is_graph,
-    }
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._outlines: dict[bytes, int] = {}
+        self.jobs: list[dict[str, Any]] = []
+        self.buffers: list[memoryview] = []
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """What is sent with the buffers: what the programs are but for their placeholders, each once, and the jobs."""
+        return {"outlines": list(map(msgspec.Raw, self._outlines)), "jobs": self.jobs}
+
+    def add(
+        self,
+        trace: ToldTrace,
+        sources: Mapping[str, Any],
+        cotangents: Mapping[int, Any] | None,
+        *,
+        number: int = 0,
+        snapshots: bool = False,
+    ) -> None:
+        """Add a job.
+
+        Args:
+            trace: Whose translated program is run.
+            sources: Data of each placeholder by key.
+            cotangents: Gradients to put in, by position of the output's tensors; ``None``: forward only.
+            number: By which the host tells which job is in flight.
+            snapshots: Whether every value is copied at its step.
+        """
+        assert trace.translated is not None  # noqa: S101 - prepared
+        program, buffers = trace.translated.program, self.buffers
+        leaves = []
+        for step in program.steps:
+            if step.op == PLACEHOLDER and isinstance(spec := step.args[0], TensorSpec):
+                leaves.append((plain_spec(spec), len(buffers)))
+                buffers.append(elements_of(sources[step.target]))
+        # As text: a number that is equal to another one, such as 1 and True, is not the same argument.
+        outline = msgspec.json.encode(plain_outline(program))
+        self.jobs.append(
+            {
+                "number": number,
+                "outline": self._outlines.setdefault(outline, len(self._outlines)),
+                "leaves": leaves,
+                "cotangents": None if cotangents is None else placed(cotangents, buffers),
+                "snapshots": snapshots,
+                "graph": trace.is_graph,
+            }
+        )
 
 
 def placed(cotangents: Mapping[int, Any], buffers: list[memoryview]) -> dict[str, Any]:

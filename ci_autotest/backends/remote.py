@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
+from ci_autotest.backends.hearing import Hearing
 from ci_autotest.backends.hosting import HostLostError, HostProcess, end_as
-from ci_autotest.backends.jobs import ToldTrace, job_of, outside, placed
-from ci_autotest.backends.told import Reader, ToldError, about_of, failure_of, fill
+from ci_autotest.backends.jobs import Message, ToldTrace, outside, placed
+from ci_autotest.backends.told import ToldError, about_of, failure_of, fill
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.execute.host import OWN_FAULT
 from ci_autotest.program.ir import HOOK, REGISTERS
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.hosting import Interpreter
     from ci_autotest.backends.mapping.translate import Translated, Translator
-    from ci_autotest.backends.told import About
+    from ci_autotest.backends.told import About, Reader
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
 
@@ -62,6 +63,7 @@ class RemoteBackend:
         self._where = where
         self.table = translator.table
         self._host = HostProcess(where)
+        self._hearing = Hearing(self._host)
         self.hello = self._host.hello
         self._ahead: deque[_Ahead] = deque()
         self._in_flight: Translated | None = None
@@ -80,28 +82,26 @@ class RemoteBackend:
             return ""
         return "graph" if self.hello.graph_goes_back else "graph, forward only"
 
-    def ahead(self, attempts: Sequence[Attempt]) -> None:
+    def ahead(self, attempts: Sequence[Attempt], at: Callable[[int], None]) -> None:
         """Give the host a batch, forward and backward; ``run`` then takes the traces in this order.
 
         A trace is filled when ``run`` has returned the last of them.
 
         Args:
-            attempts: Accepted, with the reference's side.
+            attempts: Accepted; the reference's gradients must be there when they are taken.
+            at: Told which of them the host is at while it is waited for, and when it is lost.
         """
-        jobs: list[dict[str, Any]] = []
-        buffers: list[memoryview] = []
-        for attempt in attempts:
-            trace = ToldTrace(attempt.program, attempt.trace, snapshots=False)
+        message = Message()
+        for number, attempt in enumerate(attempts):
+            trace = ToldTrace(attempt.program, attempt.trace, is_graph=self.is_graph)
             self._ahead.append(_Ahead(attempt.program, trace))
             if self._prepare(attempt.program, attempt.sources, trace):
                 trace.has_gone_back = True
                 cotangents = attempt.cotangents or None if trace.goes_back else None
-                jobs.append(
-                    job_of(trace, attempt.sources, cotangents, buffers, snapshots=False, is_graph=self.is_graph)
-                )
-        if jobs:
+                message.add(trace, attempt.sources, cotangents, number=number)
+        if message.jobs:
             with self._watched():
-                self._host.ask({"jobs": jobs}, buffers)
+                self._hearing.ask(message, at)
 
     def run(
         self,
@@ -116,18 +116,18 @@ class RemoteBackend:
             if self._ahead and self._ahead[0].program is program and not snapshots:
                 trace = self._ahead.popleft().trace
                 if trace.untested is None:
-                    self._answered.append((trace, self._read()))
+                    self._answered.append((trace, self._hearing.next()))
                 if not self._ahead:
                     self._settle()
                 return trace
             self._drain()
-            trace = ToldTrace(program, None, snapshots=snapshots)
+            trace = ToldTrace(program, None, snapshots=snapshots, is_graph=self.is_graph)
             if self._prepare(program, sources, trace):
                 self._in_flight = trace.translated
-                buffers: list[memoryview] = []
-                job = job_of(trace, sources, None, buffers, snapshots=snapshots, is_graph=self.is_graph)
-                self._host.ask({"jobs": [job]}, buffers)
-                self._take(trace, self._read())
+                message = Message()
+                message.add(trace, sources, None, snapshots=snapshots)
+                self._hearing.ask(message)
+                self._take(trace, self._hearing.next())
             return trace
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:  # noqa: ARG002
@@ -138,8 +138,8 @@ class RemoteBackend:
         assert trace.translated is self._in_flight  # noqa: S101 - the host differentiates what it ran last
         buffers: list[memoryview] = []
         with self._watched():
-            self._host.ask({"backward": {"cotangents": placed(cotangents, buffers)}}, buffers)
-            reader = self._read()
+            self._hearing.ask_backward(placed(cotangents, buffers), buffers)
+            reader = self._hearing.next()
             if reader.answer.lacking is not None:
                 self._refuse(trace, reader.answer.lacking)
             self._take_gradients(trace, reader)
@@ -210,7 +210,7 @@ class RemoteBackend:
         while self._ahead:
             trace = self._ahead.popleft().trace
             if trace.untested is None:
-                self._answered.append((trace, self._read()))
+                self._answered.append((trace, self._hearing.next()))
         self._settle()
 
     def _take(self, trace: ToldTrace, reader: Reader) -> None:
@@ -246,14 +246,6 @@ class RemoteBackend:
         trace.cotangents = {position: reader.tensor(entry).detach() for position, entry in reader.answer.written}
         trace.backward_failure = reader.answer.backward_failure
 
-    def _read(self) -> Reader:
-        head, buffers = self._host.told()
-        return Reader(head, buffers, self._fetch)
-
-    def _fetch(self, numbers: list[int]) -> list[bytes]:
-        self._host.ask({"fetch": numbers})
-        return self._host.told()[1]
-
     @contextmanager
     def _watched(self) -> Iterator[None]:
         """End as the host ended, or say that it is lost; what sends no answer is no host."""
@@ -263,8 +255,9 @@ class RemoteBackend:
             self._host.close()
             self._give_up(HostLostError(f"candidate '{self._where.candidate}': {error}", 1), error)
         except HostLostError as lost:
+            self._hearing.look()
             if self.on_step is not None and self._in_flight is not None:
-                self.on_step(self._recorded(self._host.step(), self._in_flight))
+                self.on_step(self._recorded(self._host.spot()[1], self._in_flight))
             self._give_up(lost, lost)
 
     def _recorded(self, step: int, translated: Translated) -> int:
@@ -277,6 +270,7 @@ class RemoteBackend:
         if self._ends_with_host and lost.code != OWN_FAULT:
             end_as(lost)
         self._host = HostProcess(self._where)  # The next program is not this one's concern.
+        self._hearing = Hearing(self._host)
         self._ahead.clear()
         self._answered = []
         raise lost from cause

@@ -8,6 +8,7 @@ told. Whether it was a view, what memory it shares and how often it was written 
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -26,6 +27,10 @@ _DIFFERENTIABLE: Final = FLOATING | COMPLEX
 #: Elements that a tuple may be told to have, and a dimension of a tensor.
 _ITEMS: Final = 1 << 20
 _SIZES: Final = 1 << 48
+#: What is told of a tensor.
+_FIELDS: Final = 6
+#: Bytes up to which a copy costs less than a view of them.
+_SMALL_BYTES: Final = 1 << 14
 
 
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,7 +52,7 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     devices: list[str]
 
 
-_DECODER: Final = msgspec.json.Decoder(Answer)
+_DECODER: Final = msgspec.json.Decoder(list[Answer])
 
 
 class ToldError(AutotestError):
@@ -87,26 +92,44 @@ class ToldModule:
         return self._state
 
 
+def readers_of(
+    head: bytes, buffers: Sequence[memoryview], fetch: Callable[[list[int]], Sequence[bytes | memoryview]]
+) -> list[Reader]:
+    """Return a reader of each answer of a frame.
+
+    Args:
+        head: JSON.
+        buffers: Tensors' elements of all of them.
+        fetch: Returns the elements that the host keeps, by number.
+
+    Raises:
+        ToldError: They are no answers, or there is none.
+    """
+    try:
+        answers = _DECODER.decode(head)
+    except (msgspec.DecodeError, RecursionError) as error:
+        message = f"the host sent what is no answer ({error})."
+        raise ToldError(message) from error
+    if not answers:
+        message = "the host sent what is no answer (there is none)."
+        raise ToldError(message)
+    return [Reader(answer, buffers, fetch) for answer in answers]
+
+
 class Reader:
     """Read one answer.
 
     Args:
-        head: Its JSON.
+        answer: As it was decoded.
         buffers: Its tensors' elements.
         fetch: Returns the elements that the host keeps, by number.
     """
 
-    def __init__(self, head: bytes, buffers: Sequence[bytes], fetch: Callable[[list[int]], list[bytes]]) -> None:
-        """Decode the head.
-
-        Raises:
-            ToldError: It is no answer.
-        """
-        try:
-            self.answer = _DECODER.decode(head)
-        except (msgspec.DecodeError, RecursionError) as error:
-            message = f"the host sent what is no answer ({error})."
-            raise ToldError(message) from error
+    def __init__(
+        self, answer: Answer, buffers: Sequence[memoryview], fetch: Callable[[list[int]], Sequence[bytes | memoryview]]
+    ) -> None:
+        """Hold what it is read of."""
+        self.answer = answer
         self._buffers = buffers
         self._fetch = fetch
 
@@ -120,11 +143,11 @@ class Reader:
         Raises:
             ToldError: It tells nothing.
         """
+        if type(entry) is list and entry and entry[0] == "tensor":
+            return self.tensor(entry, expected)
         match entry:
             case None:
                 return None
-            case ["tensor", *_]:
-                return self.tensor(entry, expected)
             case ["array", dtype, shape, where]:
                 return self.tensor(["tensor", dtype, shape, False, True, where]).numpy()
             case ["module", dict() as state]:
@@ -145,34 +168,31 @@ class Reader:
         Raises:
             ToldError: It tells none.
         """
-        match entry:
-            case ["tensor", str(name), list(shape), bool(requires_grad), bool(is_leaf), where] if (
-                name in ITEM_SIZE and all(type(size) is int and 0 <= size < _SIZES for size in shape)
-            ):
-                pass
-            case _:
-                message = f"the host told {str(entry)[:100]} of a tensor."
-                raise ToldError(message)
-        dtype: torch.dtype = getattr(torch, name)
-        tensor = self._elements(where, dtype, tuple(shape), expected)
+        if not _is_tensor(entry):
+            message = f"the host told {str(entry)[:100]} of a tensor."
+            raise ToldError(message)
+        _, name, shape, requires_grad, is_leaf, where = entry
+        tensor = self._elements(where, getattr(torch, name), tuple(shape), expected)
         if requires_grad and name in _DIFFERENTIABLE:
             tensor.requires_grad_()
             return tensor if is_leaf else tensor.view(tensor.shape)
         return tensor
 
     def _elements(self, where: Any, dtype: torch.dtype, shape: tuple[int, ...], expected: object) -> torch.Tensor:  # noqa: ANN401
-        match where:
-            case int(place) if type(place) is int and 0 <= place < len(self._buffers):
-                data = self._buffers[place]
-            case [str(digest), int(number)]:
-                same = _same(expected, digest, dtype, shape)
-                if same is not None:
-                    return same
-                data = self._fetched(number)
-            case _:
-                message = f"the host told {str(where)[:100]} of where a tensor is."
-                raise ToldError(message)
-        size = torch.Size(shape).numel() * dtype.itemsize
+        data: bytes | memoryview
+        if type(where) is int and 0 <= where < len(self._buffers):
+            data = self._buffers[where]
+        else:
+            match where:
+                case [str(digest), int(number)]:
+                    same = _same(expected, digest, dtype, shape)
+                    if same is not None:
+                        return same
+                    data = self._fetched(number)
+                case _:
+                    message = f"the host told {str(where)[:100]} of where a tensor is."
+                    raise ToldError(message)
+        size = math.prod(shape) * dtype.itemsize
         if len(data) != size:
             message = f"the host sent {len(data)} bytes of a tensor of {size}."
             raise ToldError(message)
@@ -180,12 +200,28 @@ class Reader:
             return torch.empty(shape, dtype=dtype)
         return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
 
-    def _fetched(self, number: int) -> bytes:
+    def _fetched(self, number: int) -> bytes | memoryview:
         sent = self._fetch([number])
         if len(sent) != 1:
             message = f"the host was asked for one tensor and sent {len(sent)}."
             raise ToldError(message)
         return sent[0]
+
+
+def _is_tensor(entry: Any) -> bool:  # noqa: ANN401 - plain values
+    """Whether an entry tells a tensor: its kind, dtype, shape, flags, and where its elements are."""
+    if type(entry) is not list or len(entry) != _FIELDS:
+        return False
+    kind, name, shape, requires_grad, is_leaf, _ = entry
+    return (
+        kind == "tensor"
+        and type(name) is str
+        and name in ITEM_SIZE
+        and type(shape) is list
+        and all(type(size) is int and 0 <= size < _SIZES for size in shape)
+        and type(requires_grad) is bool
+        and type(is_leaf) is bool
+    )
 
 
 def _same(expected: object, digest: str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor | None:
@@ -199,7 +235,10 @@ def _same(expected: object, digest: str, dtype: torch.dtype, shape: tuple[int, .
 
 def elements_of(tensor: torch.Tensor) -> memoryview:
     """Return a tensor's elements in C order, as bytes."""
-    value = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    value = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if value.nbytes <= _SMALL_BYTES and value.dtype is not torch.bfloat16:
+        return memoryview(value.numpy().tobytes())
+    value = value.contiguous()
     if not value.numel():
         return memoryview(b"")
     return memoryview(value.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]

@@ -117,6 +117,6 @@ def storage_dtype(dtype: str) -> np.dtype:
     return np.dtype(_BITS.get(dtype, dtype))
 
 
-def storage_of(data: bytes, dtype: str) -> np.ndarray:
+def storage_of(data: bytes | memoryview, dtype: str) -> np.ndarray:
     """Return the elements that bytes hold; bfloat16 as its bits in uint16."""
     return np.frombuffer(data, storage_dtype(dtype))

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ci_autotest.execute.binding import storage_dtype
-from ci_autotest.execute.running import Seen, seen, together
-from ci_autotest.program.ir import (
-    CALL_FUNCTION,
-    CALL_METHOD,
-    CALL_MODULE,
-    OUTPUT,
-    PLACEHOLDER,
-    Ref,
-    TensorSpec,
-    output_refs,
-    ref_to,
-    step_refs,
-)
+from ci_autotest.execute.outline import Outline
+from ci_autotest.execute.running import PutIn
+from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, output_refs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ci_autotest.execute.frameworks.protocol import Framework
     from ci_autotest.execute.running import Run
-    from ci_autotest.program.ir import Program, Step
-
-_WRITES: Final = frozenset({
-    "setitem", "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift",
-    "irshift",
-})  # fmt: skip
+    from ci_autotest.program.ir import Program
 
 
-def backward(program: Program, run: Run, cotangents: Mapping[int, np.ndarray], framework: Framework) -> None:
+def backward(
+    program: Program,
+    run: Run,
+    cotangents: Mapping[int, np.ndarray],
+    framework: Framework,
+    outline: Outline | None = None,
+) -> None:
     """Put the cotangents into the outputs that require grad, and keep every gradient.
 
     Args:
@@ -42,38 +33,35 @@ def backward(program: Program, run: Run, cotangents: Mapping[int, np.ndarray], f
         run: What it left; the gradients are put into it.
         cotangents: Elements by position of the output's tensors, in their shape.
         framework: Ran it.
+        outline: What is known of the program already.
     """
-    differentiated = _of_program if hasattr(framework, "backward") else _of_values
     try:
-        found = differentiated(program, run, cotangents, framework)
-        arrays = together((gradient for _, gradient in found), framework)  # reading waits for them
-        run.gradients = [
-            (key, None if gradient is None else _seen(gradient, framework, arrays)) for key, gradient in found
-        ]
+        if hasattr(framework, "backward"):
+            run.gradients = _of_program(program, run, cotangents, framework)
+        else:
+            run.gradients = _of_values(outline or Outline(program), run, cotangents, framework)
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - foreign code: its error is the outcome
-        run.lacking = framework.lacking(error) or None
-        run.backward_failure = f"{type(error).__name__}: {error}"
+        failed_backward(run, error, framework)
 
 
-def _seen(gradient: Any, framework: Framework, arrays: Mapping[int, np.ndarray]) -> Seen:  # noqa: ANN401 - a tensor
-    array = arrays.get(id(gradient))
-    return Seen(framework.facts(gradient), framework.array(gradient) if array is None else array)
+def failed_backward(run: Run, error: BaseException, framework: Framework) -> None:
+    """Note what an error of the backward pass means: the framework has not what was asked for, or it is the outcome."""
+    run.gradients = []
+    run.lacking = framework.lacking(error) or None
+    run.backward_failure = f"{type(error).__name__}: {error}"
 
 
 def _of_values(
-    program: Program, run: Run, cotangents: Mapping[int, np.ndarray], framework: Framework
-) -> Sequence[tuple[Any, Any]]:
+    outline: Outline, run: Run, cotangents: Mapping[int, np.ndarray], framework: Framework
+) -> list[tuple[Any, Any]]:
     """Return the gradients that the graph behind the values gives, with what they are with respect to."""
-    roots, weights = _roots(program, run, cotangents, framework)
-    keys, inputs = _inputs(program, run, roots, framework)
+    roots, weights = _roots(outline, run, cotangents, framework)
+    keys, inputs = _inputs(outline, run, roots, framework)
     if not roots or not keys:
         return []
-    given = {position: framework.array(weight) for position, weight in weights.items()}
-    found = list(zip(keys, framework.gradients(roots, list(weights.values()), inputs), strict=True))
-    for position, weight in weights.items():
-        if framework.array(weight).tobytes() != given[position].tobytes():
-            run.written.append((position, seen(weight, framework.facts(weight), framework)))
-    return found
+    found = framework.gradients(roots, [weight.tensor for weight in weights.values()], inputs)
+    run.put_in = weights
+    return list(zip(keys, found, strict=True))
 
 
 def _of_program(
@@ -81,7 +69,7 @@ def _of_program(
     run: Run,
     cotangents: Mapping[int, np.ndarray],
     framework: Any,  # noqa: ANN401 - see its protocol
-) -> Sequence[tuple[Any, Any]]:
+) -> list[tuple[Any, Any]]:
     """Return the gradients of the leaves from a framework that differentiates functions and not values."""
     weights, refs = {}, output_refs(program)
     for position, weight in cotangents.items():
@@ -95,15 +83,15 @@ def _of_program(
 
 
 def _roots(
-    program: Program, run: Run, cotangents: Mapping[int, np.ndarray], framework: Framework
-) -> tuple[list[Any], dict[int, Any]]:
+    outline: Outline, run: Run, cotangents: Mapping[int, np.ndarray], framework: Framework
+) -> tuple[list[Any], dict[int, PutIn]]:
     """Return the outputs that require grad on this side, each once, and what is put into them by position.
 
     One tensor may be what the reference has two of: it is given the sum of both gradients.
     """
     roots: dict[int, Any] = {}
-    given: dict[int, tuple[int, np.ndarray]] = {}
-    refs = output_refs(program)
+    given: dict[int, tuple[int, np.ndarray, str]] = {}
+    refs = outline.outputs
     for position, weight in cotangents.items():
         value = run.values[refs[position].index] if position < len(refs) else None
         if not framework.is_tensor(value):
@@ -112,14 +100,22 @@ def _roots(
         fitting = _fitting(weight, dtype, shape)
         if not requires_grad or fitting is None:
             continue
-        roots.setdefault(id(value), value)
-        first, before = given.get(id(value), (position, None))
-        given[id(value)] = first, fitting if before is None else _sum(before, fitting, dtype)
-    weights = {}
-    for key, (position, array) in given.items():
-        dtype, shape, _, _ = framework.facts(roots[key])
-        weights[position] = framework.tensor(array, TensorSpec(dtype, shape, (), 0, array.size))
-    return list(roots.values()), weights
+        roots[id(value)] = value
+        first, before, _ = given.get(id(value), (position, None, dtype))
+        given[id(value)] = first, fitting if before is None else _sum(before, fitting, dtype), dtype
+    return list(roots.values()), {
+        position: _put_in(array, TensorSpec(dtype, array.shape, (), 0, array.size), framework)
+        for position, array, dtype in given.values()
+    }
+
+
+def _put_in(array: np.ndarray, spec: TensorSpec, framework: Framework) -> PutIn:
+    """Return what is put into an output, and its elements before anything can write to them."""
+    elements = array.tobytes()
+    tensor = framework.tensor(array, spec)
+    if spec.dtype == "bfloat16":  # by way of float32 where there is no other: a NaN may then be another one
+        elements = framework.array(tensor).tobytes()
+    return PutIn(tensor, elements)
 
 
 def _sum(left: np.ndarray, right: np.ndarray, dtype: str) -> np.ndarray:
@@ -141,7 +137,7 @@ def _fitting(weight: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarr
     return weight.astype(wanted)
 
 
-def _inputs(program: Program, run: Run, roots: Sequence[Any], framework: Framework) -> tuple[list[Any], list[Any]]:
+def _inputs(outline: Outline, run: Run, roots: Sequence[Any], framework: Framework) -> tuple[list[Any], list[Any]]:
     """Return what gradients are taken for: leaves, parameters, and intermediates where nothing is overwritten.
 
     Of a graph there are no intermediates: an output that another one is made of has the gradient that was put in.
@@ -149,13 +145,11 @@ def _inputs(program: Program, run: Run, roots: Sequence[Any], framework: Framewo
     """
     keys: list[Any] = []
     inputs: list[Any] = []
-    last = len(run.values) - 2
-    overwrites = any(_writes(step, program.steps) for step in program.body) or _gives_again(program, run)
-    used = set() if run.graph is not None else _used(program)
+    overwrites = outline.overwrites or _gives_again(outline, run)
+    used = frozenset() if run.graph is not None else outline.used
     # The gradient of an output that nothing else uses is the cotangent itself.
-    taken = {id(roots[0])} if len(roots) == 1 and program.body[-1].args == (ref_to(last),) else set()
-    for index, value in enumerate(run.values):
-        step = program.steps[index]
+    taken = {id(roots[0])} if len(roots) == 1 and outline.ends_in_output else set()
+    for index, (step, value) in enumerate(zip(outline.example.steps, run.values, strict=True)):
         if framework.is_tensor(value):
             requires_grad = framework.facts(value)[2]
             is_asked = step.op == PLACEHOLDER or (index in used and not overwrites)
@@ -172,32 +166,7 @@ def _inputs(program: Program, run: Run, roots: Sequence[Any], framework: Framewo
     return keys, inputs
 
 
-def _used(program: Program) -> set[int]:
-    """Return the steps whose values the output depends on."""
-    steps = program.steps
-    used = {ref.index for ref in output_refs(program)}
-    for index in range(len(steps) - 1, -1, -1):
-        if index in used:
-            used.update(ref.index for ref in step_refs(steps[index]))
-    return used
-
-
-def _writes(step: Step, steps: Sequence[Step]) -> bool:
-    """Whether a step is spelled as one that writes to its input."""
-    name = step.target.rpartition(".")[2]
-    maker = steps[step.args[0].index] if step.op == CALL_MODULE and isinstance(step.args[0], Ref) else step
-    if dict(maker.kwargs).get("inplace") is True:
-        return True
-    if step.op == CALL_METHOD:
-        return name.endswith("_") and not name.endswith("__")
-    return step.op == CALL_FUNCTION and (name in _WRITES or (name.endswith("_") and not name.startswith("_")))
-
-
-def _gives_again(program: Program, run: Run) -> bool:
+def _gives_again(outline: Outline, run: Run) -> bool:
     """Whether a call gave one of its arguments back, as what writes to it does, however that is spelled."""
-    return any(
-        run.values[index] is run.values[ref.index]
-        for index, step in enumerate(program.steps[: len(run.values)])
-        if not step.in_setup and step.op not in {PLACEHOLDER, OUTPUT} and run.facts[index] is not None
-        for ref in step_refs(step)
-    )
+    values = run.values
+    return any(values[call] is values[given] and run.facts[call] is not None for call, given in outline.arguments)

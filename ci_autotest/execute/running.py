@@ -11,7 +11,7 @@ from ci_autotest.execute.steps import execute_step
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy as np
 
@@ -34,6 +34,18 @@ class Seen(NamedTuple):
     array: Any
 
 
+class PutIn(NamedTuple):
+    """Hold a gradient that was put into an output.
+
+    Attributes:
+        tensor: The framework's, which a backward pass may write to.
+        elements: What was put in, in C order.
+    """
+
+    tensor: Any
+    elements: bytes
+
+
 class Run:
     """What one run of a program left behind.
 
@@ -43,8 +55,8 @@ class Run:
         copies: Of each value at its step; empty unless the run took snapshots.
         failure: The step that raised, the error's kind and message.
         lacking: What the framework has not, where a step asked for it.
-        gradients: By what they are with respect to.
-        written: What became of a gradient that was put in, by position, where the backward pass wrote to it.
+        gradients: Live tensors, ``None`` where there is none, with what they are with respect to.
+        put_in: The gradients that were put in, by position.
         backward_failure: What the backward pass raised.
         graph: What the body ran as where it was one graph, whose outputs do not depend on one another outside of it; it
             lives as long as the run, for the backward pass may need it.
@@ -58,9 +70,14 @@ class Run:
         self.failure: tuple[int, str, str] | None = None
         self.lacking: str | None = None
         self.gradients: list[tuple[Any, Any]] = []
-        self.written: list[tuple[int, Seen]] = []
+        self.put_in: dict[int, PutIn] = {}
         self.backward_failure: str | None = None
         self.graph: object = None
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether it did not get to its end."""
+        return self.failure is not None or self.lacking is not None or self.backward_failure is not None
 
 
 def forward(
@@ -109,24 +126,6 @@ def forward(
         run.values.append(value)
         run.facts.append(facts)
     return run
-
-
-def together(values: Iterable[Any], framework: Framework) -> dict[int, np.ndarray]:
-    """Return the elements of tensors by identity, read at once where the framework reads several so.
-
-    Nothing where it does not, or where one of them cannot be read: each is then read by itself.
-
-    Args:
-        values: Tensors, and other values, which are left out.
-        framework: Whose tensors they are.
-    """
-    tensors = [value for value in values if framework.is_tensor(value)] if hasattr(framework, "arrays") else []
-    if not tensors:
-        return {}
-    try:
-        return dict(zip(map(id, tensors), framework.arrays(tensors), strict=True))  # type: ignore[attr-defined]
-    except Exception:  # noqa: BLE001 - foreign tensors: which one it is, reading them one by one tells
-        return {}
 
 
 def seen(value: Any, facts: Facts | None, framework: Framework) -> Seen:  # noqa: ANN401 - a framework's value

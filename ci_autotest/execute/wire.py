@@ -6,6 +6,7 @@ import os
 import select
 import struct
 import time
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 #: Bytes of the head, number of buffers; then the length of each buffer.
 _COUNTS: Final = struct.Struct("<II")
-_LENGTH: Final = struct.Struct("<Q")
+_LENGTH_BYTES: Final = 8
 _READ_BYTES: Final = 1 << 20
 #: A frame says how long its parts are: what a broken peer says is not believed beyond this.
 _HEAD_AT_MOST: Final = 1 << 28
@@ -53,15 +54,15 @@ class Wire:
         Raises:
             WireError: Nobody reads.
         """
-        parts = [_COUNTS.pack(len(head), len(buffers)), *(_LENGTH.pack(len(each)) for each in buffers), head, *buffers]
-        view = memoryview(b"".join(parts))
+        lengths = struct.pack(f"<{len(buffers)}Q", *map(len, buffers))
+        view = memoryview(b"".join((_COUNTS.pack(len(head), len(buffers)), lengths, head, *buffers)))
         try:
             while view:
                 view = view[os.write(self.write_fd, view) :]
         except OSError as error:
             raise WireError(str(error)) from error
 
-    def receive(self, until: float | None = None) -> tuple[bytes, list[bytes]]:
+    def receive(self, until: float | None = None) -> tuple[bytes, list[memoryview]]:
         """Return the next frame: its head and its buffers.
 
         Args:
@@ -75,15 +76,18 @@ class Wire:
         if head_size > _HEAD_AT_MOST or count > _BUFFERS_AT_MOST:
             message = f"a frame with {head_size} bytes of head and {count} buffers"
             raise WireError(message)
-        lengths = [_LENGTH.unpack(self._take(_LENGTH.size, until))[0] for _ in range(count)]
-        if sum(lengths) > _BUFFER_AT_MOST:
-            message = f"a frame of {sum(lengths)} bytes"
+        lengths = struct.unpack(f"<{count}Q", self._take(_LENGTH_BYTES * count, until))
+        size = sum(lengths)
+        if size > _BUFFER_AT_MOST:
+            message = f"a frame of {size} bytes"
             raise WireError(message)
-        return self._take(head_size, until), [self._take(length, until) for length in lengths]
+        head, rest = self._take(head_size, until), memoryview(self._take(size, until))
+        ends = list(accumulate(lengths, initial=0))
+        return head, [rest[start:end] for start, end in pairwise(ends)]
 
     def _take(self, size: int, until: float | None) -> bytes:
         while len(self._buffer) < size:
-            if until is not None and not self._is_ready(until):
+            if until is not None and not self._has_come(until - time.monotonic()):
                 message = "the other end is silent"
                 raise SilentError(message)
             try:
@@ -98,8 +102,12 @@ class Wire:
         del self._buffer[:size]
         return found
 
-    def _is_ready(self, until: float) -> bool:
-        return bool(select.select([self.read_fd], [], [], max(0.0, until - time.monotonic()))[0])
+    def is_ready(self, wait_s: float) -> bool:
+        """Whether there is something to read, or nobody at the other end, within some seconds."""
+        return bool(self._buffer) or self._has_come(wait_s)
+
+    def _has_come(self, wait_s: float) -> bool:
+        return bool(select.select([self.read_fd], [], [], max(0.0, wait_s))[0])
 
     def close(self) -> None:
         """Close both pipes."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ci_autotest.program.ir import (
     ITEM_SIZE,
+    PLACEHOLDER,
     Constant,
     Device,
     DType,
@@ -37,6 +38,12 @@ def program_of(plain: list[Any]) -> Program:
     count, steps = plain
     found = tuple(_step_of(step, in_setup=i < count) for i, step in enumerate(steps))
     return Program(found[:count], found[count:])
+
+
+def plain_outline(program: Program) -> list[Any]:
+    """Return a program as plain values but for what its placeholders are: many cases of a test share it."""
+    steps = (step._replace(args=()) if step.op == PLACEHOLDER else step for step in program.steps)
+    return [len(program.setup), [_plain_step(step) for step in steps]]
 
 
 def _plain_step(step: Step) -> list[Any]:
@@ -86,16 +93,18 @@ def plain_argument(argument: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - one b
     if isinstance(argument, Slice):
         return ["slice", *map(plain_argument, (argument.start, argument.stop, argument.step))]
     if isinstance(argument, TensorSpec):
-        spec = argument
-        return [
-            "spec", spec.dtype, list(spec.shape), list(spec.strides), spec.offset, spec.storage_size,
-            spec.requires_grad, spec.device,
-        ]  # fmt: skip
+        return ["spec", *plain_spec(argument)]
     message = f"a {kind.__name__} cannot be sent to a host."
     raise TypeError(message)
 
 
-def argument_of(plain: Any) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 - one branch for each kind
+def plain_spec(spec: TensorSpec) -> list[Any]:
+    """Return what describes a tensor as plain values."""
+    shape, strides = list(spec.shape), list(spec.strides)
+    return [spec.dtype, shape, strides, spec.offset, spec.storage_size, spec.requires_grad, spec.device]
+
+
+def argument_of(plain: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - one branch for each kind
     """Return the argument that plain values say.
 
     Raises:
@@ -128,11 +137,20 @@ def argument_of(plain: Any) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 - on
         case "slice":
             return Slice(*map(argument_of, rest))
         case "spec":
-            dtype, shape, strides, offset, size, requires_grad, device = rest
-            if dtype not in ITEM_SIZE or not all(type(number) is int for number in (*shape, *strides, offset, size)):
-                message = f"{rest!r:.80} describes no tensor."
-                raise ValueError(message)
-            return TensorSpec(dtype, tuple(shape), tuple(strides), offset, size, requires_grad, device)
+            return spec_of(rest)
         case _:
             message = f"{kind!r} is no kind of argument."
             raise ValueError(message)
+
+
+def spec_of(plain: list[Any]) -> TensorSpec:
+    """Return what describes a tensor.
+
+    Raises:
+        ValueError: The plain values describe none.
+    """
+    dtype, shape, strides, offset, size, requires_grad, device = plain
+    if dtype not in ITEM_SIZE or not all(type(number) is int for number in (*shape, *strides, offset, size)):
+        message = f"{plain!r:.80} describes no tensor."
+        raise ValueError(message)
+    return TensorSpec(dtype, tuple(shape), tuple(strides), offset, size, requires_grad, device)

@@ -185,7 +185,7 @@ class Casework:
 
     def _run(self, work: Work, contender: Contender, order: int) -> tuple[set[int], dict[int, Trace]]:
         """Return the positions of cases for which a quick look vouches already, and the traces of all others."""
-        place, backend = self._place, contender.backend
+        backend = contender.backend
         vouched: set[int] = set()
         traces: dict[int, Trace] = {}
         alone: Sequence[int] = range(len(work.spots))
@@ -195,15 +195,16 @@ class Casework:
                 good, others = contend(lockstep, contender, self._entering(work, positions, order))
                 vouched.update(positions[one] for one in good)
                 traces.update({positions[one]: trace for one, trace in others.items()})
+        enter = self._place.entering(order, work.spots)
         attempts = {position: work.attempt(position) for position in alone}
         if isinstance(backend, RemoteBackend) and attempts:
-            place.enter(work.spots[0][0], order, work.spots[0][1])
-            backend.ahead(list(attempts.values()))
+            enter(alone[0])
+            backend.ahead(list(attempts.values()), lambda i: enter(alone[i]))
         for position, attempt in attempts.items():
-            place.enter(work.spots[position][0], order, work.spots[position][1])
+            enter(position)
             traces[position] = go_forward(attempt, contender)
         for position, attempt in attempts.items():
-            place.enter(work.spots[position][0], order, work.spots[position][1])
+            enter(position)
             go_back(attempt, contender, traces[position])
         return vouched, traces
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 _SLOTS: Final = 5
 _LAYOUT: Final = struct.Struct(f"={_SLOTS}q")
@@ -71,7 +71,9 @@ class Place:
         view[3] = attempt
         view[4] += 1
 
-    def entering(self, candidate: int, spots: Mapping[int, tuple[int, int]]) -> Callable[[int], None]:
+    def entering(
+        self, candidate: int, spots: Mapping[int, tuple[int, int]] | Sequence[tuple[int, int]]
+    ) -> Callable[[int], None]:
         """Return what says which of some cases is entered.
 
         Args:

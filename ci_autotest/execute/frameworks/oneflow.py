@@ -41,29 +41,27 @@ class OneFlow(TorchLike):
 
     def array(self, tensor: Any) -> np.ndarray:  # noqa: ANN401 - a framework's tensor
         """Return a tensor's elements in C order."""
-        return self.arrays([tensor])[0]
-
-    def arrays(self, tensors: Sequence[Any]) -> list[np.ndarray]:
-        """Return the elements of several tensors, waited for once.
-
-        OneFlow computes in threads of its own, and ``numpy()`` waits for them each time: copies into memory of NumPy's
-        are asked for first. On two busy cores that took a twentieth of the time.
-        """
-        found = [self._copied(tensor) for tensor in tensors]
+        memory = self.ask(tensor)
         self.synchronize()
-        return [_bits(array) if is_narrow else array for array, is_narrow in found]
+        return self.told(tensor, memory)
 
-    def _copied(self, tensor: Any) -> tuple[np.ndarray, bool]:  # noqa: ANN401 - a framework's tensor
-        """Return where a tensor's elements will be, and whether they are those of a bfloat16 in 32 bits."""
-        value = tensor.detach()
-        name = name_of(value.dtype)
-        if name == "bfloat16":
-            value = value.to(self._module.float32)
-        array = np.empty(tuple(value.shape), name_of(value.dtype))
-        if array.size:
+    def ask(self, tensor: Any) -> np.ndarray:  # noqa: ANN401 - a framework's tensor
+        """Return memory of NumPy's that a tensor is copied into, a bfloat16 as float32.
+
+        OneFlow computes in threads of its own, and ``numpy()`` waits for them each time.
+        """
+        flow, value = self._module, tensor.detach()
+        if value.dtype == flow.bfloat16:
+            value = value.to(flow.float32)
+        memory = np.empty(tuple(value.shape), name_of(value.dtype))
+        if memory.size:
             value = value.cpu()
-            self._module.from_numpy(array).copy_(value if value.is_contiguous() else value.contiguous())
-        return array, name == "bfloat16"
+            flow.from_numpy(memory).copy_(value if value.is_contiguous() else value.contiguous())
+        return memory
+
+    def told(self, tensor: Any, memory: np.ndarray) -> np.ndarray:  # noqa: ANN401 - a framework's tensor
+        """Return a tensor's elements in C order, out of the memory that it was copied into."""
+        return _bits(memory) if tensor.dtype == self._module.bfloat16 else memory
 
     #: OneFlow's graphs have gradients for an optimizer of their own alone.
     graph_goes_back = False

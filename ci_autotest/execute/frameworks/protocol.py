@@ -31,8 +31,10 @@ class Framework(Protocol):
     ``graph(body, inputs, modules)``, which compiles ``body(inputs, modules) -> outputs`` into one graph and returns the
     function ``run(inputs) -> outputs`` that runs it. ``body`` carries out the steps on what it is given; it is entered
     while the graph is made and never when it runs. What cannot be one graph is a ``LackingError``. ``graph_goes_back``
-    says whether such outputs have gradients, ``not_in_graphs`` what cannot be in one. ``arrays(tensors)`` reads
-    several tensors, where each wait is dear. ``devices()`` and ``has_member(target)`` tell ``doctor`` what can be used.
+    says whether such outputs have gradients, ``not_in_graphs`` what cannot be in one. Of a framework that computes in
+    threads of its own, ``ask(tensor)`` returns memory that has a copy of the elements once ``synchronize`` has waited,
+    and ``told(tensor, memory)`` what ``array`` would. ``devices()`` and ``has_member(target)`` tell ``doctor`` what can
+    be used.
 
     Attributes:
         name: As users spell it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from contextlib import ExitStack
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -182,6 +183,7 @@ class TorchLike:
             self._module.cuda.synchronize()
 
 
+@lru_cache(maxsize=64)
 def name_of(dtype: object) -> str:
     """Return a dtype's name without framework."""
     name = str(dtype).rpartition(".")[2]

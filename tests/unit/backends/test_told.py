@@ -9,7 +9,7 @@ import struct
 import pytest
 import torch
 
-from ci_autotest.backends.told import Reader, ToldError, about_of, elements_of, failure_of, fill
+from ci_autotest.backends.told import ToldError, about_of, elements_of, failure_of, fill, readers_of
 from ci_autotest.backends.trace import Failure, Trace
 
 FLOATS = struct.pack("<3f", 1.0, -0.0, 2.5)
@@ -17,11 +17,11 @@ FLOATS = struct.pack("<3f", 1.0, -0.0, 2.5)
 
 def answer(*values, copies=(), gradients=(), failure=None):
     told = {"values": values, "copies": copies, "gradients": gradients, "failure": failure}
-    return json.dumps({**told, "backward_failure": None, "lacking": None}).encode()
+    return json.dumps([{**told, "backward_failure": None, "lacking": None}]).encode()
 
 
 def reader(*values, buffers=(FLOATS,), fetched=None, **told):
-    return Reader(answer(*values, **told), buffers, lambda _: fetched)
+    return readers_of(answer(*values, **told), buffers, lambda _: fetched)[0]
 
 
 def tensor(dtype="float32", shape=(3,), requires_grad=False, is_leaf=True, where=0):
@@ -53,7 +53,7 @@ def test_tensor__requires_grad__has_the_flags_that_were_told(is_leaf):
 def test_tensor__told_by_its_digest__is_asked_for_only_where_it_differs(is_same):
     expected = torch.tensor([1.0, -0.0, 2.5 if is_same else 3.5])
     asked = []
-    one = Reader(answer(), [], lambda numbers: asked.append(numbers) or [FLOATS])
+    (one,) = readers_of(answer(), [], lambda numbers: asked.append(numbers) or [FLOATS])
     found = one.tensor(tensor(where=[hashlib.blake2b(FLOATS, digest_size=16).hexdigest(), 4]), expected)
     assert (elements_of(found).tobytes(), asked) == (FLOATS, [] if is_same else [[4]])
 
@@ -117,14 +117,14 @@ def test_tensor__another_number_is_sent_than_asked_for__is_refused(fetched):
 @pytest.mark.parametrize(
     "head",
     [
-        b"", b"{", b"[]", b"{}", b'{"values": 1}', answer().replace(b"}", b', "more": 1}'), b"[" * 100_000,
+        b"", b"{", b"[]", b"[{}]", b'[{"values": 1}]', answer()[1:-1], b"[[]]", answer().replace(b"}", b', "more": 1}'), b"[" * 100_000,
         answer(failure=[1, 2, 3]), answer(gradients=[["x", None]]), b"\xff\xfe",
     ],
-    ids=["empty", "torn", "a list", "nothing", "wrong", "more", "deep", "failure", "gradient", "no text"],
+    ids=["empty", "torn", "none", "nothing", "wrong", "alone", "a list", "more", "deep", "failure", "gradient", "no text"],
 )  # fmt: skip
 def test_reader__head_is_no_answer__is_refused(head):
     with pytest.raises(ToldError, match="the host sent what is no answer"):
-        Reader(head, [], lambda _: [])
+        readers_of(head, [], lambda _: [])
 
 
 def trace_of(count, *, snapshots=False):

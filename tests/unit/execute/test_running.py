@@ -118,7 +118,7 @@ def test_backward__cotangent_is_put_in__gradients_of_leaves_and_intermediates(fr
     made = program(call("torch.mul", Ref(0), 2), call("torch.mul", Ref(1), Ref(1)))
     run = ran(made, framework)
     backward(made, run, {0: np.ones(3, np.float32)}, framework)
-    assert [(key, seen.array.tolist()) for key, seen in run.gradients] == [(0, [8, -16, 24]), (1, [4, -8, 12])]
+    assert [(key, gradient.tolist()) for key, gradient in run.gradients] == [(0, [8, -16, 24]), (1, [4, -8, 12])]
 
 
 def test_backward__body_overwrites__leaves_alone(framework):
@@ -134,7 +134,7 @@ def test_backward__module__gradients_of_its_parameters(framework):
     made = program(Step(CALL_MODULE, "torch.nn.Linear", (Ref(0), Ref(1))), setup=setup, spec=spec)
     run = ran(made, framework)
     backward(made, run, {0: np.ones((1, 1), np.float32)}, framework)
-    assert [(key, seen.array.tolist()) for key, seen in run.gradients] == [((0, "weight"), [[1, -2, 3]])]
+    assert [(key, gradient.tolist()) for key, gradient in run.gradients] == [((0, "weight"), [[1, -2, 3]])]
 
 
 def test_backward__candidate_detached__asks_for_nothing(framework):

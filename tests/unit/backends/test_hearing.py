@@ -1,0 +1,67 @@
+"""What a worker hears of its host: answers in order, no more than it is owed, and which job the host is at."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ci_autotest.backends.hearing import Hearing
+from ci_autotest.backends.jobs import Message
+from ci_autotest.backends.told import ToldError
+from ci_autotest.execute.working import NOWHERE
+
+
+class Host:
+    """A host that sends frames with so many answers each, and is at one job after another while it is waited for."""
+
+    def __init__(self, frames, jobs=()):
+        self.frames, self.jobs, self.job = list(frames), list(jobs), NOWHERE
+        self.asked = []
+
+    def ask(self, message, buffers=()):
+        self.asked.append(message)
+
+    def is_ready(self, wait_s):
+        if not self.jobs:
+            return True
+        self.job = self.jobs.pop(0)
+        return False
+
+    def spot(self):
+        return self.job, 0
+
+    def told(self):
+        count, self.frames = self.frames[0], self.frames[1:]
+        empty = {"values": [], "copies": [], "gradients": [], "failure": None, "backward_failure": None}
+        return json.dumps([{**empty, "lacking": str(i)} for i in range(count)]).encode(), []
+
+
+def message(count):
+    made = Message()
+    made.jobs += [{}] * count
+    return made
+
+
+@pytest.mark.parametrize("frames", [[3], [1, 2], [1, 1, 1]], ids=str)
+def test_next__answers_come_in_frames__are_heard_in_order(frames):
+    hearing = Hearing(Host(frames))
+    hearing.ask(message(3))
+    heard = [hearing.next().answer.lacking for _ in range(3)]
+    assert heard == [str(i) for count in frames for i in range(count)]
+
+
+@pytest.mark.parametrize("frames", [[3], [1, 2]], ids=str)
+def test_next__more_answers_than_asked_for__are_refused(frames):
+    hearing = Hearing(Host(frames))
+    hearing.ask(message(2))
+    with pytest.raises(ToldError, match=r"the host sent what is no answer \(1 more than it was asked for\)\."):
+        [hearing.next() for _ in range(2)]
+
+
+def test_next__host_is_waited_for__each_job_that_it_is_at_is_told_once():
+    told = []
+    hearing = Hearing(Host([2], jobs=[NOWHERE, 0, 0, 1, NOWHERE, 1]))
+    hearing.ask(message(2), told.append)
+    hearing.next()
+    assert told == [0, 1]
