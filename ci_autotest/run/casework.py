@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import torch
+
 from ci_autotest.alignment.abreast import can_contend, contend
 from ci_autotest.alignment.cases import (
     Contender,
@@ -31,7 +33,7 @@ from ci_autotest.run.messages import (
     RunCases,
 )
 from ci_autotest.run.tally import Tally
-from ci_autotest.run.templates import Templates
+from ci_autotest.run.templates import MANY, Templates
 from ci_autotest.run.work import Together, Work
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 _PART_S: Final = 0.5
 #: Cases whose phases are run together.
 BATCH: Final = 32
+#: Memory that a batch may take, as far as the largest case of the test so far says.
+_BATCH_BYTES: Final = 1 << 28
 
 
 class _Batch(NamedTuple):
@@ -70,6 +74,7 @@ class Casework:
         self._place = place
         self._send = send
         self._overwritten: dict[str, frozenset[int]] = {}
+        self._bytes: dict[str, int] = {}
         self._templates = Templates(equipment, place)
         self._census = Census()
 
@@ -88,11 +93,14 @@ class Casework:
                 declaration, call, (key, message.test.id, case, number), watched=watched
             )
 
-        for start in range(0, len(message.cases), BATCH):
+        left = message.cases
+        while left:
             if tally.duration_s > _PART_S:
                 self._send(tally.message(last=False))
                 tally = Tally(self._census)
-            batch = _Batch(message.test.id, message.cases[start : start + BATCH], order, contenders)
+            cases = self._next(message.test.id, left)
+            left = left[len(cases) :]
+            batch = _Batch(message.test.id, cases, order, contenders)
             self._equipment.attempts.prefetch(key, batch.cases)
             try:
                 watched = self._overwritten.get(message.test.id)
@@ -102,6 +110,11 @@ class Casework:
                 retire_if_spoiled(self._equipment.devices)
                 raise
         return tally.message(last=True)
+
+    def _next(self, test: str, cases: list[int]) -> list[int]:
+        """Return the next cases that run together: few of large tensors, and none from both sides of ``MANY``."""
+        room = max(1, min(BATCH, _BATCH_BYTES // max(1, self._bytes.get(test, 0))))
+        return [case for case in cases[:room] if (case < MANY) is (cases[0] < MANY)]
 
     def _batch(
         self,
@@ -120,6 +133,8 @@ class Casework:
             if attempt.refused is None:
                 recorded[case] = number, self._learned(batch.test, attempt) or draw(case, number)
         work = Work(drawn, recorded)
+        if work.spots:
+            self._bytes[batch.test] = max(self._bytes.get(batch.test, 0), _bytes_of(work.attempt(0)))
         if self._equipment.reference.device is CPU:
             work.form()
         tally.accepted(batch.cases, work.profiles(), work.forms(self._census))
@@ -252,6 +267,12 @@ class Casework:
         """Remember which values a test's steps write to: copied in later cases, they need no second run."""
         if not attempt.program.setup:
             self._overwritten[test] = self._overwritten.get(test, frozenset()) | overwritten(attempt.trace)
+
+
+def _bytes_of(attempt: Attempt) -> int:
+    """Return the memory that a case takes, by what the reference saw: two sides, with as much again for gradients."""
+    tensors = [value for value in attempt.trace.values if isinstance(value, torch.Tensor)]
+    return 4 * sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _failure(case: int, attempt: int, candidate: str, verdict: Verdict, profile: str) -> CaseFailure:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ci_autotest.run.work import Together
 
 #: The case from which on it pays to look for a template: a proof costs what twenty cases gain.
-_MANY: Final = 20
+MANY: Final = 20
 
 
 class Templates:
@@ -46,7 +46,7 @@ class Templates:
             watched: Indices of values that the test's steps write to.
         """
         attempts, reference = self._equipment.attempts, self._equipment.reference
-        if reference.device is not CPU or cases[0] < _MANY:
+        if reference.device is not CPU or cases[0] < MANY:
             return []
         declaration, _ = self._equipment.library.find(test)
         key = test_key(self._equipment.hello.seed, test.id)

@@ -1,0 +1,57 @@
+"""Batches: how many cases run together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ci_autotest.config import Candidate
+from ci_autotest.run import casework
+from ci_autotest.run.bench import Bench
+from ci_autotest.run.messages import Discover, Hello, RunCases
+from ci_autotest.run.place import Place
+
+BODIES = """
+from ci_autotest import autotest, random_tensor, torch
+
+@autotest(profiles=[])
+def small():
+    return torch.exp(random_tensor(2))
+
+@autotest(profiles=[])
+def large():
+    return torch.exp(random_tensor(2, 512, 4096))
+"""
+
+
+def batches_of(name: str, folder: Path, monkeypatch) -> list[list[int]]:
+    (folder / "bodies.py").write_text(BODIES)
+    bench = Bench(Place.create(), lambda _: None)
+    bench.answer(
+        Hello(
+            root=str(folder), folders=[], seed=0, strictness="tolerance", reference_device="cpu",
+            candidates=[Candidate(name="torch", backend="torch")], tolerances=[],
+        )
+    )  # fmt: skip
+    seen = []
+    prefetch = bench.equipment.attempts.prefetch
+    monkeypatch.setattr(
+        bench.equipment.attempts, "prefetch", lambda key, cases: (seen.append(list(cases)), prefetch(key, cases))
+    )
+    test = next(test for test in bench.answer(Discover("bodies.py")).tests if test.name == name)
+    bench.answer(RunCases(test=test, cases=[0], candidates=["torch"]))
+    seen.clear()
+    bench.answer(RunCases(test=test, cases=list(range(1, 30)), candidates=["torch"]))
+    return [cases for at, cases in enumerate(seen) if at == 0 or cases != seen[at - 1]]
+
+
+def test_small_tensors__run_many_at_a_time__and_apart_from_where_templates_begin(tmp_path, monkeypatch):
+    assert batches_of("small", tmp_path, monkeypatch) == [list(range(1, 20)), list(range(20, 30))]
+
+
+def test_large_tensors__run_as_few_as_memory_allows(tmp_path, monkeypatch):
+    assert {len(cases) for cases in batches_of("large", tmp_path, monkeypatch)} <= {
+        casework._BATCH_BYTES >> 26,
+        1,
+        2,
+        3,
+    }
