@@ -132,12 +132,19 @@ def facts_in(column: list[Any], *, are_tensors: bool = True) -> list[Facts | Non
         column: The values.
         are_tensors: Whether they are likely to be tensors, all of them.
     """
-    if are_tensors:
+    if are_tensors and set(map(type, column)) == {_Tensor}:
         try:
             return list(map(_facts, column))
-        except AttributeError:
-            pass  # some are not
-    return [_facts(value) if isinstance(value, _Tensor) else None for value in column]
+        except RuntimeError:
+            pass  # one was made in inference mode
+    return list(map(_facts_of, column))
+
+
+def _facts_of(value: Any) -> Facts | None:  # noqa: ANN401 - whatever a step gave
+    try:
+        return _facts(value) if isinstance(value, _Tensor) else None
+    except Exception:  # noqa: BLE001 - of a class of somebody else's, reading may raise anything: its case leaves
+        return None
 
 
 def rows_apart(column: list[Any], expected: list[Any]) -> set[int]:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ci_autotest.backends.sweep import Executor
     from ci_autotest.backends.trace import Attempt, Facts
 
+#: What is torch's own: of a class of somebody else's, reading an attribute may do anything.
+_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 _clone: Final = torch.Tensor.clone
 _node: Final = attrgetter("grad_fn")
 _like: Final = attrgetter("shape", "dtype", "is_cpu")
@@ -89,6 +91,9 @@ class Lockstep:
         odd = set()
         for column, expected in zip(side.facts, form.facts, strict=True):
             odd |= rows_apart(column, [expected] * len(column))
+        for index, expected in enumerate(form.facts):
+            if expected is not None:
+                odd |= {row for row, value in enumerate(side.values[index]) if type(value) not in _TENSORS}
         odd |= rows_of_one_tensor([side.values[index] for index in form.distinct])
         for row in sorted(odd, reverse=True):
             side.leave(row, is_done=False)
@@ -118,7 +123,7 @@ class Lockstep:
         inputs = [self._input(side, index) for index in form.inputs]
         if is_torchs_own and len(roots) == 1:
             found = gradients_in_columns(
-                list(map(_node, roots[0])), given[0], self._asking(side), announced(side.cases, side.cases, enter)
+                list(map(_node, roots[0])), given[0], self._asking(side), announced(side.cases, enter)
             )
             if found is not None:
                 side.gradients = {index: found[index] for index in form.inputs}

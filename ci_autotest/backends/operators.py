@@ -68,6 +68,7 @@ _MODULE_FUNCTIONS: Final[dict[str, str]] = {
 #: Operators that draw from the framework's generator: a seed is set before each such step
 #: (SEMANTICS, rule 15).
 RANDOM: Final = frozenset({
+    "svd_lowrank", "pca_lowrank", "lobpcg",
     "xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal", "orthogonal", "trunc_normal", "sparse",
     "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "rrelu", "bernoulli",
     "multinomial", "normal", "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm",

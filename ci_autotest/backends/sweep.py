@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -55,20 +56,19 @@ def extend(
 ) -> None:
     """Append what a call gives for each row from the first on that ``found`` lacks; what it raises ends the sweep."""
     begin = len(found)
-    first, *others = [column[begin:] for column in columns] if begin else columns
-    results = map(call, announced(first, cases[begin:], enter), *others)
-    if around is None:
-        found.extend(results)
-    else:
-        with around:
-            found.extend(results)
+    rows = zip(*[column[begin:] for column in columns] if begin else columns, strict=True)
+    with nullcontext() if around is None else around:
+        # Not `map`: it would take a StopIteration of the call's for its own end.
+        for case, row in zip(cases[begin:] if begin else cases, rows, strict=True):
+            enter(case)
+            found.append(call(*row))
 
 
-def announced(column: list[Any], cases: list[int], enter: Callable[[int], None]) -> Iterator[Any]:
-    """Yield the values of a column, each after its case was told of."""
-    for case, value in zip(cases, column, strict=True):
+def announced(cases: list[int], enter: Callable[[int], None]) -> Iterator[int]:
+    """Yield cases, each after it was told of."""
+    for case in cases:
         enter(case)
-        yield value
+        yield case
 
 
 def _method(name: str, receiver: Any, *args: Any) -> Any:  # noqa: ANN401 - a method's

@@ -103,12 +103,14 @@ class TorchBackend:
                 else:
                     with around:
                         value = execute_step(step, values, binding)
+                # What cannot be read is the candidate's error too: of a tensor made in inference mode, its version.
+                seen = (value.requires_grad, value.is_leaf, value._version) if isinstance(value, _Tensor) else None
             except FOREIGN as error:
                 pass_interrupt(error)
                 trace.failure = Failure(len(values), type(error).__name__, said(error) + where(error))
                 return trace
             values.append(value)
-            facts.append((value.requires_grad, value.is_leaf, value._version) if isinstance(value, _Tensor) else None)
+            facts.append(seen)
             if snapshots:
                 observe(trace, value)
             elif copied and len(values) - 1 in copied:

@@ -111,8 +111,10 @@ class Attempts:
             return None
         recorder = self._recorder(declaration, name, None, None, (), kind=Noting)
         noted = recorder.noted = {}
+        before = torch.get_rng_state()
         attempt = self._recorded(declaration, call, recorder, name)
-        if attempt.refused is not None or not recorder.keeps_graph:
+        draws_itself = not torch.equal(before, torch.get_rng_state())
+        if attempt.refused is not None or not recorder.keeps_graph or draws_itself:
             return None
         found = template_of(attempt, noted, proof)
         if found is None:

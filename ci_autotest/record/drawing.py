@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from ci_autotest.backends.columns import Side, rows_apart
@@ -191,8 +192,8 @@ def performed(
     if not side.cases:
         return None
     apart = set()
-    for column in side.facts:
-        apart |= rows_apart(column, [column[0]] * len(column))
+    for seen in side.facts:
+        apart |= rows_apart(seen, [seen[0]] * len(seen))
     for index, count in cases.parts.items():
         apart |= {row for row, value in enumerate(side.values[index]) if len(value) != count}
     for row in sorted(apart, reverse=True):
@@ -203,9 +204,16 @@ def performed(
     for position, ref in enumerate(cases.steps[-1].args if goes_back else ()):
         assert isinstance(ref, Ref)  # noqa: S101 - as an output is recorded
         facts = side.facts[ref.index][0]
-        if facts is not None and facts[0] and ref.index not in taken.values():
+        column: list[Any] = side.values[ref.index]
+        if facts is None or not facts[0]:
+            continue
+        # An output that is returned twice counts once (rule 9), under whatever step.
+        again = [list(map(is_, column, side.values[index])) for index in taken.values()]
+        if any(any(rows) and not all(rows) for rows in again):
+            return None
+        if not any(map(all, again)):
             taken[position] = ref.index
-            cases.put(position, side.cases, side.values[ref.index])
+            cases.put(position, side.cases, column)
     side.left.clear()
     return Lockstep.of(cases, side, taken)
 
@@ -214,7 +222,16 @@ def _call(drawn: Drawn, call: Call, step: Step) -> Step:
     """Return a call of the template with arguments of its own."""
     recorder: Any = drawn  # what it needs of one, it has
     nothing: Any = None
-    args = tuple(Value(nothing, arg._ref, recorder) if isinstance(arg, Value) else arg for arg in call.args)
-    _, step_args, _, step_kwargs = split(recorder, args, call.kwargs, call.callee, call.name)
+
+    def own(argument: Any) -> Any:  # noqa: ANN401 - as the body gave it
+        """Return an argument with the values of the body's run as this case's."""
+        if isinstance(argument, Value):
+            return Value(nothing, argument._ref, recorder)
+        if type(argument) in {tuple, list}:
+            return type(argument)(map(own, argument))
+        return argument
+
+    args, kwargs = tuple(map(own, call.args)), {name: own(value) for name, value in call.kwargs.items()}
+    _, step_args, _, step_kwargs = split(recorder, args, kwargs, call.callee, call.name)
     receiver = step.args[:1] if step.op == CALL_METHOD else ()
     return step._replace(args=(*receiver, *step_args), kwargs=step_kwargs)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from functools import lru_cache
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -19,10 +19,9 @@ from ci_autotest.record import variables
 from ci_autotest.record.dtypes import random_dtype
 from ci_autotest.record.function import Function
 from ci_autotest.record.functions import Namespace
-from ci_autotest.record.generators import Generator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 #: What a body may call by a name of its own: the drawing of a tensor, and generators.
 _DRAWS: Final = ("ci_autotest.testing", "random_tensor")
@@ -30,8 +29,14 @@ _GENERATORS: Final = frozenset({
     variables.random, variables.random_bool, variables.oneof, variables.constant, variables.nothing,
     variables.random_or_nothing, random_dtype,
 })  # fmt: skip
-#: Values that are the same in every case, generators of a module's own among them.
-_CONSTANTS: Final = (int, float, complex, str, bool, type(None), torch.dtype, Generator)
+#: Types of values that are the same in every case; of a class derived from one, nobody knows.
+_CONSTANTS: Final = frozenset({int, float, complex, str, bool, type(None), torch.dtype})
+#: Types of what a path through torch may lead to: ``torch.float16``, ``torch.pi``.
+_OF_TORCH: Final = frozenset({float, torch.dtype, torch.memory_format})
+#: Flags of a function that takes any number of arguments (``inspect.CO_VARARGS``, ``CO_VARKEYWORDS``).
+_STARS: Final = 0x0C
+#: What a name means that nothing has.
+_NOTHING: Final = object()
 _TYPES: Final = frozenset({int, float, bool})
 
 
@@ -49,33 +54,50 @@ class Plain(NamedTuple):
     @property
     def holds(self) -> bool:
         """Whether the names still mean the same."""
-        return all(self.held.get(name, _TYPES) is value for name, value in self.names.items())
+        return all(self.held.get(name, _NOTHING) is value for name, value in self.names.items())
 
 
 def proved_plain(body: Callable[..., object]) -> Plain | None:
     """Return the proof that a body is plain; ``None`` where there is none."""
-    if not isinstance(body, FunctionType) or body.__code__.co_freevars or body.__code__.co_argcount:
+    if not isinstance(body, FunctionType):
         return None
     code = body.__code__
-    node = _functions(code.co_filename).get((code.co_name, code.co_firstlineno))
-    if node is None:
+    if code.co_freevars or code.co_argcount or code.co_kwonlyargcount or code.co_flags & _STARS:
+        return None
+    node, compiled = _functions(code.co_filename).get((code.co_name, code.co_firstlineno), (None, None))
+    if node is None or compiled is None or not _is_same(compiled, code):
         return None
     proof = _Proof(body.__globals__)
     return Plain(proof.names, body.__globals__) if all(map(proof.statement, node.body)) else None
 
 
 @lru_cache(maxsize=16)
-def _functions(file: str) -> dict[tuple[str, int], ast.FunctionDef]:
-    """Return the functions of a file by name and first line, decorators included."""
+def _functions(file: str) -> dict[tuple[str, int], tuple[ast.FunctionDef, CodeType | None]]:
+    """Return the functions of a file, each with its code, by name and first line, decorators included."""
     try:
         tree = ast.parse(Path(file).read_bytes())
+        codes = {
+            (code.co_name, code.co_firstlineno): code for code in _codes(compile(tree, file, "exec", dont_inherit=True))
+        }
     except (OSError, SyntaxError, ValueError):
         return {}
-    return {
-        (node.name, min([node.lineno, *[one.lineno for one in node.decorator_list]])): node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
-    }
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    lines = [min([node.lineno, *[one.lineno for one in node.decorator_list]]) for node in nodes]
+    return {(node.name, line): (node, codes.get((node.name, line))) for node, line in zip(nodes, lines, strict=True)}
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _codes(inner)
+
+
+def _is_same(compiled: CodeType, code: CodeType) -> bool:
+    """Whether what a file says is what runs: the file may be another by now."""
+    return (compiled.co_code, compiled.co_consts, compiled.co_names, compiled.co_varnames) == (
+        code.co_code, code.co_consts, code.co_names, code.co_varnames,
+    )  # fmt: skip
 
 
 class _Proof:
@@ -111,25 +133,23 @@ class _Proof:
             case _:
                 return False
 
-    def _is_plain(self, node: ast.expr | None) -> bool:
+    def _is_plain(self, node: ast.expr | None) -> bool:  # noqa: C901 - one arm per kind of expression
         match node:
             case None | ast.Constant():
                 return True
             case ast.Name(name):
-                return name in self._local or isinstance(self._named(name), _CONSTANTS)
+                return name in self._local or type(self._named(name)) in _CONSTANTS
             case ast.Attribute(value, name):
                 found = self._in_torch(node)
-                return (
-                    isinstance(found, _CONSTANTS)
-                    if found is not _Proof
-                    else _is_tensors(name) and self._is_plain(value)
-                )
+                if found is not _NOTHING:
+                    return type(found) in _OF_TORCH
+                return _is_tensors(name) and self._is_plain(value)
             case ast.Call(function, args, keywords):
                 given = [*args, *[keyword.value for keyword in keywords]]
                 is_named = all(keyword.arg for keyword in keywords)
                 return is_named and self._is_callable(function) and all(map(self._is_argument, given))
             case ast.BinOp(left, _, right) | ast.Compare(left, [_], [right]):
-                return _is_operator(node) and self._is_plain(left) and self._is_plain(right)
+                return _is_operator(node, left) and self._is_plain(left) and self._is_plain(right)
             case ast.UnaryOp(operator, value):
                 return not isinstance(operator, ast.Not) and self._is_plain(value)
             case ast.Tuple(items) | ast.List(items):
@@ -145,7 +165,7 @@ class _Proof:
         """Whether an argument is plain; a type may be one, ``random().to(int)``."""
         if isinstance(node, ast.Name) and node.id not in self._local:
             named = self._named(node.id)
-            return isinstance(named, _CONSTANTS) or (isinstance(named, type) and named in _TYPES)
+            return type(named) in _CONSTANTS or any(named is one for one in _TYPES)
         return self._is_plain(node)
 
     def _is_callable(self, node: ast.expr) -> bool:
@@ -156,7 +176,7 @@ class _Proof:
                 return is_draw or any(found is one for one in _GENERATORS)
             case ast.Attribute(value, name):
                 found = self._in_torch(node)
-                if found is _Proof:
+                if found is _NOTHING:
                     return _is_tensors(name) and self._is_plain(value)
                 return (
                     isinstance(found, Function)
@@ -171,20 +191,20 @@ class _Proof:
         if name in self._held:
             found = self.names[name] = self._held[name]
             return found
-        return {"int": int, "float": float, "bool": bool}.get(name, _Proof)
+        return {"int": int, "float": float, "bool": bool}.get(name, _NOTHING)
 
     def _in_torch(self, node: ast.Attribute) -> Any:  # noqa: ANN401 - whatever torch has there
-        """Return what a path through recorded torch leads to; ``_Proof`` itself for any other attribute."""
+        """Return what a path through recorded torch leads to; ``_NOTHING`` for any other attribute."""
         path = [node.attr]
         value = node.value
         while isinstance(value, ast.Attribute):
             path.append(value.attr)
             value = value.value
         if not isinstance(value, ast.Name) or value.id in self._local:
-            return _Proof
+            return _NOTHING
         found = self._named(value.id)
         if not isinstance(found, Namespace):
-            return _Proof
+            return _NOTHING
         for name in reversed(path):
             found = getattr(found, name, None)
         return found
@@ -194,5 +214,8 @@ def _is_tensors(name: str) -> bool:
     return not name.startswith("_") and hasattr(torch.Tensor, name)
 
 
-def _is_operator(node: ast.expr) -> bool:
+def _is_operator(node: ast.expr, left: ast.expr) -> bool:
+    """Whether an operator is one of tensors and numbers: not ``in`` or ``is``, nor the formatting of a text."""
+    if isinstance(left, ast.Constant) and isinstance(left.value, str | bytes):
+        return False
     return not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.In | ast.NotIn | ast.Is | ast.IsNot)

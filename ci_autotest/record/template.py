@@ -8,8 +8,9 @@ import torch
 
 from ci_autotest.backends.sweep import is_plain_call
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, is_unpacking
-from ci_autotest.record.generators import Generator
+from ci_autotest.record.generators import Either, Generator
 from ci_autotest.record.recorder import Recorder
+from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from ci_autotest.record.function import Function
     from ci_autotest.record.plainness import Plain
     from ci_autotest.record.tensors import Asked
-    from ci_autotest.record.values import Value
 
 
 class Call(NamedTuple):
@@ -102,7 +102,12 @@ def template_of(attempt: Attempt, noted: dict[int, Any], proof: Plain) -> Templa
             if not isinstance(note, tuple) or isinstance(note, Call):
                 return None
             drawn[index] = note
-        elif not isinstance(note, Call) or not is_plain_call(step) or not _is_kept(values[index]):
+        elif (
+            not isinstance(note, Call)
+            or not is_plain_call(step)
+            or not _is_kept(values[index])
+            or any(map(_holds_values, (*note.args, *note.kwargs.values())))
+        ):
             return None
         elif note.varies:
             drawn[index] = note
@@ -125,3 +130,10 @@ def _is_drawn(argument: object) -> bool:
     if isinstance(argument, dict):
         return any(map(_is_drawn, argument.values()))
     return isinstance(argument, Generator)
+
+
+def _holds_values(argument: object) -> bool:
+    """Whether a generator chooses between values of the body's run: it is the body's alone."""
+    if isinstance(argument, Either):
+        return any(isinstance(item, Value) or _holds_values(item) for item in argument.alternatives)
+    return isinstance(argument, tuple | list) and any(map(_holds_values, argument))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: The case from which on it pays to look for a template: a proof costs what twenty cases gain.
 MANY: Final = 20
+#: Batches that are looked at for one.
+_TRIES: Final = 3
 
 
 class Templates:
@@ -36,6 +38,7 @@ class Templates:
         self._equipment = equipment
         self._place = place
         self._known: dict[str, Template | None] = {}
+        self._tries: dict[str, int] = {}
 
     def drawn(self, test: TestInfo, cases: Sequence[int], watched: Collection[int]) -> list[Together]:
         """Return those of some cases, in lockstep, whose body need not be run; what it has not must be recorded.
@@ -70,9 +73,15 @@ class Templates:
         return found
 
     def _template(self, test: TestInfo, key: int, cases: Sequence[int]) -> Template | None:
-        if test.id not in self._known:
+        """Return a test's template; a case that the reference refuses shows none, and the next batch is looked at."""
+        found = self._known.get(test.id)
+        tries = self._tries.get(test.id, 0)
+        if found is None and tries < _TRIES:
             declaration, call = self._equipment.library.find(test)
             self._place.enter(cases[0], REFERENCE, 0)
-            self._known[test.id] = self._equipment.attempts.template(declaration, call, (key, test.id, cases[0], 0))
+            found = self._known[test.id] = self._equipment.attempts.template(
+                declaration, call, (key, test.id, cases[0], 0)
+            )
+            self._tries[test.id] = tries + 1
             self._equipment.attempts.prefetch(key, cases)
-        return self._known[test.id]
+        return found

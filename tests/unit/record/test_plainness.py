@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch as real
 
@@ -15,7 +17,7 @@ from ci_autotest import (
     random_tensor,
     torch,
 )
-from ci_autotest.record.plainness import proved_plain
+from ci_autotest.record.plainness import _functions, proved_plain
 
 SIZE = 3
 SIZES = [1, 2, 3]
@@ -31,7 +33,7 @@ def with_generators():
     rows = random(1, 8).to(int)
     x = random_tensor(ndim=2, dim0=rows, dtype=random_dtype(["float"]))
     y = random_pytorch_tensor(2, rows, SIZE, dtype=oneof(torch.float32, torch.float64))
-    return torch.sum(x @ y.T, dim=DIMENSION, keepdim=random_bool()), torch.nn.functional.softmax(
+    return torch.sum(x @ y.T, dim=oneof(0, -1), keepdim=random_bool()), torch.nn.functional.softmax(
         x, random(0, 2) | nothing()
     )
 
@@ -106,6 +108,40 @@ def with_an_argument(size):
     return torch.exp(random_tensor(1, size))
 
 
+def with_keywords(*, count=itertools.count()):  # noqa: B008 - that it is one object is the point
+    return torch.exp(random_tensor(1, next(count)))
+
+
+def with_any_arguments(*SIZE):  # noqa: N803 - as the constant
+    return torch.exp(random_tensor(1, SIZE))
+
+
+def with_a_generator_of_the_module():
+    return torch.sum(random_tensor(2), DIMENSION)
+
+
+class Counting(int):
+    """A number that is another each time."""
+
+    def __index__(self):
+        return random.randint(1, 3)
+
+
+COUNTING = Counting(2)
+
+
+def with_a_number_of_another_class():
+    return torch.exp(random_tensor(1, COUNTING))
+
+
+def with_a_setting():
+    return torch.exp(random_tensor()) + torch.backends.cudnn.benchmark
+
+
+def with_a_text():
+    return torch.exp(random_tensor() + ("%s" % random_tensor()))  # noqa: UP031
+
+
 def with_a_not():
     return not random_tensor()
 
@@ -123,7 +159,8 @@ PLAIN = [one_call, with_generators, with_methods]
 OTHERS = [
     with_a_branch, with_a_choice, with_a_loop, with_a_comprehension, with_a_helper, with_a_list_of_the_modules,
     with_plain_torch, with_a_module, with_a_random_operator, with_a_block, with_its_own_gradient, with_an_argument,
-    with_a_not, with_a_lambda, with_stars,
+    with_a_not, with_a_lambda, with_stars, with_keywords, with_any_arguments, with_a_generator_of_the_module,
+    with_a_number_of_another_class, with_a_setting, with_a_text,
 ]  # fmt: skip
 
 
@@ -151,3 +188,17 @@ def test_a_name_that_means_something_else_by_now__ends_the_proof(monkeypatch):
     assert proof.holds
     monkeypatch.setitem(globals(), "SIZE", 4)
     assert not proof.holds
+
+
+def test_a_file_that_is_another_by_now__proves_nothing(tmp_path):
+    path = tmp_path / "bodies.py"
+    path.write_text(
+        "from ci_autotest import random_tensor, torch\ndef body():\n    return torch.exp(random_tensor(2))\n"
+    )
+    held = {}
+    exec(compile(path.read_text(), str(path), "exec"), held)  # noqa: S102 - a file of ours
+    path.write_text(path.read_text().replace("exp", "sin"))
+    assert proved_plain(held["body"]) is None
+    _functions.cache_clear()
+    path.write_text(path.read_text().replace("sin", "exp"))
+    assert proved_plain(held["body"]) is not None

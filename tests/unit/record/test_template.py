@@ -29,9 +29,25 @@ def with_parts():
     return values * 2, indices
 
 
+def returned_twice():
+    y = torch.sin(random_tensor(ndim=2))
+    z = y.mul_(2.0)
+    return z, y
+
+
+def nested():
+    x = random_tensor(ndim=2, dim0=2, dim1=2)
+    return torch.cat([x, torch.exp(x)], dim=random(0, 2).to(int))
+
+
 def of_sizes():
     x = random_tensor(ndim=2)
     return torch.reshape(x, (x.shape[1], x.shape[0]))
+
+
+def of_one_of_its_values():
+    x = random_tensor(ndim=1)
+    return torch.exp(oneof(x, torch.sin(x)))
 
 
 def of_a_length():
@@ -69,11 +85,14 @@ def told(case):
     """Be told of a case."""
 
 
-@pytest.mark.parametrize("body", [with_drawn_arguments, with_parts], ids=lambda body: body.__name__)
+@pytest.mark.parametrize(
+    "body", [with_drawn_arguments, with_parts, returned_twice, nested], ids=lambda body: body.__name__
+)
 def test_drawn_cases__are_the_recorded_ones(body):
     seen = set()
     for positions, cases in drawn_of(template_of(body), body):
-        lockstep = performed(cases, TorchBackend(), told, (), goes_back=True)
+        watched = {1} if body is returned_twice else ()
+        lockstep = performed(cases, TorchBackend(), told, watched, goes_back=True)
         for one in lockstep.reference.cases:
             case = CASES[positions[one]]
             seen.add(case)
@@ -87,7 +106,9 @@ def test_drawn_cases__are_the_recorded_ones(body):
     assert len(seen) >= 10
 
 
-@pytest.mark.parametrize("body", [of_sizes, of_a_length, going_back], ids=lambda body: body.__name__)
+@pytest.mark.parametrize(
+    "body", [of_sizes, of_one_of_its_values, of_a_length, going_back], ids=lambda body: body.__name__
+)
 def test_a_body_that_gets_something_of_the_data__has_no_template(body):
     assert template_of(body) is None
 
