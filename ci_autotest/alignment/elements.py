@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -16,6 +16,8 @@ from ci_autotest.judgement import Difference
 from ci_autotest.tolerance import ANY, ULP_LIMIT
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ci_autotest.tolerance import Tolerance
 
 _memcmp = ctypes.CDLL(None).memcmp
@@ -113,10 +115,16 @@ def _is_near(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolera
     if not (reference.numel() <= _FEW and {candidate.dtype, reference.dtype} <= _OF_NUMPY):
         return False
     with _errstate(all="ignore"):
-        right = _numpy(dense(reference)).astype(_FLOAT64)
-        distance = _numpy(dense(candidate)).astype(_FLOAT64) - right
+        right = _array(reference).astype(_FLOAT64)
+        distance = _array(candidate).astype(_FLOAT64) - right
         # Less, not at most: what is infinitely far is not less than what an infinite reference allows.
         return bool(_less(_abs(distance), tolerance.atol + tolerance.rtol * _abs(right)).all())
+
+
+def _array(tensor: torch.Tensor) -> NDArray[Any]:
+    """Return the elements as NumPy sees them, of a dtype that it has."""
+    found = tensor.detach()
+    return _numpy(found if found.is_cpu and found.layout is _STRIDED and not found.is_neg() else dense(found))
 
 
 def mismatches(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:

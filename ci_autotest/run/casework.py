@@ -133,12 +133,12 @@ class Casework:
             if attempt.refused is None:
                 recorded[case] = number, self._learned(batch.test, attempt) or draw(case, number)
         work = Work(drawn, recorded)
-        if work.spots:
-            self._bytes[batch.test] = max(self._bytes.get(batch.test, 0), _bytes_of(work.attempt(0)))
         if self._equipment.reference.device is CPU:
             work.form()
         tally.accepted(batch.cases, work.profiles(), work.forms(self._census))
         self._differentiate(work, tally)
+        if work.spots:
+            self._bytes[batch.test] = max(self._bytes.get(batch.test, 0), _bytes_of(work.attempt(0)))
         for name, contender in batch.contenders.items():
             self._contend(work, (batch.test, name), contender, batch.order[name], tally)
 

@@ -35,6 +35,7 @@ class Work:
         self.locksteps = [({one: position[case] for one, case in cases.items()}, found) for cases, found in drawn]
         self._attempts = {position[case]: attempt for case, (_, attempt) in recorded.items()}
         self._places = {at: (one, found) for cases, found in self.locksteps for one, at in cases.items()}
+        self._made: dict[int, Attempt] = {}
         self.alone = sorted(self._attempts)
 
     def form(self) -> None:
@@ -47,9 +48,13 @@ class Work:
         self.alone = [position for position in alone if position not in self._places]
 
     def attempt(self, position: int) -> Attempt:
-        """Return one case's attempt, with what the reference saw of it."""
-        place = self._places.get(position)
-        return self._attempts[position] if place is None else place[1].attempt(place[0])
+        """Return one case's attempt with all that the reference saw of it: asked for after its backward pass."""
+        if position not in self._places:
+            return self._attempts[position]
+        if position not in self._made:
+            one, lockstep = self._places[position]
+            self._made[position] = lockstep.attempt(one)
+        return self._made[position]
 
     def profiles(self) -> list[str]:
         """Return what each case turned out to be about."""
