@@ -21,6 +21,14 @@ def _as_in_a_worker() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture
+def _as_at_a_terminal() -> Iterator[None]:
+    # What runs in the background of a shell's script ignores the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def raising(error: type[BaseException]):
     def kernel(value):
         raise error
@@ -35,12 +43,14 @@ def test_kernel__raises_in_a_worker__is_its_outcome(error: type[BaseException]):
     assert (verdict.outcome, verdict.kind, verdict.blame) == ("misaligned", "error", "candidate")
 
 
+@pytest.mark.usefixtures("_as_at_a_terminal")
 def test_kernel__interrupted_at_a_terminal__is_passed_on():
     attempt = record(lambda: torch.exp(random_tensor()))
     with pytest.raises(KeyboardInterrupt):
         judged(attempt, raising(KeyboardInterrupt))
 
 
+@pytest.mark.usefixtures("_as_at_a_terminal")
 def test_body__interrupted_at_a_terminal__is_passed_on():
     def body() -> None:
         raise KeyboardInterrupt
