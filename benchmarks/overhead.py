@@ -33,7 +33,7 @@ from ci_autotest.run.messages import (
     frame,
 )
 from ci_autotest.run.place import Place
-from ci_autotest.run.worker import spare_collector
+from ci_autotest.run.worker import spare_memory
 
 HERE = Path(__file__).parent / "suite"
 CASES = 200
@@ -50,7 +50,7 @@ RAW = {
 
 
 def make_bench() -> tuple[Bench, dict[str, TestInfo], list[CasesDone]]:
-    spare_collector()  # as a worker does; the raw executions have it too
+    spare_memory()  # as a worker does; the raw executions have it too
     parts: list[CasesDone] = []
     place = Place.create()
     bench = Bench(place, lambda part: parts.append(_through(part)))
