@@ -22,6 +22,7 @@ from ci_autotest.config import Candidate
 from ci_autotest.run.bench import Bench
 from ci_autotest.run.messages import CasesDone, Discover, Hello, TestInfo
 from ci_autotest.run.place import Place
+from ci_autotest.run.worker import spare_memory
 
 ENVIRONMENTS = Path(__file__).parents[1] / ".venvs"
 ONEFLOW = ENVIRONMENTS / "oneflow" / "bin" / "python"
@@ -39,6 +40,7 @@ THEIR_GRAPH_ROUNDS = 4
 
 def made(candidates: list[Candidate]) -> tuple[Bench, dict[str, TestInfo], list[CasesDone]]:
     """Return a worker's bench with these candidates, the measured tests, and where parts of answers go."""
+    spare_memory()  # as a worker does
     parts: list[CasesDone] = []
     bench = Bench(Place.create(), parts.append)
     ready = bench.answer(
