@@ -263,6 +263,6 @@ def test_under_anomaly_detection__the_engine_goes_back():
     found = [attempts().attempt(Declaration(body), body, (1, "t", case, 0)) for case in range(CASES)]
     with real.autograd.set_detect_anomaly(True):
         ((_, lockstep),) = formed(found)
-        assert gradients_in_columns([one.trace.values[1].grad_fn for one in found], [], {}, []) is None
+        assert gradients_in_columns([one.trace.values[1].grad_fn for one in found], [], {}, list) is None
         lockstep.backward(lockstep.reference, nowhere, is_torchs_own=True)
     assert len(lockstep.reference.gradients[0]) == CASES

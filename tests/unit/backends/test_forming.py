@@ -119,14 +119,23 @@ def test_whatever_is_no_plain_graph__is_the_engines(made):
     nodes = [output.grad_fn for output in outputs]
     seen = {0: Seen(leaves, None), 1: Seen(outputs, nodes)}
     ones = [real.ones_like(output) for output in outputs]
-    assert gradients_in_columns(nodes, ones, seen, range(3)) is None
+    assert gradients_in_columns(nodes, ones, seen, lambda: range(3)) is None
 
 
-def test_a_plain_graph__is_not():
+def test_a_plain_graph__is_not__and_each_node_is_entered_for_each_case():
     leaves = [real.rand(3, 2, requires_grad=True) for _ in range(3)]
-    outputs = [leaf.exp() for leaf in leaves]
-    nodes = [output.grad_fn for output in outputs]
-    found = gradients_in_columns(
-        nodes, [real.ones(3, 2)] * 3, {0: Seen(leaves, None), 1: Seen(outputs, nodes)}, range(3)
-    )
-    assert all(map(real.equal, found[0], outputs))
+    middle = [leaf * 2 for leaf in leaves]
+    outputs = [value.exp() for value in middle]
+    made = [[output.grad_fn for output in outputs], [value.grad_fn for value in middle]]
+    entered = []
+
+    def announced():
+        for case in range(3):
+            entered.append(case)
+            yield case
+
+    seen = {0: Seen(leaves, None), 1: Seen(middle, made[1]), 2: Seen(outputs, made[0])}
+    found = gradients_in_columns(made[0], [real.ones(3, 2)] * 3, seen, announced)
+    assert all(map(real.equal, found[1], outputs))
+    assert all(real.equal(gradient, 2 * output) for gradient, output in zip(found[0], outputs, strict=True))
+    assert entered == [0, 1, 2, 0, 1, 2]
