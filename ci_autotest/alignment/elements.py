@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,6 +17,8 @@ from ci_autotest.judgement import Difference
 from ci_autotest.tolerance import ANY, ULP_LIMIT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from ci_autotest.tolerance import Tolerance
@@ -47,8 +50,8 @@ _STRIDED: Final = torch.strided
 _LAZY: Final = frozenset({torch.complex32, torch.complex64, torch.complex128})
 _LARGEST: Final = 2**63 - 1
 #: Dtypes that NumPy has as well, whose elements are held against one another there while they are few.
-_OF_NUMPY: Final = frozenset({torch.float16, torch.float32, torch.float64})
-_FEW: Final = 4096
+OF_NUMPY: Final = frozenset({torch.float16, torch.float32, torch.float64})
+FEW: Final = 4096
 
 
 def has_any(mask: torch.Tensor) -> bool:
@@ -112,13 +115,30 @@ def _is_near(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolera
 
     The formula of ``close`` in NumPy, whose calls cost a third of torch's where there are few elements.
     """
-    if not (reference.numel() <= _FEW and {candidate.dtype, reference.dtype} <= _OF_NUMPY):
+    if not (reference.numel() <= FEW and {candidate.dtype, reference.dtype} <= OF_NUMPY):
         return False
     with _errstate(all="ignore"):
         right = _array(reference).astype(_FLOAT64)
         distance = _array(candidate).astype(_FLOAT64) - right
         # Less, not at most: what is infinitely far is not less than what an infinite reference allows.
         return bool(_less(_abs(distance), tolerance.atol + tolerance.rtol * _abs(right)).all())
+
+
+def near_in(left: Sequence[bytes], right: Sequence[bytes], dtype: torch.dtype, tolerance: Tolerance) -> list[bool]:
+    """Return for pairs of tensors whether all elements are finite and within tolerance, as ``close`` has it.
+
+    Args:
+        left: Elements of each candidate's tensor, one or more.
+        right: As many of each reference's.
+        dtype: Of all of them, one that NumPy has.
+        tolerance: At strictness ``tolerance``.
+    """
+    kind = np.dtype(str(dtype).removeprefix("torch."))
+    starts = list(accumulate([len(each) // kind.itemsize for each in right[:-1]], initial=0))
+    ours, theirs = (np.frombuffer(b"".join(side), kind).astype(_FLOAT64) for side in (left, right))
+    with _errstate(all="ignore"):
+        good = _less(_abs(ours - theirs), tolerance.atol + tolerance.rtol * _abs(theirs))
+    return [True] * len(right) if good.all() else np.logical_and.reduceat(good, starts).tolist()
 
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:

@@ -30,7 +30,7 @@ SMALL: Final = 2048
 _equal: Final = torch.equal
 _Tensor: Final = torch.Tensor
 _EXACT: Final = Tolerance(0.0, 0.0)
-_NAMES: Final[dict[torch.dtype, str]] = {
+NAMES: Final[dict[torch.dtype, str]] = {
     value: str(value).removeprefix("torch.") for value in vars(torch).values() if isinstance(value, torch.dtype)
 }
 
@@ -182,7 +182,7 @@ def tensors_aligned(
     if same_bits(left, right):
         return rules.strictness != "bitwise" or not strides or left.stride() == right.stride()
     operators = rules.operators(steps)
-    return close(left, right, rules.tolerance(operators, _NAMES[right.dtype]))
+    return close(left, right, rules.tolerance(operators, NAMES[right.dtype]))
 
 
 def _gradients_aligned(candidate: Trace, reference: Trace, program: Program, rules: Rules) -> bool:

@@ -78,9 +78,16 @@ class Hearing:
         while not self._host.is_ready(_LOOK_S):
             self.look()
 
-    def look(self) -> None:
-        """Say which job the host is at by now, where it is another one than was said last."""
+    def look(self, *, is_lost: bool = False) -> None:
+        """Say which job the host is at by now, where it is another one than was said last.
+
+        Args:
+            is_lost: Whether the host is gone: what was said of another batch meanwhile is said no longer. Where it was
+                at none, it waited for all that it was given: the first of them stands for all.
+        """
         job = self._host.spot()[0]
+        if is_lost:
+            self._seen, job = NOWHERE, max(job, 0) if self._owed else job
         if self._at is not None and job not in {self._seen, NOWHERE}:
             self._seen = job
             self._at(job)

@@ -12,9 +12,10 @@ from ci_autotest.program.ir import CALL_FUNCTION, PLACEHOLDER, TensorSpec, outpu
 from ci_autotest.program.plain import plain_outline, plain_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ci_autotest.backends.mapping.translate import Translated
+    from ci_autotest.backends.told import Reader
     from ci_autotest.program.ir import Program
 
 
@@ -26,6 +27,7 @@ class ToldTrace(Trace):
         is_graph: Whether it ran the body as one graph.
         expected: The reference's trace of the same program, where it is known.
         has_gone_back: Whether the backward pass was part of the run, or is none of this side's.
+        reader: Of what was told and is not in the trace yet.
     """
 
     is_told = True
@@ -43,6 +45,18 @@ class ToldTrace(Trace):
         self.is_graph = is_graph
         self.translated: Translated | None = None
         self.has_gone_back = False
+        self.reader: Reader | None = None
+        self._recorded: dict[Any, Any] | None = None
+
+    def recorded(self, key: int | tuple[int, str]) -> Any:  # noqa: ANN401 - a key of gradients; ``None`` for none
+        """Return by its recorded name what a gradient that was told is with respect to."""
+        if self._recorded is None:
+            assert self.translated is not None  # noqa: S101 - prepared
+            self._recorded = {place: i for i, place in enumerate(self.translated.moved) if place >= 0}
+            self._recorded |= {place: own for own, place in self.translated.parameters.items()}
+        if isinstance(key, int):
+            return self._recorded.get(key)
+        return self._recorded.get(key[0], key[0]), key[1]
 
 
 def outside(program: Program) -> set[int]:
@@ -107,6 +121,41 @@ class Message:
                 "graph": trace.is_graph,
             }
         )
+
+
+class Ahead:
+    """Hold the traces of programs that a host was given before they are asked for, of the last two batches.
+
+    Attributes:
+        owed: Traces of the last batch that the host has not told yet, in the order of its jobs.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._before: dict[int, tuple[Program, ToldTrace]] = {}
+        self._last: dict[int, tuple[Program, ToldTrace]] = {}
+        self.owed: list[ToldTrace] = []
+
+    def give(self, programs: Sequence[Program], traces: Sequence[ToldTrace]) -> None:
+        """Hold another batch; what was not asked for of the one before the last is forgotten."""
+        self._before = self._last
+        # With the program itself, so that its identity is nobody else's.
+        self._last = {id(program): (program, trace) for program, trace in zip(programs, traces, strict=True)}
+        self.owed = [trace for trace in traces if trace.untested is None]
+
+    def taken(self, program: Program) -> ToldTrace | None:
+        """Return the trace of a program, once; ``None`` of one that was not given ahead."""
+        found = self._before.pop(id(program), None) or self._last.pop(id(program), None)
+        return None if found is None else found[1]
+
+    def of(self, program: Program) -> ToldTrace | None:
+        """Return the trace of a program, and go on holding it; ``None`` of one that was not given ahead."""
+        found = self._before.get(id(program)) or self._last.get(id(program))
+        return None if found is None else found[1]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._before, self._last, self.owed = {}, {}, []
 
 
 def placed(cotangents: Mapping[int, Any], buffers: list[memoryview]) -> dict[str, Any]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections import deque
 from contextlib import contextmanager
 from copy import copy
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ci_autotest.backends.hearing import Hearing
 from ci_autotest.backends.hosting import HostLostError, HostProcess, end_as
-from ci_autotest.backends.jobs import Message, ToldTrace, outside, placed
+from ci_autotest.backends.jobs import Ahead, Message, ToldTrace, outside, placed
 from ci_autotest.backends.told import ToldError, about_of, failure_of, fill
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.execute.host import OWN_FAULT
@@ -27,13 +26,6 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program
 
 _HOOKS: Final = frozenset({*HOOK, *REGISTERS})
-
-
-class _Ahead(NamedTuple):
-    """A program that the host was given before it was asked for."""
-
-    program: Program
-    trace: ToldTrace
 
 
 class RemoteBackend:
@@ -65,9 +57,8 @@ class RemoteBackend:
         self._host = HostProcess(where)
         self._hearing = Hearing(self._host)
         self.hello = self._host.hello
-        self._ahead: deque[_Ahead] = deque()
         self._in_flight: Translated | None = None
-        self._answered: list[tuple[ToldTrace, Reader]] = []
+        self._ahead = Ahead()
 
     def in_mode(self, *, is_graph: bool) -> RemoteBackend:
         """Return the same host in one of its modes, eager or as graphs: what was given ahead is shared."""
@@ -83,24 +74,26 @@ class RemoteBackend:
         return "graph" if self.hello.graph_goes_back else "graph, forward only"
 
     def ahead(self, attempts: Sequence[Attempt], at: Callable[[int], None]) -> None:
-        """Give the host a batch, forward and backward; ``run`` then takes the traces in this order.
+        """Give the host a batch, forward and backward, and return while it runs; ``run`` then takes the traces.
 
-        A trace is filled when ``run`` has returned the last of them.
+        The answers to the batch before are read first: neither side then waits for the other to read.
 
         Args:
             attempts: Accepted; the reference's gradients must be there when they are taken.
             at: Told which of them the host is at while it is waited for, and when it is lost.
         """
-        message = Message()
+        message, traces = Message(), []
         for number, attempt in enumerate(attempts):
             trace = ToldTrace(attempt.program, attempt.trace, is_graph=self.is_graph)
-            self._ahead.append(_Ahead(attempt.program, trace))
+            traces.append(trace)
             if self._prepare(attempt.program, attempt.sources, trace):
                 trace.has_gone_back = True
                 cotangents = attempt.cotangents or None if trace.goes_back else None
                 message.add(trace, attempt.sources, cotangents, number=number)
-        if message.jobs:
-            with self._watched():
+        with self._watched():
+            self._drain()
+            self._ahead.give([attempt.program for attempt in attempts], traces)
+            if message.jobs:
                 self._hearing.ask(message, at)
 
     def run(
@@ -113,14 +106,13 @@ class RemoteBackend:
     ) -> Trace:
         """Run the program forward; what was given ahead is taken from there."""
         with self._watched():
-            if self._ahead and self._ahead[0].program is program and not snapshots:
-                trace = self._ahead.popleft().trace
-                if trace.untested is None:
-                    self._answered.append((trace, self._hearing.next()))
-                if not self._ahead:
-                    self._settle()
-                return trace
-            self._drain()
+            known = None if snapshots else self._ahead.taken(program)
+            if known is None or known in self._ahead.owed:
+                self._drain()
+            if known is not None:
+                if known.reader is not None:
+                    self._take(known, known.reader)
+                return known
             trace = ToldTrace(program, None, snapshots=snapshots, is_graph=self.is_graph)
             if self._prepare(program, sources, trace):
                 self._in_flight = trace.translated
@@ -129,6 +121,18 @@ class RemoteBackend:
                 self._hearing.ask(message)
                 self._take(trace, self._hearing.next())
             return trace
+
+    def told(self, program: Program) -> ToldTrace | None:
+        """Return what was told of a program that was given ahead, not yet put into its trace; ``None`` of another."""
+        found = self._ahead.of(program)
+        if found is not None and found in self._ahead.owed:
+            with self._watched():
+                self._drain()
+        return found
+
+    def forget(self, program: Program) -> None:
+        """Forget a program that was given ahead: it was vouched for."""
+        self._ahead.taken(program)
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:  # noqa: ARG002
         """Run the backward pass of the program that was run last, where the run had none."""
@@ -199,21 +203,17 @@ class RemoteBackend:
             trace.shown = frozenset(i for i, place in enumerate(moved) if place >= 0)
         return True
 
-    def _settle(self) -> None:
-        """Fill the traces of a batch when its last answer is there: only then can elements be asked for."""
-        answered, self._answered = self._answered, []
-        for trace, reader in answered:
-            self._take(trace, reader)
-
     def _drain(self) -> None:
-        """Read what was given ahead and is no longer asked for."""
-        while self._ahead:
-            trace = self._ahead.popleft().trace
-            if trace.untested is None:
-                self._answered.append((trace, self._hearing.next()))
-        self._settle()
+        """Read the answers to what was given ahead: only then can elements be asked for, until the next batch."""
+        owed, self._ahead.owed = self._ahead.owed, []
+        for trace in owed:
+            trace.reader = self._hearing.next()
+        for trace in owed:
+            if trace.reader is not None and trace.reader.answer.has_kept:
+                self._take(trace, trace.reader)
 
     def _take(self, trace: ToldTrace, reader: Reader) -> None:
+        trace.reader = None
         translated = trace.translated
         assert translated is not None  # noqa: S101 - prepared
         answer = reader.answer
@@ -232,13 +232,10 @@ class RemoteBackend:
 
     def _take_gradients(self, trace: ToldTrace, reader: Reader) -> None:
         """Put the gradients under what they are with respect to as it was recorded."""
-        assert trace.translated is not None  # noqa: S101 - prepared
-        recorded: dict[Any, Any] = {place: i for i, place in enumerate(trace.translated.moved) if place >= 0}
-        recorded |= {place: key for key, place in trace.translated.parameters.items()}
         expected = trace.expected.gradients if trace.expected is not None else {}
         found: dict[Any, Any] = {}
         for key, entry in reader.answer.gradients:
-            own = recorded.get(key) if isinstance(key, int) else (recorded.get(key[0], key[0]), key[1])
+            own = trace.recorded(key)
             if own is not None:
                 found[own] = None if entry is None else reader.tensor(entry, expected.get(own)).detach()
         trace.gradients = found
@@ -255,7 +252,7 @@ class RemoteBackend:
             self._host.close()
             self._give_up(HostLostError(f"candidate '{self._where.candidate}': {error}", 1), error)
         except HostLostError as lost:
-            self._hearing.look()
+            self._hearing.look(is_lost=True)
             if self.on_step is not None and self._in_flight is not None:
                 self.on_step(self._recorded(self._host.spot()[1], self._in_flight))
             self._give_up(lost, lost)
@@ -272,7 +269,6 @@ class RemoteBackend:
         self._host = HostProcess(self._where)  # The next program is not this one's concern.
         self._hearing = Hearing(self._host)
         self._ahead.clear()
-        self._answered = []
         raise lost from cause
 
 

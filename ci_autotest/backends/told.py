@@ -28,7 +28,7 @@ _DIFFERENTIABLE: Final = FLOATING | COMPLEX
 _ITEMS: Final = 1 << 20
 _SIZES: Final = 1 << 48
 #: What is told of a tensor.
-_FIELDS: Final = 6
+FIELDS: Final = 6
 #: Bytes up to which a copy costs less than a view of them.
 _SMALL_BYTES: Final = 1 << 14
 
@@ -43,6 +43,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backward_failure: str | None
     lacking: str | None
     written: list[tuple[int, Any]] = []
+    has_kept: bool = False
 
 
 class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,7 +131,7 @@ class Reader:
     ) -> None:
         """Hold what it is read of."""
         self.answer = answer
-        self._buffers = buffers
+        self.buffers = buffers
         self._fetch = fetch
 
     def value(self, entry: Any, expected: object = None) -> Any:  # noqa: ANN401 - whatever a step gave
@@ -180,8 +181,8 @@ class Reader:
 
     def _elements(self, where: Any, dtype: torch.dtype, shape: tuple[int, ...], expected: object) -> torch.Tensor:  # noqa: ANN401
         data: bytes | memoryview
-        if type(where) is int and 0 <= where < len(self._buffers):
-            data = self._buffers[where]
+        if type(where) is int and 0 <= where < len(self.buffers):
+            data = self.buffers[where]
         else:
             match where:
                 case [str(digest), int(number)]:
@@ -210,7 +211,7 @@ class Reader:
 
 def _is_tensor(entry: Any) -> bool:  # noqa: ANN401 - plain values
     """Whether an entry tells a tensor: its kind, dtype, shape, flags, and where its elements are."""
-    if type(entry) is not list or len(entry) != _FIELDS:
+    if type(entry) is not list or len(entry) != FIELDS:
         return False
     kind, name, shape, requires_grad, is_leaf, _ = entry
     return (

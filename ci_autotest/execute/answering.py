@@ -51,6 +51,7 @@ class Answers:
             reading: Of its tensors.
             has_values: Whether its values are told; else the backward pass alone.
         """
+        before = len(self._kept)
         values = self._values(run, reading) if has_values else []
         copies = [self._seen(copy) for copy in run.copies] if has_values else []
         gradients, written = self._gradients(run, reading)
@@ -63,6 +64,7 @@ class Answers:
                 "failure": run.failure and [run.failure[0], run.failure[1], run.failure[2][:_MESSAGE_CHARS]],
                 "backward_failure": run.backward_failure and run.backward_failure[:_MESSAGE_CHARS],
                 "lacking": run.lacking,
+                "has_kept": len(self._kept) > before,
             }
         )
 

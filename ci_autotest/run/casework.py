@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections import deque
+from typing import TYPE_CHECKING, Final
 
 import torch
 
 from ci_autotest.alignment.abreast import can_contend, contend
+from ci_autotest.alignment.abroad import vouched as seen_abroad
 from ci_autotest.alignment.cases import (
+    Accepted,
     Contender,
     accept,
     differentiate,
@@ -25,6 +28,7 @@ from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.case import test_key
 from ci_autotest.errors import AuthorError, said
 from ci_autotest.judgement import Misalignment, Verdict
+from ci_autotest.run.batch import Batch, Begun
 from ci_autotest.run.equipment import REFERENCE, Equipment
 from ci_autotest.run.gpu import retire_if_spoiled
 from ci_autotest.run.messages import (
@@ -46,17 +50,8 @@ if TYPE_CHECKING:
 _PART_S: Final = 0.5
 #: Cases whose phases are run together.
 BATCH: Final = 32
-#: Memory that a batch may take, as far as the largest case of the test so far says.
+#: Memory that the batches held may take, as far as the largest case of the test so far says.
 _BATCH_BYTES: Final = 1 << 28
-
-
-class _Batch(NamedTuple):
-    """Some cases of a test, its candidates, and their positions."""
-
-    test: str
-    cases: list[int]
-    order: Mapping[str, int]
-    contenders: Mapping[str, Contender]
 
 
 class Casework:
@@ -93,86 +88,102 @@ class Casework:
                 declaration, call, (key, message.test.id, case, number), watched=watched
             )
 
-        left = message.cases
-        while left:
-            if tally.duration_s > _PART_S:
-                self._send(tally.message(last=False))
-                tally = Tally(self._census)
-            cases = self._next(message.test.id, left)
-            left = left[len(cases) :]
-            batch = _Batch(message.test.id, cases, order, contenders)
-            self._equipment.attempts.prefetch(key, batch.cases)
-            try:
-                watched = self._overwritten.get(message.test.id)
-                drawn = self._templates.drawn(message.test, batch.cases, watched) if watched is not None else []
-                self._batch(batch, drawn, draw, tally)
-            except Exception:
-                retire_if_spoiled(self._equipment.devices)
-                raise
+        left, waiting = message.cases, deque[Begun]()
+        # While hosts run a batch the next one is begun: two are held then, and each is given half the memory.
+        ahead = int(any(isinstance(one.backend, RemoteBackend) for one in contenders.values()))
+        try:
+            while left or waiting:
+                if left:
+                    cases = self._next(message.test.id, left, 1 + ahead)
+                    left = left[len(cases) :]
+                    self._equipment.attempts.prefetch(key, cases)
+                    watched = self._overwritten.get(message.test.id)
+                    drawn = self._templates.drawn(message.test, cases, watched) if watched is not None else []
+                    waiting.append(self._begun(Batch(message.test.id, cases, order, contenders), drawn, draw))
+                    self._give(waiting[-1])
+                if len(waiting) > ahead or not left:
+                    self._end(waiting.popleft(), tally)
+                    if tally.duration_s > _PART_S and (left or waiting):
+                        self._send(tally.message(last=False))
+                        tally = Tally(self._census)
+        except Exception:
+            retire_if_spoiled(self._equipment.devices)
+            raise
         return tally.message(last=True)
 
-    def _next(self, test: str, cases: list[int]) -> list[int]:
+    def _next(self, test: str, cases: list[int], held: int) -> list[int]:
         """Return the next cases that run together: few of large tensors, and none from both sides of ``MANY``."""
-        room = max(1, min(BATCH, _BATCH_BYTES // max(1, self._bytes.get(test, 0))))
+        room = max(1, min(BATCH, _BATCH_BYTES // held // max(1, self._bytes.get(test, 0))))
         return [case for case in cases[:room] if (case < MANY) is (cases[0] < MANY)]
 
-    def _batch(
-        self,
-        batch: _Batch,
-        drawn: Sequence[Together],
-        draw: Callable[[int, int], Attempt],
-        tally: Tally,
-    ) -> None:
-        """Run a few cases phase by phase: each phase's code stays warm, and the outcomes are those of one by one."""
+    def _begun(self, batch: Batch, drawn: Sequence[Together], draw: Callable[[int, int], Attempt]) -> Begun:
+        """Run a few cases on the reference, phase by phase: each phase's code stays warm."""
+        refused: list[tuple[int, Accepted]] = []
         recorded: dict[int, tuple[int, Attempt]] = {}
         for case in sorted(set(batch.cases).difference(*(cases.values() for cases, _ in drawn))):
             self._place.enter(case, REFERENCE, 0)
             attempt, number = draw(case, 0), 0
             if attempt.refused is not None:
-                attempt, number = self._again(case, attempt, batch, draw, tally)
+                found = self._again(case, attempt, batch, draw)
+                refused.append((case, found))
+                attempt, number = found.attempt or attempt, found.number
             if attempt.refused is None:
                 recorded[case] = number, self._learned(batch.test, attempt) or draw(case, number)
         work = Work(drawn, recorded)
         if self._equipment.reference.device is CPU:
             work.form()
-        tally.accepted(batch.cases, work.profiles(), work.forms(self._census))
-        self._differentiate(work, tally)
+        undefined = self._differentiate(work)
         if work.spots:
             self._bytes[batch.test] = max(self._bytes.get(batch.test, 0), _bytes_of(work.attempt(0)))
+        return Begun(batch, work, refused, undefined)
+
+    def _give(self, begun: Begun) -> None:
+        """Give hosts a batch, so that they run it while what was given before is looked at."""
+        batch, work = begun.batch, begun.work
+        for name, contender in batch.contenders.items():
+            if isinstance(contender.backend, RemoteBackend) and work.spots:
+                enter = self._place.entering(batch.order[name], work.spots)
+                enter(0)
+                contender.backend.ahead([work.attempt(at) for at in range(len(work.spots))], enter)
+
+    def _end(self, begun: Begun, tally: Tally) -> None:
+        """Run a batch on its candidates, and count what came of it."""
+        batch, work = begun.batch, begun.work
+        for case, found in begun.refused:
+            tally.rejected(found)
+            for name, judged in found.lenient.items():
+                tally.failures.append(_failure(case, found.number, name, judged.verdict, "ordinary"))
+        tally.accepted(batch.cases, work.profiles(), work.forms(self._census))
+        tally.undefined += begun.undefined
         for name, contender in batch.contenders.items():
             self._contend(work, (batch.test, name), contender, batch.order[name], tally)
 
-    def _differentiate(self, work: Work, tally: Tally) -> None:
-        """Run the backward passes of the reference."""
-        alone = list(work.alone)
+    def _differentiate(self, work: Work) -> int:
+        """Run the backward passes of the reference; return how many are undefined."""
+        alone, undefined = list(work.alone), 0
         for positions, lockstep in work.locksteps:
             lockstep.backward(lockstep.reference, self._entering(work, positions, REFERENCE), is_torchs_own=True)
-            tally.undefined += len(lockstep.reference.left)
+            undefined += len(lockstep.reference.left)
         for position in alone:
             case, number = work.spots[position]
             self._place.enter(case, REFERENCE, number)
             attempt = work.attempt(position)
             differentiate(attempt, self._equipment.reference)
-            tally.undefined += attempt.trace.backward_failure is not None
+            undefined += attempt.trace.backward_failure is not None
+        return undefined
 
     def _entering(self, work: Work, positions: Mapping[int, int], candidate: int) -> Callable[[int], None]:
         """Return what tells the parent which case of a lockstep is entered."""
         return self._place.entering(candidate, {one: work.spots[position] for one, position in positions.items()})
 
-    def _again(
-        self, case: int, refused: Attempt, batch: _Batch, draw: Callable[[int, int], Attempt], tally: Tally
-    ) -> tuple[Attempt, int]:
+    def _again(self, case: int, refused: Attempt, batch: Batch, draw: Callable[[int, int], Attempt]) -> Accepted:
         """Draw a case again whose first attempt the reference refused; try on the candidates what it refuses."""
         positions = {"": REFERENCE, **batch.order}
 
         def enter(case: int, name: str, number: int) -> None:
             self._place.enter(case, positions[name], number)
 
-        found = accept(case, lambda case, number: draw(case, number) if number else refused, batch.contenders, enter)
-        tally.rejected(found)
-        for name, judged in found.lenient.items():
-            tally.failures.append(_failure(case, found.number, name, judged.verdict, "ordinary"))
-        return found.attempt or refused, found.number
+        return accept(case, lambda case, number: draw(case, number) if number else refused, batch.contenders, enter)
 
     def _contend(self, work: Work, pair: tuple[str, str], contender: Contender, order: int, tally: Tally) -> None:
         """Run every phase of one candidate over the accepted attempts of a batch."""
@@ -200,7 +211,6 @@ class Casework:
 
     def _run(self, work: Work, contender: Contender, order: int) -> tuple[set[int], dict[int, Trace]]:
         """Return the positions of cases for which a quick look vouches already, and the traces of all others."""
-        backend = contender.backend
         vouched: set[int] = set()
         traces: dict[int, Trace] = {}
         alone: Sequence[int] = range(len(work.spots))
@@ -212,9 +222,9 @@ class Casework:
                 traces.update({positions[one]: trace for one, trace in others.items()})
         enter = self._place.entering(order, work.spots)
         attempts = {position: work.attempt(position) for position in alone}
-        if isinstance(backend, RemoteBackend) and attempts:
-            enter(alone[0])
-            backend.ahead(list(attempts.values()), lambda i: enter(alone[i]))
+        for position in seen_abroad(attempts, contender):
+            vouched.add(position)
+            del attempts[position]
         for position, attempt in attempts.items():
             enter(position)
             traces[position] = go_forward(attempt, contender)

@@ -65,3 +65,18 @@ def test_next__host_is_waited_for__each_job_that_it_is_at_is_told_once():
     hearing.ask(message(2), told.append)
     hearing.next()
     assert told == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("at", "owed", "said"),
+    [(1, 3, [1, 1]), (NOWHERE, 3, [0]), (NOWHERE, 0, [])],
+    ids=["a job", "waiting for all", "nothing to do"],
+)
+def test_look__host_is_lost__its_job_is_said_again(at, owed, said):
+    host, seen = Host([]), []
+    hearing = Hearing(host)
+    hearing.ask(message(owed), seen.append)
+    host.job = at
+    hearing.look()
+    hearing.look(is_lost=True)
+    assert seen == said

@@ -1,0 +1,156 @@
+"""A quick look at a batch that a host ran: what it told is held against the reference as bytes, and no tensor is made.
+
+It vouches for a case where every fact is the reference's and all elements are the same, or few, finite and within the
+tolerance: those of a batch are looked at together. What it does not vouch for is looked at alone (``quick``).
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.alignment.elements import FEW, OF_NUMPY, near_in
+from ci_autotest.alignment.quick import NAMES, is_intermediate
+from ci_autotest.backends.graphs import eager_of
+from ci_autotest.backends.remote import RemoteBackend
+from ci_autotest.backends.told import FIELDS, elements_of
+from ci_autotest.tolerance import ANY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ci_autotest.alignment.cases import Contender
+    from ci_autotest.alignment.rules import Rules
+    from ci_autotest.backends.jobs import ToldTrace
+    from ci_autotest.backends.told import Reader
+    from ci_autotest.backends.trace import Attempt
+    from ci_autotest.tolerance import Tolerance
+
+#: What is compared with a tolerance: by dtype and tolerance the cases, and the bytes of both sides.
+_Near = dict[tuple[torch.dtype, "Tolerance"], list[tuple[int, bytes, bytes]]]
+_Tensor: Final = torch.Tensor
+_version: Final = attrgetter("_version")
+#: What is told of a step that gives nothing.
+_NOTHING: Final[tuple[Any, ...]] = (None, ["plain", None])
+_STRIDED: Final = torch.strided
+
+
+def vouched(attempts: Mapping[int, Attempt], contender: Contender) -> list[int]:
+    """Return which cases of a batch are aligned, as far as a look at what a host told of them says.
+
+    Args:
+        attempts: Those that the host was given, with the reference's gradients.
+        contender: The candidate; of one that is no host, none is looked at.
+    """
+    backend, rules = contender.backend, contender.rules
+    if not isinstance(backend, RemoteBackend) or rules.check_graph or eager_of(backend) is not None:
+        return []
+    told = {number: (attempt, backend.told(attempt.program)) for number, attempt in attempts.items()}
+    found = sorted(aligned_among({number: (one, trace) for number, (one, trace) in told.items() if trace}, rules))
+    for number in found:
+        backend.forget(attempts[number].program)
+    return found
+
+
+def aligned_among(told: Mapping[int, tuple[Attempt, ToldTrace]], rules: Rules) -> set[int]:
+    """Return those of some cases that are aligned by what was told and is not in their traces yet.
+
+    Args:
+        told: Each with its trace.
+        rules: What is allowed.
+    """
+    near: _Near = {}
+    found = {
+        number
+        for number, (attempt, trace) in told.items()
+        if trace.reader is not None and _Look(number, trace.reader, rules, near).is_good(attempt, trace)
+    }
+    for (dtype, tolerance), rows in near.items():
+        cases, left, right = zip(*rows, strict=True)
+        flags = near_in(left, right, dtype, tolerance)
+        found.difference_update(case for case, flag in zip(cases, flags, strict=True) if not flag)
+    return found
+
+
+class _Look:
+    """Look at one case.
+
+    Args:
+        number: Of the case.
+        reader: Of what was told of it.
+        rules: What is allowed.
+        near: Takes what is to be compared with a tolerance.
+    """
+
+    def __init__(self, number: int, reader: Reader, rules: Rules, near: _Near) -> None:
+        """Hold what is looked at."""
+        self._number = number
+        self._answer, self._buffers = reader.answer, reader.buffers
+        self._rules = rules
+        self._near = near
+
+    def is_good(self, attempt: Attempt, trace: ToldTrace) -> bool:
+        """Whether nothing forbids to vouch for the case, but what ``near`` has taken of it."""
+        answer, reference, translated = self._answer, attempt.trace, trace.translated
+        if (
+            translated is None
+            or trace.shown is not None
+            or reference.backward_failure is not None
+            or answer.failure or answer.backward_failure or answer.lacking or answer.written
+            or len(reference.values) != len(trace.values)
+        ):  # fmt: skip
+            return False
+        self._operators = self._rules.operators(attempt.program.steps)
+        for place, facts, value in zip(translated.moved, reference.facts, reference.values, strict=True):
+            entry = answer.values[place] if place < len(answer.values) else None
+            if facts is None:
+                if value is not None or entry not in _NOTHING:
+                    return False
+            elif _version(value) != facts[2] or not self._is_same(entry, value, facts[:2] if trace.has_flags else None):
+                return False
+        return not trace.goes_back or self._has_gradients(attempt, trace)
+
+    def _has_gradients(self, attempt: Attempt, trace: ToldTrace) -> bool:
+        """Whether the gradients are the reference's, and none of a leaf is missing."""
+        expected = attempt.trace.gradients
+        found = set()
+        for key, entry in self._answer.gradients:
+            own = trace.recorded(key)
+            if own is None:
+                continue
+            found.add(own)
+            right = expected.get(own)
+            if entry is None or right is None:
+                if entry is not right:
+                    return False
+            elif not self._is_same(entry, right, None):
+                return False
+        return all(key in found or is_intermediate(key, attempt.program) for key in expected)
+
+    def _is_same(self, entry: Any, right: Any, flags: tuple[bool, bool] | None) -> bool:  # noqa: ANN401 - as told
+        """Whether an entry tells of a tensor like the reference's; its elements may be left to ``near``."""
+        if type(entry) is not list or len(entry) != FIELDS or not isinstance(right, _Tensor):
+            return False
+        kind, name, shape, requires_grad, is_leaf, where = entry
+        if (
+            kind != "tensor"
+            or not (right.is_cpu and right.layout is _STRIDED)
+            or name != NAMES[right.dtype]
+            or shape != list(right.shape)
+            or (flags is not None and (requires_grad is not flags[0] or is_leaf is not flags[1]))
+            or type(where) is not int
+            or not 0 <= where < len(self._buffers)
+        ):
+            return False
+        left, own = bytes(self._buffers[where]), bytes(elements_of(right))
+        return left == own or (len(left) == len(own) and self._may_be_near(left, own, right))
+
+    def _may_be_near(self, left: bytes, own: bytes, right: torch.Tensor) -> bool:
+        dtype = right.dtype
+        tolerance = self._rules.tolerance(self._operators, NAMES[dtype])
+        if tolerance is ANY or tolerance.strictness != "tolerance" or dtype not in OF_NUMPY or right.numel() > FEW:
+            return False
+        self._near.setdefault((dtype, tolerance), []).append((self._number, left, own))
+        return True

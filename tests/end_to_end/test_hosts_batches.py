@@ -1,0 +1,130 @@
+"""Cases in a host by the batch: while it runs one the next is begun, and nothing that is told depends on it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from ci_autotest.config import Candidate
+from ci_autotest.run import casework
+from ci_autotest.run.bench import Bench
+from ci_autotest.run.messages import CasesDone, Discover, Discovered, Hello, RunCases
+from ci_autotest.run.place import Place
+from tests.projects import Project
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.heavy
+
+#: Torch, with functions that are wrong for some inputs alone.
+FRAMEWORK = """
+import os
+import torch
+
+globals().update({name: value for name, value in vars(torch).items() if not name.startswith("__")})
+__version__ = "0.1-lookalike"
+
+
+def exp(input):
+    return torch.exp(input) + (input > 0.9) * 0.01
+
+
+def sinh(input):
+    return torch.sinh(input) * (1 + 2e-7)
+
+
+def abs(input):
+    if tuple(input.shape) == (5, 7):
+        ENDS
+    return torch.abs(input)
+"""
+BODIES = """
+@autotest()
+def sometimes_wrong():
+    return torch.exp(random_tensor(2, random(1, 9), random(1, 9)))
+
+@autotest()
+def near():
+    return torch.sinh(random_tensor(2, random(1, 9), random(1, 9)))
+
+@autotest()
+def in_place():
+    y = random_tensor(2) * 2
+    y.add_(1)
+    return torch.exp(y).mul_(2)
+
+@autotest()
+def rejected_sometimes():
+    return torch.matmul(random_tensor(2, 3, random(3, 5)), torch.exp(random_tensor(2, random(3, 5), 2)))
+
+@autotest()
+def hooked():
+    y = torch.exp(random_tensor(2))
+    y.register_hook(lambda gradient: gradient * 2)
+    return y
+
+@autotest()
+def module():
+    return torch.nn.Linear(3, 2)(random_tensor(2, random(1, 9), 3))
+"""
+HOST = {"name": "lookalike", "backend": "module", "module": "lookalike", "python": sys.executable}
+
+
+def said(folder: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return all that a bench says of 70 cases of each test, in batches of a size, times aside."""
+    monkeypatch.setattr(casework, "BATCH", size)
+    monkeypatch.setattr(casework, "_PART_S", float("inf"))
+    bench = Bench(Place.create(), lambda _: None)
+    candidates = [Candidate(**HOST), Candidate(name="torch", backend="torch")]
+    bench.answer(
+        Hello(
+            root=str(folder), folders=[str(folder)], seed=0, strictness="tolerance", reference_device="cpu",
+            candidates=candidates, tolerances=[],
+        )
+    )  # fmt: skip
+    found: Any = bench.answer(Discover("autotests/autotest_all.py"))
+    assert isinstance(found, Discovered), found
+    told = []
+    for test in found.tests:
+        done = bench.answer(RunCases(test=test, cases=list(range(70)), candidates=["torch", "lookalike"]))
+        assert isinstance(done, CasesDone), done
+        told.append(re.sub(r'"\w*_s":[0-9.e+-]+', "", msgspec.json.encode(done).decode()))
+    bench.equipment.backends["lookalike"].close()
+    return told
+
+
+def test_cases__in_batches_of_1_7_and_32__come_out_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    project = Project(tmp_path)
+    project.write("lookalike.py", FRAMEWORK.replace("ENDS", "pass"))
+    project.tests(BODIES)
+    one, seven, many = (said(tmp_path, size, monkeypatch) for size in (1, 7, 32))
+    assert one == seven == many
+    wrong = dict(zip(re.findall(r"def (\w+)", BODIES), one, strict=True))
+    assert '"kind":"value"' in wrong["sometimes_wrong"], "a fault in some cases of a batch is seen"
+    assert '"failures":[]' in wrong["near"], "what is near is aligned"
+
+
+ENDS = "@autotest(n=200, profiles=[])\ndef one_shape():\n    return torch.abs(random_tensor(2, random(1, 9), random(1, 9)))\n"
+
+
+def test_run__host_ends_in_a_later_batch__the_cases_are_those_that_would_raise(tmp_path: Path):
+    told = []
+    for number, ends in enumerate(("raise ValueError('five by seven')", "os.abort()")):
+        project = Project(tmp_path / str(number), greatest_s=300)
+        project.configure(candidates=[HOST], case_timeout="20s")
+        project.write("lookalike.py", FRAMEWORK.replace("ENDS", ends))
+        project.tests(ENDS)
+        done = project.run()
+        report = project.report()
+        (result,), (finding,) = report["results"], report["findings"]
+        counts = result["cases"]
+        bad = counts["misaligned"] + counts["crashed"]
+        assert counts["aligned"] + bad == 200, done.said
+        told.append((bad, finding["case"]))
+    assert told[0] == told[1]
+    assert told[0][0] > 0
