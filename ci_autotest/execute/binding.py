@@ -26,19 +26,28 @@ class Binding:
     Args:
         framework: Runs the steps.
         tensors: Storage of each placeholder by key.
+
+    Attributes:
+        memory: Leaves whose elements are in memory of NumPy's, with that memory.
     """
 
     def __init__(self, framework: Framework, tensors: Mapping[str, np.ndarray]) -> None:
         """Hold both."""
         self._framework = framework
         self._tensors = tensors
+        self._shares = getattr(framework, "shares", None)
+        self.memory: list[tuple[Any, np.ndarray]] = []
         self.in_mode = framework.in_mode
 
     def placeholder(self, step: Step) -> Any:  # noqa: ANN401 - a framework's tensor
         """Return a leaf of the data of one run."""
         spec = step.args[0]
         assert isinstance(spec, TensorSpec)  # noqa: S101 - checked when recorded
-        return leaf(self._framework, self._tensors[step.target].copy(), spec)
+        storage = self._tensors[step.target].copy()
+        found = leaf(self._framework, storage, spec)
+        if self._shares is not None and storage.size and spec.is_contiguous and self._shares(spec):
+            self.memory.append((found, storage.reshape(spec.shape)))
+        return found
 
     def function(self, target: str) -> Callable[..., Any]:
         """Return what a target names.

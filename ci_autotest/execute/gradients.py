@@ -115,7 +115,8 @@ def _put_in(array: np.ndarray, spec: TensorSpec, framework: Framework) -> PutIn:
     tensor = framework.tensor(array, spec)
     if spec.dtype == "bfloat16":  # by way of float32 where there is no other: a NaN may then be another one
         elements = framework.array(tensor).tobytes()
-    return PutIn(tensor, elements)
+    shares = getattr(framework, "shares", None)
+    return PutIn(tensor, elements, array if shares is not None and array.size and shares(spec) else None)
 
 
 def _sum(left: np.ndarray, right: np.ndarray, dtype: str) -> np.ndarray:

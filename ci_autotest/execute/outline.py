@@ -31,6 +31,9 @@ _WRITES: Final = frozenset({
 })  # fmt: skip
 
 
+_ASSIGNS: Final = "builtins.setattr"
+
+
 @dataclass(frozen=True)
 class Outline:
     """Hold a program's steps, and find once what follows from them whatever the placeholders are.
@@ -82,6 +85,11 @@ class Outline:
     def overwrites(self) -> bool:
         """Whether a step is spelled as one that writes to its input."""
         return any(_writes(step, self.example.steps) for step in self.example.body)
+
+    @cached_property
+    def keeps_memory(self) -> bool:
+        """Whether every leaf is, as the body is spelled, in the same memory at the end: nothing writes or assigns."""
+        return not self.overwrites and not any(step.target == _ASSIGNS for step in self.example.steps)
 
     @cached_property
     def arguments(self) -> tuple[tuple[int, int], ...]:

@@ -47,6 +47,12 @@ class Reading:
         except Exception:  # noqa: BLE001 - foreign tensors: who reads it by itself is told
             return
 
+    def hold(self, tensor: Any, memory: np.ndarray) -> None:  # noqa: ANN401 - a framework's tensor
+        """Take a tensor's elements from memory that holds them already; what was asked for stays what it is."""
+        if id(tensor) not in self._asked:
+            self._asked[id(tensor)] = tensor, memory
+            self.size_bytes += memory.nbytes
+
     def array(self, tensor: Any) -> np.ndarray:  # noqa: ANN401 - a framework's tensor
         """Return a tensor's elements; of what was asked for, only after the framework was waited for."""
         asked = self._asked.get(id(tensor))

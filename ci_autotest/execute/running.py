@@ -40,10 +40,12 @@ class PutIn(NamedTuple):
     Attributes:
         tensor: The framework's, which a backward pass may write to.
         elements: What was put in, in C order.
+        memory: Of NumPy's, where that is what holds the tensor's elements.
     """
 
     tensor: Any
     elements: bytes
+    memory: np.ndarray | None = None
 
 
 class Run:
@@ -55,6 +57,7 @@ class Run:
         copies: Of each value at its step; empty unless the run took snapshots.
         failure: The step that raised, the error's kind and message.
         lacking: What the framework has not, where a step asked for it.
+        memory: Leaves whose elements are in memory of NumPy's, with that memory.
         gradients: Live tensors, ``None`` where there is none, with what they are with respect to.
         put_in: The gradients that were put in, by position.
         backward_failure: What the backward pass raised.
@@ -69,6 +72,7 @@ class Run:
         self.copies: list[Seen] = []
         self.failure: tuple[int, str, str] | None = None
         self.lacking: str | None = None
+        self.memory: list[tuple[Any, np.ndarray]] = []
         self.gradients: list[tuple[Any, Any]] = []
         self.put_in: dict[int, PutIn] = {}
         self.backward_failure: str | None = None
@@ -102,6 +106,7 @@ def forward(
     """
     run = Run()
     binding = Binding(framework, tensors)
+    run.memory = binding.memory
     for index, step in enumerate(program.steps):
         enter(index)
         value: Any = None

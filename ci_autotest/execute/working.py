@@ -8,6 +8,7 @@ its own: where a job stops while others are waited for, or waiting fails, each i
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest.execute.answering import Answers
@@ -16,6 +17,7 @@ from ci_autotest.execute.failing import failed
 from ci_autotest.execute.gradients import backward, failed_backward
 from ci_autotest.execute.graphing import as_graph
 from ci_autotest.execute.outline import Outline
+from ci_autotest.execute.processor import Processor
 from ci_autotest.execute.reading import Reading
 from ci_autotest.execute.running import Run, forward
 from ci_autotest.program.plain import program_of
@@ -81,6 +83,7 @@ class Work:
         self._wire = wire
         self._place = place
         self._is_late = hasattr(framework, "ask")
+        self._gathered = Processor().gathered if getattr(framework, "polls", False) else nullcontext
         self._kept: dict[int, bytes] = {}
         self._last: _Ran | None = None
 
@@ -95,7 +98,8 @@ class Work:
         else:
             self._kept.clear()
             outlines = [Outline(program_of(plain)) for plain in message["outlines"]]
-            self._jobs([_job(told, outlines, buffers) for told in message["jobs"]])
+            with self._gathered():
+                self._jobs([_job(told, outlines, buffers) for told in message["jobs"]])
 
     def _about(self, targets: list[str]) -> dict[str, Any]:
         """Return which of some targets the framework has, and its devices where its adapter says them."""
@@ -135,6 +139,9 @@ class Work:
         if job.cotangents is not None and not run.has_stopped:
             self._go_back(ran, job.cotangents)
         place[1] = NOWHERE  # what is left is reading the values
+        if job.outline.keeps_memory:
+            for leaf, memory in run.memory:
+                ran.reading.hold(leaf, memory)
         for value in run.values:
             ran.reading.ask(value)
         self._last = ran
@@ -146,6 +153,8 @@ class Work:
         for _, gradient in ran.run.gradients:
             ran.reading.ask(gradient)
         for put_in in ran.run.put_in.values():
+            if put_in.memory is not None:
+                ran.reading.hold(put_in.tensor, put_in.memory)
             ran.reading.ask(put_in.tensor)
 
     def _tell(self, waiting: Sequence[_Ran]) -> None:

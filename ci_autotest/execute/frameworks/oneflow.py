@@ -13,6 +13,8 @@ from ci_autotest.execute.frameworks.torch_like import TorchLike, name_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ci_autotest.program.ir import TensorSpec
+
 #: How OneFlow 0.9 says that it has no kernel, gradient or argument, or none in a graph; colours are taken out first.
 _LACKING: Final = re.compile(
     r"Cannot find the kernel matching|gradient function for op \S+ is not found|received an invalid combination of "
@@ -38,6 +40,25 @@ class OneFlow(TorchLike):
         module: ``oneflow``.
         device: ``cpu`` or ``cuda``.
     """
+
+    def __init__(self, module: str, device: str) -> None:
+        """Import OneFlow."""
+        super().__init__(module, device)
+        self._shared: dict[str, bool] = {}
+        # The scheduler goes on looking for instructions for a millisecond after each: 330 us of processor time a case.
+        self.polls = self._device == self._cpu
+
+    def shares(self, spec: TensorSpec) -> bool:
+        """Whether what ``tensor`` makes of an array is that memory: seen once for each dtype, by writing to it."""
+        if self._device != self._cpu or spec.dtype == "bfloat16":
+            return False
+        found = self._shared.get(spec.dtype)
+        if found is None:
+            flow, memory = self._module, np.zeros(2, spec.dtype)
+            flow.from_numpy(memory).copy_(flow.from_numpy(np.ones(2, spec.dtype)))
+            self.synchronize()
+            found = self._shared[spec.dtype] = bool(memory.all())
+        return found
 
     def array(self, tensor: Any) -> np.ndarray:  # noqa: ANN401 - a framework's tensor
         """Return a tensor's elements in C order."""

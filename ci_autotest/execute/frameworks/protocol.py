@@ -33,8 +33,9 @@ class Framework(Protocol):
     while the graph is made and never when it runs. What cannot be one graph is a ``LackingError``. ``graph_goes_back``
     says whether such outputs have gradients, ``not_in_graphs`` what cannot be in one. Of a framework that computes in
     threads of its own, ``ask(tensor)`` returns memory that has a copy of the elements once ``synchronize`` has waited,
-    and ``told(tensor, memory)`` what ``array`` would. ``devices()`` and ``has_member(target)`` tell ``doctor`` what can
-    be used.
+    and ``told(tensor, memory)`` what ``array`` would; ``polls`` says whether those threads look for work all the time.
+    ``shares(spec)`` says whether ``tensor`` makes a leaf that is in the very memory of its array. ``devices()`` and
+    ``has_member(target)`` tell ``doctor`` what can be used.
 
     Attributes:
         name: As users spell it.

@@ -23,10 +23,11 @@ class Late(TorchLike):
     def __init__(self):
         super().__init__("torch", "cpu")
         self.asked: list[tuple[Any, np.ndarray]] = []
-        self.waits = 0
+        self.waits = self.reads = 0
         self.late: list[str] = []
 
     def ask(self, tensor):
+        self.reads += 1
         memory = np.full(tuple(tensor.shape), 77, str(tensor.dtype).removeprefix("torch."))
         self.asked.append((tensor.detach().clone(), memory))
         return memory
@@ -193,6 +194,56 @@ def test_answer__backward_pass_writes_to_what_was_put_in__is_told():
     ((answer, sent),) = found.lines.told()
     ((position, entry),) = answer["written"]
     assert (position, np.frombuffer(sent[entry[-1]], np.float32).tolist()) == (0, [0.0, 0.0, 0.0])
+
+
+class Sharing(Late):
+    """One whose leaves are in the memory that they are made of."""
+
+    def shares(self, spec):
+        return spec.dtype == "float32"
+
+
+def test_answer__leaves_are_in_memory_that_is_held__they_are_not_copied():
+    held, copied = served(Sharing()), served(Late())
+    for found in (held, copied):
+        found.work.answer(*message("torch.square"))
+    # The result and the gradient; without, the leaf and what was put in as well.
+    assert (held.framework.reads, copied.framework.reads) == (2, 4)
+    assert held.lines.frames == copied.lines.frames
+
+
+def test_answer__function_writes_to_a_leaf_that_is_held__is_told():
+    class Greedy(Sharing):
+        def function(self, target):
+            return lambda value: (value.detach().mul_(2), value.square())[1]
+
+    found = served(Greedy())
+    found.work.answer(*message("torch.square", goes_back=False))
+    ((answer, sent),) = found.lines.told()
+    assert np.frombuffer(sent[answer["values"][0][-1]], np.float32).tolist() == [2.0, 4.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "expected"),
+    [
+        ("operator.imul", (Ref(0), 2.0), [2.0, 4.0, 6.0]),
+        ("builtins.setattr", (Ref(0), "data", Ref(1)), [1.0, 4.0, 9.0]),
+    ],
+    ids=["writes", "assigns"],
+)
+def test_answer__body_gives_a_leaf_other_elements__they_are_told(target, arguments, expected):
+    body = (
+        Step(PLACEHOLDER, "t0", (TensorSpec("float32", (3,), (1,), 0, 3),)),
+        Step(CALL_FUNCTION, "torch.square", (Ref(0),)),
+        Step(CALL_FUNCTION, target, arguments),
+        Step(OUTPUT, "output", (Ref(1),)),
+    )
+    made, trace, found = Message(), ToldTrace(Program((), body), None), served(Sharing())
+    trace.translated = Translated(Program((), body), range(len(body)))
+    made.add(trace, {"t0": torch.tensor([1.0, 2.0, 3.0])}, None)
+    found.work.answer(plain(made.head), made.buffers)
+    ((answer, sent),) = found.lines.told()
+    assert np.frombuffer(sent[answer["values"][0][-1]], np.float32).tolist() == expected
 
 
 def test_message__programs_differ_in_a_number_of_another_kind__are_two():
