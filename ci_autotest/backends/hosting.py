@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import fcntl
 import mmap
 import os
 import shutil
@@ -30,6 +31,7 @@ START_S: Final = 120.0
 #: How the boot of a host begins its refusal (``execute/host.BOOT``).
 _TOO_OLD: Final = "it is Python "
 _WAIT_S: Final = 5.0
+_PIPE_BYTES: Final = 1 << 18
 _PLACE: Final = struct.Struct("=qq")
 _SHOWN_CHARS: Final = 300
 _SHOWN_LINES: Final = 3
@@ -115,6 +117,8 @@ class HostProcess:
             raise UnavailableError(message)
         to_read, write_fd = os.pipe()
         read_fd, to_write = os.pipe()
+        for fd in (write_fd, to_write):
+            _widen(fd)
         with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as place:
             place.write(bytes(PLACE_BYTES))
             place.flush()
@@ -226,6 +230,13 @@ class HostProcess:
             self._is_closed = True
             self.wire.close()
             self._place.close()
+
+
+def _widen(fd: int) -> None:
+    """Let a pipe hold most batches whole, where the system can: who writes one need not wait for who reads."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 def end_as(lost: HostLostError) -> NoReturn:
