@@ -153,6 +153,7 @@ def on_oneflow(packages: Path) -> int:
 
 def main() -> int:
     """Print both parts; return how many goals are missed."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # of hosts, as in a worker; of theirs as well
     torch.set_num_threads(1)
     missed = host_costs()
     packages = next((ENVIRONMENTS / "torch-1.12").glob("lib/python3.10/site-packages"), None)
