@@ -19,11 +19,11 @@ from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ci_autotest.alignment.cases import Contender
     from ci_autotest.alignment.rules import Rules
-    from ci_autotest.backends.columns import Side
+    from ci_autotest.backends.columns import Entering, Side
     from ci_autotest.backends.lockstep import Lockstep
     from ci_autotest.backends.trace import Facts, Trace
 
@@ -43,9 +43,7 @@ def can_contend(contender: Contender) -> bool:
     )
 
 
-def contend(
-    lockstep: Lockstep, contender: Contender, enter: Callable[[int], None]
-) -> tuple[set[int], dict[int, Trace]]:
+def contend(lockstep: Lockstep, contender: Contender, enter: Entering) -> tuple[set[int], dict[int, Trace]]:
     """Run a candidate over a lockstep.
 
     Args:

@@ -19,10 +19,11 @@ from ci_autotest.record.tensors import drawn_tensor
 from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     import torch
 
+    from ci_autotest.backends.columns import Entering
     from ci_autotest.backends.sweep import Executor
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import TensorSpec
@@ -174,7 +175,7 @@ def alike(drawn: Sequence[Drawn]) -> list[list[int]]:
 def performed(
     cases: DrawnCases,
     reference: Executor,
-    enter: Callable[[int], None],
+    enter: Entering,
     watched: Collection[int],
     *,
     goes_back: bool,

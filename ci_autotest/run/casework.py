@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.backends.trace import Attempt, Trace
-    from ci_autotest.run.place import Place
+    from ci_autotest.run.place import Entering, Place
 
 #: Seconds between two parts of an answer to ``RunCases``.
 _PART_S: Final = 0.5
@@ -155,7 +155,7 @@ class Casework:
             differentiate(attempt, self._equipment.reference)
             tally.undefined += attempt.trace.backward_failure is not None
 
-    def _entering(self, work: Work, positions: Mapping[int, int], candidate: int) -> Callable[[int], None]:
+    def _entering(self, work: Work, positions: Mapping[int, int], candidate: int) -> Entering:
         """Return what tells the parent which case of a lockstep is entered."""
         return self._place.entering(candidate, {one: work.spots[position] for one, position in positions.items()})
 

@@ -11,10 +11,12 @@ import os
 import struct
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+_Item = TypeVar("_Item")
 
 _SLOTS: Final = 5
 _LAYOUT: Final = struct.Struct(f"={_SLOTS}q")
@@ -39,6 +41,42 @@ class Spot(NamedTuple):
     step: int
     attempt: int
     moves: int
+
+
+class Entering:
+    """Say which of some cases is entered.
+
+    Args:
+        view: The map.
+        candidate: Whose code.
+        spots: Number of each case and of its attempt, by what it is called here.
+    """
+
+    __slots__ = ("_candidate", "_spots", "_view")
+
+    def __init__(
+        self, view: memoryview[int], candidate: int, spots: Mapping[int, tuple[int, int]] | Sequence[tuple[int, int]]
+    ) -> None:
+        """Say nothing yet."""
+        self._view, self._candidate, self._spots = view, candidate, spots
+
+    def __call__(self, one: int) -> None:
+        """Say that a case is entered."""
+        view = self._view
+        view[0], view[3] = self._spots[one]
+        view[1] = self._candidate
+        view[2] = NOWHERE
+        view[4] += 1
+
+    def each(self, cases: Iterable[int], column: Iterable[_Item]) -> Iterator[_Item]:
+        """Yield the item of each case, after it is said that the case is entered."""
+        view, spots = self._view, self._spots
+        view[1] = self._candidate
+        view[2] = NOWHERE
+        for one, item in zip(cases, column, strict=True):
+            view[0], view[3] = spots[one]
+            view[4] += 1
+            yield item
 
 
 class Place:
@@ -71,24 +109,14 @@ class Place:
         view[3] = attempt
         view[4] += 1
 
-    def entering(
-        self, candidate: int, spots: Mapping[int, tuple[int, int]] | Sequence[tuple[int, int]]
-    ) -> Callable[[int], None]:
+    def entering(self, candidate: int, spots: Mapping[int, tuple[int, int]] | Sequence[tuple[int, int]]) -> Entering:
         """Return what says which of some cases is entered.
 
         Args:
             candidate: Whose code.
             spots: Number of each case and of its attempt, by what it is called here.
         """
-        view = self._view
-
-        def enter(one: int) -> None:
-            view[0], view[3] = spots[one]
-            view[1] = candidate
-            view[2] = NOWHERE
-            view[4] += 1
-
-        return enter
+        return Entering(self._view, candidate, spots)
 
     def step(self, index: int) -> None:
         """Say which step is entered."""
