@@ -27,10 +27,12 @@ class Cases(Protocol):
     Attributes:
         count: Of cases.
         steps: Of the first; those of the others differ from them in sizes and numbers only.
+        identity: Of the program that all of them, and those of other batches, are cases of; ``None``: not known.
     """
 
     count: int
     steps: tuple[Step, ...]
+    identity: object
 
     def at(self, index: int) -> Sequence[Step]:
         """Return one step of every case; not of a placeholder."""
@@ -57,7 +59,7 @@ class Cases(Protocol):
 class Entering(Protocol):
     """Is told which case is entered: a crash is that case's."""
 
-    def __call__(self, case: int) -> None:
+    def __call__(self, case: int, /) -> None:
         """Enter a case."""
 
     def each(self, cases: Iterable[int], column: Iterable[Item]) -> Iterator[Item]:

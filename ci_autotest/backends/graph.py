@@ -50,7 +50,10 @@ class _UnsuitedError(Exception):
 
 
 def gradients_in_columns(
-    roots: Sequence[Any], cotangents: Sequence[Any], seen: Mapping[int, Seen], entered: Callable[[Iterable[Any]], Iterator[Any]]
+    roots: Sequence[Any],
+    cotangents: Sequence[Any],
+    seen: Mapping[int, Seen],
+    entered: Callable[[Iterable[Any]], Iterator[Any]],
 ) -> dict[int, Sequence[Any]] | None:
     """Return the gradients of one output of each case, as the engine computes them; ``None`` where it is needed.
 
@@ -96,7 +99,9 @@ class _Walk:
             raise _UnsuitedError
         return index
 
-    def run(self, cotangents: Sequence[Any], entered: Callable[[Iterable[Any]], Iterator[Any]]) -> dict[int, Sequence[Any]]:
+    def run(
+        self, cotangents: Sequence[Any], entered: Callable[[Iterable[Any]], Iterator[Any]]
+    ) -> dict[int, Sequence[Any]]:
         """Return the gradients by index; a value that none arrives at has ``None``."""
         self._explore()
         order = sorted(self._edges, key=lambda index: self._nodes[index][0]._sequence_nr(), reverse=True)

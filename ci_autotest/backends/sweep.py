@@ -77,7 +77,7 @@ def extend(
         return
     with around:
         for row in enter.each(cases, zip(*columns, strict=True)):
-            found.append(call(*row))  # noqa: PERF401 - what was found before it raises is kept
+            found.append(call(*row))
 
 
 def _method(name: str, receiver: Any, *args: Any) -> Any:  # noqa: ANN401 - a method's
@@ -151,6 +151,8 @@ class _Sweep(NamedTuple):
     def called(self, index: int, step: Step) -> list[Any]:
         """Return the column that a call gives; cases that raise leave."""
         side = self.side
+        if not side.cases:
+            return []
         steps = self.cases.at(index)
         columns = [self._argument(steps, place, argument) for place, argument in enumerate(step.args)]
         call: Any

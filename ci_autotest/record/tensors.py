@@ -12,15 +12,19 @@ from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import COMPLEX, FLOATING, ITEM_SIZE, TensorSpec, contiguous_strides
 from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import WIDE_DTYPE, default_range, elements
-from ci_autotest.record.draws import COTANGENT_SLOT, SMALL
 from ci_autotest.record.dtypes import drawn_range, dtype_name
 from ci_autotest.record.generators import Generator, settle
 from ci_autotest.record.profiles import ORDINARY, VALUE_PROFILES, shaped, strided, valued
+from ci_autotest.record.streams import COTANGENT_SLOT, SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ci_autotest.record.draws import Drawer
+    from ci_autotest.record.streams import Streams
     from ci_autotest.record.values import Value
 
 
@@ -95,14 +99,16 @@ def drawn_tensor(drawing: Drawing, asked: Asked) -> tuple[torch.Tensor, TensorSp
     kind = "float32" if dtype is float else dtype_name(settle(drawer, dtype))
     sizes, free = _sizes(drawer, slot, ndim, dims)
     with_grad = requires_grad if type(requires_grad) is bool else bool(settle(drawer, requires_grad, bool))
-    spec, count = _spec(kind, tuple(sizes), with_grad)
+    spec, count = usual_spec(kind, tuple(sizes), with_grad)
     if drawer.profile != ORDINARY or low is not None or high is not None or slot >= COTANGENT_SLOT or kind != "float32":
         return _unusual(drawing, str(slot), spec, (sizes, free), (low, high))
-    if count <= SMALL:
-        array = drawer.streams.small(slot, count)
-    else:
-        array = elements(drawer.streams, str(slot), "float32", spec.shape, _DEFAULT_BOUNDS["float32"])
+    array = drawer.streams.small(slot, count) if count <= SMALL else usual_elements(drawer.streams, slot, spec.shape)
     return _from_numpy(array.reshape(spec.shape)), spec
+
+
+def usual_elements(streams: Streams, slot: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return float32 of the usual range: ``shape``, more than ``SMALL`` of them."""
+    return elements(streams, str(slot), "float32", shape, _DEFAULT_BOUNDS["float32"])
 
 
 def _unusual(
@@ -119,7 +125,7 @@ def _unusual(
     if drawer.profile != ORDINARY:
         sizes, free = drawn
         if shaped(drawer, site, sizes, free):
-            (spec, count), fitted = _spec(kind, tuple(sizes), spec.requires_grad), True
+            (spec, count), fitted = usual_spec(kind, tuple(sizes), spec.requires_grad), True
         layout = strided(drawer, site, spec.shape)
         if layout is not None:
             spec, fitted = TensorSpec(kind, spec.shape, *layout, spec.requires_grad), True
@@ -140,7 +146,7 @@ def _unusual(
 
 
 @lru_cache(maxsize=4096)
-def _spec(kind: str, shape: tuple[int, ...], with_grad: bool) -> tuple[TensorSpec, int]:  # noqa: FBT001 - part of the key
+def usual_spec(kind: str, shape: tuple[int, ...], with_grad: bool) -> tuple[TensorSpec, int]:  # noqa: FBT001 - part of the key
     """Return the spec of a contiguous tensor, and its number of elements.
 
     Raises:

@@ -40,12 +40,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.run.messages import TestInfo
     from ci_autotest.run.place import Entering, Place
 
 #: Seconds between two parts of an answer to ``RunCases``.
 _PART_S: Final = 0.5
 #: Cases whose phases are run together.
-BATCH: Final = 32
+BATCH: Final = 64
 #: Memory that a batch may take, as far as the largest case of the test so far says.
 _BATCH_BYTES: Final = 1 << 28
 
@@ -99,12 +100,12 @@ class Casework:
                 self._send(tally.message(last=False))
                 tally = Tally(self._census)
             cases = self._next(message.test.id, left)
+            is_long = len(message.cases) >= MANY
             left = left[len(cases) :]
             batch = _Batch(message.test.id, cases, order, contenders)
             self._equipment.attempts.prefetch(key, batch.cases)
             try:
-                watched = self._overwritten.get(message.test.id)
-                drawn = self._templates.drawn(message.test, batch.cases, watched) if watched is not None else []
+                drawn = self._drawn(message.test, batch.cases, is_long=is_long)
                 self._batch(batch, drawn, draw, tally)
             except Exception:
                 retire_if_spoiled(self._equipment.devices)
@@ -112,9 +113,20 @@ class Casework:
         return tally.message(last=True)
 
     def _next(self, test: str, cases: list[int]) -> list[int]:
-        """Return the next cases that run together: few of large tensors, and none from both sides of ``MANY``."""
-        room = max(1, min(BATCH, _BATCH_BYTES // max(1, self._bytes.get(test, 0))))
-        return [case for case in cases[:room] if (case < MANY) is (cases[0] < MANY)]
+        """Return the next cases that run together: few of large tensors, and of a new test the first alone.
+
+        The first shows what the test's steps write to.
+        """
+        if test not in self._overwritten:
+            return cases[:1]
+        return cases[: max(1, min(BATCH, _BATCH_BYTES // max(1, self._bytes.get(test, 0))))]
+
+    def _drawn(self, test: TestInfo, cases: Sequence[int], *, is_long: bool) -> list[Together]:
+        """Return those of some cases whose body need not be run."""
+        watched = self._overwritten.get(test.id)
+        if watched is None or self._equipment.reference.device is not CPU:
+            return []
+        return self._templates.drawn(test, cases, watched, pays=is_long or cases[0] >= MANY)
 
     def _batch(
         self,
@@ -138,7 +150,7 @@ class Casework:
         tally.accepted(batch.cases, work.profiles(), work.forms(self._census))
         self._differentiate(work, tally)
         if work.spots:
-            self._bytes[batch.test] = max(self._bytes.get(batch.test, 0), _bytes_of(work.attempt(0)))
+            self._bytes[batch.test] = max(self._bytes.get(batch.test, 0), _bytes_of(work.values(0)))
         for name, contender in batch.contenders.items():
             self._contend(work, (batch.test, name), contender, batch.order[name], tally)
 
@@ -269,9 +281,9 @@ class Casework:
             self._overwritten[test] = self._overwritten.get(test, frozenset()) | overwritten(attempt.trace)
 
 
-def _bytes_of(attempt: Attempt) -> int:
+def _bytes_of(values: Sequence[object]) -> int:
     """Return the memory that a case takes, by what the reference saw: two sides, with as much again for gradients."""
-    tensors = [value for value in attempt.trace.values if isinstance(value, torch.Tensor)]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
     return 4 * sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
