@@ -9,7 +9,7 @@ import torch
 from ci_autotest.record.draws import Drawer
 from ci_autotest.record.profiles import ORDINARY, VALUE_PROFILES, valued
 from ci_autotest.record.streams import SMALL
-from ci_autotest.record.tensors import usual_elements, usual_spec
+from ci_autotest.record.tensors import usual_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,12 +65,17 @@ class Sized:
 
     calls: tuple[Step, ...] = ()
 
-    def __init__(self, batch: Batch, row: int) -> None:
-        """Begin with nothing drawn."""
+    def __init__(
+        self,
+        batch: Batch,
+        row: int,
+        profile: str,
+        specs: tuple[TensorSpec, ...],
+        sources: tuple[torch.Tensor, ...],
+    ) -> None:
+        """Hold what was drawn."""
         self._batch, self._row = batch, row
-        self.profile = ORDINARY
-        self.sources: list[torch.Tensor] = []
-        self.specs: list[TensorSpec] = []
+        self.profile, self.specs, self.sources = profile, specs, sources
 
     @property
     def asks(self) -> tuple[bool, ...]:
@@ -113,31 +118,35 @@ def sized(batch: Batch, rows: Sequence[int], profiles: Sequence[str]) -> list[Si
         rows: Of the fetched words.
         profiles: What each case is about, by row.
     """
-    fetched = batch.fetched
-    found = [Sized(batch, row) for row in rows]
+    fetched, streams = batch.fetched, batch.streams
     # The words of each case in the order in which they are used, after that of the seed; a column each.
     words = list(zip(*[fetched.words[row] for row in rows], strict=True))[-2::-1]
     drawers = {
-        at: Drawer(batch.streams, batch.fetched.key(row), {}, profiles[row])
+        at: Drawer(streams, fetched.key(row), {}, profiles[row])
         for at, row in enumerate(rows)
         if profiles[row] in VALUE_PROFILES
     }
+    about = [ORDINARY] * len(rows)
     floats, bases = fetched.floats, list(map(fetched.base, rows))
+    specs, sources = [], []
     for one in batch.inputs:
+        shapes = one.shapes(words)
+        known = [usual_spec(_KIND, shape, one.with_grad) for shape in shapes]
         begin = one.slot * SMALL
-        for at, (case, base, shape) in enumerate(zip(found, bases, one.shapes(words), strict=True)):
-            spec, count = usual_spec(_KIND, shape, one.with_grad)
-            drawer = drawers.get(at)
-            if drawer is not None or count > SMALL:
-                batch.streams.reopen(fetched.opened(rows[at]))
-            if count <= SMALL:
-                array = floats[base + begin : base + begin + count]
-            else:
-                array = usual_elements(batch.streams, one.slot, shape)
-            if drawer is not None:
-                array = array.copy()  # small ones share their words
-                if valued(drawer, str(one.slot), _KIND, array):
-                    case.profile = drawer.profile
-            case.specs.append(spec)
-            case.sources.append(_from_numpy(array.reshape(shape)))
-    return found
+        arrays = [floats[base + begin : base + begin + count] for base, (_, count) in zip(bases, known, strict=True)]
+        large = [at for at, (_, count) in enumerate(known) if count > SMALL]
+        if large:
+            drawn = streams.unit_floats(
+                str(one.slot), fetched.test, [(fetched.first + rows[at], known[at][1]) for at in large]
+            )
+            for at, array in zip(large, drawn, strict=True):
+                arrays[at] = array
+        for at, drawer in drawers.items():
+            streams.reopen(fetched.opened(rows[at]))
+            arrays[at] = arrays[at].copy()  # words are shared
+            if valued(drawer, str(one.slot), _KIND, arrays[at]):
+                about[at] = drawer.profile
+        specs.append([spec for spec, _ in known])
+        sources.append([_from_numpy(array.reshape(shape)) for array, shape in zip(arrays, shapes, strict=True)])
+    columns = zip(rows, about, zip(*specs, strict=True), zip(*sources, strict=True), strict=True)
+    return [Sized(batch, *column) for column in columns]

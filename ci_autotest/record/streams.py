@@ -244,6 +244,26 @@ class Streams:
         self._seek((test, attempt), (0, case, 0, crc32(site.encode()) | _DATA_BIT))
         return self._bits.random_raw(count)
 
+    def unit_floats(self, site: str, test: int, counts: Sequence[tuple[int, int]]) -> list[NDArray[np.float32]]:
+        """Return float32 of ``[-1, 1)`` that belong to ``site`` in first attempts at some cases; views of one array.
+
+        Args:
+            site: Whose data these are.
+            test: First word of the cases' keys.
+            counts: ``(case, elements)`` of each.
+        """
+        mark = crc32(site.encode()) | _DATA_BIT
+        words = []
+        for case, count in counts:
+            self._seek((test, 0), (0, case, 0, mark))
+            words.append(self._bits.random_raw((count + 1) >> 1))
+        floats = signed_floats(np.concatenate(words))
+        found, begin = [], 0
+        for _, count in counts:
+            found.append(floats[begin : begin + count])
+            begin += (count + 1) & ~1
+        return found
+
     def _blocks(self, test: int, case: int, attempt: int, count: int) -> NDArray[np.uint64]:
         self._seek((test, attempt), (case * _BLOCK, 0, 0, 0))
         return self._bits.random_raw(count * _BLOCK_WORDS)

@@ -20,11 +20,7 @@ from ci_autotest.record.streams import COTANGENT_SLOT, SMALL
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from ci_autotest.record.draws import Drawer
-    from ci_autotest.record.streams import Streams
     from ci_autotest.record.values import Value
 
 
@@ -102,13 +98,11 @@ def drawn_tensor(drawing: Drawing, asked: Asked) -> tuple[torch.Tensor, TensorSp
     spec, count = usual_spec(kind, tuple(sizes), with_grad)
     if drawer.profile != ORDINARY or low is not None or high is not None or slot >= COTANGENT_SLOT or kind != "float32":
         return _unusual(drawing, str(slot), spec, (sizes, free), (low, high))
-    array = drawer.streams.small(slot, count) if count <= SMALL else usual_elements(drawer.streams, slot, spec.shape)
+    if count <= SMALL:
+        array = drawer.streams.small(slot, count)
+    else:
+        array = elements(drawer.streams, str(slot), "float32", spec.shape, _DEFAULT_BOUNDS["float32"])
     return _from_numpy(array.reshape(spec.shape)), spec
-
-
-def usual_elements(streams: Streams, slot: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Return float32 of the usual range: ``shape``, more than ``SMALL`` of them."""
-    return elements(streams, str(slot), "float32", shape, _DEFAULT_BOUNDS["float32"])
 
 
 def _unusual(
