@@ -62,8 +62,8 @@ class Entering(Protocol):
     def __call__(self, case: int, /) -> None:
         """Enter a case."""
 
-    def each(self, cases: Iterable[int], column: Iterable[Item]) -> Iterator[Item]:
-        """Yield the item of each case, after the case is entered."""
+    def each(self, cases: Sequence[int], column: Iterable[Item]) -> Iterator[Item]:
+        """Yield the item of each of some cases, at least one, after the case is entered."""
 
 
 class Form(NamedTuple):

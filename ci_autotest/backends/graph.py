@@ -87,6 +87,7 @@ class _Walk:
         #: By index: nodes of that value, and for each argument the index of the value that its gradient goes to.
         self._edges: dict[int, list[int | None]] = {}
         self._nodes: dict[int, Sequence[Any]] = {}
+        self._likes: dict[int, tuple[list[torch.dtype], list[torch.Size]]] = {}
         self._root = self._place(roots, self._made)
 
     def _place(self, column: Sequence[Any], known: Mapping[int, int]) -> int:
@@ -148,16 +149,23 @@ class _Walk:
 
     def _arrive(self, found: dict[int, Any], target: int, column: list[Any]) -> None:
         """Add a column to what has arrived at a value, in its shape."""
-        like = self._seen[target].tensors
-        if list(map(_dtype, column)) != list(map(_dtype, like)):
+        dtypes, shapes = self._like(target)
+        if list(map(_dtype, column)) != dtypes:
             raise _UnsuitedError
-        shapes = list(map(_shape, like))
         if list(map(_shape, column)) != shapes:
             column = [
                 one if one.shape == shape else one.sum_to_size(shape) for one, shape in zip(column, shapes, strict=True)
             ]
         before = found.get(target)
         found[target] = column if before is None else list(map(_add, before, column))
+
+    def _like(self, target: int) -> tuple[list[torch.dtype], list[torch.Size]]:
+        """Return the dtypes and shapes of a value, which are those of its gradient."""
+        known = self._likes.get(target)
+        if known is None:
+            tensors = self._seen[target].tensors
+            known = self._likes[target] = list(map(_dtype, tensors)), list(map(_shape, tensors))
+        return known
 
 
 def seen_of(tensors: Sequence[Any], edges: Sequence[Any] | None, *, are_leaves: bool) -> Seen:

@@ -94,7 +94,7 @@ class Lockstep:
         for column, expected in zip(side.facts, form.facts, strict=True):
             odd |= rows_apart(column, [expected] * len(column))
         for index, expected in enumerate(form.facts):
-            if expected is not None:
+            if expected is not None and not set(map(type, side.values[index])) <= _TENSORS:
                 odd |= {row for row, value in enumerate(side.values[index]) if type(value) not in _TENSORS}
         odd |= rows_of_one_tensor([side.values[index] for index in form.distinct])
         for row in sorted(odd, reverse=True):

@@ -21,7 +21,7 @@ from ci_autotest.errors import ConfigError, UnavailableError
 from ci_autotest.program.ir import CALL_METHOD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from ci_autotest.backends.columns import Entering, Item, Side
     from ci_autotest.backends.lockstep import Lockstep
@@ -111,7 +111,7 @@ class _Entering:
         self._mode.case = case
         self._enter(case)
 
-    def each(self, cases: Iterable[int], column: Iterable[Item]) -> Iterator[Item]:
+    def each(self, cases: Sequence[int], column: Iterable[Item]) -> Iterator[Item]:
         for case, item in zip(cases, self._enter.each(cases, column), strict=True):
             self._mode.case = case
             yield item

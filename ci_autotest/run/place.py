@@ -33,7 +33,7 @@ class Spot(NamedTuple):
         candidate: Position among the candidates of the job; -1 for the reference.
         step: Index of the step where steps are told, -1 where not, -2 in a backward pass.
         attempt: Number of the attempt.
-        moves: Grows with every move.
+        moves: Grows with every move but those from case to case of a column.
     """
 
     case: int
@@ -68,14 +68,22 @@ class Entering:
         view[2] = NOWHERE
         view[4] += 1
 
-    def each(self, cases: Iterable[int], column: Iterable[_Item]) -> Iterator[_Item]:
+    def each(self, cases: Sequence[int], column: Iterable[_Item]) -> Iterator[_Item]:
         """Yield the item of each case, after it is said that the case is entered."""
-        view, spots = self._view, self._spots
+        view = self._view
+        numbers, attempts = zip(*[self._spots[one] for one in cases], strict=True)
         view[1] = self._candidate
         view[2] = NOWHERE
-        for one, item in zip(cases, column, strict=True):
-            view[0], view[3] = spots[one]
-            view[4] += 1
+        view[4] += 1
+        # A number a case, no more: this is done for every step of every case.
+        if attempts.count(attempts[0]) == len(attempts):
+            view[3] = attempts[0]
+            for number, item in zip(numbers, column, strict=True):
+                view[0] = number
+                yield item
+            return
+        for number, attempt, item in zip(numbers, attempts, column, strict=True):
+            view[0], view[3] = number, attempt
             yield item
 
 
