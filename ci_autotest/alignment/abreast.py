@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.lockstep import Lockstep
     from ci_autotest.backends.trace import Facts, Trace
 
-_equal: Final = torch.equal
+_equal: Final = torch.Tensor.equal  # a tenth faster than the function
 _is_view: Final = torch.Tensor._is_view
 _numel: Final = torch.Tensor.numel
 _dtype: Final = attrgetter("dtype")

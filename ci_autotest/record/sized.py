@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from ci_autotest.record.draws import Drawer
-from ci_autotest.record.profiles import ORDINARY, VALUE_PROFILES, valued
+from ci_autotest.record.profiles import ORDINARY, SHAPE_PROFILES, VALUE_PROFILES, valued
 from ci_autotest.record.streams import SMALL
 from ci_autotest.record.tensors import usual_spec
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 _KIND: Final = "float32"
 _float32: Final = torch.float32
 _from_numpy: Final = torch.from_numpy
-#: Profiles that draw no scalar and change no size, of inputs that have a dimension.
-_SIDE_BY_SIDE: Final = frozenset({ORDINARY, "zero_dim", *VALUE_PROFILES})
 
 
 class Batch(NamedTuple):
@@ -105,8 +102,12 @@ class Sized:
 
 
 def rows_side_by_side(profiles: Sequence[str], inputs: Sequence[Input]) -> list[int]:
-    """Return the rows of the cases that can be drawn side by side."""
-    usual = _SIDE_BY_SIDE if all(one.sizes for one in inputs) else _SIDE_BY_SIDE - {"zero_dim"}
+    """Return the rows of cases that can be drawn side by side: whose profile draws no scalar and changes no size."""
+    usual = {ORDINARY, *VALUE_PROFILES}
+    if all(one.sizes for one in inputs):
+        usual.add("zero_dim")  # a given number of dimensions stands
+        if not any(one.has_free for one in inputs):
+            usual.update(SHAPE_PROFILES)  # as do given sizes
     return [row for row, profile in enumerate(profiles) if profile in usual]
 
 
@@ -121,11 +122,7 @@ def sized(batch: Batch, rows: Sequence[int], profiles: Sequence[str]) -> list[Si
     fetched, streams = batch.fetched, batch.streams
     # The words of each case in the order in which they are used, after that of the seed; a column each.
     words = list(zip(*[fetched.words[row] for row in rows], strict=True))[-2::-1]
-    drawers = {
-        at: Drawer(streams, fetched.key(row), {}, profiles[row])
-        for at, row in enumerate(rows)
-        if profiles[row] in VALUE_PROFILES
-    }
+    valued_rows = [(at, row) for at, row in enumerate(rows) if profiles[row] in VALUE_PROFILES]
     about = [ORDINARY] * len(rows)
     floats, bases = fetched.floats, list(map(fetched.base, rows))
     specs, sources = [], []
@@ -141,11 +138,11 @@ def sized(batch: Batch, rows: Sequence[int], profiles: Sequence[str]) -> list[Si
             )
             for at, array in zip(large, drawn, strict=True):
                 arrays[at] = array
-        for at, drawer in drawers.items():
-            streams.reopen(fetched.opened(rows[at]))
+        for at, row in valued_rows:
+            streams.reopen(fetched.opened(row))
             arrays[at] = arrays[at].copy()  # words are shared
-            if valued(drawer, str(one.slot), _KIND, arrays[at]):
-                about[at] = drawer.profile
+            if valued(profiles[row], streams, str(one.slot), _KIND, arrays[at]):
+                about[at] = profiles[row]
         specs.append([spec for spec, _ in known])
         sources.append([_from_numpy(array.reshape(shape)) for array, shape in zip(arrays, shapes, strict=True)])
     columns = zip(rows, about, zip(*specs, strict=True), zip(*sources, strict=True), strict=True)

@@ -37,11 +37,13 @@ class Input(NamedTuple):
         slot: Its own among the attempt's small tensors.
         sizes: In elements, drawn or given.
         with_grad: Whether it asks for its gradient.
+        has_free: Whether the test leaves a size open.
     """
 
     slot: int
     sizes: tuple[Size | int, ...]
     with_grad: bool
+    has_free: bool
 
     def shapes(self, words: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
         """Return the shape of each case.
@@ -96,7 +98,7 @@ class _Sizing:
             and slot < COTANGENT_SLOT
         ):
             raise _Unsized
-        return Input(slot, tuple(map(self._size, dims[:ndim])), with_grad)
+        return Input(slot, tuple(map(self._size, dims[:ndim])), with_grad, None in dims[:ndim])
 
     def _size(self, dim: int | Generator | None) -> Size | int:
         if dim is None:

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import numpy as np
 
-from ci_autotest.case import key_of, pattern_of
+from ci_autotest.case import pattern_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,10 +94,6 @@ class Fetched(NamedTuple):
     def base(self, row: int) -> int:
         """Return where the slots of a case begin."""
         return row * 2 * _BLOCK_WORDS + _FIRST_FLOAT
-
-    def key(self, row: int) -> tuple[int, int]:
-        """Return the key of a case's first attempt."""
-        return key_of(self.test, self.first + row, 0)
 
     def opened(self, row: int) -> Opened:
         """Return where a case is drawn from."""

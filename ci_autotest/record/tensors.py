@@ -133,7 +133,7 @@ def _unusual(
         array = elements(drawer.streams, site, kind, (count,), bounds)
     if is_free and drawer.profile in VALUE_PROFILES:
         array = array.copy()  # small ones share their words
-        fitted = valued(drawer, site, kind, array) or fitted
+        fitted = valued(drawer.profile, drawer.streams, site, kind, array) or fitted
     drawing.profile_applied = drawing.profile_applied or fitted
     source = _from_numpy(array.reshape(spec.shape) if spec.is_contiguous else array)
     return source.to(getattr(torch, kind)) if kind in WIDE_DTYPE else source, spec

@@ -94,13 +94,12 @@ class Casework:
                 declaration, call, (key, message.test.id, case, number), watched=watched
             )
 
-        left = message.cases
+        left, is_long = message.cases, len(message.cases) >= MANY
         while left:
             if tally.duration_s > _PART_S:
                 self._send(tally.message(last=False))
                 tally = Tally(self._census)
             cases = self._next(message.test.id, left)
-            is_long = len(message.cases) >= MANY
             left = left[len(cases) :]
             batch = _Batch(message.test.id, cases, order, contenders)
             self._equipment.attempts.prefetch(key, batch.cases)

@@ -69,6 +69,10 @@ def of_more_elements():
     return torch.tanh(random_tensor(4, 2, 4, 8, 8)) + random_tensor(ndim=0)
 
 
+def of_given_sizes():
+    return random_tensor(ndim=2, dim0=3, dim1=4) @ random_tensor(4, 2, 5, 4, random(2, 6).to(int))
+
+
 def of_large_outputs():
     return torch.nn.functional.pad(random_tensor(ndim=2), (5, 5, 5, 5)), random_tensor(ndim=1, dim0=2) * 2
 
@@ -103,7 +107,8 @@ def drawn_of(template, body, cases=CASES):
 @pytest.mark.parametrize(
     "body",
     [
-        with_drawn_arguments, with_parts, returned_twice, nested, of_shared_sizes, of_more_elements, of_large_outputs,
+        with_drawn_arguments, with_parts, returned_twice, nested, of_shared_sizes, of_more_elements, of_given_sizes,
+        of_large_outputs,
     ],
     ids=lambda body: body.__name__,
 )  # fmt: skip
@@ -125,7 +130,7 @@ def test_drawn_cases__are_the_recorded_ones(body):
     assert len(seen) >= 10
 
 
-@pytest.mark.parametrize("body", [of_shared_sizes, of_more_elements, of_large_outputs], ids=lambda body: body.__name__)
+@pytest.mark.parametrize("body", [of_shared_sizes, of_more_elements, of_given_sizes], ids=lambda body: body.__name__)
 def test_inputs_of_known_dimensions__are_drawn_side_by_side(body):
     template = template_of(body)
     attempts().prefetch(NAME[0], list(CASES))
