@@ -19,15 +19,15 @@ from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ci_autotest.alignment.cases import Contender
     from ci_autotest.alignment.rules import Rules
-    from ci_autotest.backends.columns import Side
+    from ci_autotest.backends.columns import Entering, Side
     from ci_autotest.backends.lockstep import Lockstep
     from ci_autotest.backends.trace import Facts, Trace
 
-_equal: Final = torch.equal
+_equal: Final = torch.Tensor.equal  # a tenth faster than the function
 _is_view: Final = torch.Tensor._is_view
 _numel: Final = torch.Tensor.numel
 _dtype: Final = attrgetter("dtype")
@@ -43,9 +43,7 @@ def can_contend(contender: Contender) -> bool:
     )
 
 
-def contend(
-    lockstep: Lockstep, contender: Contender, enter: Callable[[int], None]
-) -> tuple[set[int], dict[int, Trace]]:
+def contend(lockstep: Lockstep, contender: Contender, enter: Entering) -> tuple[set[int], dict[int, Trace]]:
     """Run a candidate over a lockstep.
 
     Args:
@@ -87,7 +85,8 @@ def vouched(lockstep: Lockstep, side: Side, rules: Rules) -> set[int]:
         good = [case in row_of for case in side.cases]
     try:
         for flags in _Looks(lockstep, side, rows, rules):
-            good = list(map(and_, good, flags))
+            if not all(flags):
+                good = list(map(and_, good, flags))
     except Exception:  # noqa: BLE001 - foreign tensors: reading them may raise anything, and of one case only
         return set()
     return {case for case, is_good in zip(side.cases, good, strict=True) if is_good}
@@ -152,9 +151,8 @@ def _flags(left: list[Any], right: Sequence[Any], expected: Facts | None) -> Ite
 def _equal_in(left: Sequence[Any], right: Sequence[Any]) -> list[bool]:
     """Return which tensors are equal in dtype, shape and elements; -0.0 is 0.0, as a tolerance has it."""
     try:
-        kinds = list(map(_dtype, left))
-        if kinds == list(map(_dtype, right)):
-            if max(map(_numel, right)) < SMALL:
+        if len({*map(_dtype, left), *map(_dtype, right)}) == 1 or list(map(_dtype, left)) == list(map(_dtype, right)):
+            if sum(map(_numel, right)) < SMALL * len(right):  # a few large ones cost less than to look at each
                 return list(map(_equal, left, right))
             return [
                 _equal(a, b) if b.numel() < SMALL else a.shape == b.shape and same_bits(a, b)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import torch
 
 from ci_autotest.backends.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ci_autotest.backends.trace import Attempt, Facts
     from ci_autotest.program.ir import Step, TensorSpec
 
+Item = TypeVar("Item")
 _Tensor: Final = torch.Tensor
 _facts: Final = attrgetter("requires_grad", "is_leaf", "_version")
 
@@ -25,10 +27,12 @@ class Cases(Protocol):
     Attributes:
         count: Of cases.
         steps: Of the first; those of the others differ from them in sizes and numbers only.
+        identity: Of the program that all of them, and those of other batches, are cases of; ``None``: not known.
     """
 
     count: int
     steps: tuple[Step, ...]
+    identity: object
 
     def at(self, index: int) -> Sequence[Step]:
         """Return one step of every case; not of a placeholder."""
@@ -50,6 +54,16 @@ class Cases(Protocol):
 
     def attempt(self, position: int, reference: Trace) -> Attempt:
         """Return one case as an attempt, with what the reference saw of it."""
+
+
+class Entering(Protocol):
+    """Is told which case is entered: a crash is that case's."""
+
+    def __call__(self, case: int, /) -> None:
+        """Enter a case."""
+
+    def each(self, cases: Sequence[int], column: Iterable[Item]) -> Iterator[Item]:
+        """Yield the item of each of some cases, at least one, after the case is entered."""
 
 
 class Form(NamedTuple):
@@ -125,14 +139,9 @@ class Side:
         return trace
 
 
-def facts_in(column: list[Any], *, are_tensors: bool = True) -> list[Facts | None]:
-    """Return what is seen of the values of a step.
-
-    Args:
-        column: The values.
-        are_tensors: Whether they are likely to be tensors, all of them.
-    """
-    if are_tensors and set(map(type, column)) == {_Tensor}:
+def facts_in(column: list[Any]) -> list[Facts | None]:
+    """Return what is seen of the values of a step."""
+    if set(map(type, column)) == {_Tensor}:
         try:
             return list(map(_facts, column))
         except RuntimeError:
@@ -156,7 +165,7 @@ def rows_apart(column: list[Any], expected: list[Any]) -> set[int]:
 
 def rows_of_one_tensor(columns: list[list[Any]]) -> set[int]:
     """Return the rows of which two values are one tensor."""
-    sizes = list(map(len, map(set, zip(*[map(id, column) for column in columns], strict=True))))
-    if sizes.count(len(columns)) == len(sizes):
+    seen = [list(map(id, column)) for column in columns]
+    if len(set(chain.from_iterable(seen))) == sum(map(len, seen)):
         return set()
-    return {row for row, size in enumerate(sizes) if size != len(columns)}
+    return {row for row, values in enumerate(zip(*seen, strict=True)) if len(set(values)) != len(values)}

@@ -26,6 +26,8 @@ _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex})
 class RecordedCases:
     """Cases as they were recorded."""
 
+    identity: object = None
+
     def __init__(self, attempts: Sequence[Attempt]) -> None:
         """Hold attempts of one form."""
         self._attempts = attempts

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _UsersNode: Final = torch.autograd.function.BackwardCFunction
 #: Nodes that accumulate into leaves; and one that does more than its formula says. Torch has no other names for them.
@@ -50,7 +50,10 @@ class _UnsuitedError(Exception):
 
 
 def gradients_in_columns(
-    roots: Sequence[Any], cotangents: Sequence[Any], seen: Mapping[int, Seen], announced: Callable[[], Iterable[object]]
+    roots: Sequence[Any],
+    cotangents: Sequence[Any],
+    seen: Mapping[int, Seen],
+    entered: Callable[[Iterable[Any]], Iterator[Any]],
 ) -> dict[int, Sequence[Any]] | None:
     """Return the gradients of one output of each case, as the engine computes them; ``None`` where it is needed.
 
@@ -58,7 +61,7 @@ def gradients_in_columns(
         roots: What made the outputs.
         cotangents: One for each output, of its shape and dtype; not written to.
         seen: Every value that asks for its gradient, by index; one node each, and no hook on any.
-        announced: Returns what is advanced before a node of the next case is called: a crash is that case's.
+        entered: Yields the item of each case after it was told that the case is entered: a crash is that case's.
     """
     if torch.is_anomaly_enabled():
         return None  # the engine looks at every gradient then
@@ -66,7 +69,7 @@ def gradients_in_columns(
     enabled = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)  # noqa: FBT003 - torch's own
     try:
-        found = _Walk(roots, seen).run(cotangents, announced)
+        found = _Walk(roots, seen).run(cotangents, entered)
     except Exception:  # noqa: BLE001 - unsuited, or a failure of a node, which the engine is to say
         return None
     finally:
@@ -84,6 +87,7 @@ class _Walk:
         #: By index: nodes of that value, and for each argument the index of the value that its gradient goes to.
         self._edges: dict[int, list[int | None]] = {}
         self._nodes: dict[int, Sequence[Any]] = {}
+        self._likes: dict[int, tuple[list[torch.dtype], list[torch.Size]]] = {}
         self._root = self._place(roots, self._made)
 
     def _place(self, column: Sequence[Any], known: Mapping[int, int]) -> int:
@@ -96,14 +100,16 @@ class _Walk:
             raise _UnsuitedError
         return index
 
-    def run(self, cotangents: Sequence[Any], announced: Callable[[], Iterable[object]]) -> dict[int, Sequence[Any]]:
+    def run(
+        self, cotangents: Sequence[Any], entered: Callable[[Iterable[Any]], Iterator[Any]]
+    ) -> dict[int, Sequence[Any]]:
         """Return the gradients by index; a value that none arrives at has ``None``."""
         self._explore()
         order = sorted(self._edges, key=lambda index: self._nodes[index][0]._sequence_nr(), reverse=True)
         found: dict[int, Any] = {self._root: cotangents}
         for index in order:
             nodes, arrived = self._nodes[index], found[index]
-            given = [node(gradient) for _, node, gradient in zip(announced(), nodes, arrived, strict=True)]
+            given = [node(gradient) for node, gradient in zip(entered(nodes), arrived, strict=True)]
             edges = self._edges[index]
             for place, target in enumerate(edges):
                 if target is not None:
@@ -143,16 +149,23 @@ class _Walk:
 
     def _arrive(self, found: dict[int, Any], target: int, column: list[Any]) -> None:
         """Add a column to what has arrived at a value, in its shape."""
-        like = self._seen[target].tensors
-        if list(map(_dtype, column)) != list(map(_dtype, like)):
+        dtypes, shapes = self._like(target)
+        if list(map(_dtype, column)) != dtypes:
             raise _UnsuitedError
-        shapes = list(map(_shape, like))
         if list(map(_shape, column)) != shapes:
             column = [
                 one if one.shape == shape else one.sum_to_size(shape) for one, shape in zip(column, shapes, strict=True)
             ]
         before = found.get(target)
         found[target] = column if before is None else list(map(_add, before, column))
+
+    def _like(self, target: int) -> tuple[list[torch.dtype], list[torch.Size]]:
+        """Return the dtypes and shapes of a value, which are those of its gradient."""
+        known = self._likes.get(target)
+        if known is None:
+            tensors = self._seen[target].tensors
+            known = self._likes[target] = list(map(_dtype, tensors)), list(map(_shape, tensors))
+        return known
 
 
 def seen_of(tensors: Sequence[Any], edges: Sequence[Any] | None, *, are_leaves: bool) -> Seen:

@@ -21,9 +21,9 @@ from ci_autotest.errors import ConfigError, UnavailableError
 from ci_autotest.program.ir import CALL_METHOD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from ci_autotest.backends.columns import Side
+    from ci_autotest.backends.columns import Entering, Item, Side
     from ci_autotest.backends.lockstep import Lockstep
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
@@ -68,14 +68,10 @@ class SubstituteBackend:
         seen = ", ".join(sorted(mode.seen)) or "none"
         return f"no call was replaced: {wanted} did not occur; operators called: {seen}"
 
-    def sweep(self, lockstep: Lockstep, enter: Callable[[int], None]) -> Side:
+    def sweep(self, lockstep: Lockstep, enter: Entering) -> Side:
         """Run cases in lockstep, forward and backward, and return what was seen; on the host only."""
         mode = _Replace(self.functions, self._seen)
-
-        def entered(case: int) -> None:
-            mode.case = case
-            enter(case)
-
+        entered = _Entering(mode, enter)
         side = lockstep.forward(self._torch, entered, mode)
         for row in reversed(range(len(side.cases))):
             if side.cases[row] not in mode.cases:
@@ -103,6 +99,22 @@ class SubstituteBackend:
         self._torch.backward(program, trace, cotangents)
         if isinstance(trace.around, _Replace) and trace.around.replaced:
             trace.untested = None
+
+
+class _Entering:
+    """Tell the replacements too which case is entered."""
+
+    def __init__(self, mode: _Replace, enter: Entering) -> None:
+        self._mode, self._enter = mode, enter
+
+    def __call__(self, case: int) -> None:
+        self._mode.case = case
+        self._enter(case)
+
+    def each(self, cases: Sequence[int], column: Iterable[Item]) -> Iterator[Item]:
+        for case, item in zip(cases, self._enter.each(cases, column), strict=True):
+            self._mode.case = case
+            yield item
 
 
 class _Replace(TorchFunctionMode):

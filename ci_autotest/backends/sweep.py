@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -17,16 +16,18 @@ from ci_autotest.execute.steps import materialize
 from ci_autotest.program.ir import ARRAY, CALL_FUNCTION, CALL_METHOD, OUTPUT, PLACEHOLDER, Ref
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from contextlib import AbstractContextManager
 
-    from ci_autotest.backends.columns import Cases, Side
+    from ci_autotest.backends.columns import Cases, Entering, Side
+    from ci_autotest.backends.trace import Facts
     from ci_autotest.program.ir import Argument, Step
 
 _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex})
 #: Methods that leave something with a tensor which the walk back through graphs does not look for, or give an array.
 _UNSUITED: Final = frozenset({ARRAY, "retain_grad", "register_hook"})
 _Tensor: Final = torch.Tensor
+_clone: Final = torch.Tensor.clone
 _requires_grad: Final = torch.Tensor.requires_grad_
 
 
@@ -51,24 +52,32 @@ def extend(
     call: Callable[..., Any],
     columns: list[list[Any]],
     cases: list[int],
-    enter: Callable[[int], None],
-    around: AbstractContextManager[object] | None,
+    enter: Entering,
+    around: AbstractContextManager[object] | None = None,
 ) -> None:
-    """Append what a call gives for each row from the first on that ``found`` lacks; what it raises ends the sweep."""
+    """Append what a call gives for each row from the first on that ``found`` lacks; what it raises ends the sweep.
+
+    Args:
+        found: Is extended.
+        call: Of torch's own, unless something is ``around`` it.
+        columns: Its arguments.
+        cases: What each row is of.
+        enter: Is told each case before it is entered.
+        around: Entered for the calls: they are somebody's code.
+    """
     begin = len(found)
-    rows = zip(*[column[begin:] for column in columns] if begin else columns, strict=True)
-    with nullcontext() if around is None else around:
-        # Not `map`: it would take a StopIteration of the call's for its own end.
-        for case, row in zip(cases[begin:] if begin else cases, rows, strict=True):
-            enter(case)
+    if begin:
+        columns, cases = [column[begin:] for column in columns], cases[begin:]
+    if around is None:
+        found.extend(map(call, enter.each(cases, columns[0]), *columns[1:]))
+        if len(found) < begin + len(cases):
+            # `map` took it for its own end; torch lets it pass from an operator that was registered in Python.
+            message = "operator raised StopIteration"
+            raise RuntimeError(message)
+        return
+    with around:
+        for row in enter.each(cases, zip(*columns, strict=True)):
             found.append(call(*row))
-
-
-def announced(cases: list[int], enter: Callable[[int], None]) -> Iterator[int]:
-    """Yield cases, each after it was told of."""
-    for case in cases:
-        enter(case)
-        yield case
 
 
 def _method(name: str, receiver: Any, *args: Any) -> Any:  # noqa: ANN401 - a method's
@@ -87,7 +96,7 @@ def forward(
     side: Side,
     cases: Cases,
     executor: Executor,
-    enter: Callable[[int], None],
+    enter: Entering,
     how: tuple[Collection[int], AbstractContextManager[object] | None],
 ) -> Side:
     """Carry out the steps of a side's cases on the host, and return the side; a case that raises leaves.
@@ -103,12 +112,15 @@ def forward(
     sweep = _Sweep(side, cases, executor, enter, around)
     column: list[Any]
     for index, step in enumerate(cases.steps):
-        if step.op == OUTPUT:
-            column = [None] * len(side.cases)
+        if step.op == PLACEHOLDER:
+            column, facts = sweep.placed(index, step.target)
+        elif step.op == OUTPUT:
+            column, facts = [None] * len(side.cases), [None] * len(side.cases)
         else:
-            column = sweep.placed(index, step.target) if step.op == PLACEHOLDER else sweep.called(index, step)
+            column = sweep.called(index, step)
+            facts = facts_in(column)
         side.values.append(column)
-        side.facts.append(facts_in(column, are_tensors=step.op != OUTPUT))
+        side.facts.append(facts)
         if index in copied:
             side.copies[index] = [kept(value) if isinstance(value, _Tensor) else (None, None) for value in column]
     return side
@@ -120,24 +132,27 @@ class _Sweep(NamedTuple):
     side: Side
     cases: Cases
     executor: Executor
-    enter: Callable[[int], None]
+    enter: Entering
     around: AbstractContextManager[object] | None
 
-    def placed(self, index: int, key: str) -> list[Any]:
-        """Return the column of an input."""
+    def placed(self, index: int, key: str) -> tuple[list[Any], list[Facts | None]]:
+        """Return the column of an input, and its facts, which are known: a copy that nobody has written to."""
         members, sources, specs = self.side.cases, self.cases.sources(key), self.cases.specs(index)
-        column = [sources[case].clone() for case in members]
+        column = list(map(_clone, [sources[case] for case in members]))
         own = [specs[case] for case in members]
         for row in [row for row, spec in enumerate(own) if not spec.is_contiguous]:
             column[row] = column[row].as_strided(own[row].shape, own[row].strides, own[row].offset)
         asks = [spec.requires_grad for spec in own]
         if all(asks):
-            return list(map(_requires_grad, column))
-        return [tensor.requires_grad_() if asked else tensor for tensor, asked in zip(column, asks, strict=True)]
+            return list(map(_requires_grad, column)), [(True, True, 0)] * len(column)
+        column = [tensor.requires_grad_() if asked else tensor for tensor, asked in zip(column, asks, strict=True)]
+        return column, [(asked, True, 0) for asked in asks]
 
     def called(self, index: int, step: Step) -> list[Any]:
         """Return the column that a call gives; cases that raise leave."""
         side = self.side
+        if not side.cases:
+            return []
         steps = self.cases.at(index)
         columns = [self._argument(steps, place, argument) for place, argument in enumerate(step.args)]
         call: Any

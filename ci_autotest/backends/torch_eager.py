@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from ci_autotest.backends.columns import Side
+    from ci_autotest.backends.columns import Entering, Side
     from ci_autotest.backends.lockstep import Lockstep
     from ci_autotest.program.ir import Argument, Program, Step
 
@@ -117,7 +117,7 @@ class TorchBackend:
                 keep_copy(trace, len(values) - 1, value)
         return trace
 
-    def sweep(self, lockstep: Lockstep, enter: Callable[[int], None]) -> Side:
+    def sweep(self, lockstep: Lockstep, enter: Entering) -> Side:
         """Run cases in lockstep, forward and backward, and return what was seen; on the host only."""
         side = lockstep.forward(self, enter)
         lockstep.backward(side, enter, is_torchs_own=True)

@@ -21,12 +21,14 @@ from ci_autotest.record.autograd_functions import Tracer
 from ci_autotest.record.body import run_body
 from ci_autotest.record.cotangents import cotangent
 from ci_autotest.record.drawing import Drawn, DrawnCases
-from ci_autotest.record.draws import Drawer, Streams
+from ci_autotest.record.draws import Drawer
 from ci_autotest.record.module_hooks import hear_lost_hooks
 from ci_autotest.record.options import dtype_of
 from ci_autotest.record.plainness import proved_plain
 from ci_autotest.record.profiles import ORDINARY, PROFILES, profile_of
 from ci_autotest.record.recorder import Recorder
+from ci_autotest.record.sized import Batch, rows_side_by_side, sized
+from ci_autotest.record.streams import Streams
 from ci_autotest.record.template import Noting, template_of
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.case import DrawnValue
     from ci_autotest.record.declare import Declaration
+    from ci_autotest.record.sized import Sized
     from ci_autotest.record.template import Template
 
 _seed_torch: Final = torch.default_generator.manual_seed
@@ -127,7 +130,7 @@ class Attempts:
 
     def drawn(
         self, declaration: Declaration, template: Template, name: tuple[int, str], cases: Sequence[int]
-    ) -> list[Drawn]:
+    ) -> list[Drawn | Sized]:
         """Return the first attempts at some cases as drawn from their body's template; none: the body must be run.
 
         Args:
@@ -140,16 +143,23 @@ class Attempts:
             return []
         key, test = name
         allowed = declaration.profiles if declaration.profiles is not None else PROFILES
-        found = []
+        profiles = [profile_of(test, case, 0, allowed) for case in cases]
+
+        def alone(row: int) -> Drawn:
+            drawer = Drawer(self._streams, key_of(key, cases[row], 0), {}, profiles[row])
+            drawn = Drawn(drawer, dtype_of(cases[row], declaration.dtypes), self._device)
+            drawn.draw(template)
+            return drawn
+
+        found: dict[int, Drawn | Sized] = {}
+        inputs, fetched = template.inputs, self._streams.fetched(key, cases)
+        if inputs is not None and fetched is not None and declaration.dtypes is None:
+            rows = rows_side_by_side(profiles, inputs)
+            found.update(zip(rows, sized(Batch.of(inputs, fetched, self._streams, alone), rows, profiles), strict=True))
         try:
-            for case in cases:
-                drawer = Drawer(self._streams, key_of(key, case, 0), {}, profile_of(test, case, 0, allowed))
-                drawn = Drawn(drawer, dtype_of(case, declaration.dtypes), self._device)
-                drawn.draw(template)
-                found.append(drawn)
+            return [found.get(row) or alone(row) for row in range(len(cases))]
         except AuthorError:
             return []  # the body says it, with its line
-        return found
 
     def _recorder(
         self,

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ci_autotest.record.draws import signed_floats
+from ci_autotest.record.streams import signed_floats
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ci_autotest.record.draws import Streams
+    from ci_autotest.record.streams import Streams
 
 _SINGLE: Final = frozenset({"float32", "float16", "bfloat16"})
 INTEGERS: Final = frozenset({"uint8", "int8", "int16", "int32", "int64"})

@@ -19,14 +19,16 @@ from ci_autotest.record.tensors import drawn_tensor
 from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     import torch
 
+    from ci_autotest.backends.columns import Entering
     from ci_autotest.backends.sweep import Executor
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import TensorSpec
     from ci_autotest.record.draws import Drawer
+    from ci_autotest.record.sized import Sized
     from ci_autotest.record.template import Template
 
 
@@ -55,6 +57,21 @@ class Drawn:
         self.specs: list[TensorSpec] = []
         self.calls: list[Step] = []
         self._opened = drawer.streams.opened
+
+    @property
+    def asks(self) -> tuple[bool, ...]:
+        """Which inputs ask for their gradient."""
+        return tuple([spec.requires_grad for spec in self.specs])
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Dtypes of the inputs."""
+        return tuple([spec.dtype for spec in self.specs])
+
+    @property
+    def log(self) -> list[tuple[Any, ...]]:
+        """What was drawn."""
+        return self.drawer.log
 
     @property
     def profile(self) -> str:
@@ -88,10 +105,11 @@ class DrawnCases:
     Attributes:
         count: Of cases.
         steps: Of the first.
+        identity: The template, where the forms of its calls do not depend on what is drawn.
         parts: Number of values in what a step gives, by its index, where it gives several.
     """
 
-    def __init__(self, template: Template, drawn: Sequence[Drawn], *, are_random: bool) -> None:
+    def __init__(self, template: Template, drawn: Sequence[Drawn | Sized], *, are_random: bool) -> None:
         """Put their calls into columns."""
         self.count = len(drawn)
         self.parts = template.parts
@@ -99,6 +117,7 @@ class DrawnCases:
         self._are_random = are_random
         self._cotangents: dict[int, list[Any]] = {}
         calls = [index for index, what in template.drawn.items() if isinstance(what, Call)]
+        self.identity: object = None if calls else template
         self._calls = {index: [one.calls[at] for one in drawn] for at, index in enumerate(calls)}
         self._inputs = [index for index in template.drawn if index not in self._calls]
         self._keys = {template.steps[index].target: at for at, index in enumerate(self._inputs)}
@@ -132,7 +151,7 @@ class DrawnCases:
 
     def dtypes(self) -> list[tuple[str, ...]]:
         """Return the dtypes of each case's inputs."""
-        return [tuple([spec.dtype for spec in one.specs]) for one in self._drawn]
+        return [one.dtypes for one in self._drawn]
 
     def profile(self, position: int) -> str:
         """Return what one case turned out to be about."""
@@ -151,17 +170,17 @@ class DrawnCases:
             reference,
             dict(zip(self._keys, drawn.sources, strict=True)),
             {output: column[position] for output, column in self._cotangents.items()},
-            drawn.drawer.log,
+            drawn.log,
             drawn.profile,
             None,
         )
 
 
-def alike(drawn: Sequence[Drawn]) -> list[list[int]]:
+def alike(drawn: Sequence[Drawn | Sized]) -> list[list[int]]:
     """Return the positions of cases that ask for gradients alike, and whose calls differ in numbers only."""
     groups: dict[tuple[bool, ...], list[list[int]]] = {}
     for position, one in enumerate(drawn):
-        known = groups.setdefault(tuple([spec.requires_grad for spec in one.specs]), [])
+        known = groups.setdefault(one.asks, [])
         for group in known:
             if not one.calls or all(map(is_same_call, drawn[group[0]].calls, one.calls)):
                 group.append(position)
@@ -174,7 +193,7 @@ def alike(drawn: Sequence[Drawn]) -> list[list[int]]:
 def performed(
     cases: DrawnCases,
     reference: Executor,
-    enter: Callable[[int], None],
+    enter: Entering,
     watched: Collection[int],
     *,
     goes_back: bool,

@@ -48,7 +48,7 @@ class Generator:
 
     def to(self, kind: type) -> Generator:
         """Return this generator with its values of type ``kind``."""
-        return _Typed(self, kind)
+        return Typed(self, kind)
 
     def __or__(self, other: object) -> Generator:
         return Either(_alternatives(self) + _alternatives(other))
@@ -156,17 +156,21 @@ class Either(Generator):
         return next(absent, 0)
 
 
-class _Typed(Generator):
+class Typed(Generator):
+    """The values of a generator, of a type that was given."""
+
     __slots__ = ("kind", "source")
 
     def __init__(self, source: Generator, kind: type) -> None:
+        """Hold generator and type."""
         self.source, self.kind = source, kind
 
     def __repr__(self) -> str:
         return f"{self.source!r}.to({getattr(self.kind, '__name__', self.kind)})"
 
     def draw(self, drawer: Drawer, wanted: object, site: str) -> object:  # noqa: ARG002 - its type was given
-        # Drawn through `value`: the same generator used bare and typed has one value.
+        """Draw the generator's own value."""
+        # Through `value`: the same generator used bare and typed has one value.
         return self.source.value(drawer, self.kind)
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ci_autotest.record.draws import Drawer
+    from ci_autotest.record.streams import Streams
 
 ORDINARY: Final = "ordinary"
 SHAPE_PROFILES: Final = ("zero_dim", "zero_size", "size_one", "boundary")
@@ -74,9 +75,8 @@ def shaped(drawer: Drawer, site: str, shape: list[int], free: list[int]) -> bool
     return True
 
 
-def valued(drawer: Drawer, site: str, dtype: str, array: NDArray) -> bool:  # type: ignore[type-arg]
+def valued(profile: str, streams: Streams, site: str, dtype: str, array: NDArray) -> bool:  # type: ignore[type-arg]
     """Bring the elements to the profile's values, in place; say whether that could be done."""
-    profile = drawer.profile
     if profile not in VALUE_PROFILES or dtype == "bool" or array.size == 0:
         return False
     if profile == "zeros_and_ties":
@@ -88,17 +88,17 @@ def valued(drawer: Drawer, site: str, dtype: str, array: NDArray) -> bool:  # ty
     if profile == "large":
         array *= _LARGE_HALF if dtype in {"float16", "bfloat16"} else LARGE
         return True
-    _sprinkle(drawer, site, array)
+    _sprinkle(streams, site, array)
     return True
 
 
-def _sprinkle(drawer: Drawer, site: str, array: NDArray) -> None:  # type: ignore[type-arg]
+def _sprinkle(streams: Streams, site: str, array: NDArray) -> None:  # type: ignore[type-arg]
     """Replace up to one element in four by special values, or as many as there are of them.
 
     Each kind in turn; NaN is written last, so that nothing written to the same place can take it away.
     """
     specials = _specials(array.real.dtype)
-    words = drawer.streams.data(f"{site}.special", max(len(specials), array.size // 4))
+    words = streams.data(f"{site}.special", max(len(specials), array.size // 4))
     flat, size, last = array.reshape(-1), array.size, len(words) - 1
     if last < _FEW:
         for i, word in enumerate(words.tolist()):

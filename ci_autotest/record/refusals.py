@@ -46,7 +46,7 @@ _MEANINGS: Final = (
     ),
     ("does not support ufuncs", "Write numpy.sin(x.numpy()), or torch's own operator."),
     (
-        r"RandomNumber|RandomBool|_Typed|_Arithmetic|Either|Generator",
+        r"RandomNumber|RandomBool|Typed|_Arithmetic|Either|Generator",
         "A generator has a value only as an argument of a recorded call. Read a size back with x.shape, or use oneof.",
     ),
 )  # fmt: skip

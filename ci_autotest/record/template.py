@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ from ci_autotest.backends.sweep import is_plain_call
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, is_unpacking
 from ci_autotest.record.generators import Either, Generator
 from ci_autotest.record.recorder import Recorder
+from ci_autotest.record.sizing import sizing_of
 from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Step
     from ci_autotest.record.function import Function
     from ci_autotest.record.plainness import Plain
+    from ci_autotest.record.sizing import Input
     from ci_autotest.record.tensors import Asked
 
 
@@ -41,20 +44,23 @@ class Call(NamedTuple):
         return any(map(_is_drawn, (*self.args, *self.kwargs.values())))
 
 
-class Template(NamedTuple):
-    """Hold what a plain body does.
+@dataclass(frozen=True, eq=False)
+class Template:
+    """Hold what a plain body does; each is another one.
 
     Attributes:
         steps: As recorded once.
         drawn: By index of an input how it is drawn, by index of a call with drawn arguments the call; in order.
         parts: Number of values in what a step gave, by its index, where it gave several.
         proof: That the body is plain.
+        inputs: How inputs are drawn side by side; ``None`` where they, or an argument, are drawn in another way.
     """
 
     steps: tuple[Step, ...]
     drawn: dict[int, Asked | Call]
     parts: dict[int, int]
     proof: Plain
+    inputs: tuple[Input, ...] | None
 
 
 class Noting(Recorder):
@@ -112,7 +118,9 @@ def template_of(attempt: Attempt, noted: dict[int, Any], proof: Plain) -> Templa
         elif note.varies:
             drawn[index] = note
     parts = {index: len(value) for index, value in enumerate(values) if isinstance(value, tuple | list)}
-    return Template(program.body, drawn, parts, proof)
+    asked = [what for what in drawn.values() if not isinstance(what, Call)]
+    inputs = sizing_of(asked) if len(asked) == len(drawn) else None
+    return Template(program.body, drawn, parts, proof, inputs)
 
 
 def _is_kept(value: object) -> bool:

@@ -12,10 +12,10 @@ from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import COMPLEX, FLOATING, ITEM_SIZE, TensorSpec, contiguous_strides
 from ci_autotest.record.current import CURRENT
 from ci_autotest.record.data import WIDE_DTYPE, default_range, elements
-from ci_autotest.record.draws import COTANGENT_SLOT, SMALL
 from ci_autotest.record.dtypes import drawn_range, dtype_name
 from ci_autotest.record.generators import Generator, settle
 from ci_autotest.record.profiles import ORDINARY, VALUE_PROFILES, shaped, strided, valued
+from ci_autotest.record.streams import COTANGENT_SLOT, SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +95,7 @@ def drawn_tensor(drawing: Drawing, asked: Asked) -> tuple[torch.Tensor, TensorSp
     kind = "float32" if dtype is float else dtype_name(settle(drawer, dtype))
     sizes, free = _sizes(drawer, slot, ndim, dims)
     with_grad = requires_grad if type(requires_grad) is bool else bool(settle(drawer, requires_grad, bool))
-    spec, count = _spec(kind, tuple(sizes), with_grad)
+    spec, count = usual_spec(kind, tuple(sizes), with_grad)
     if drawer.profile != ORDINARY or low is not None or high is not None or slot >= COTANGENT_SLOT or kind != "float32":
         return _unusual(drawing, str(slot), spec, (sizes, free), (low, high))
     if count <= SMALL:
@@ -119,7 +119,7 @@ def _unusual(
     if drawer.profile != ORDINARY:
         sizes, free = drawn
         if shaped(drawer, site, sizes, free):
-            (spec, count), fitted = _spec(kind, tuple(sizes), spec.requires_grad), True
+            (spec, count), fitted = usual_spec(kind, tuple(sizes), spec.requires_grad), True
         layout = strided(drawer, site, spec.shape)
         if layout is not None:
             spec, fitted = TensorSpec(kind, spec.shape, *layout, spec.requires_grad), True
@@ -133,14 +133,14 @@ def _unusual(
         array = elements(drawer.streams, site, kind, (count,), bounds)
     if is_free and drawer.profile in VALUE_PROFILES:
         array = array.copy()  # small ones share their words
-        fitted = valued(drawer, site, kind, array) or fitted
+        fitted = valued(drawer.profile, drawer.streams, site, kind, array) or fitted
     drawing.profile_applied = drawing.profile_applied or fitted
     source = _from_numpy(array.reshape(spec.shape) if spec.is_contiguous else array)
     return source.to(getattr(torch, kind)) if kind in WIDE_DTYPE else source, spec
 
 
 @lru_cache(maxsize=4096)
-def _spec(kind: str, shape: tuple[int, ...], with_grad: bool) -> tuple[TensorSpec, int]:  # noqa: FBT001 - part of the key
+def usual_spec(kind: str, shape: tuple[int, ...], with_grad: bool) -> tuple[TensorSpec, int]:  # noqa: FBT001 - part of the key
     """Return the spec of a contiguous tensor, and its number of elements.
 
     Raises:

@@ -31,11 +31,7 @@ from ci_autotest.judgement import Misalignment, Verdict
 from ci_autotest.run.batch import Batch, Begun
 from ci_autotest.run.equipment import REFERENCE, Equipment
 from ci_autotest.run.gpu import retire_if_spoiled
-from ci_autotest.run.messages import (
-    CaseFailure,
-    CasesDone,
-    RunCases,
-)
+from ci_autotest.run.messages import CaseFailure, CasesDone, RunCases
 from ci_autotest.run.tally import Tally
 from ci_autotest.run.templates import MANY, Templates
 from ci_autotest.run.work import Together, Work
@@ -44,12 +40,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.backends.trace import Attempt, Trace
-    from ci_autotest.run.place import Place
+    from ci_autotest.run.messages import TestInfo
+    from ci_autotest.run.place import Entering, Place
 
 #: Seconds between two parts of an answer to ``RunCases``.
 _PART_S: Final = 0.5
 #: Cases whose phases are run together.
-BATCH: Final = 32
+BATCH: Final = 64
+#: The same where a host runs them: while it does, the next are begun.
+HOSTED: Final = 32
 #: Memory that the batches held may take, as far as the largest case of the test so far says.
 _BATCH_BYTES: Final = 1 << 28
 
@@ -88,17 +87,15 @@ class Casework:
                 declaration, call, (key, message.test.id, case, number), watched=watched
             )
 
-        left, waiting = message.cases, deque[Begun]()
-        # While hosts run a batch the next one is begun: two are held then, and each is given half the memory.
+        left, is_long, waiting = message.cases, len(message.cases) >= MANY, deque[Begun]()
         ahead = int(any(isinstance(one.backend, RemoteBackend) for one in contenders.values()))
         try:
             while left or waiting:
                 if left:
-                    cases = self._next(message.test.id, left, 1 + ahead)
+                    cases = self._next(message.test.id, left, ahead)
                     left = left[len(cases) :]
                     self._equipment.attempts.prefetch(key, cases)
-                    watched = self._overwritten.get(message.test.id)
-                    drawn = self._templates.drawn(message.test, cases, watched) if watched is not None else []
+                    drawn = self._drawn(message.test, cases, is_long=is_long)
                     waiting.append(self._begun(Batch(message.test.id, cases, order, contenders), drawn, draw))
                     self._give(waiting[-1])
                 if len(waiting) > ahead or not left:
@@ -111,10 +108,22 @@ class Casework:
             raise
         return tally.message(last=True)
 
-    def _next(self, test: str, cases: list[int], held: int) -> list[int]:
-        """Return the next cases that run together: few of large tensors, and none from both sides of ``MANY``."""
-        room = max(1, min(BATCH, _BATCH_BYTES // held // max(1, self._bytes.get(test, 0))))
-        return [case for case in cases[:room] if (case < MANY) is (cases[0] < MANY)]
+    def _next(self, test: str, cases: list[int], ahead: int) -> list[int]:
+        """Return the next cases that run together: few of large tensors, and of a new test the first alone.
+
+        The first shows what the test's steps write to. Batches that are ``ahead`` share the memory with this one.
+        """
+        if test not in self._overwritten:
+            return cases[:1]
+        most = min(BATCH, HOSTED) if ahead else BATCH
+        return cases[: max(1, min(most, _BATCH_BYTES // (1 + ahead) // max(1, self._bytes.get(test, 0))))]
+
+    def _drawn(self, test: TestInfo, cases: Sequence[int], *, is_long: bool) -> list[Together]:
+        """Return those of some cases whose body need not be run."""
+        watched = self._overwritten.get(test.id)
+        if watched is None or self._equipment.reference.device is not CPU:
+            return []
+        return self._templates.drawn(test, cases, watched, pays=is_long or cases[0] >= MANY)
 
     def _begun(self, batch: Batch, drawn: Sequence[Together], draw: Callable[[int, int], Attempt]) -> Begun:
         """Run a few cases on the reference, phase by phase: each phase's code stays warm."""
@@ -134,7 +143,7 @@ class Casework:
             work.form()
         undefined = self._differentiate(work)
         if work.spots:
-            self._bytes[batch.test] = max(self._bytes.get(batch.test, 0), _bytes_of(work.attempt(0)))
+            self._bytes[batch.test] = max(self._bytes.get(batch.test, 0), _bytes_of(work.values(0)))
         return Begun(batch, work, refused, undefined)
 
     def _give(self, begun: Begun) -> None:
@@ -172,7 +181,7 @@ class Casework:
             undefined += attempt.trace.backward_failure is not None
         return undefined
 
-    def _entering(self, work: Work, positions: Mapping[int, int], candidate: int) -> Callable[[int], None]:
+    def _entering(self, work: Work, positions: Mapping[int, int], candidate: int) -> Entering:
         """Return what tells the parent which case of a lockstep is entered."""
         return self._place.entering(candidate, {one: work.spots[position] for one, position in positions.items()})
 
@@ -279,9 +288,9 @@ class Casework:
             self._overwritten[test] = self._overwritten.get(test, frozenset()) | overwritten(attempt.trace)
 
 
-def _bytes_of(attempt: Attempt) -> int:
+def _bytes_of(values: Sequence[object]) -> int:
     """Return the memory that a case takes, by what the reference saw: two sides, with as much again for gradients."""
-    tensors = [value for value in attempt.trace.values if isinstance(value, torch.Tensor)]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
     return 4 * sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 

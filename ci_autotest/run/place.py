@@ -11,10 +11,12 @@ import os
 import struct
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+_Item = TypeVar("_Item")
 
 _SLOTS: Final = 5
 _LAYOUT: Final = struct.Struct(f"={_SLOTS}q")
@@ -31,7 +33,7 @@ class Spot(NamedTuple):
         candidate: Position among the candidates of the job; -1 for the reference.
         step: Index of the step where steps are told, -1 where not, -2 in a backward pass.
         attempt: Number of the attempt.
-        moves: Grows with every move.
+        moves: Grows with every move but those from case to case of a column.
     """
 
     case: int
@@ -39,6 +41,50 @@ class Spot(NamedTuple):
     step: int
     attempt: int
     moves: int
+
+
+class Entering:
+    """Say which of some cases is entered.
+
+    Args:
+        view: The map.
+        candidate: Whose code.
+        spots: Number of each case and of its attempt, by what it is called here.
+    """
+
+    __slots__ = ("_candidate", "_spots", "_view")
+
+    def __init__(
+        self, view: memoryview[int], candidate: int, spots: Mapping[int, tuple[int, int]] | Sequence[tuple[int, int]]
+    ) -> None:
+        """Say nothing yet."""
+        self._view, self._candidate, self._spots = view, candidate, spots
+
+    def __call__(self, one: int) -> None:
+        """Say that a case is entered."""
+        view = self._view
+        view[0], view[3] = self._spots[one]
+        view[1] = self._candidate
+        view[2] = NOWHERE
+        view[4] += 1
+
+    def each(self, cases: Sequence[int], column: Iterable[_Item]) -> Iterator[_Item]:
+        """Yield the item of each case, after it is said that the case is entered."""
+        view = self._view
+        numbers, attempts = zip(*[self._spots[one] for one in cases], strict=True)
+        view[1] = self._candidate
+        view[2] = NOWHERE
+        view[4] += 1
+        # A number a case, no more: this is done for every step of every case.
+        if attempts.count(attempts[0]) == len(attempts):
+            view[3] = attempts[0]
+            for number, item in zip(numbers, column, strict=True):
+                view[0] = number
+                yield item
+            return
+        for number, attempt, item in zip(numbers, attempts, column, strict=True):
+            view[0], view[3] = number, attempt
+            yield item
 
 
 class Place:
@@ -71,24 +117,14 @@ class Place:
         view[3] = attempt
         view[4] += 1
 
-    def entering(
-        self, candidate: int, spots: Mapping[int, tuple[int, int]] | Sequence[tuple[int, int]]
-    ) -> Callable[[int], None]:
+    def entering(self, candidate: int, spots: Mapping[int, tuple[int, int]] | Sequence[tuple[int, int]]) -> Entering:
         """Return what says which of some cases is entered.
 
         Args:
             candidate: Whose code.
             spots: Number of each case and of its attempt, by what it is called here.
         """
-        view = self._view
-
-        def enter(one: int) -> None:
-            view[0], view[3] = spots[one]
-            view[1] = candidate
-            view[2] = NOWHERE
-            view[4] += 1
-
-        return enter
+        return Entering(self._view, candidate, spots)
 
     def step(self, index: int) -> None:
         """Say which step is entered."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ci_autotest.run.messages import FromWorker
+    from ci_autotest.run.place import Spot
     from ci_autotest.run.spawning import Handle, Launch
 
 _READ_BYTES: Final = 1 << 20
@@ -82,7 +83,7 @@ class WorkerProcess:
         os.close(to_write)
         self._buffer = bytearray()
         self._has_spoken = self._is_closed = False
-        self._moves = -1
+        self._spot: Spot | None = None
         self._moved_at = self._looked_at = time.monotonic()
 
     def begin(self) -> None:
@@ -153,12 +154,11 @@ class WorkerProcess:
         self._looked_at = now
         self._output.bound()
         self._check_memory()
-        moves = self.place.read().moves
+        spot = self.place.read()
         silence_s = self._limits.silence_s
-        if moves != self._moves:
-            self._moves, self._moved_at = moves, now
+        if spot != self._spot:
+            self._spot, self._moved_at = spot, now
         elif now - self._moved_at > (limit := silence_s if self._has_spoken else max(silence_s, _START_S)):
-            spot = self.place.read()
             self._tell_stack()
             self.kill()
             reason = f"did not move for {limit:g} s and was ended"

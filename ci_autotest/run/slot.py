@@ -11,7 +11,6 @@ from ci_autotest.errors import UnavailableError
 from ci_autotest.run.inquiry import Cut, Heard, Job, Loss, Lost, Part, Wrong, inquire, unsettled
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, CasesDone, Ready, RunCases
-from ci_autotest.run.place import NOWHERE, Spot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from ci_autotest.run.executor import Executor, Worker
     from ci_autotest.run.inquiry import Event, Inquiry, Task
     from ci_autotest.run.messages import FromWorker, Hello
+    from ci_autotest.run.place import Spot
 
 #: Cases that a process has run and that are run again before one that ends it: the last ones.
 _HISTORY_CASES: Final = 200
@@ -47,7 +47,7 @@ class Slot:
         self._left: set[int] = set()
         self._inquiry: Inquiry | None = None
         self._loss: Loss | None = None
-        self._moves = NOWHERE
+        self._last_spot: Spot | None = None
         self._moved_at = time.monotonic()
         self._job: deque[RunCases] = deque()
         self._before: tuple[RunCases, ...] = ()
@@ -132,8 +132,8 @@ class Slot:
         except WorkerLostError as error:
             yield from self._lost(error)
         spot = self._spot()
-        if spot is not None and spot.moves != self._moves:
-            self._moves, self._moved_at = spot.moves, time.monotonic()
+        if spot is not None and spot != self._last_spot:
+            self._last_spot, self._moved_at = spot, time.monotonic()
 
     def _take(self, message: FromWorker) -> Iterator[Event]:
         task = self._task

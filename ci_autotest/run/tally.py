@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ci_autotest.exercised import Exercised, joined
@@ -58,9 +59,8 @@ class Tally:
         self._done += cases
         self._empty += len(cases) - len(forms)
         self._accepted += len(forms)
-        counts = self._profiles
-        for profile in profiles:
-            counts[profile] = counts.get(profile, 0) + 1
+        for profile, count in Counter(profiles).items():
+            self._profiles[profile] = self._profiles.get(profile, 0) + count
         self._forms = forms
         self._cover("", [True] * len(forms))
 
@@ -70,14 +70,14 @@ class Tally:
 
     def _cover(self, name: str, outcomes: Sequence[bool | None]) -> None:
         counts = self._covered.setdefault(name, {})
-        for form, is_aligned in zip(self._forms, outcomes, strict=True):
+        for (form, is_aligned), cases in Counter(zip(self._forms, outcomes, strict=True)).items():
             if is_aligned is None:
                 continue
             count = counts.get(form)
             if count is None:
                 count = counts[form] = [0, 0]
-            count[0] += 1
-            count[1] += is_aligned
+            count[0] += cases
+            count[1] += cases * is_aligned
 
     def rejected(self, found: Accepted) -> None:
         """Count the attempts at one case that the reference rejected."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.backends.forming import WORTHWHILE
-from ci_autotest.backends.placing import CPU
 from ci_autotest.case import test_key
 from ci_autotest.record.drawing import DrawnCases, alike, performed
 from ci_autotest.run.equipment import REFERENCE
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from ci_autotest.run.place import Place
     from ci_autotest.run.work import Together
 
-#: The case from which on it pays to look for a template: a proof costs what twenty cases gain.
+#: Cases for which it pays to look for a template: a proof costs what twenty gain.
 MANY: Final = 20
 #: Batches that are looked at for one.
 _TRIES: Final = 3
@@ -40,20 +39,19 @@ class Templates:
         self._known: dict[str, Template | None] = {}
         self._tries: dict[str, int] = {}
 
-    def drawn(self, test: TestInfo, cases: Sequence[int], watched: Collection[int]) -> list[Together]:
+    def drawn(self, test: TestInfo, cases: Sequence[int], watched: Collection[int], *, pays: bool) -> list[Together]:
         """Return those of some cases, in lockstep, whose body need not be run; what it has not must be recorded.
 
         Args:
             test: Whose.
             cases: Numbers, of which the words are fetched.
             watched: Indices of values that the test's steps write to.
+            pays: Whether it pays to make a template; one that is there is used.
         """
         attempts, reference = self._equipment.attempts, self._equipment.reference
-        if reference.device is not CPU or cases[0] < MANY:
-            return []
         declaration, _ = self._equipment.library.find(test)
         key = test_key(self._equipment.hello.seed, test.id)
-        template = self._template(test, key, cases)
+        template = self._template(test, key, cases) if pays else self._known.get(test.id)
         if template is None:
             return []
         found: list[Together] = []
@@ -68,8 +66,6 @@ class Templates:
             lockstep = performed(own, reference, enter, watched, goes_back=declaration.auto_backward)
             if lockstep is not None:
                 found.append(({one: numbers[one] for one in lockstep.reference.cases}, lockstep))
-        if sum(len(members) for members, _ in found) < len(cases):
-            attempts.prefetch(key, cases)  # the words of those that are left
         return found
 
     def _template(self, test: TestInfo, key: int, cases: Sequence[int]) -> Template | None:
@@ -83,5 +79,4 @@ class Templates:
                 declaration, call, (key, test.id, cases[0], 0)
             )
             self._tries[test.id] = tries + 1
-            self._equipment.attempts.prefetch(key, cases)
         return found

@@ -56,6 +56,13 @@ class Work:
             self._made[position] = lockstep.attempt(one)
         return self._made[position]
 
+    def values(self, position: int) -> Sequence[object]:
+        """Return what the reference saw of one case's steps."""
+        if position not in self._places:
+            return self._attempts[position].trace.values
+        one, lockstep = self._places[position]
+        return lockstep.reference.trace(lockstep.reference.cases.index(one)).values
+
     def profiles(self) -> list[str]:
         """Return what each case turned out to be about."""
         found = {position: self._attempts[position].profile for position in self.alone}
@@ -71,6 +78,14 @@ class Work:
             for one, position in positions.items():
                 form = known.get(dtypes[one])
                 if form is None:
-                    form = known[dtypes[one]] = census.form(lockstep.attempt(one))
+                    form = known[dtypes[one]] = _form(lockstep, one, dtypes[one], census)
                 found[position] = form
         return [found[position] for position in range(len(self.spots))]
+
+
+def _form(lockstep: Lockstep, one: int, dtypes: tuple[str, ...], census: Census) -> int:
+    """Return the form of a case's program, which is worked out once for each program that is known by its identity."""
+    identity = lockstep.cases.identity
+    if identity is None:
+        return census.form(lockstep.attempt(one))
+    return census.form_of((identity, dtypes), lambda: lockstep.attempt(one))

@@ -22,13 +22,9 @@ from ci_autotest.run.bench import Bench
 from ci_autotest.run.messages import Discover, Hello, RunCases
 from ci_autotest.run.place import Place
 from ci_autotest.run.tests import SUITE
-from tests.engine import attempts, record, substitute
+from tests.engine import Nowhere, attempts, record, substitute
 
 CASES = 12
-
-
-def nowhere(case: int) -> None:
-    """Be told a case."""
 
 
 def declared_in(family: str):
@@ -47,7 +43,7 @@ def test_gradients_of_the_suite__in_columns__are_the_engines_to_the_bit(family):
             is None
         ]
         for _, lockstep in formed(attempts):
-            lockstep.backward(lockstep.reference, nowhere, is_torchs_own=True)
+            lockstep.backward(lockstep.reference, Nowhere(), is_torchs_own=True)
 
             for position in lockstep.reference.cases:
                 attempt = lockstep.attempt(position)
@@ -107,7 +103,7 @@ def test_plain_bodies_of_the_suite__drawn__are_as_recorded(family):
             own = DrawnCases(
                 template, [drawn[at] for at in positions], are_random=declaration.check_grad_use_random_data
             )
-            lockstep = performed(own, TorchBackend(), nowhere, (), goes_back=declaration.auto_backward)
+            lockstep = performed(own, TorchBackend(), Nowhere(), (), goes_back=declaration.auto_backward)
             for one in lockstep.reference.cases if lockstep is not None else ():
                 ours = lockstep.attempt(one)
                 theirs = attempts().attempt(declaration, body, (*key, cases[positions[one]], 0))

@@ -14,13 +14,9 @@ from ci_autotest.backends.graph import gradients_in_columns
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.judgement import Verdict
 from ci_autotest.record.declare import Declaration
-from tests.engine import attempts, substitute
+from tests.engine import Nowhere, attempts, substitute
 
 CASES = 12
-
-
-def nowhere(case: int) -> None:
-    """Be told a case."""
 
 
 def one_call():
@@ -218,8 +214,8 @@ def test_a_fault_in_one_case__of_a_lockstep__comes_out_as_it_does_alone(fault, b
     contender = Contender(substitute(exp=Faulty(real.Tensor.exp, fault, counts[odd])), Rules())
     ((rows, lockstep),) = formed(found)
     assert rows == list(range(CASES))
-    lockstep.backward(lockstep.reference, nowhere, is_torchs_own=True)
-    good, traces = contend(lockstep, contender, nowhere)
+    lockstep.backward(lockstep.reference, Nowhere(), is_torchs_own=True)
+    good, traces = contend(lockstep, contender, Nowhere())
     assert good | set(traces) == set(rows)
     together = {position: verdict(lockstep.attempt(position), contender, trace) for position, trace in traces.items()}
     for attempt in found:
@@ -243,17 +239,17 @@ def test_a_fault_that_a_later_step_writes_over__is_seen_in_the_copy():
     body = overwritten_by_nothing
     found = [attempts().attempt(Declaration(body), body, (1, "t", case, 0), watched=watched) for case in range(CASES)]
     ((_, lockstep),) = formed(found)
-    lockstep.backward(lockstep.reference, nowhere, is_torchs_own=True)
+    lockstep.backward(lockstep.reference, Nowhere(), is_torchs_own=True)
     wrong = substitute(mul=lambda value, other: real.Tensor.mul(value, other) if other == 0.0 else value * 1.5)
-    good, _ = contend(lockstep, Contender(wrong, Rules()), nowhere)
+    good, _ = contend(lockstep, Contender(wrong, Rules()), Nowhere())
     assert not [position for position in good if found[position].sources["t0"].numel()]
 
 
 def test_other_strictness__is_not_vouched_for_together():
     found = [attempts().attempt(Declaration(one_call), one_call, (1, "t", case, 0)) for case in range(CASES)]
     ((_, lockstep),) = formed(found)
-    lockstep.backward(lockstep.reference, nowhere, is_torchs_own=True)
-    good, traces = contend(lockstep, Contender(TorchBackend(), Rules(strictness="bitwise")), nowhere)
+    lockstep.backward(lockstep.reference, Nowhere(), is_torchs_own=True)
+    good, traces = contend(lockstep, Contender(TorchBackend(), Rules(strictness="bitwise")), Nowhere())
     assert (good, len(traces)) == (set(), CASES)
     assert not can_contend(Contender(TorchBackend(), Rules(check_graph=True)))
 
@@ -264,5 +260,5 @@ def test_under_anomaly_detection__the_engine_goes_back():
     with real.autograd.set_detect_anomaly(True):
         ((_, lockstep),) = formed(found)
         assert gradients_in_columns([one.trace.values[1].grad_fn for one in found], [], {}, list) is None
-        lockstep.backward(lockstep.reference, nowhere, is_torchs_own=True)
+        lockstep.backward(lockstep.reference, Nowhere(), is_torchs_own=True)
     assert len(lockstep.reference.gradients[0]) == CASES

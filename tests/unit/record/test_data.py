@@ -9,7 +9,7 @@ import torch as real
 from ci_autotest import oneof, random, random_bool, random_tensor, torch
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.data import default_range, elements
-from ci_autotest.record.draws import Streams
+from ci_autotest.record.streams import Streams
 from tests.engine import record
 
 STREAMS = Streams()

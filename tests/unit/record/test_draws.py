@@ -9,7 +9,8 @@ import torch as real
 from ci_autotest import oneof, random, random_tensor, torch
 from ci_autotest.case import Draw, key_of
 from ci_autotest.record.attempt import Attempts
-from ci_autotest.record.draws import Drawer, Streams
+from ci_autotest.record.draws import Drawer
+from ci_autotest.record.streams import Streams
 from tests.engine import record
 
 #: Words 0 and 1 that Philox gives for the key (1, 2), as opened.

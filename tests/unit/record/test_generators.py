@@ -23,8 +23,9 @@ from ci_autotest import (
 )
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import Device
-from ci_autotest.record.draws import Drawer, Streams
+from ci_autotest.record.draws import Drawer
 from ci_autotest.record.generators import NOTHING
+from ci_autotest.record.streams import Streams
 from tests.engine import record
 
 STREAMS = Streams()

@@ -8,7 +8,8 @@ from ci_autotest import oneof, random, random_bool, random_dtype, random_tensor,
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.record.declare import Declaration
 from ci_autotest.record.drawing import DrawnCases, alike, performed
-from tests.engine import attempts
+from ci_autotest.record.sized import Sized
+from tests.engine import Nowhere, attempts
 
 NAME = (7, "a_test")
 CASES = range(20, 36)
@@ -59,6 +60,27 @@ def of_as_many_parts_as_rows():
     return torch.split(random_tensor(ndim=2), 1)
 
 
+def of_shared_sizes():
+    inner = random(1, 8).to(int)
+    return torch.matmul(random_tensor(ndim=2, dim1=inner), random_tensor(3, 2, inner, requires_grad=False))
+
+
+def of_more_elements():
+    return torch.tanh(random_tensor(4, 2, 4, 8, 8)) + random_tensor(ndim=0)
+
+
+def of_given_sizes():
+    return random_tensor(ndim=2, dim0=3, dim1=4) @ random_tensor(4, 2, 5, 4, random(2, 6).to(int))
+
+
+def of_large_outputs():
+    return torch.nn.functional.pad(random_tensor(ndim=2), (5, 5, 5, 5)), random_tensor(ndim=1, dim0=2) * 2
+
+
+def refused_unless_three():
+    return torch.reshape(torch.reshape(random_tensor(ndim=1), (3,)), (1, 3))
+
+
 def refused_sometimes():
     return torch.matmul(random_tensor(2, 3, random(3, 5)), torch.exp(random_tensor(2, random(3, 5), 2)))
 
@@ -74,6 +96,7 @@ def template_of(body):
 
 
 def drawn_of(template, body, cases=CASES):
+    attempts().prefetch(NAME[0], list(cases))
     found = attempts().drawn(Declaration(body), template, NAME, list(cases))
     return [
         (positions, DrawnCases(template, [found[position] for position in positions], are_random=True))
@@ -81,18 +104,19 @@ def drawn_of(template, body, cases=CASES):
     ]
 
 
-def told(case):
-    """Be told of a case."""
-
-
 @pytest.mark.parametrize(
-    "body", [with_drawn_arguments, with_parts, returned_twice, nested], ids=lambda body: body.__name__
-)
+    "body",
+    [
+        with_drawn_arguments, with_parts, returned_twice, nested, of_shared_sizes, of_more_elements, of_given_sizes,
+        of_large_outputs,
+    ],
+    ids=lambda body: body.__name__,
+)  # fmt: skip
 def test_drawn_cases__are_the_recorded_ones(body):
     seen = set()
     for positions, cases in drawn_of(template_of(body), body):
         watched = {1} if body is returned_twice else ()
-        lockstep = performed(cases, TorchBackend(), told, watched, goes_back=True)
+        lockstep = performed(cases, TorchBackend(), Nowhere(), watched, goes_back=True)
         for one in lockstep.reference.cases:
             case = CASES[positions[one]]
             seen.add(case)
@@ -106,6 +130,26 @@ def test_drawn_cases__are_the_recorded_ones(body):
     assert len(seen) >= 10
 
 
+@pytest.mark.parametrize("body", [of_shared_sizes, of_more_elements, of_given_sizes], ids=lambda body: body.__name__)
+def test_inputs_of_known_dimensions__are_drawn_side_by_side(body):
+    template = template_of(body)
+    attempts().prefetch(NAME[0], list(CASES))
+    found = attempts().drawn(Declaration(body), template, NAME, list(CASES))
+    assert sum(isinstance(one, Sized) for one in found) >= 10
+
+
+def test_cases_that_the_reference_refuses__all_of_them__are_in_no_lockstep():
+    body = refused_unless_three
+    template = next(
+        found for case in range(20, 60) if (found := attempts().template(Declaration(body), body, (*NAME, case, 0)))
+    )
+    found = [
+        one for one in attempts().drawn(Declaration(body), template, NAME, list(CASES)) if one.specs[0].shape[0] != 3
+    ]
+    cases = DrawnCases(template, found, are_random=True)
+    assert performed(cases, TorchBackend(), Nowhere(), (), goes_back=True) is None
+
+
 @pytest.mark.parametrize(
     "body", [of_sizes, of_one_of_its_values, of_a_length, going_back], ids=lambda body: body.__name__
 )
@@ -116,7 +160,7 @@ def test_a_body_that_gets_something_of_the_data__has_no_template(body):
 def test_a_step_that_gives_another_number_of_parts__leaves_its_case_to_the_body():
     template = template_of(of_as_many_parts_as_rows)
     ((_, cases),) = drawn_of(template, of_as_many_parts_as_rows)
-    lockstep = performed(cases, TorchBackend(), told, (), goes_back=True)
+    lockstep = performed(cases, TorchBackend(), Nowhere(), (), goes_back=True)
     kept = {cases.attempt(one, lockstep.reference.trace(0)).sources["t0"].shape[0] for one in lockstep.reference.cases}
     assert len(kept) == 1
     assert 0 < len(lockstep.reference.cases) < len(CASES)
@@ -128,7 +172,7 @@ def test_a_case_that_the_reference_refuses__is_left_to_the_body():
         found for case in range(20, 30) if (found := attempts().template(Declaration(body), body, (*NAME, case, 0)))
     )
     ((_, cases),) = drawn_of(template, body)
-    lockstep = performed(cases, TorchBackend(), told, (), goes_back=True)
+    lockstep = performed(cases, TorchBackend(), Nowhere(), (), goes_back=True)
     assert 0 < len(lockstep.reference.cases) < len(CASES)
     for one, case in enumerate(CASES):
         refused = attempts().attempt(Declaration(body), body, (*NAME, case, 0)).refused is not None

@@ -38,14 +38,13 @@ def batches_of(name: str, folder: Path, monkeypatch) -> list[list[int]]:
         bench.equipment.attempts, "prefetch", lambda key, cases: (seen.append(list(cases)), prefetch(key, cases))
     )
     test = next(test for test in bench.answer(Discover("bodies.py")).tests if test.name == name)
-    bench.answer(RunCases(test=test, cases=[0], candidates=["torch"]))
-    seen.clear()
-    bench.answer(RunCases(test=test, cases=list(range(1, 30)), candidates=["torch"]))
+    bench.answer(RunCases(test=test, cases=list(range(100)), candidates=["torch"]))
     return [cases for at, cases in enumerate(seen) if at == 0 or cases != seen[at - 1]]
 
 
-def test_small_tensors__run_many_at_a_time__and_apart_from_where_templates_begin(tmp_path, monkeypatch):
-    assert batches_of("small", tmp_path, monkeypatch) == [list(range(1, 20)), list(range(20, 30))]
+def test_small_tensors__run_many_at_a_time__but_for_the_first_of_a_test(tmp_path, monkeypatch):
+    batches = [list(range(1)), list(range(1, 1 + casework.BATCH)), list(range(1 + casework.BATCH, 100))]
+    assert batches_of("small", tmp_path, monkeypatch) == batches
 
 
 def test_large_tensors__run_as_few_as_memory_allows(tmp_path, monkeypatch):
