@@ -27,6 +27,7 @@ from ci_autotest.errors import AuthorError, said
 from ci_autotest.judgement import Misalignment, Verdict
 from ci_autotest.run.equipment import REFERENCE, Equipment
 from ci_autotest.run.gpu import retire_if_spoiled
+from ci_autotest.run.memory import collect
 from ci_autotest.run.messages import (
     CaseFailure,
     CasesDone,
@@ -109,6 +110,7 @@ class Casework:
             except Exception:
                 retire_if_spoiled(self._equipment.devices)
                 raise
+            collect()
         return tally.message(last=True)
 
     def _next(self, test: str, cases: list[int]) -> list[int]:
