@@ -20,9 +20,9 @@ import torch
 from benchmarks.overhead import HERE, ours
 from ci_autotest.config import Candidate
 from ci_autotest.run.bench import Bench
+from ci_autotest.run.memory import spare_memory
 from ci_autotest.run.messages import CasesDone, Discover, Hello, TestInfo
 from ci_autotest.run.place import Place
-from ci_autotest.run.worker import spare_memory
 
 ENVIRONMENTS = Path(__file__).parents[1] / ".venvs"
 ONEFLOW = ENVIRONMENTS / "oneflow" / "bin" / "python"

@@ -21,6 +21,7 @@ import torch
 from ci_autotest.case import test_key
 from ci_autotest.config import Candidate
 from ci_autotest.run.bench import Bench
+from ci_autotest.run.memory import spare_memory
 from ci_autotest.run.messages import (
     HEADER,
     CasesDone,
@@ -33,7 +34,6 @@ from ci_autotest.run.messages import (
     frame,
 )
 from ci_autotest.run.place import Place
-from ci_autotest.run.worker import spare_memory
 
 HERE = Path(__file__).parent / "suite"
 CASES = 200

@@ -50,6 +50,9 @@ def run_body(recorder: Recorder, call: Callable[[], object], tracer: Tracer) -> 
     finally:
         CURRENT.reset(token)
         recorder.__class__ = Ended
+        # Modules and generators of values hold the recorder: what it holds would stay until the collector comes.
+        recorder.modules.clear()
+        recorder.drawer.cache.clear()
 
 
 def _refuse_empty(recorder: Recorder) -> None:

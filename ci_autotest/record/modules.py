@@ -27,7 +27,7 @@ _CHANGES: Final = frozenset(
 #: What to write instead of a method, where another one does it.
 _INSTEAD: Final = {"register_backward_hook": "Use .register_full_backward_hook. "}
 _hold: Final = object.__setattr__
-_OWN: Final = frozenset({"label", "real", "ref", "root", "target", "was_called", "_steps"})
+_OWN: Final = frozenset({"label", "real", "ref", "target", "was_called", "_owner", "_steps"})
 
 
 class RecordedModule:
@@ -38,31 +38,35 @@ class RecordedModule:
         ref: The step that constructed it, or took it out of its owner.
         target: Its class, dotted.
         label: What its results are called.
-        root: The module that it is a part of; itself where it is none.
         was_called: Whether the root or a part of it has run: from then on changes belong to the body.
     """
 
-    __slots__ = ("_steps", "label", "real", "ref", "root", "target", "was_called")
+    __slots__ = ("_owner", "_steps", "label", "real", "ref", "target", "was_called")
 
     label: str
     real: torch.nn.Module
     ref: Ref
-    root: RecordedModule
     target: str
     was_called: bool
+    _owner: RecordedModule | None
     _steps: ModuleSteps
 
     def __init__(
-        self, real: torch.nn.Module, ref: Ref, steps: ModuleSteps, target: str, root: RecordedModule | None = None
+        self, real: torch.nn.Module, ref: Ref, steps: ModuleSteps, target: str, owner: RecordedModule | None = None
     ) -> None:
         """Hold the reference's module and the step that gave it."""
         _hold(self, "real", real)
         _hold(self, "ref", ref)
         _hold(self, "target", target)
         _hold(self, "label", target.rpartition(".")[2].lower())
-        _hold(self, "root", self if root is None else root)
+        _hold(self, "_owner", owner)
         _hold(self, "was_called", False)  # noqa: FBT003 - a value
         _hold(self, "_steps", steps)
+
+    @property
+    def root(self) -> RecordedModule:
+        """The module that it is a part of; itself where it is none."""
+        return self if self._owner is None else self._owner
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - what the module takes and returns
         """Record a forward."""

@@ -31,6 +31,7 @@ from ci_autotest.judgement import Misalignment, Verdict
 from ci_autotest.run.batch import Batch, Begun
 from ci_autotest.run.equipment import REFERENCE, Equipment
 from ci_autotest.run.gpu import retire_if_spoiled
+from ci_autotest.run.memory import collect
 from ci_autotest.run.messages import CaseFailure, CasesDone, RunCases
 from ci_autotest.run.tally import Tally
 from ci_autotest.run.templates import MANY, Templates
@@ -103,6 +104,7 @@ class Casework:
                     if tally.duration_s > _PART_S and (left or waiting):
                         self._send(tally.message(last=False))
                         tally = Tally(self._census)
+                    collect()
         except Exception:
             retire_if_spoiled(self._equipment.devices)
             raise

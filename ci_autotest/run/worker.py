@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
-import gc
 import os
 import signal
 import sys
@@ -23,14 +22,9 @@ if TYPE_CHECKING:
     from ci_autotest.run.messages import FromWorker, ToWorker
 
 _READ_BYTES: Final = 1 << 20
-#: New objects that hold others until the collector looks at them; Python's own number is 700.
-_NEW_OBJECTS: Final = 3000
 #: Source: prctl(2).
 _PR_SET_PDEATHSIG: Final = 1
 _TRACEBACK_CHARS: Final = 8000
-#: Free bytes that are kept at most, and bytes from which on an allocation is the system's own. Source: mallopt(3).
-_TRIM_THRESHOLD: Final = -1
-_MMAP_THRESHOLD: Final = -3
 
 
 def main(argv: list[str]) -> None:
@@ -45,6 +39,7 @@ def main(argv: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
     from ci_autotest.run.bench import Bench  # noqa: PLC0415 - imports the framework, after the fault handler is on
+    from ci_autotest.run.memory import spare_memory  # noqa: PLC0415 - likewise
     from ci_autotest.run.messages import HEADER, decode_to_worker, frame, size_of  # noqa: PLC0415 - likewise
     from ci_autotest.run.place import Place  # noqa: PLC0415 - likewise
 
@@ -59,21 +54,6 @@ def main(argv: list[str]) -> None:
         if body is None:
             os._exit(0)
         _write(write_fd, frame(_answer(bench, decode_to_worker(body))))
-
-
-def spare_memory() -> None:
-    """Keep what is imported out of the collector's rounds, and what a case frees for the next one.
-
-    A batch of cases lives long enough to be taken for old; each time, all of a framework's objects were looked through,
-    55 ms. And tensors of a few megabytes were given back to the system with every batch and asked for anew, page by
-    page: a product of 1025 x 1025 cost twice what it does.
-    """
-    gc.freeze()
-    gc.set_threshold(_NEW_OBJECTS)
-    allocator = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if allocator is not None:
-        allocator(_TRIM_THRESHOLD, 1 << 26)
-        allocator(_MMAP_THRESHOLD, 1 << 24)
 
 
 def _end_with_parent() -> None:
