@@ -155,7 +155,9 @@ class Attempts:
         inputs, fetched = template.inputs, self._streams.fetched(key, cases)
         if inputs is not None and fetched is not None and declaration.dtypes is None:
             rows = rows_side_by_side(profiles, inputs)
-            found.update(zip(rows, sized(Batch.of(inputs, fetched, self._streams, alone), rows, profiles), strict=True))
+            if rows:
+                drawn = sized(Batch.of(inputs, fetched, self._streams, alone), rows, profiles)
+                found.update(zip(rows, drawn, strict=True))
         try:
             return [found.get(row) or alone(row) for row in range(len(cases))]
         except AuthorError:
