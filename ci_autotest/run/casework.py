@@ -46,8 +46,10 @@ if TYPE_CHECKING:
 
 #: Seconds between two parts of an answer to ``RunCases``.
 _PART_S: Final = 0.5
-#: Cases whose phases are run together.
+#: Cases whose phases are run together, and those whose body is run for each: what such a case holds is more, and twice
+#: as many are slower, for they do not fit the processor's cache.
 BATCH: Final = 64
+BATCH_OF_RECORDED: Final = 32
 #: Memory that a batch may take, as far as the largest case of the test so far says.
 _BATCH_BYTES: Final = 1 << 28
 
@@ -120,7 +122,8 @@ class Casework:
         """
         if test not in self._overwritten:
             return cases[:1]
-        return cases[: max(1, min(BATCH, _BATCH_BYTES // max(1, self._bytes.get(test, 0))))]
+        most = BATCH if self._templates.knows(test) else min(BATCH, BATCH_OF_RECORDED)
+        return cases[: max(1, min(most, _BATCH_BYTES // max(1, self._bytes.get(test, 0))))]
 
     def _drawn(self, test: TestInfo, cases: Sequence[int], *, is_long: bool) -> list[Together]:
         """Return those of some cases whose body need not be run."""
