@@ -46,10 +46,11 @@ if TYPE_CHECKING:
 
 #: Seconds between two parts of an answer to ``RunCases``.
 _PART_S: Final = 0.5
-#: Cases whose phases are run together.
+#: Cases whose phases are run together, and those whose body is run for each: what such a case holds is more, and twice
+#: as many are slower, for they do not fit the processor's cache.
 BATCH: Final = 64
-#: The same where a host runs them: while it does, the next are begun.
-HOSTED: Final = 32
+#: Recorded ones, and those that hosts run, so that they run some while others are begun.
+BATCH_OF_FEW: Final = 32
 #: Memory that the batches held may take, as far as the largest case of the test so far says.
 _BATCH_BYTES: Final = 1 << 28
 
@@ -117,7 +118,7 @@ class Casework:
         """
         if test not in self._overwritten:
             return cases[:1]
-        most = min(BATCH, HOSTED) if ahead else BATCH
+        most = BATCH if self._templates.knows(test) and not ahead else min(BATCH, BATCH_OF_FEW)
         return cases[: max(1, min(most, _BATCH_BYTES // (1 + ahead) // max(1, self._bytes.get(test, 0))))]
 
     def _drawn(self, test: TestInfo, cases: Sequence[int], *, is_long: bool) -> list[Together]:
@@ -292,8 +293,7 @@ class Casework:
 
 def _bytes_of(values: Sequence[object]) -> int:
     """Return the memory that a case takes, by what the reference saw: two sides, with as much again for gradients."""
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    return 4 * sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return 4 * sum(value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
 
 
 def _failure(case: int, attempt: int, candidate: str, verdict: Verdict, profile: str) -> CaseFailure:

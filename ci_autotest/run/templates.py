@@ -39,6 +39,10 @@ class Templates:
         self._known: dict[str, Template | None] = {}
         self._tries: dict[str, int] = {}
 
+    def knows(self, test: str) -> bool:
+        """Whether a test has a template."""
+        return self._known.get(test) is not None
+
     def drawn(self, test: TestInfo, cases: Sequence[int], watched: Collection[int], *, pays: bool) -> list[Together]:
         """Return those of some cases, in lockstep, whose body need not be run; what it has not must be recorded.
 

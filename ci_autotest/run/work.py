@@ -61,7 +61,8 @@ class Work:
         if position not in self._places:
             return self._attempts[position].trace.values
         one, lockstep = self._places[position]
-        return lockstep.reference.trace(lockstep.reference.cases.index(one)).values
+        side = lockstep.reference
+        return (side.left[one][0] if one in side.left else side.trace(side.cases.index(one))).values
 
     def profiles(self) -> list[str]:
         """Return what each case turned out to be about."""
