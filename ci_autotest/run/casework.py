@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 #: Seconds between two parts of an answer to ``RunCases``.
 _PART_S: Final = 0.5
-#: Cases whose phases are run together, and those whose body is run for each: what such a case holds is more, and twice
-#: as many are slower, for they do not fit the processor's cache.
+#: Cases whose phases are run together.
 BATCH: Final = 64
-#: Recorded ones, and those that hosts run, so that they run some while others are begun.
-BATCH_OF_FEW: Final = 32
+#: The same where bodies are run for each, which holds more than fits the processor's cache, and where a host runs them:
+#: while it does, the next are begun.
+_FEW: Final = 32
 #: Memory that the batches held may take, as far as the largest case of the test so far says.
 _BATCH_BYTES: Final = 1 << 28
 
@@ -118,7 +118,7 @@ class Casework:
         """
         if test not in self._overwritten:
             return cases[:1]
-        most = BATCH if self._templates.knows(test) and not ahead else min(BATCH, BATCH_OF_FEW)
+        most = BATCH if self._templates.knows(test) and not ahead else min(BATCH, _FEW)
         return cases[: max(1, min(most, _BATCH_BYTES // (1 + ahead) // max(1, self._bytes.get(test, 0))))]
 
     def _drawn(self, test: TestInfo, cases: Sequence[int], *, is_long: bool) -> list[Together]:
