@@ -36,10 +36,11 @@ from ci_autotest.run.messages import (
 from ci_autotest.run.place import Place
 
 HERE = Path(__file__).parent / "suite"
-CASES = 200
+#: As many as a worker is given at once (``plan.TASK_CASES``).
+CASES = 500
 ROUNDS = 20
-#: What each operator may cost at most: issue figures, ratio to two raw executions.
-GOALS = {"add": 1.6, "matmul": 1.8, "chain": 1.6, "in_place": None, "conv_transpose2d": 1.15, "linear": 1.25}
+#: What each operator may cost at most: ratio to two raw executions.
+GOALS = {"add": 1.3, "matmul": 1.4, "chain": 1.25, "in_place": 1.6, "conv_transpose2d": 1.05, "linear": 1.1}
 RAW = {
     "add": torch.add,
     "matmul": torch.matmul,
@@ -165,12 +166,12 @@ def main() -> int:
     for name, goal in GOALS.items():
         got = measure(name, bench, tests[name], parts)
         void = not 0.97 <= got["raw_raw"] <= 1.03
-        missed = goal is not None and got["ratio"] > goal
+        missed = got["ratio"] > goal
         failed += missed or void
         note = "  VOID: raw against raw is off" if void else "  MISSED" if missed else ""
         print(
             f"{name:17} {got['ratio']:5.2f}  ({got['low']:.2f} to {got['high']:.2f})  "
-            f"{'' if goal is None else f'{goal:5.2f}':>6}  {got['raw_us']:7.1f}  {got['ours_us']:7.1f}  "
+            f"{goal:6.2f}  {got['raw_us']:7.1f}  {got['ours_us']:7.1f}  "
             f"{got['ours_us'] - got['raw_us']:11.1f}  {got['raw_raw']:7.3f}{note}"
         )
     return failed

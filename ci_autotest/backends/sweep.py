@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import repeat
+from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import torch
@@ -162,7 +164,9 @@ class _Sweep(NamedTuple):
             call = getattr(_Tensor, step.target)
         else:
             call = partial(_method, step.target)
-        if step.kwargs:
+        if step.kwargs and columns and self._are_fixed(steps):
+            call = partial(call, **dict(step.kwargs))
+        elif step.kwargs:
             columns.insert(0, self._keywords(steps))
             call = partial(_with_keywords, call)
         elif not columns:
@@ -181,6 +185,11 @@ class _Sweep(NamedTuple):
         if type(argument) is Ref:
             return self.side.values[argument.index]
         return self._materialized([steps[case].args[place] for case in self.side.cases])
+
+    def _are_fixed(self, steps: Sequence[Step]) -> bool:
+        """Whether keyword arguments are the same plain values in every case."""
+        first = steps[0]
+        return all(type(value) in _PLAIN for _, value in first.kwargs) and all(map(is_, steps, repeat(first)))
 
     def _keywords(self, steps: Sequence[Step]) -> list[Any]:
         """Return the keyword arguments of each case."""

@@ -248,11 +248,13 @@ class Streams:
             test: First word of the cases' keys.
             counts: ``(case, elements)`` of each.
         """
-        mark = crc32(site.encode()) | _DATA_BIT
+        self._seek((test, 0), (0, 0, 0, crc32(site.encode()) | _DATA_BIT))
+        bits, state, at = self._bits, self._state, self._counter
         words = []
         for case, count in counts:
-            self._seek((test, 0), (0, case, 0, mark))
-            words.append(self._bits.random_raw((count + 1) >> 1))
+            at[1] = case
+            bits.state = state  # type: ignore[assignment]
+            words.append(bits.random_raw((count + 1) >> 1))
         floats = signed_floats(np.concatenate(words))
         found, begin = [], 0
         for _, count in counts:

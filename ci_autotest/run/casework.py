@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two parts of an answer to ``RunCases``.
 _PART_S: Final = 0.5
-#: Cases whose phases are run together.
-BATCH: Final = 64
+#: Cases whose phases are run together: at most as many as a long task has.
+BATCH: Final = 80
 #: The same where bodies are run for each, which holds more than fits the processor's cache, and where a host runs them:
 #: while it does, the next are begun.
 _FEW: Final = 32
@@ -114,12 +114,14 @@ class Casework:
     def _next(self, test: str, cases: list[int], ahead: int) -> list[int]:
         """Return the next cases that run together: few of large tensors, and of a new test the first alone.
 
-        The first shows what the test's steps write to. Batches that are ``ahead`` share the memory with this one.
+        The first shows what the test's steps write to. Batches that are ``ahead`` share the memory with this one. All
+        are of one size, for a short one costs what a long one does before its first case.
         """
         if test not in self._overwritten:
             return cases[:1]
         most = BATCH if self._templates.knows(test) and not ahead else min(BATCH, _FEW)
-        return cases[: max(1, min(most, _BATCH_BYTES // (1 + ahead) // max(1, self._bytes.get(test, 0))))]
+        room = max(1, min(most, _BATCH_BYTES // (1 + ahead) // max(1, self._bytes.get(test, 0))))
+        return cases[: -(-len(cases) // -(-len(cases) // room))]
 
     def _drawn(self, test: TestInfo, cases: Sequence[int], *, is_long: bool) -> list[Together]:
         """Return those of some cases whose body need not be run."""

@@ -43,7 +43,7 @@ def batches_of(name: str, folder: Path, monkeypatch) -> list[list[int]]:
 
 
 def test_small_tensors__run_many_at_a_time__but_for_the_first_of_a_test(tmp_path, monkeypatch):
-    batches = [range(1), range(1, 33), range(33, 97), range(97, 100)]
+    batches = [range(1), range(1, 26), range(26, 100)]  # those to come are spread evenly
     assert batches_of("small", tmp_path, monkeypatch) == list(map(list, batches))
 
 
