@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from ci_autotest.backends.forming import formed
 from ci_autotest.backends.lockstep import Lockstep
 
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ci_autotest.backends.census import Census
+    from ci_autotest.backends.columns import Side
     from ci_autotest.backends.trace import Attempt
 
 #: Cases in lockstep: the number of each by what it is to the lockstep.
@@ -71,20 +74,32 @@ class Work:
         return [found[position] for position in range(len(self.spots))]
 
     def forms(self, census: Census) -> list[int]:
-        """Return the form of each case's program; those in lockstep differ in the dtypes of their inputs at most."""
+        """Return the form of each case's program; those in lockstep differ in dtypes at most."""
         found = {position: census.form(self._attempts[position]) for position in self.alone}
         for positions, lockstep in self.locksteps:
-            known: dict[tuple[str, ...], int] = {}
-            dtypes = lockstep.cases.dtypes()
+            known: dict[tuple[object, ...], int] = {}
+            inputs = lockstep.cases.dtypes()
+            is_one = len(set(inputs)) == 1 and _is_of_one_dtype(lockstep.reference)
             for one, position in positions.items():
-                form = known.get(dtypes[one])
+                # Which of two dtypes a step gives depends on sizes too: a tensor without dimensions gives way.
+                dtypes = inputs[one] if is_one else tuple(map(_dtype, self.values(position)))
+                form = known.get(dtypes)
                 if form is None:
-                    form = known[dtypes[one]] = _form(lockstep, one, dtypes[one], census)
+                    form = known[dtypes] = _form(lockstep, one, dtypes, census)
                 found[position] = form
         return [found[position] for position in range(len(self.spots))]
 
 
-def _form(lockstep: Lockstep, one: int, dtypes: tuple[str, ...], census: Census) -> int:
+def _is_of_one_dtype(side: Side) -> bool:
+    """Whether all tensors of the first case are of one dtype: no other case of such inputs can then have another."""
+    return bool(side.cases) and len({_dtype(column[0]) for column in side.values} - {None}) <= 1
+
+
+def _dtype(value: object) -> object:
+    return value.dtype if isinstance(value, torch.Tensor) else None
+
+
+def _form(lockstep: Lockstep, one: int, dtypes: tuple[object, ...], census: Census) -> int:
     """Return the form of a case's program, which is worked out once for each program that is known by its identity."""
     identity = lockstep.cases.identity
     if identity is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from ci_autotest.config import Candidate
 from ci_autotest.run import casework
 from ci_autotest.run.bench import Bench
@@ -20,10 +22,14 @@ def small():
 @autotest(profiles=[])
 def large():
     return torch.exp(random_tensor(2, 512, 4096))
+
+@autotest()
+def of_two_dtypes():
+    return torch.tanh(torch.mul(random_tensor(dtype=torch.float64), random_tensor(2, 1, 1)))
 """
 
 
-def batches_of(name: str, folder: Path, monkeypatch) -> list[list[int]]:
+def bench_in(folder: Path) -> Bench:
     (folder / "bodies.py").write_text(BODIES)
     bench = Bench(Place.create(), lambda _: None)
     bench.answer(
@@ -32,6 +38,11 @@ def batches_of(name: str, folder: Path, monkeypatch) -> list[list[int]]:
             candidates=[Candidate(name="torch", backend="torch")], tolerances=[],
         )
     )  # fmt: skip
+    return bench
+
+
+def batches_of(name: str, folder: Path, monkeypatch) -> list[list[int]]:
+    bench = bench_in(folder)
     seen = []
     prefetch = bench.equipment.attempts.prefetch
     monkeypatch.setattr(
@@ -54,3 +65,12 @@ def test_large_tensors__run_as_few_as_memory_allows(tmp_path, monkeypatch):
         2,
         3,
     }
+
+
+@pytest.mark.parametrize("size", [1, 80])
+def test_coverage__dtypes_that_depend_on_sizes__are_all_counted_in_any_batch(size, tmp_path, monkeypatch):
+    monkeypatch.setattr(casework, "BATCH", size)
+    bench = bench_in(tmp_path)
+    test = next(test for test in bench.answer(Discover("bodies.py")).tests if test.name == "of_two_dtypes")
+    done = bench.answer(RunCases(test=test, cases=list(range(40)), candidates=["torch"]))
+    assert done.covered["torch"]["torch.tanh"].dtypes == ("float32", "float64")
