@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,7 +13,8 @@ from ci_autotest.program.ir import CALL_FUNCTION, PLACEHOLDER, TensorSpec, outpu
 from ci_autotest.program.plain import plain_outline, plain_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from ci_autotest.backends.mapping.translate import Translated
     from ci_autotest.backends.told import Reader
@@ -128,6 +130,7 @@ class Ahead:
 
     Attributes:
         owed: Traces of the last batch that the host has not told yet, in the order of its jobs.
+        lent: Entered while those are waited for, when others may say where the host is.
     """
 
     def __init__(self) -> None:
@@ -135,6 +138,7 @@ class Ahead:
         self._before: dict[int, tuple[Program, ToldTrace]] = {}
         self._last: dict[int, tuple[Program, ToldTrace]] = {}
         self.owed: list[ToldTrace] = []
+        self.lent: Callable[[], AbstractContextManager[object]] = nullcontext
 
     def give(self, programs: Sequence[Program], traces: Sequence[ToldTrace]) -> None:
         """Hold another batch; what was not asked for of the one before the last is forgotten."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -18,6 +18,7 @@ from ci_autotest.program.plain import plain_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from ci_autotest.backends.hosting import Interpreter
     from ci_autotest.backends.mapping.translate import Translated, Translator
@@ -73,7 +74,12 @@ class RemoteBackend:
             return ""
         return "graph" if self.hello.graph_goes_back else "graph, forward only"
 
-    def ahead(self, attempts: Sequence[Attempt], at: Callable[[int], None]) -> None:
+    def ahead(
+        self,
+        attempts: Sequence[Attempt],
+        at: Callable[[int], None],
+        lent: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
         """Give the host a batch, forward and backward, and return while it runs; ``run`` then takes the traces.
 
         The answers to the batch before are read first: neither side then waits for the other to read.
@@ -81,6 +87,7 @@ class RemoteBackend:
         Args:
             attempts: Accepted; the reference's gradients must be there when they are taken.
             at: Told which of them the host is at while it is waited for, and when it is lost.
+            lent: Entered around that wait: what is run next may be something else.
         """
         message, traces = Message(), []
         for number, attempt in enumerate(attempts):
@@ -92,6 +99,7 @@ class RemoteBackend:
                 message.add(trace, attempt.sources, cotangents, number=number)
         with self._watched():
             self._drain()
+            self._ahead.lent = lent
             self._ahead.give([attempt.program for attempt in attempts], traces)
             if message.jobs:
                 self._hearing.ask(message, at)
@@ -129,6 +137,11 @@ class RemoteBackend:
             with self._watched():
                 self._drain()
         return found
+
+    def settle(self) -> None:
+        """Wait for the answers to what was given ahead: what ends the host then is none of what comes next."""
+        with self._watched():
+            self._drain()
 
     def forget(self, program: Program) -> None:
         """Forget a program that was given ahead: it was vouched for."""
@@ -206,11 +219,12 @@ class RemoteBackend:
     def _drain(self) -> None:
         """Read the answers to what was given ahead: only then can elements be asked for, until the next batch."""
         owed, self._ahead.owed = self._ahead.owed, []
-        for trace in owed:
-            trace.reader = self._hearing.next()
-        for trace in owed:
-            if trace.reader is not None and trace.reader.answer.has_kept:
-                self._take(trace, trace.reader)
+        with self._ahead.lent() if owed else nullcontext():
+            for trace in owed:
+                trace.reader = self._hearing.next()
+            for trace in owed:
+                if trace.reader is not None and trace.reader.answer.has_kept:
+                    self._take(trace, trace.reader)
 
     def _take(self, trace: ToldTrace, reader: Reader) -> None:
         trace.reader = None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
-
-import torch
 
 from ci_autotest.alignment.abreast import can_contend, contend
 from ci_autotest.alignment.abroad import vouched as seen_abroad
@@ -31,7 +30,7 @@ from ci_autotest.judgement import Misalignment, Verdict
 from ci_autotest.run.batch import Batch, Begun
 from ci_autotest.run.equipment import REFERENCE, Equipment
 from ci_autotest.run.gpu import retire_if_spoiled
-from ci_autotest.run.memory import collect
+from ci_autotest.run.memory import bytes_of, collect
 from ci_autotest.run.messages import CaseFailure, CasesDone, RunCases
 from ci_autotest.run.tally import Tally
 from ci_autotest.run.templates import MANY, Templates
@@ -107,6 +106,10 @@ class Casework:
                         tally = Tally(self._census)
                     collect()
         except Exception:
+            for contender in contenders.values():
+                if isinstance(contender.backend, RemoteBackend):
+                    with suppress(HostLostError):
+                        contender.backend.settle()
             retire_if_spoiled(self._equipment.devices)
             raise
         return tally.message(last=True)
@@ -148,7 +151,7 @@ class Casework:
             work.form()
         undefined = self._differentiate(work)
         if work.spots:
-            self._bytes[batch.test] = max(self._bytes.get(batch.test, 0), _bytes_of(work.values(0)))
+            self._bytes[batch.test] = max(self._bytes.get(batch.test, 0), bytes_of(work.values(0)))
         return Begun(batch, work, refused, undefined)
 
     def _give(self, begun: Begun) -> None:
@@ -158,7 +161,7 @@ class Casework:
             if isinstance(contender.backend, RemoteBackend) and work.spots:
                 enter = self._place.entering(batch.order[name], work.spots)
                 enter(0)
-                contender.backend.ahead([work.attempt(at) for at in range(len(work.spots))], enter)
+                contender.backend.ahead([work.attempt(at) for at in range(len(work.spots))], enter, self._place.lent)
 
     def _end(self, begun: Begun, tally: Tally) -> None:
         """Run a batch on its candidates, and count what came of it."""
@@ -291,11 +294,6 @@ class Casework:
         """Remember which values a test's steps write to: copied in later cases, they need no second run."""
         if not attempt.program.setup:
             self._overwritten[test] = self._overwritten.get(test, frozenset()) | overwritten(attempt.trace)
-
-
-def _bytes_of(values: Sequence[object]) -> int:
-    """Return the memory that a case takes, by what the reference saw: two sides, with as much again for gradients."""
-    return 4 * sum(value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
 
 
 def _failure(case: int, attempt: int, candidate: str, verdict: Verdict, profile: str) -> CaseFailure:

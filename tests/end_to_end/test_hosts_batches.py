@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from ci_autotest.backends.hearing import Hearing
 from ci_autotest.config import Candidate
+from ci_autotest.errors import AuthorError
 from ci_autotest.run import casework
 from ci_autotest.run.bench import Bench
 from ci_autotest.run.messages import CasesDone, Discover, Discovered, Hello, RunCases
@@ -75,11 +77,9 @@ def module():
 HOST = {"name": "lookalike", "backend": "module", "module": "lookalike", "python": sys.executable}
 
 
-def said(folder: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return all that a bench says of 70 cases of each test, in batches of a size, times aside."""
-    monkeypatch.setattr(casework, "BATCH", size)
-    monkeypatch.setattr(casework, "_PART_S", float("inf"))
-    bench = Bench(Place.create(), lambda _: None)
+def bench_of(folder: Path, place: Place) -> Bench:
+    """Return a bench with both candidates."""
+    bench = Bench(place, lambda _: None)
     candidates = [Candidate(**HOST), Candidate(name="torch", backend="torch")]
     bench.answer(
         Hello(
@@ -87,6 +87,14 @@ def said(folder: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             candidates=candidates, tolerances=[],
         )
     )  # fmt: skip
+    return bench
+
+
+def said(folder: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return all that a bench says of 70 cases of each test, in batches of a size, times aside."""
+    monkeypatch.setattr(casework, "BATCH", size)
+    monkeypatch.setattr(casework, "_PART_S", float("inf"))
+    bench = bench_of(folder, Place.create())
     found: Any = bench.answer(Discover("autotests/autotest_all.py"))
     assert isinstance(found, Discovered), found
     told = []
@@ -128,3 +136,67 @@ def test_run__host_ends_in_a_later_batch__the_cases_are_those_that_would_raise(t
         told.append((bad, finding["case"]))
     assert told[0] == told[1]
     assert told[0][0] > 0
+
+
+#: Slow, so that a host is waited for and asked where it is.
+SLOW = (
+    FRAMEWORK.replace("ENDS", "pass")
+    + """
+
+def narrow(input, dim, start, length):
+    time.sleep(0.01)
+    return torch.narrow(input, dim, start, length)
+""".replace("time", "__import__('time')")
+)
+REFUSED = """
+@autotest(profiles=[])
+def refused_sometimes():
+    return torch.narrow(random_tensor(2, random(1, 9)), 0, 0, 2)
+"""
+BROKEN = """
+LEFT = [40]
+
+@autotest(profiles=[])
+def broken_later():
+    LEFT[0] -= 1
+    if not LEFT[0]:
+        raise ValueError("of the author")
+    return torch.narrow(random_tensor(2, random(2, 9)), 0, 0, 2)
+"""
+
+
+def begun(folder: Path, bodies: str) -> tuple[Bench, Place, Any]:
+    project = Project(folder)
+    project.write("lookalike.py", SLOW)
+    project.tests(bodies)
+    place = Place.create()
+    bench = bench_of(folder, place)
+    found: Any = bench.answer(Discover("autotests/autotest_all.py"))
+    return bench, place, found.tests[0]
+
+
+def test_program_that_runs_alone__after_a_batch_was_waited_for__is_of_the_case_in_flight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    bench, place, test = begun(tmp_path, REFUSED)
+    refused = {case for case in range(100) if bench.answer(RunCases(test=test, cases=[case], candidates=[])).rejected}
+    seen, ask = set(), Hearing.ask
+    monkeypatch.setattr(
+        Hearing,
+        "ask",
+        lambda self, message, at=None: (seen.add(place.read().case) if at is None else None, ask(self, message, at)),
+    )
+    bench.answer(RunCases(test=test, cases=list(range(100)), candidates=["lookalike"]))
+    bench.equipment.backends["lookalike"].close()
+    assert seen == refused
+    assert len(refused) > 3
+
+
+def test_body_that_raises__while_a_host_runs_a_batch__leaves_nothing_to_the_next_test(tmp_path: Path):
+    bench, _, test = begun(tmp_path, BROKEN)
+    with pytest.raises(AuthorError):
+        bench.answer(RunCases(test=test, cases=list(range(100)), candidates=["lookalike"]))
+    backend = bench.equipment.backends["lookalike"]
+    owed = list(backend._ahead.owed)
+    backend.close()
+    assert owed == []
