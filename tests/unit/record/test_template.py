@@ -6,6 +6,7 @@ import pytest
 
 from ci_autotest import oneof, random, random_bool, random_dtype, random_tensor, torch
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.declare import Declaration
 from ci_autotest.record.drawing import DrawnCases, alike, performed
 from ci_autotest.record.sized import Sized
@@ -77,6 +78,23 @@ def of_large_outputs():
     return torch.nn.functional.pad(random_tensor(ndim=2), (5, 5, 5, 5)), random_tensor(ndim=1, dim0=2) * 2
 
 
+def of_more_words_than_an_attempt_opens_with():
+    return random_tensor(ndim=5) * 2, random_tensor(ndim=5) * 2, random_tensor(ndim=5) * 2
+
+
+def of_more_inputs_than_slots():
+    x = random_tensor(0) + random_tensor(0) + random_tensor(0) + random_tensor(0) + random_tensor(0)
+    return x + random_tensor(0) + random_tensor(0) + random_tensor(0) + random_tensor(1, 2)
+
+
+def of_a_range():
+    return torch.sin(random_tensor(ndim=2, low=2, high=5))
+
+
+def of_other_dtypes():
+    return torch.sum(random_tensor(ndim=2), dim=0, dtype=torch.float64), random_tensor(ndim=1).to(torch.float16) * 2
+
+
 def refused_unless_three():
     return torch.reshape(torch.reshape(random_tensor(ndim=1), (3,)), (1, 3))
 
@@ -108,7 +126,8 @@ def drawn_of(template, body, cases=CASES):
     "body",
     [
         with_drawn_arguments, with_parts, returned_twice, nested, of_shared_sizes, of_more_elements, of_given_sizes,
-        of_large_outputs,
+        of_large_outputs, of_more_words_than_an_attempt_opens_with, of_more_inputs_than_slots, of_a_range,
+        of_other_dtypes,
     ],
     ids=lambda body: body.__name__,
 )  # fmt: skip
@@ -122,12 +141,36 @@ def test_drawn_cases__are_the_recorded_ones(body):
             seen.add(case)
             drawn = lockstep.attempt(one)
             recorded = attempts().attempt(Declaration(body), body, (*NAME, case, 0))
-            assert (drawn.program, drawn.log, drawn.profile) == (recorded.program, recorded.log, recorded.profile)
-            assert drawn.trace.facts == recorded.trace.facts
-            for ours, theirs in ((drawn.sources, recorded.sources), (drawn.cotangents, recorded.cotangents)):
-                assert ours.keys() == theirs.keys()
-                assert all(ours[key].tolist().__repr__() == theirs[key].tolist().__repr__() for key in ours)
+            assert_same(drawn, recorded)
     assert len(seen) >= 10
+
+
+def assert_same(drawn, recorded):
+    assert (drawn.program, drawn.log, drawn.profile) == (recorded.program, recorded.log, recorded.profile)
+    assert drawn.trace.facts == recorded.trace.facts
+    for ours, theirs in ((drawn.sources, recorded.sources), (drawn.cotangents, recorded.cotangents)):
+        assert ours.keys() == theirs.keys()
+        assert all(ours[key].dtype is theirs[key].dtype for key in ours)
+        assert all(ours[key].tolist().__repr__() == theirs[key].tolist().__repr__() for key in ours)
+
+
+@pytest.mark.parametrize(
+    ("how", "shapes"),
+    [({"dtypes": ("float32", "float64")}, 0), ({"check_grad_use_random_data": False}, 0), ({}, 3)],
+    ids=["dtypes", "ones are put in", "shared sizes"],
+)
+def test_drawn_cases__of_a_test_that_says_more__are_the_recorded_ones(how, shapes):
+    body, maker = of_large_outputs, Attempts(shapes=shapes)
+    declaration = Declaration(body, **how)
+    template = maker.template(declaration, body, (*NAME, 20, 0))
+    maker.prefetch(NAME[0], list(CASES))
+    found = maker.drawn(declaration, template, NAME, list(CASES))
+    for positions in alike(found):
+        own = DrawnCases(template, [found[at] for at in positions], are_random=declaration.check_grad_use_random_data)
+        lockstep = performed(own, TorchBackend(), Nowhere(), (), goes_back=True)
+        for one in lockstep.reference.cases:
+            recorded = maker.attempt(declaration, body, (*NAME, CASES[positions[one]], 0))
+            assert_same(lockstep.attempt(one), recorded)
 
 
 @pytest.mark.parametrize("body", [of_shared_sizes, of_more_elements, of_given_sizes], ids=lambda body: body.__name__)
