@@ -55,7 +55,7 @@ class Sized:
         profile: What the case turned out to be about.
         sources: Data of each input.
         specs: Of each input.
-        calls: None: no call has a drawn argument.
+        calls: Empty: no call has a drawn argument.
     """
 
     __slots__ = ("_batch", "_row", "profile", "sources", "specs")
