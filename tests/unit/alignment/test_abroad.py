@@ -150,3 +150,9 @@ def test_aligned_among__says_what_a_look_at_tensors_says(number):
         key: trace.reader.tensor(entry).detach() for key, entry in trace.reader.answer.gradients if entry is not None
     }
     assert bool(vouched) is quick_aligned(attempt.program, trace, attempt.trace, Rules())
+
+
+def test_aligned_among__values_are_not_shown__is_left_to_a_closer_look():
+    told = told_of([attempt_of(DATA), attempt_of(DATA)])
+    told[1][1].shown = frozenset({0})
+    assert aligned_among(told, Rules()) == {0}

@@ -8,9 +8,9 @@ import torch as real
 from ci_autotest import oneof, random_tensor, torch
 from ci_autotest.backends.forming import formed
 from ci_autotest.backends.graph import Seen, gradients_in_columns
-from ci_autotest.backends.sweep import is_plain_call
+from ci_autotest.backends.sweep import extend, is_plain_call
 from ci_autotest.program.ir import Ref, Step
-from tests.engine import record
+from tests.engine import Nowhere, record
 
 
 def call(**changed):
@@ -139,3 +139,18 @@ def test_a_plain_graph__is_not__and_each_node_is_entered_for_each_case():
     assert all(map(real.equal, found[1], outputs))
     assert all(real.equal(gradient, 2 * output) for gradient, output in zip(found[0], outputs, strict=True))
     assert entered == [0, 1, 2, 0, 1, 2]
+
+
+def test_an_operator_that_raises_stop_iteration__is_no_end_of_its_column():
+    def stops_at(number):
+        if number == 2:
+            raise StopIteration
+        return -number
+
+    found = []
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        extend(found, stops_at, [[0, 1, 2, 3]], [0, 1, 2, 3], Nowhere())
+    assert found == [0, -1]
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        extend(found, stops_at, [[0, 1, 2, 3]], [0, 1, 2, 3], Nowhere())
+    assert found == [0, -1]

@@ -74,3 +74,9 @@ def test_coverage__dtypes_that_depend_on_sizes__are_all_counted_in_any_batch(siz
     test = next(test for test in bench.answer(Discover("bodies.py")).tests if test.name == "of_two_dtypes")
     done = bench.answer(RunCases(test=test, cases=list(range(40)), candidates=["torch"]))
     assert done.covered["torch"]["torch.tanh"].dtypes == ("float32", "float64")
+
+
+def test_batches_in_flight__share_the_memory_of_one(tmp_path):
+    work = bench_in(tmp_path)._casework
+    work._overwritten["t"], work._bytes["t"] = frozenset(), casework._BATCH_BYTES // 8
+    assert [len(work._next("t", list(range(8)), ahead)) for ahead in (0, 1)] == [8, 4]
