@@ -139,9 +139,10 @@ class RemoteBackend:
         return found
 
     def settle(self) -> None:
-        """Wait for the answers to what was given ahead: what ends the host then is none of what comes next."""
+        """Wait for the answers to what was given ahead, and forget it: it is no concern of what comes next."""
         with self._watched():
             self._drain()
+        self._ahead.clear()
 
     def forget(self, program: Program) -> None:
         """Forget a program that was given ahead: it was vouched for."""
@@ -173,6 +174,7 @@ class RemoteBackend:
             HostLostError: The host is gone, or sent what is no answer.
         """
         with self._watched():
+            self._drain()
             self._host.ask({"has": list(targets)})
             return about_of(self._host.told()[0], len(targets))
 

@@ -30,7 +30,7 @@ from ci_autotest.judgement import Misalignment, Verdict
 from ci_autotest.run.batch import Batch, Begun
 from ci_autotest.run.equipment import REFERENCE, Equipment
 from ci_autotest.run.gpu import retire_if_spoiled
-from ci_autotest.run.memory import bytes_of, collect
+from ci_autotest.run.memory import collect
 from ci_autotest.run.messages import CaseFailure, CasesDone, RunCases
 from ci_autotest.run.tally import Tally
 from ci_autotest.run.templates import MANY, Templates
@@ -106,12 +106,13 @@ class Casework:
                         tally = Tally(self._census)
                     collect()
         except Exception:
+            retire_if_spoiled(self._equipment.devices)
+            raise
+        finally:
             for contender in contenders.values():
                 if isinstance(contender.backend, RemoteBackend):
                     with suppress(HostLostError):
                         contender.backend.settle()
-            retire_if_spoiled(self._equipment.devices)
-            raise
         return tally.message(last=True)
 
     def _next(self, test: str, cases: list[int], ahead: int) -> list[int]:
@@ -151,7 +152,7 @@ class Casework:
             work.form()
         undefined = self._differentiate(work)
         if work.spots:
-            self._bytes[batch.test] = max(self._bytes.get(batch.test, 0), bytes_of(work.values(0)))
+            self._bytes[batch.test] = max(self._bytes.get(batch.test, 0), work.largest_bytes())
         return Begun(batch, work, refused, undefined)
 
     def _give(self, begun: Begun) -> None:

@@ -1,16 +1,11 @@
-"""Memory of a worker: when Python's collector looks at it, what the allocator keeps, and what a case takes."""
+"""Memory of a worker: when Python's collector looks at it, and what the allocator keeps."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import sys
-from typing import TYPE_CHECKING, Final
-
-import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import Final
 
 #: New objects that hold others until the collector looks at them: between batches, and in the midst of one, where most
 #: of them are in use. Python's own number is 700.
@@ -43,8 +38,3 @@ def collect() -> None:
     young, middle, old = gc.get_count()
     if young >= _BETWEEN and gc.isenabled():
         gc.collect(0 if middle < _ROUNDS else 1 if old < _ROUNDS else 2)
-
-
-def bytes_of(values: Sequence[object]) -> int:
-    """Return the memory that a case takes, by what the reference saw: two sides, with as much again for gradients."""
-    return 4 * sum(value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.columns import Side
     from ci_autotest.backends.trace import Attempt
 
+_numel: Final = torch.Tensor.numel
 #: Cases in lockstep: the number of each by what it is to the lockstep.
 Together = tuple[dict[int, int], Lockstep]
 
@@ -67,6 +68,15 @@ class Work:
         side = lockstep.reference
         return (side.left[one][0] if one in side.left else side.trace(side.cases.index(one))).values
 
+    def largest_bytes(self) -> int:
+        """Return the memory that the largest case takes at most, by what the reference saw.
+
+        That is two sides, with as much again for gradients.
+        """
+        alone = [sum(_bytes([value]) for value in self._attempts[position].trace.values) for position in self.alone]
+        together = [sum(map(_bytes, lockstep.reference.values)) for _, lockstep in self.locksteps]
+        return 4 * max(alone + together, default=0)
+
     def profiles(self) -> list[str]:
         """Return what each case turned out to be about."""
         found = {position: self._attempts[position].profile for position in self.alone}
@@ -93,6 +103,12 @@ class Work:
 def _is_of_one_dtype(side: Side) -> bool:
     """Whether all tensors of the first case are of one dtype: no other case of such inputs can then have another."""
     return bool(side.cases) and len({_dtype(column[0]) for column in side.values} - {None}) <= 1
+
+
+def _bytes(column: Sequence[object]) -> int:
+    """Return the memory of the largest tensor among the values of a step."""
+    tensors = [value for value in column if isinstance(value, torch.Tensor)]
+    return max(map(_numel, tensors)) * tensors[0].element_size() if tensors else 0
 
 
 def _dtype(value: object) -> object:

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from ci_autotest import random_tensor, torch
 from ci_autotest.config import Candidate
 from ci_autotest.run import casework
 from ci_autotest.run.bench import Bench
 from ci_autotest.run.messages import Discover, Hello, RunCases
 from ci_autotest.run.place import Place
+from ci_autotest.run.work import Work
+from tests.engine import record
 
 BODIES = """
 from ci_autotest import autotest, random_tensor, torch
@@ -80,3 +83,16 @@ def test_batches_in_flight__share_the_memory_of_one(tmp_path):
     work = bench_in(tmp_path)._casework
     work._overwritten["t"], work._bytes["t"] = frozenset(), casework._BATCH_BYTES // 8
     assert [len(work._next("t", list(range(8)), ahead)) for ahead in (0, 1)] == [8, 4]
+
+
+@pytest.mark.parametrize("in_lockstep", [True, False])
+def test_memory_of_a_batch__goes_by_its_largest_case(in_lockstep):
+    body = lambda: torch.exp(random_tensor(1))  # noqa: E731 - a body
+    recorded = {case: (0, record(body, case)) for case in range(40)}
+    largest = max(attempt.trace.values[0].numel() for _, attempt in recorded.values())
+    work = Work([], recorded)
+    if in_lockstep:
+        work.form()
+        assert work.locksteps
+    assert work.values(0)[0].numel() < largest
+    assert work.largest_bytes() == 4 * 4 * 2 * largest
