@@ -11,9 +11,10 @@ import msgspec
 from ci_autotest.config import BUILT_IN
 from ci_autotest.errors import ConfigError
 from ci_autotest.judgement import Kind
+from ci_autotest.program.ir import ITEM_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from datetime import date
 
     from ci_autotest.config import Config, Known
@@ -40,19 +41,26 @@ def matches(row: Known, finding: Finding) -> bool:
 
 
 def check_known(config: Config, where: str) -> None:
-    """Refuse a row that can match nothing, because no kind or candidate is called so.
+    """Refuse a row of ``known`` or ``tolerances`` that can match nothing: no kind, candidate or dtype is called so.
 
     Raises:
         ConfigError: One is; the nearest name is told.
     """
     candidates = {*BUILT_IN, *(candidate.name for candidate in config.candidates)}
-    for number, row in enumerate(config.known):
-        for key, name, allowed in (("kind", row.kind, get_args(Kind)), ("candidate", row.candidate, candidates)):
-            if name is not None and name not in allowed:
-                nearest = difflib.get_close_matches(name, allowed, 1, 0.5)
-                hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(sorted(allowed))}."
-                message = f"{where}: known[{number}] has {key} {name!r}, of which there is none. {hint}"
-                raise ConfigError(message)
+    for number, known in enumerate(config.known):
+        _check_name(known.kind, get_args(Kind), f"{where}: known[{number}] has kind")
+        _check_name(known.candidate, candidates, f"{where}: known[{number}] has candidate")
+    for number, row in enumerate(config.tolerances):
+        _check_name(row.candidate, candidates, f"{where}: tolerances[{number}] has candidate")
+        _check_name(row.dtype, ITEM_SIZE, f"{where}: tolerances[{number}] has dtype")
+
+
+def _check_name(name: str | None, allowed: Collection[str], what: str) -> None:
+    if name is not None and name not in allowed:
+        nearest = difflib.get_close_matches(name, allowed, 1, 0.5)
+        hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(sorted(allowed))}."
+        message = f"{what} {name!r}, of which there is none. {hint}"
+        raise ConfigError(message)
 
 
 def apply_known(findings: tuple[Finding, ...], rows: Iterable[Known], today: date) -> tuple[Finding, ...]:

@@ -11,6 +11,7 @@ from ci_autotest.backends.fx import FxBackend
 from ci_autotest.backends.hosting import Interpreter
 from ci_autotest.backends.mapping.table import Table, has_table, load_table
 from ci_autotest.backends.mapping.translate import Translator
+from ci_autotest.backends.naming import refuse_unknown
 from ci_autotest.backends.onnx.backend import OnnxBackend
 from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.backends.substitute import SubstituteBackend
@@ -28,7 +29,7 @@ _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
     "torch.compile": lambda candidate, device: CompileBackend(candidate.options, device),
     "fx": lambda candidate, device: FxBackend(candidate.transform, device),
     "onnxruntime": lambda candidate, device: OnnxBackend(candidate.options, device),
-    "substitute": lambda candidate, device: SubstituteBackend(candidate.replace, device),
+    "substitute": lambda candidate, device: SubstituteBackend(_replaced(candidate), device),
 }
 
 
@@ -42,12 +43,20 @@ def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, iso
         isolated: Whether this process is a worker, which may end as a candidate's host ends.
 
     Raises:
+        ConfigError: A name that the candidate is given is none of torch's, or a row of its table is wrong.
         UnavailableError: The device is not there, or a module or an interpreter cannot be used.
     """
     if candidate.backend == "module":
         return _remote(candidate, device, folders, isolated=isolated)
     attach(candidate, device)
     return _BUILDERS[candidate.backend](candidate, device)
+
+
+def _replaced(candidate: Candidate) -> Mapping[str, str]:
+    """Return what a candidate replaces, every operator one of torch's."""
+    for operator in candidate.replace:
+        refuse_unknown(operator, f"candidate '{candidate.name}': replace")
+    return candidate.replace
 
 
 def _remote(candidate: Candidate, device: str, folders: Sequence[str], *, isolated: bool) -> RemoteBackend:

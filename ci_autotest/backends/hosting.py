@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import faulthandler
 import fcntl
 import mmap
@@ -22,6 +23,7 @@ import msgspec
 from ci_autotest.errors import AutotestError, UnavailableError
 from ci_autotest.execute.host import BOOT, PLACE_BYTES
 from ci_autotest.execute.wire import GoneError, SilentError, Wire, WireError
+from ci_autotest.recipes import RECIPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -282,9 +284,18 @@ def _fallen(code: int, said: str, where: Interpreter) -> str:
     )
 
 
+def _nearest(module: str) -> str:
+    """Return the framework that a module's name may be meant for; nothing where it is none's misspelling."""
+    known = {recipe.module for recipe in RECIPES.values()}
+    return next(iter(difflib.get_close_matches(module, known - {module}, 1, 0.75)), "") if module not in known else ""
+
+
 def _cannot(hello: Hello, where: Interpreter) -> str:
     """Return why a framework cannot be imported, and what to do."""
     if hello.name:
+        framework = _nearest(hello.name) if hello.name == where.module else ""
+        if framework:
+            return f"has no module {hello.name!r}. Did you mean {framework!r}?"
         install = f"{where.python} -m pip install {hello.name.partition('.')[0]}"
         return f"has no module {hello.name!r}. Install it: {install}"
     said = hello.message.strip().splitlines()

@@ -6,7 +6,6 @@ function gets the call.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 from functools import lru_cache
@@ -17,7 +16,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from ci_autotest.backends.operators import operator_of
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.errors import ConfigError, UnavailableError
+from ci_autotest.errors import UnavailableError
 from ci_autotest.program.ir import CALL_METHOD
 
 if TYPE_CHECKING:
@@ -48,8 +47,6 @@ class SubstituteBackend:
         self._torch = TorchBackend(device)
         self.device = self._torch.device
         self._seen: dict[str, int] = {}
-        for operator in replace:
-            _refuse_unknown(operator)
         self.functions = {operator_of(operator): load_function(path) for operator, path in replace.items()}
 
     def run(
@@ -216,26 +213,6 @@ def _defaults(func: Callable[..., Any]) -> dict[str, Any]:
 #: Methods that take sizes or dimensions one by one where the function takes them as a tuple.
 _VARIADIC = frozenset({"permute", "flip", "tile", "reshape", "view", "expand", "repeat"})
 _IN_PLACE_SPECIAL = frozenset(f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"))
-
-
-def _refuse_unknown(operator: str) -> None:
-    """Refuse the name of an operator that torch does not have.
-
-    Raises:
-        ConfigError: It has none of that name.
-    """
-    name = operator.rpartition(".")[2]
-    if operator.startswith("torch.") and any(hasattr(space, name) for space in _SPACES) and name[:1].islower():
-        return
-    known = {f"{label}.{key}" for space, label in zip(_SPACES, _LABELS, strict=True) for key in vars(space)}
-    nearest = difflib.get_close_matches(operator, known, 1, 0.6)
-    hint = f"Did you mean {nearest[0]!r}?" if nearest else "Write it as torch.nn.functional.softmax."
-    message = f"replace: torch has no operator {operator!r}. {hint}"
-    raise ConfigError(message)
-
-
-_SPACES = (torch, torch.nn.functional, torch.Tensor, torch.linalg, torch.fft, torch.special)
-_LABELS = ("torch", "torch.nn.functional", "torch.Tensor", "torch.linalg", "torch.fft", "torch.special")
 
 
 def load_function(path: str, role: str = "replacement") -> Callable[..., Any]:

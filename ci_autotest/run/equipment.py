@@ -15,6 +15,7 @@ from ci_autotest.alignment.cases import (
 from ci_autotest.alignment.rules import rules_for
 from ci_autotest.backends.build import build
 from ci_autotest.backends.devices import available_device, module_of, prove, versions
+from ci_autotest.backends.naming import refuse_unknown_rows
 from ci_autotest.backends.onnx.backend import OnnxBackend
 from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -62,6 +63,7 @@ class Equipment:
         """Import nothing of the user's but candidates' modules.
 
         Raises:
+            ConfigError: A row of ``tolerances``, or what a candidate is given, names what torch does not have.
             UnavailableError: The reference's device is not there.
         """
         torch.set_num_threads(1)
@@ -73,6 +75,7 @@ class Equipment:
         sys.path += [folder for folder in hello.folders if folder not in sys.path]
         device = available_device(hello.reference_device)
         prove(device, "the reference")
+        refuse_unknown_rows(hello.tolerances)
         self.library = Library(Path(hello.root))
         self.attempts = Attempts(device, hello.shapes)
         self.reference = TorchBackend(device)

@@ -52,6 +52,19 @@ def swallowed():
 """
 
 
+def test_run__tolerance_of_an_operator_that_torch_does_not_have__is_status_2(tmp_path: Any):
+    project = project_in(tmp_path)
+    project.configure(
+        candidates=[{"name": "torch", "backend": "torch"}],
+        tolerances=[{"operator": "torch.sofmax", "rtol": 0.1, "atol": 0.1, "reason": "misspelt"}],
+    )
+    project.tests(GOOD)
+    done = project.run()
+    assert (done.status, done.err) == (
+        2, "tolerances[0]: torch has no operator 'torch.sofmax'. Did you mean 'torch.softmax'?\n"
+    ), done.said  # fmt: skip
+
+
 def project_in(folder: Any) -> Project:
     project = Project(folder)
     project.configure(candidates=[{"name": "torch", "backend": "torch"}])

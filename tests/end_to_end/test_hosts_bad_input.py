@@ -79,6 +79,7 @@ WRONG = {
         f"{sys.executable} has no module 'framework_of_nobody'. "
         f"Install it: {sys.executable} -m pip install framework_of_nobody",
     ),
+    "misspelt": Wrong({"module": "oneflwo"}, f"{sys.executable} has no module 'oneflwo'. Did you mean 'oneflow'?"),
     "aborts": Wrong(
         {"module": "aborts"},
         f"{sys.executable} ended by signal 6 (SIGABRT) before aborts was imported: "

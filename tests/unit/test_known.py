@@ -7,7 +7,7 @@ from datetime import date
 
 import pytest
 
-from ci_autotest.config import Candidate, Config, Known
+from ci_autotest.config import Candidate, Config, Known, ToleranceRule
 from ci_autotest.errors import ConfigError
 from ci_autotest.known import apply_known, check_known, matches, unmatched
 from tests import report_samples as samples
@@ -18,6 +18,10 @@ FINDING = samples.finding()  # torch.nn.functional.layer_norm on kernels, value;
 
 def row(operator: str = "torch.nn.functional.layer_norm", **how) -> Known:
     return Known(operator=operator, reason="because", **how)
+
+
+def tolerance(**how) -> ToleranceRule:
+    return ToleranceRule(operator="*", rtol=0.0, atol=0.0, reason="because", **how)
 
 
 @pytest.mark.parametrize(
@@ -86,5 +90,24 @@ def test_check_known__a_name_of_nothing__is_refused(given, expected):
         check_known(config, "autotest.yml")
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            {"candidate": "kernel"},
+            "tolerances[0] has candidate 'kernel', of which there is none. Did you mean 'kernels'?",
+        ),
+        ({"dtype": "flaot16"}, "tolerances[0] has dtype 'flaot16', of which there is none. Did you mean 'float16'?"),
+    ],
+)
+def test_check_known__a_tolerance_of_nothing__is_refused(given, expected):
+    config = Config(tolerances=(tolerance(**given),), candidates=(Candidate(name="kernels", backend="torch"),))
+    with pytest.raises(ConfigError, match=re.escape(f"autotest.yml: {expected}")):
+        check_known(config, "autotest.yml")
+
+
 def test_check_known__names_of_something__pass():
-    check_known(Config(known=(row(kind="value", candidate="paddle"), row())), "autotest.yml")
+    known = (row(kind="value", candidate="paddle"), row())
+    check_known(
+        Config(known=known, tolerances=(tolerance(), tolerance(dtype="float16", candidate="jax"))), "autotest.yml"
+    )

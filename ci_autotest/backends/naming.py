@@ -1,0 +1,63 @@
+"""Names of operators that a user writes: what torch does not have is refused, and the nearest that it has is told."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from ci_autotest.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ci_autotest.config import ToleranceRule
+
+_SPACES: Final = {
+    "torch": torch, "torch.nn.functional": torch.nn.functional, "torch.Tensor": torch.Tensor,
+    "torch.linalg": torch.linalg, "torch.fft": torch.fft, "torch.special": torch.special,
+}  # fmt: skip
+
+
+def refuse_unknown(operator: str, where: str) -> None:
+    """Refuse the name of an operator that torch does not have.
+
+    Args:
+        operator: As written, such as ``torch.nn.functional.softmax``.
+        where: What it is written in, for the message.
+
+    Raises:
+        ConfigError: It has none of that name.
+    """
+    name = operator.rpartition(".")[2]
+    if operator.startswith("torch.") and name[:1].islower() and _has(name):
+        return
+    known = [f"{label}.{key}" for label, space in _SPACES.items() for key in vars(space)]
+    _refuse(operator, where, known, "Write it as torch.nn.functional.softmax.")
+
+
+def refuse_unknown_rows(rows: Iterable[ToleranceRule]) -> None:
+    """Refuse a row of ``tolerances`` that names what torch does not have; patterns and operators of others may pass.
+
+    Raises:
+        ConfigError: It has neither an operator nor a module of that name.
+    """
+    for number, row in enumerate(rows):
+        operator, name = row.operator, row.operator.rpartition(".")[2]
+        is_torchs = operator.startswith("torch.") and not operator.startswith("torch.ops.")
+        if is_torchs and "*" not in operator and not _has(name) and not hasattr(torch.nn, name):
+            known = [f"{label}.{key}" for label, space in _SPACES.items() for key in vars(space)]
+            known += [f"torch.nn.{key}" for key in vars(torch.nn)]
+            _refuse(operator, f"tolerances[{number}]", known, "Correct its spelling, or write a pattern with *.")
+
+
+def _has(name: str) -> bool:
+    return any(hasattr(space, name) for space in _SPACES.values())
+
+
+def _refuse(operator: str, where: str, known: list[str], otherwise: str) -> None:
+    nearest = difflib.get_close_matches(operator, known, 1, 0.6)
+    hint = f"Did you mean {nearest[0]!r}?" if nearest else otherwise
+    message = f"{where}: torch has no operator {operator!r}. {hint}"
+    raise ConfigError(message)

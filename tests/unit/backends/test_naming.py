@@ -1,0 +1,54 @@
+"""Names of operators that a user writes: what torch does not have is refused with the nearest that it has."""
+
+from __future__ import annotations
+
+import pytest
+
+from ci_autotest.backends.naming import refuse_unknown, refuse_unknown_rows
+from ci_autotest.config import ToleranceRule
+from ci_autotest.errors import ConfigError
+
+
+def row(operator: str) -> ToleranceRule:
+    return ToleranceRule(operator=operator, rtol=0.0, atol=0.0, reason="a test")
+
+
+@pytest.mark.parametrize("name", ["torch.tanh", "torch.nn.functional.softmax", "torch.Tensor.add_", "torch.linalg.qr"])
+def test_refuse_unknown__torch_has_it__passes(name: str):
+    refuse_unknown(name, "here")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("torch.sofmax", "here: torch has no operator 'torch.sofmax'. Did you mean 'torch.softmax'?"),
+        ("tanh", "here: torch has no operator 'tanh'. Write it as torch.nn.functional.softmax."),
+        ("torch.nn.Softmax", "here: torch has no operator 'torch.nn.Softmax'. Did you mean "),
+        ("torch.Tensor", "here: torch has no operator 'torch.Tensor'. Did you mean "),
+    ],
+)
+def test_refuse_unknown__torch_has_none__tells_the_nearest(name: str, message: str):
+    with pytest.raises(ConfigError) as caught:
+        refuse_unknown(name, "here")
+    assert str(caught.value).startswith(message)
+
+
+def test_refuse_unknown_rows__operators_modules_patterns_and_what_is_not_torchs__pass():
+    names = [
+        "torch.tanh",
+        "torch.nn.LayerNorm",
+        "torch.nn.functional.*_norm",
+        "torch.ops.mine.op",
+        "mine.op",
+        "tanh",
+        "*",
+    ]
+    refuse_unknown_rows(map(row, names))
+
+
+def test_refuse_unknown_rows__torch_has_none__names_the_row_and_the_nearest():
+    with pytest.raises(ConfigError) as caught:
+        refuse_unknown_rows([row("torch.tanh"), row("torch.nn.LayerNrom")])
+    assert str(caught.value) == (
+        "tolerances[1]: torch has no operator 'torch.nn.LayerNrom'. Did you mean 'torch.nn.LayerNorm'?"
+    )
