@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from contextlib import ExitStack
 from datetime import datetime
@@ -161,5 +162,13 @@ def _failure(judged: Judged, candidate: Candidate, setting: Setting, place: tupl
         return ""
     recording = to_recording(judged.live, repro_note(candidate, judged.live.program.steps))
     program = [f"    {line}".rstrip() for line in display_program(recording, finding).splitlines()]
-    again = f"  its smallest program and a repro: ci-autotest run {setting.test} --seed {setting.seed}"
+    again = f"  its smallest program and a repro: {_command(setting)}"
     return "\n".join([*message_lines(finding), *program, again])
+
+
+def _command(setting: Setting) -> str:
+    """Return the command that runs the same cases on the same candidates, each case in a worker."""
+    words = ["ci-autotest", "run", setting.test, "--seed", str(setting.seed)]
+    words += ["--cases", str(setting.cases)] if setting.cases is not None else []
+    words += [word for name in ASKED.get().candidates for word in ("--candidate", name)]
+    return shlex.join(words)

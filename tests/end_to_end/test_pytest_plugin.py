@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,11 @@ def test_pytest__options__give_cases_seed_and_candidate(project: Project):
     assert reported(done) == {"test_tanh": "FAILED"}
     assert "autotest: cases 1, seed 7" in done.out
     assert "case 0 of test_kernels.py::test_tanh, seed 7, profile ordinary" in done.out
+    (hint,) = re.findall(r"its smallest program and a repro: ci-autotest (.*)", done.out)
+    assert hint == "run test_kernels.py::test_tanh --seed 7 --cases 1"
+    assert project.command(*shlex.split(hint)).status == 1
+    by_name = run_pytest(project, "-k", "softmax[1]", "--autotest-candidate=kernels")
+    assert "ci-autotest run 'test_kernels.py::test_softmax[1]' --seed 0 --candidate kernels\n" in by_name.out
     by_torch = run_pytest(project, *words, "--autotest-candidate=torch")
     assert (reported(by_torch), "candidates torch" in by_torch.out) == ({"test_tanh": "PASSED"}, True)
 
