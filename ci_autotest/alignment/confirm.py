@@ -12,6 +12,7 @@ import msgspec
 
 from ci_autotest.alignment.isolate import isolate, pruned
 from ci_autotest.alignment.localize import held_against
+from ci_autotest.alignment.residue import NUMBERS, leave_residue
 from ci_autotest.alignment.trial import COTANGENT, Examination
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of, operator_at
 from ci_autotest.backends.observing import observed
@@ -70,7 +71,15 @@ def _examination(live: Live, sides: Sides) -> Examination:
 def _unsteady(live: Live, backend: Backend, sides: Sides) -> Misalignment | None:
     """Return how a side differs from itself, at the first step that does; ``None`` where it repeats."""
     examination = _examination(live, sides)
-    return _apart(examination, examination.run(backend), examination.run(backend))
+    first = examination.run(backend)
+    for number in NUMBERS:
+        leave_residue(backend, first, number)
+        second = examination.run(backend)
+        found = _apart(examination, first, second)
+        if found is not None:
+            return found
+        first = second
+    return None
 
 
 def _apart(examination: Examination, first: Trace, second: Trace) -> Misalignment | None:
@@ -131,8 +140,6 @@ def _told(live: Live, found: Misalignment, backend: Backend, sides: Sides, blame
     told = msgspec.structs.replace(
         found,
         kind="nondeterminism",
-        candidate=f"in a second run {found.candidate}",
-        reference=f"in its first run {found.reference}",
         detail=f"the {blame} differs from itself on the same inputs. {found.detail}".rstrip(),
     )
     verdict = Verdict(

@@ -158,8 +158,9 @@ class Questions:
         contender = self._equipment.contender(message.candidate, declaration, message.compiler)
         if message.inlined is not None:
             live = inlined(live, message.inlined, self._equipment.reference)
-        judged = judge_program(live, self._watched(contender))
-        return self._tried(message.candidate, judged, contender.rules)
+        # What differed from itself is held against itself again: one run of it may be right.
+        judge = judge_confirmed if recording.note.get("kind") == "nondeterminism" else judge_program
+        return self._tried(message.candidate, judge(live, self._watched(contender)), contender.rules)
 
     def _tried(self, candidate: str, judged: Judged, rules: Rules, **more: Any) -> Tried:  # noqa: ANN401 - as `Tried`
         note = repro_note(

@@ -13,6 +13,7 @@ from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.run.process import Limits, WorkerProcess
 from ci_autotest.session.requested import Request, hello_for
 from ci_autotest.session.results import FAILED, FINE, NOTHING
+from ci_autotest.telling import sides
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,12 +73,13 @@ def say(answer: Tried | Broken | WorkerLostError, candidate: str, stream: TextIO
     found = verdict.misalignment
     stream.write(f"misaligned: {verdict.operator} on {candidate}, {found.what if found else ''} ({verdict.kind})\n")
     if found is not None:
-        stream.write(f"  candidate {found.candidate}; reference {found.reference}\n")
+        candidate, reference = sides(verdict.kind)
+        stream.write(f"  {candidate} {found.candidate}; {reference} {found.reference}\n")
         if found.difference is not None:
             numbers = found.difference
             stream.write(
                 f"  mismatched elements: {numbers.mismatched} / {numbers.total}, first at {numbers.first_index}: "
-                f"candidate {numbers.first_pair_decimal[0]}, reference {numbers.first_pair_decimal[1]}\n"
+                f"{candidate} {numbers.first_pair_decimal[0]}, {reference} {numbers.first_pair_decimal[1]}\n"
             )
         if found.detail:
             stream.write(f"  {found.detail}\n")

@@ -146,3 +146,12 @@ def test_repro__once_fixed__is_0(project):
     finally:
         project.write("mykernels.py", KERNELS)
     assert [item.status for item in done] == [0] * 4, "\n".join(item.said for item in done)
+
+
+def test_replay__differs_from_itself__is_run_again_until_it_does(project):
+    finding = finding_of(project.report(), "rsqrt")
+    done = project.command("replay", f"autotest-report/findings/{finding['id']}")
+    assert done.status == 1, done.said
+    assert done.out.startswith(
+        "misaligned: torch.rsqrt on kernels, value of rsqrt (nondeterminism)\n  second run float"
+    )

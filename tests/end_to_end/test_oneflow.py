@@ -188,3 +188,29 @@ def test_run__mode_graph__says_what_was_compared_and_ends_with_its_kind(tmp_path
     assert (found["kind"], found["candidate"], found["repro_verified"]) == ("graph", "graph", True), done.said
     repro = project.repro(found)
     assert (repro.status, "num_batches_tracked after the run, as a graph" in repro.out) == (1, True), repro.said
+
+
+MATMUL = """
+@autotest(n=30)
+def writes():
+    return random_tensor(ndim=2) * 2
+
+
+@autotest(n=100, auto_backward=False)
+def nothing_to_add_up():
+    x = random_tensor(ndim=2, dim1=0, requires_grad=False)
+    return torch.matmul(x, random_tensor(ndim=2, dim0=0, requires_grad=False))
+"""
+
+
+def test_run__result_that_nothing_writes_to__is_a_finding_and_its_repro_shows_it(tmp_path: Path):
+    # OneFlow's matmul leaves the memory of its result as it was where there is nothing to add up: by hand, 1 x 0 by 0 x 1.
+    project = Project(tmp_path)
+    project.configure(candidates=[{"name": "flow", "backend": "module", "module": "oneflow", "python": str(PYTHON)}])
+    project.tests(MATMUL)
+    done = project.run()
+    (finding,) = project.report()["findings"]
+    assert (finding["operator"], finding["kind"], finding["confirmed"], finding["repro_verified"]) == (
+        "torch.matmul", "nondeterminism", True, True,
+    ), done.said  # fmt: skip
+    assert done.status == 1

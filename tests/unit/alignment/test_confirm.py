@@ -94,6 +94,16 @@ def test_judge_confirmed__reference_differs_from_itself__is_not_the_candidates_f
     assert (verdict.operator, verdict.kind, verdict.blame) == ("torch.exp", "nondeterminism", "reference")
 
 
+@pytest.mark.parametrize("elements", [3000, 20_000])
+def test_judge_confirmed__kernel_that_writes_nothing__differs_from_itself(elements):
+    # The same body each time: what the runs before have left must not make up for it.
+    unwritten = substitute(exp=lambda v: real.empty(v.shape))
+    for _ in range(3):
+        found = confirmed(lambda: torch.exp(random_tensor(ndim=1, dim0=elements, requires_grad=False)) * 2, unwritten)
+        verdict = found.verdict
+        assert (verdict.operator, verdict.kind, verdict.blame) == ("torch.exp", "nondeterminism", "candidate")
+
+
 def test_judge_confirmed__both_repeat__is_the_verdict():
     assert confirmed(chain, TorchBackend()).verdict.outcome == "aligned"
     assert confirmed(chain, substitute(exp=lambda v: v.exp() + 1)).verdict.kind == "value"
