@@ -119,6 +119,8 @@ class Finding(Struct, frozen=True, kw_only=True):
         variants: Other smallest programs, from other tests that hit it.
         attempt: Number of the accepted attempt at the case.
         output: For a crash or a timeout, the end of what its process printed, with the fault handler's stack.
+        earlier: Whether an earlier run found it and no case of this one did: its program, kept in ``.autotest/``,
+            still shows it.
     """
 
     id: str
@@ -167,6 +169,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     variants: tuple[Variant, ...] = ()
     attempt: int = 0
     output: str = ""
+    earlier: bool = False
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -218,6 +221,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
         findings: Ids of its findings.
         reason: Why it is not aligned, where no finding says so.
         weak: Fewer than one ordinary attempt in ten was accepted.
+        refusal: Of a weak test, what the reference said to an attempt that it rejected.
         undefined_gradients: Cases whose backward pass the reference refused: their values alone were compared.
     """
 
@@ -231,6 +235,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
     findings: tuple[str, ...] = ()
     reason: str = ""
     weak: bool = False
+    refusal: str = ""
     undefined_gradients: int = 0
     location: Location | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from ci_autotest.judgement import Verdict
     from ci_autotest.program.ir import Recording, Step
     from ci_autotest.result import Hit
+
+
+_GRADIENT: Final = "gradient of "
 
 
 class About(NamedTuple):
@@ -121,9 +124,12 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
         origin = f"case {finding.case} of {finding.test}, seed {finding.seed}, profile {finding.profile}"
         lines = [f"misaligned: {finding.operator} on {finding.candidate}, {finding.where}", f"  {origin}"]
         lines += _numbers(finding)
-        lines.append(f"  candidate {finding.candidate_seen}; reference {finding.reference_seen}")
+        candidate, reference = sides(finding.kind)
+        lines.append(f"  {candidate} {finding.candidate_seen}; {reference} {finding.reference_seen}")
     if finding.detail:
         lines.append(f"  {finding.detail.splitlines()[0][:300]}")
+    if finding.earlier:
+        lines.append(f"  {earlier(finding)}")
     if finding.growth:
         grown = [f"{item.what} {_amount(item.greatest_absolute)}" for item in finding.growth]
         lines.append(f"  accumulated, no step is misaligned alone; the error grows: {', '.join(grown)}")
@@ -133,6 +139,19 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
     if folder:
         lines.append(f"  replay: python {folder}/repro.py")
     return lines
+
+
+def sides(kind: str | None) -> tuple[str, str]:
+    """Return what is held against what: two runs of one side, where it differs from itself."""
+    return ("second run", "first run") if kind == "nondeterminism" else ("candidate", "reference")
+
+
+def earlier(finding: Finding) -> str:
+    """Return the sentence of a finding that only an earlier run's cases have shown, and how it is forgotten."""
+    return (
+        f"no case of this run shows it: an earlier run found it, and its program still does, kept in "
+        f".autotest/findings/{finding.id} (delete that folder if its test no longer means it)"
+    )
 
 
 def _amount(number: float | None) -> str:
@@ -147,12 +166,12 @@ def _numbers(finding: Finding) -> list[str]:
     allowed = f"up to {difference.atol:g} + {difference.rtol:g} * |reference| allowed"
     absolute = "not finite" if difference.greatest_absolute is None else f"{difference.greatest_absolute:.2e}"
     ulp = "" if difference.greatest_ulp is None else f", {difference.greatest_ulp:,} ULP"
-    pair = difference.first_pair_decimal
+    pair, (candidate, reference) = difference.first_pair_decimal, sides(finding.kind)
     mismatched = f"  mismatched elements: {difference.mismatched} / {difference.total} ({share:.3g} %)"
     greatest = f"greatest absolute difference {absolute} at {_index(difference.greatest_index)}"
     return [
         f"{mismatched}, {greatest} ({allowed}){ulp}",
-        f"  first bad element at {_index(difference.first_index)}: candidate {pair[0]}, reference {pair[1]}",
+        f"  first bad element at {_index(difference.first_index)}: {candidate} {pair[0]}, {reference} {pair[1]}",
     ]
 
 
@@ -179,14 +198,20 @@ def display_program(recording: Recording, finding: Finding) -> str:
     if calls:
         at = _marked(calls, finding.where)
         lines += [*calls[:at], f"{calls[at]}  # {_mark(finding)}", *calls[at + 1 :]]
-    if finding.kind == "gradient":
+    if _goes_back(finding):
         for position, ref in enumerate(output_refs(program)):
             spec = program.cotangents[position] if position < len(program.cotangents) else None
             if spec is not None:
                 weight = _tensor(recording, cotangent_key(position), spec, grad=False)
                 lines.append(f"{named[ref.index]}.backward({weight})")
-        lines.append(f"{_gradient_name(finding)}  # {finding.headline}")
+    if finding.where.startswith(_GRADIENT):
+        lines.append(f"{finding.where.removeprefix(_GRADIENT)}.grad  # {finding.headline}")
     return "\n".join(lines)
+
+
+def _goes_back(finding: Finding) -> bool:
+    """Whether it takes the backward pass to see what differs."""
+    return finding.kind == "gradient" or finding.where.startswith(_GRADIENT) or finding.where == "backward pass"
 
 
 def _compiled(recording: Recording, finding: Finding) -> list[str]:
@@ -196,7 +221,7 @@ def _compiled(recording: Recording, finding: Finding) -> list[str]:
     given = "".join(f", {key}={value!r}" for key, value in options.items()) if isinstance(options, dict) else ""
     takes = ", ".join(name for name, _ in inputs(program))
     lines = ["", "", *function_text(program).splitlines(), "", "", f"compiled = torch.compile(program{given})"]
-    if finding.kind != "gradient" and finding.where != "backward pass":
+    if not _goes_back(finding):
         return [*lines, f"torch.testing.assert_close(compiled({takes}), program({takes}))  # {_mark(finding)}"]
     named = names(program)
     leaves = [named[i] for i, step in enumerate(program.steps) if _wants_gradient(step)]
@@ -241,7 +266,9 @@ def _input_specs(recording: Recording) -> list[TensorSpec]:
 
 
 def _mark(finding: Finding) -> str:
-    if finding.kind == "gradient":
+    if finding.kind == "nondeterminism":
+        return "its gradient differs from run to run" if _goes_back(finding) else "differs from run to run"
+    if _goes_back(finding):
         return "its backward pass is misaligned"
     return "misaligned" if finding.kind not in {"crash", "timeout"} else finding.outcome.replace("_", " ")
 
@@ -251,10 +278,6 @@ def _marked(calls: list[str], where: str) -> int:
     element = re.fullmatch(r"value of .*(\[\d+\])", where)
     found = [at for at, line in enumerate(calls) if element is not None and line.endswith(element[1])]
     return found[-1] if found else len(calls) - 1
-
-
-def _gradient_name(finding: Finding) -> str:
-    return f"{finding.where.removeprefix('gradient of ')}.grad"
 
 
 def _tensor(recording: Recording, key: str, spec: TensorSpec, *, grad: bool = True) -> str:

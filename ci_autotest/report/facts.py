@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.report.markdown_text import code, plural, row, text
 from ci_autotest.report.standing import marks
+from ci_autotest.telling import earlier, sides
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,11 +29,12 @@ def facts_table(finding: Finding, links: Links | None = None, is_new: bool | Non
         links: Where the test's file is shown, ``None`` for no link.
         is_new: Whether the baseline lacks the finding; ``None`` without a baseline.
     """
+    candidate, reference = sides(finding.kind)
     facts = {
         "operator": _operator(finding),
         "differs": _differs(finding),
-        "candidate": text(finding.candidate_seen),
-        "reference": text(finding.reference_seen),
+        candidate: text(finding.candidate_seen),
+        reference: text(finding.reference_seen),
         "greatest": _greatest(finding),
         "first bad": _first_bad(finding),
         "blame": _blame(finding),
@@ -107,8 +109,8 @@ def _first_bad(finding: Finding) -> str:
         return ""
     difference = finding.difference
     decimals = difference.first_pair_decimal if difference is not None else ("", "")
-    sides = zip(("candidate", "reference"), decimals, finding.first_pair, strict=True)
-    values = [f"{side} {_value(decimal, exact)}" for side, decimal, exact in sides]
+    told = zip(sides(finding.kind), decimals, finding.first_pair, strict=True)
+    values = [f"{side} {_value(decimal, exact)}" for side, decimal, exact in told]
     if finding.oracle_value is not None:
         values.append(f"in float64 {_value(_decimal(finding.oracle_value), finding.oracle_value)}")
     return f"{_index(finding.first_index)}: {', '.join(values)}"
@@ -157,6 +159,8 @@ def _test(finding: Finding, links: Links | None) -> str:
 def _seen(finding: Finding) -> str:
     others = [test for test in finding.tests if test != finding.test]
     seen = f"in {finding.cases:,} of {plural(finding.of_cases, 'case')}"
+    if finding.earlier:
+        seen = text(earlier(finding), 300)
     if not others:
         return seen
     rest = f" and {len(others) - _TESTS_SHOWN:,} more" if len(others) > _TESTS_SHOWN else ""

@@ -91,6 +91,9 @@ def _described(finding: Finding) -> str:
     if pair is not None and finding.reference_seen == finding.candidate_seen:
         at = f" at {list(finding.first_index)}" if finding.first_index else ""
         seen = f"expected {text(pair[1])}{at}, got {text(pair[0])} ({text(finding.reference_seen)})"
+    if finding.kind == "nondeterminism":
+        values = pair or (finding.candidate_seen, finding.reference_seen)
+        seen = f"{text(values[1])} in the first run, {text(values[0])} in the second"
     sentences = [f"On the same inputs, {text(finding.where) or 'the result'} differs: {seen}."]
     if finding.detail:
         sentences.append(text(finding.detail.splitlines()[0], 300).rstrip(".") + ".")

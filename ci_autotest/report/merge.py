@@ -186,6 +186,7 @@ def _merged_result(parts: Sequence[TestResult]) -> TestResult:
         findings=tuple(sorted({name for part in parts for name in part.findings})),
         reason="" if outcome == "aligned" else " ".join(dict.fromkeys(part.reason for part in parts if part.reason)),
         weak=any(part.weak for part in parts),
+        refusal=next((part.refusal for part in parts if part.refusal), ""),
         undefined_gradients=sum(part.undefined_gradients for part in parts),
     )
 
@@ -197,8 +198,8 @@ def _merged_outcome(parts: Sequence[TestResult], cases: CaseCounts) -> Outcome:
 
 
 def _merged_finding(parts: Sequence[Finding]) -> Finding:
-    """Keep the lowest (test, case) of those that count against the run, if any does."""
-    kept = min(parts, key=lambda part: (not counts_against(part), part.test, part.case))
+    """Keep the lowest (test, case) of those that count against the run, if any does; a case of this run comes first."""
+    kept = min(parts, key=lambda part: (not counts_against(part), part.earlier, part.test, part.case))
     return msgspec.structs.replace(
         kept,
         cases=sum(part.cases for part in parts),

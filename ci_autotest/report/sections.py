@@ -84,11 +84,12 @@ def silent_part(result: RunResult, most: int, rank: int) -> Part:
 
 def notes_part(result: RunResult, most: int, rank: int) -> Part:
     """Return the notes, and the tests whose inputs the reference mostly rejects."""
-    weak = [item for item in result.results if item.weak]
+    weak = list({item.test: item for item in result.results if item.weak}.values())
     lines = [f"- {text(note)}\n" for note in result.notes[:most]]
     lines += [
         f"- {code(item.test)} is weak: the reference rejected {item.attempts.rejected:,} of "
-        f"{plural(item.attempts.accepted + item.attempts.rejected, 'attempt')}.\n"
+        f"{plural(item.attempts.accepted + item.attempts.rejected, 'attempt')}"
+        f"{f', last: {text(item.refusal, 200)}' if item.refusal else '.'}\n"
         for item in weak[:most]
     ]
     return _listing("notes", "Notes", lines, rank, _beyond(result.notes, most) + _beyond(weak, most))

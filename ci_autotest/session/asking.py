@@ -52,6 +52,7 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
         baseline=given.get("baseline"),
         cases=given.get("cases"),
         executor=given.get("executor") or "local",
+        file=path,
     )
 
 

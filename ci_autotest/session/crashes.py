@@ -19,10 +19,10 @@ from ci_autotest.session.made import (
     Workshop,
     finding_of,
     flaky,
-    is_verified,
     shown_of,
     with_program,
     write,
+    written,
 )
 from ci_autotest.session.trying import Trial, shrink_crash
 from ci_autotest.shrink.data import zeroed
@@ -96,11 +96,7 @@ def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
             write(with_program(finding, kept.recording, workshop), kept.recording, workshop, repro=True)
             kept = _smallest(kept, suspect, fresh, step)
         finding = with_program(finding, kept.recording, workshop)
-        finding = msgspec.structs.replace(finding, shrunk=cut)
-        write(finding, kept.recording, workshop, repro=True)
-        finding = msgspec.structs.replace(finding, repro_verified=is_verified(workshop, finding.id))
-        write(finding, kept.recording, workshop, repro=True)
-        return finding
+        return written(msgspec.structs.replace(finding, shrunk=cut), kept.recording, workshop)
     return msgspec.structs.replace(first, confirmed=True)
 
 

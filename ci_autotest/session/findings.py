@@ -12,7 +12,7 @@ from ci_autotest.result import Finding, Variant
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Confirm, Tried
 from ci_autotest.session.crashes import crash, lost_finding
-from ci_autotest.session.made import Workshop, finding_of, flaky, is_verified, shown_of, with_program, write
+from ci_autotest.session.made import Workshop, finding_of, flaky, shown_of, with_program, write, written
 from ci_autotest.session.trying import Trial, shrink, shrink_compiled
 from ci_autotest.telling import display_program
 
@@ -128,12 +128,10 @@ def _signature(recording: Recording) -> tuple[object, ...]:
 
 
 def _written(finding: Finding, recording: Recording, workshop: Workshop, variants: tuple[Variant, ...] = ()) -> Finding:
-    """Write a finding down with its repro, run that alone, and write down what came of it."""
-    finding = msgspec.structs.replace(with_program(finding, recording, workshop), variants=variants)
-    write(finding, recording, workshop, repro=True)
-    finding = msgspec.structs.replace(finding, repro_verified=is_verified(workshop, finding.id))
-    write(finding, recording, workshop, repro=True)
-    return finding
+    """Put the program into a finding, and write it down with its repro, which is run alone."""
+    return written(
+        msgspec.structs.replace(with_program(finding, recording, workshop), variants=variants), recording, workshop
+    )
 
 
 def _key(verdict: Verdict) -> tuple[str, str, str | None]:

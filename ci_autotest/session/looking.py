@@ -15,6 +15,7 @@ from ci_autotest.session.made import shown_of, with_program, write
 from ci_autotest.session.progress import Progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import TextIO
 
     from ci_autotest.result import Finding
@@ -34,11 +35,16 @@ def look_at(ledger: Ledger, workshop: Workshop, stream: TextIO, found: list[Find
         try:
             finding = as_seen(suspect, workshop) if is_left else _made(suspect, workshop, progress)
         except KeyboardInterrupt:
-            for other in suspects[i:]:
-                add(found, _with_output(as_seen(other, workshop), other))
+            tell_as_seen(suspects[i:], workshop, found)
             raise
         progress.say(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
         add(found, _with_output(finding, suspect))
+
+
+def tell_as_seen(suspects: Sequence[Suspect], workshop: Workshop, found: list[Finding]) -> None:
+    """Add suspects to the findings as they were seen: the run is over, and nothing is run again."""
+    for suspect in suspects:
+        add(found, _with_output(as_seen(suspect, workshop), suspect))
 
 
 def as_seen(suspect: Suspect, workshop: Workshop) -> Finding:

@@ -76,6 +76,7 @@ class Workshop:
         environ: For the repro's own process.
         case_timeout_s: Seconds that a case may take.
         shown: The output folder as the user wrote it.
+        replay: What runs a finding's program again, but for its folder.
         allowance: For looking at them.
     """
 
@@ -88,6 +89,7 @@ class Workshop:
     environ: Mapping[str, str]
     case_timeout_s: float = 60.0
     shown: str = "autotest-report"
+    replay: str = "ci-autotest replay"
     allowance: Allowance = field(default_factory=Allowance)
 
     def fresh(self, seed: int | None = None) -> Fresh:
@@ -141,7 +143,7 @@ def with_program(finding: Finding, recording: Recording, workshop: Workshop) -> 
         dims_max=max(sizes, default=0),
         program=display_program(recording, finding),
         repro=f"{FINDINGS}/{finding.id}/repro.py",
-        replay=f"ci-autotest replay {folder}",
+        replay=f"{workshop.replay} {folder}",
         versions=versions(recording),
     )
     return msgspec.structs.replace(updated, message="\n".join(message_lines(updated, folder)))
@@ -165,13 +167,28 @@ def write(finding: Finding, recording: Recording, workshop: Workshop, *, repro: 
     write_finding(workshop.output / FINDINGS / finding.id, files)
 
 
-def is_verified(workshop: Workshop, finding: str) -> bool:
-    """Whether the repro, run alone, says that the candidate is misaligned; no once the allowance is spent."""
+def written(finding: Finding, recording: Recording, workshop: Workshop) -> Finding:
+    """Write a finding down with its repro, run that alone, and write down what came of it."""
+    write(finding, recording, workshop, repro=True)
+    status = _repro_status(workshop, finding.id)
+    told = finding.message if status == 1 else f"{finding.message}\n  {_unverified(status)}"
+    finding = msgspec.structs.replace(finding, repro_verified=status == 1, message=told)
+    write(finding, recording, workshop, repro=True)
+    return finding
+
+
+def _repro_status(workshop: Workshop, finding: str) -> int | None:
+    """Return what the repro, run alone, ends with: 1 where it says that the candidate is misaligned."""
     begun = time.monotonic()
     try:
-        return run_repro(workshop, workshop.output / FINDINGS / finding / "repro.py") == 1
+        return run_repro(workshop, workshop.output / FINDINGS / finding / "repro.py")
     finally:
         workshop.allowance.repros_s -= time.monotonic() - begun
+
+
+def _unverified(status: int | None) -> str:
+    why = "it was not run to its end in the time left" if status is None else f"run alone it ended with status {status}"
+    return f"repro not verified: {why}"
 
 
 def _python_path(environ: Mapping[str, str]) -> list[str]:

@@ -112,13 +112,10 @@ def show_result(result: RunResult, stream: TextIO, output: str) -> None:
         if item.undefined_gradients and item.candidate == result.candidates[0].name:
             said_so = f"{item.undefined_gradients} cases of {item.test}: the reference has no backward pass there"
             console.print(Text(f"gradients not compared: {said_so}", style="yellow"))
-        if item.weak and item.cases.compared:
-            console.print(
-                Text(
-                    f"weak: {item.test}: fewer than one ordinary attempt in ten is accepted",
-                    style="yellow",
-                )
-            )
+        if item.weak and item.cases.compared and item.candidate == result.candidates[0].name:
+            last = f", the reference said last: {item.refusal}" if item.refusal else ""
+            told = f"weak: {item.test}: fewer than one ordinary attempt in ten is accepted{last}"
+            console.print(Text(told, style="yellow"))
     said_last = [*(f"note: {note}" for note in result.notes), *map(sentence, result.coverage)]
     for line in said_last:
         console.print(Text(line))

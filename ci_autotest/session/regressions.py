@@ -12,16 +12,15 @@ from ci_autotest.errors import AutotestError
 from ci_autotest.judgement import Verdict
 from ci_autotest.program.serialize import decode, encode_program
 from ci_autotest.report.artifacts import FINDINGS
-from ci_autotest.result import Hit
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Confirm, Tried, TryProgram
 from ci_autotest.session.crashes import crash
 from ci_autotest.session.database import Entry, Kept, today
 from ci_autotest.session.ledger import Suspect
-from ci_autotest.session.made import finding_of, is_verified, with_program, write
+from ci_autotest.session.made import finding_of, with_program, write, written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from ci_autotest.result import Finding
@@ -101,7 +100,9 @@ class _Replayer:
         fresh = self._fresh(entry.seed)
         answer = fresh.ask(TryProgram(program=item.program, tensors=item.tensors, candidate=entry.candidate, test=test))
         if isinstance(answer, Tried) and answer.verdict.kind is None:
-            answer = fresh.ask(Confirm(test=test, case=entry.case, attempt=entry.attempt, candidate=entry.candidate))
+            answer = fresh.ask(
+                Confirm(test=test, case=entry.case, attempt=entry.attempt, candidate=entry.candidate, twice=True)
+            )
         if not isinstance(answer, Tried):
             return answer
         verdict = answer.verdict
@@ -121,19 +122,30 @@ def _as_shown(item: Kept, shown: Tried | WorkerLostError) -> tuple[Kept, Verdict
 
 
 def regressed(
-    regressions: Regressions, seen: Iterable[tuple[str, str, str]], tests: Mapping[str, TestInfo], workshop: Workshop
-) -> list[Finding]:
-    """Return the findings that are still there and that no case of this run has shown, one of each identity.
+    regressions: Regressions,
+    tests: Mapping[str, TestInfo],
+    workshop: Workshop,
+    found: list[Finding],
+    *,
+    is_over: bool = False,
+) -> None:
+    """Add the findings that are still there and that no case of this run has shown, one of each identity.
 
     What was wrong may end its worker by now: the identity is that of what it shows, not of what it showed.
+
+    Args:
+        regressions: What became of the findings that were kept.
+        tests: By id.
+        workshop: What findings are made with.
+        found: Those of this run; they are added to these.
+        is_over: Whether nothing is run any more: their repros stay unverified.
     """
-    known, found = set(seen), []
+    known = {finding.identity for finding in found}
     for item, shown in regressions.still:
         finding = _shown(item, shown, tests[item.entry.test], workshop)
         if finding.identity not in known:  # Else its folder is the other's.
             known.add(finding.identity)
-            found.append(_written(finding, item, workshop))
-    return found
+            found.append(_written(finding, item, workshop, is_over=is_over))
 
 
 def _shown(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, workshop: Workshop) -> Finding:
@@ -141,26 +153,27 @@ def _shown(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, worksho
     entry = item.entry
     lost = shown if isinstance(shown, WorkerLostError) else None
     suspect = Suspect(
-        test, entry.candidate, entry.case, entry.attempt, None, entry.profile, 1, 1, (test.id,), lost,
-        hits=(Hit(test=test.id, cases=(entry.case,), count=1, of_cases=1),),
+        test, entry.candidate, entry.case, entry.attempt, None, entry.profile, 0, 0, (test.id,), lost,
     )  # fmt: skip
     if isinstance(shown, WorkerLostError):
         verdict = Verdict(outcome="crashed", operator=entry.operator, target=entry.operator)
         finding = crash(suspect, verdict, shown, workshop)
     else:
         finding = finding_of(suspect, shown, workshop)
-    return msgspec.structs.replace(finding, seed=entry.seed, confirmed=True, shrunk=True)
+    return msgspec.structs.replace(finding, seed=entry.seed, confirmed=True, shrunk=True, earlier=True)
 
 
-def _written(finding: Finding, item: Kept, workshop: Workshop) -> Finding:
-    """Write a finding down with the program that was kept, and run its repro alone."""
+def _written(finding: Finding, item: Kept, workshop: Workshop, *, is_over: bool) -> Finding:
+    """Write a finding down with the program that was kept, and run its repro alone unless the run is over."""
     recording = decode(item.program, item.tensors)
     finding = with_program(finding, recording, workshop)
     if recording.note.get("backend") == "module" and "host" not in recording.note:
         write(finding, recording, workshop)
         return msgspec.structs.replace(finding, repro=None)
-    write(finding, recording, workshop, repro=True)
-    return msgspec.structs.replace(finding, repro_verified=is_verified(workshop, finding.id))
+    if is_over:
+        write(finding, recording, workshop, repro=True)
+        return finding
+    return written(finding, recording, workshop)
 
 
 def kept_of(finding: Finding, output: Path) -> Kept | None:

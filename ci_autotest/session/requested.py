@@ -33,6 +33,7 @@ class Request:
         baseline: A report to hold this one against.
         cases: From the command line: overrides ``@autotest(n=...)`` too.
         executor: ``local``, or ``ray`` for the workers of a cluster.
+        file: The configuration's file as ``--config`` names it; ``None`` where it was looked for.
     """
 
     config: Config
@@ -44,6 +45,12 @@ class Request:
     baseline: Path | None = None
     cases: int | None = None
     executor: str = "local"
+    file: Path | None = None
+
+    @property
+    def replay(self) -> str:
+        """What runs a finding's program again, but for its folder: with the same configuration."""
+        return "ci-autotest replay" if self.file is None else f"ci-autotest replay --config {self.file}"
 
 
 class NothingFoundError(UsageError):

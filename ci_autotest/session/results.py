@@ -128,7 +128,8 @@ def _result(
         attempts=AttemptCounts(accepted=entry.accepted, rejected=entry.rejected),
         profiles=dict(sorted(entry.profiles.items())), duration_s=round(entry.duration_s, 3),
         findings=tuple(sorted(item.id for item in own)), reason=reason,
-        weak=weak, undefined_gradients=entry.undefined, location=entry.info.location,
+        weak=weak, refusal=entry.refusal if weak else "", undefined_gradients=entry.undefined,
+        location=entry.info.location,
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from ci_autotest.session.budget import Budget, not_run_note
 from ci_autotest.session.database import FOLDER, Database
 from ci_autotest.session.executing import Plan, execute, learned_of
 from ci_autotest.session.ledger import Ledger
-from ci_autotest.session.looking import add, look_at
+from ci_autotest.session.looking import look_at, tell_as_seen
 from ci_autotest.session.made import Allowance, Workshop
 from ci_autotest.session.means import means_for
 from ci_autotest.session.regressions import Regressions, kept_of, regressed, replay_kept
@@ -125,7 +125,7 @@ def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], 
     workshop = Workshop(
         lambda: means.executor.start(None), means.nursery, hello, state.output, folders, state.seed, environ,
         configuration.duration_s(request.config.case_timeout, "case_timeout"), shown=request.config.output,
-        allowance=Allowance(state.budget.deadline),
+        replay=request.replay, allowance=Allowance(state.budget.deadline),
     )  # fmt: skip
     pool = Pool(means.executor, hello)
     try:
@@ -139,19 +139,36 @@ def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], 
         by_id = {test.id: test for test in tests}
         # Of the shards of a run the first looks at what earlier runs left: the others would count it again.
         kept = state.database.findings() if request.shard[0] == 1 else ()
+        state.regressions = Regressions(kept=tuple(kept))  # Stopped meanwhile, it forgets nothing.
         state.regressions = replay_kept(kept, by_id, ledger.candidates, workshop)
+        try:
+            _cases(state, pool, workshop, (signals, stream))
+            regressed(state.regressions, by_id, workshop, state.findings)
+        except (KeyboardInterrupt, AutotestError):
+            with signals.held():
+                regressed(state.regressions, by_id, workshop, state.findings, is_over=True)
+            raise
+    finally:
+        pool.close()
+
+
+def _cases(state: _Run, pool: Pool, workshop: Workshop, world: tuple[Signals, TextIO]) -> None:
+    """Run the cases and look at what they show; what a run that is stopped has seen is told as it was seen."""
+    signals, stream = world
+    plan, ledger = state.plan, state.ledger
+    assert plan is not None  # noqa: S101 - the caller has made it
+    try:
         with signals.held():
             execute(
                 pool, ledger, plan.tasks(ledger, state.learned),
                 lambda: signals.is_pending or state.budget.is_over(has_found=bool(ledger.suspected)), stream,
             )  # fmt: skip
             pool.close()
-        look_at(ledger, workshop, stream, state.findings)
-        seen = [finding.identity for finding in state.findings]
-        for finding in regressed(state.regressions, seen, by_id, workshop):
-            add(state.findings, finding)
-    finally:
-        pool.close()
+    except (KeyboardInterrupt, AutotestError):
+        with signals.held():
+            tell_as_seen(ledger.suspects(), workshop, state.findings)
+        raise
+    look_at(ledger, workshop, stream, state.findings)
 
 
 def _result(state: _Run, environ: Mapping[str, str], baseline: tuple[Finding, ...] | None) -> RunResult:

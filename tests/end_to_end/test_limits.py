@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.projects import Project, finding_of, outcomes
+from tests.projects import Done, Project, ended, finding_of, outcomes, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,6 +69,19 @@ def log(x):
     time.sleep(1000 if len(HELD) == 3 else 0)
     return torch.Tensor.log(x)
 """
+STOPPED = """
+
+def wrong(x):
+    (Path(__file__).parent / "called").touch()
+    return torch.Tensor.cos(x) * 1.5
+
+
+def tanh(x):
+    if (Path(__file__).parent / "hangs").exists():
+        (Path(__file__).parent / "tried").touch()
+        time.sleep(1000)
+    return torch.Tensor.tanh(x) * 1.001
+"""
 BODY = """
 @autotest(n={cases}, auto_backward=False)
 def {name}():
@@ -82,6 +97,17 @@ def project_of(folder: Path, tests: dict[str, tuple[str, int]], **keys: Any) -> 
     project.write("mykernels.py", KERNELS)
     project.tests("".join(BODY.format(name=n, operator=o, cases=c) for n, (o, c) in tests.items()))
     return project
+
+
+def stopped(project: Project, sign: Path) -> Done:
+    """Start a run, and stop it as Ctrl-C does when a file of that name is there."""
+    process = project.start("run", "--workers", "1")
+    is_there = wait_until(sign.exists, 60)
+    time.sleep(0.5)  # A batch is told when it ends.
+    process.send_signal(signal.SIGINT)
+    done = ended(process, 30)
+    assert is_there, done.said
+    return done
 
 
 def counts(project: Project, output: str = "autotest-report") -> dict[str, dict[str, int]]:
@@ -146,6 +172,68 @@ def test_run__finding_of_an_earlier_run__is_found_by_its_program_alone(rememberi
     done = project.run("--cases", "1", "--seed", "99", "--output", "again")
     finding = finding_of(project.report("again"), "tanh")
     assert (done.status, finding["confirmed"], finding["repro_verified"]) == (1, True, True), done.said
+
+
+SLOW_REST = """
+@autotest(n=400, auto_backward=False)
+def slow():
+    return torch.exp(random_tensor(ndim=1, dim0=4, requires_grad=False))
+"""
+
+
+def without_its_case(project: Project) -> None:
+    """Write the test with the finding anew: no case of it shows the finding any more."""
+    project.tests(BODY.format(name="wrong", operator="exp", cases=2) + SLOW_REST)
+
+
+def test_run__only_an_earlier_run_has_cases_of_a_finding__every_surface_says_so(tmp_path: Path):
+    project = project_of(tmp_path, {"wrong": ("tanh", 4), "slow": ("exp", 2)})
+    assert project.run().status == 1
+    without_its_case(project)
+    done = project.run("--cases", "2")
+    report = project.report()
+    finding = finding_of(report, "tanh")
+    folder = tmp_path / "autotest-report" / "findings" / finding["id"]
+    said = f"no case of this run shows it: an earlier run found it, and its program still does, kept in .autotest/findings/{finding['id']}"
+    assert (done.status, finding["earlier"], finding["cases"], finding["repro_verified"]) == (1, True, 0, True), (
+        done.said
+    )
+    assert outcomes(report)["wrong", "kernels"] == "aligned"
+    junit = (tmp_path / "autotest-report" / "junit.xml").read_text("utf-8")
+    page = (folder / "README.md").read_text("utf-8")
+    assert [said in text for text in (done.out, junit, page)] == [True] * 3
+    assert "not verified" not in page
+    # What the sentence says to do, done.
+    shutil.rmtree(tmp_path / ".autotest" / "findings" / finding["id"])
+    project.substitute({"torch.exp": "mykernels.exp"})
+    assert project.run("--cases", "2").status == 0
+
+
+def test_run__stopped__tells_what_it_and_an_earlier_run_have_seen_and_forgets_nothing(tmp_path: Path):
+    project = project_of(tmp_path, {"wrong": ("tanh", 4), "slow": ("exp", 2)})
+    assert project.run().status == 1
+    kept = sorted(path.name for path in (tmp_path / ".autotest" / "findings").iterdir())
+    without_its_case(project)
+    replace = {"torch.exp": "mykernels.exp", "torch.tanh": "mykernels.tanh", "torch.cos": "mykernels.wrong"}
+    project.substitute(replace)
+    project.write("mykernels.py", KERNELS + STOPPED)
+    project.tests(
+        "@autotest(n=1)\ndef seen():\n    return torch.cos(random_tensor(ndim=1))\n\n", "autotests/autotest_a.py"
+    )
+    done = stopped(project, tmp_path / "called")
+    report = project.report()
+    told = {
+        item["operator"]: (item["confirmed"], item["earlier"], item["repro_verified"]) for item in report["findings"]
+    }
+    assert (done.status, report["interrupted"]) == (130, True), done.said
+    assert told == {"torch.cos": (False, False, False), "torch.tanh": (True, True, False)}, done.said
+    assert "0 misaligned" not in done.out
+    assert sorted(path.name for path in (tmp_path / ".autotest" / "findings").iterdir()) == kept
+    # Stopped while what was kept is tried, before any case.
+    (tmp_path / "hangs").touch()
+    done = stopped(project, tmp_path / "tried")
+    assert done.status == 130, done.said
+    assert sorted(path.name for path in (tmp_path / ".autotest" / "findings").iterdir()) == kept
 
 
 def test_run__fixed__is_told_once_and_kept_as_a_regression_case(tmp_path: Path):

@@ -100,6 +100,41 @@ def test_display_program__gradient__shows_what_is_put_in():
     assert lines[-1] == "x.grad  # off"
 
 
+@pytest.mark.parametrize(
+    ("where", "mark", "rest"),
+    [
+        ("gradient of x", "its gradient differs from run to run", 2),
+        ("value of exp", "differs from run to run", 0),
+    ],
+)
+def test_display_program__differs_from_itself__says_so_where_it_does(where: str, mark: str, rest: int):
+    found = samples.finding(kind="nondeterminism", where=where, headline="it differs")
+    lines = display_program(recorded(lambda: torch.exp(x())), found).splitlines()
+    assert lines[3] == f"exp = torch.exp(x)  # {mark}"
+    assert len(lines) == 4 + rest
+    assert [line.partition("(")[0] for line in lines[4:]] == ["exp.backward", "x.grad  # it differs"][:rest]
+
+
+def test_display_program__backward_raises__shows_what_is_put_in():
+    found = samples.finding(kind="error", where="backward pass")
+    lines = display_program(recorded(lambda: torch.exp(x())), found).splitlines()
+    assert lines[3] == "exp = torch.exp(x)  # its backward pass is misaligned"
+    assert lines[4].startswith("exp.backward(torch.tensor([")
+
+
+def test_message_lines__differs_from_itself__names_the_runs():
+    lines = message_lines(samples.finding(kind="nondeterminism"))
+    assert "  second run float32[1, 2] on cuda:0; first run float32[1, 2] on cpu" in lines
+    assert any("second run -0.9" in line and ", first run -0.9" in line for line in lines)
+
+
+def test_message_lines__only_an_earlier_run_has_its_cases__says_so_and_how_it_is_forgotten():
+    lines = message_lines(samples.finding(earlier=True))
+    (said,) = [line for line in lines if "earlier run" in line]
+    assert "no case of this run shows it" in said
+    assert ".autotest/findings/layer_norm-3f2a (delete that folder" in said
+
+
 def test_display_program__large_tensor__is_named():
     text = display_program(recorded(lambda: torch.exp(random_tensor(ndim=2, dim0=20, dim1=20))), samples.finding())
     assert "stored('t0')" in text

@@ -50,6 +50,12 @@ def test_merge__one_identity_in_two_shards__lowest_case_stays_and_cases_are_adde
     assert merged.findings == (msgspec.structs.replace(low, cases=5, of_cases=30, tests=(OTHER, samples.TEST)),)
 
 
+def test_merge__one_shard_has_it_from_an_earlier_run_only__the_case_of_this_run_stays():
+    earlier = samples.finding(case=1, cases=0, of_cases=0, earlier=True)
+    merged = merge([shard(1, findings=(earlier,)), shard(2, findings=(samples.finding(case=9),))])
+    assert [(item.case, item.cases, item.of_cases, item.earlier) for item in merged.findings] == [(9, 3, 20, False)]
+
+
 def test_merge__lowest_case_is_not_confirmed__the_one_that_counts_stays():
     flaky = samples.finding(case=1, outcome="flaky")
 
