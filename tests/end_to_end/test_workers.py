@@ -55,6 +55,11 @@ def sqrt(x):
 
 def square(x):
     os._exit(7)
+
+
+def cos(x):
+    time.sleep(0.2)
+    return torch.Tensor.cos(x)
 """
 BODY = """
 @autotest(n={cases})
@@ -99,6 +104,21 @@ def test_run__stopped_in_a_hanging_case__writes_the_report_and_ends_its_workers(
     assert sorted(case.name for suite in suites for case in suite) == [
         "exp[kernels]", "exp[torch]", "tanh[kernels]", "tanh[torch]",
     ]  # fmt: skip
+
+
+def test_run__step_of_many_cases_takes_longer_than_one_may__is_aligned(tmp_path: Path):
+    # The same step of nine cases one after another, 1.8 s: that each goes on to the next is told by its number alone.
+    project = kernels(tmp_path, {"cos": 20})
+    project.configure(
+        candidates=[{"name": "kernels", "backend": "substitute", "replace": {"torch.cos": "mykernels.cos"}}],
+        case_timeout="1s",
+    )
+    project.tests("@autotest(n=20, profiles=[])\ndef cos():\n    return torch.cos(random_tensor(ndim=1))\n")
+    done = project.run()
+    report = project.report()
+    (result,) = report["results"]
+    # A worker that was ended would be told: its case, run again alone, is aligned too.
+    assert (done.status, result["cases"]["aligned"], report["notes"]) == (0, 20, []), done.said
 
 
 def test_run__parent_is_killed__its_workers_end(tmp_path: Path):
