@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.projects import Project, outcomes
 
 KERNELS = """
@@ -25,6 +27,7 @@ def eagerly():
 """
 
 
+@pytest.mark.heavy
 def test_run__kernel_that_differs_in_a_graph__is_of_kind_graph_and_replays(tmp_path: Path):
     project = Project(tmp_path)
     project.substitute({"torch.exp": "mykernels.exp"})

@@ -77,6 +77,7 @@ def test_console_and_summary__say_it_in_a_line_and_by_family(ran: tuple[Project,
     assert "| `toy` | reductions | " in summary
 
 
+@pytest.mark.heavy
 def test_report__shards__are_merged_to_the_coverage_of_the_whole(ran: tuple[Project, Done]):
     project, _ = ran
     for shard in (1, 2):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from ci_autotest.program.serialize import decode
 from tests.projects import Project, finding_of, wait_until
 
@@ -56,6 +58,7 @@ def planted(folder, *names):
     return project
 
 
+@pytest.mark.heavy
 def test_run__candidate_aborts_or_hangs_while_it_is_shrunk__keeps_the_smallest_that_does_not(tmp_path):
     project = planted(tmp_path, "exp", "cos")
     assert project.run().status == 1
