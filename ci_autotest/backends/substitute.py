@@ -156,6 +156,8 @@ class _Replace(TorchFunctionMode):
         if "inplace" in kwargs:
             kwargs = dict(kwargs)
             in_place = bool(kwargs.pop("inplace")) or in_place
+        if len(args) > 1 and _is_reflected(func):
+            args = (args[1], args[0], *args[2:])  # `3 - x` is the function's `sub(3, x)`
         if func_name in _VARIADIC and len(args) > 1 and all(type(arg) is int for arg in args[1:]):
             args = (args[0], tuple(args[1:]))  # the method's `x.permute(2, 0, 1)` is the function's `permute(x, dims)`
         result = function(*args, **_written(func, function, kwargs))
@@ -174,6 +176,12 @@ def _named(func: Callable[..., Any]) -> tuple[str, bool]:
         (bare.endswith("_") and not bare.endswith("__")) or bare in _IN_PLACE_SPECIAL
     )
     return operator_of(bare, CALL_METHOD) if name.startswith("torch.Tensor.") else operator_of(name), in_place
+
+
+@lru_cache(maxsize=4096)
+def _is_reflected(func: Callable[..., Any]) -> bool:
+    """Whether the first operand of a torch function is the second of its operator, and which comes first matters."""
+    return (resolve_name(func) or "").rpartition(".")[2] in _REFLECTED
 
 
 def _written(func: Callable[..., Any], function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -212,6 +220,11 @@ def _defaults(func: Callable[..., Any]) -> dict[str, Any]:
 
 #: Methods that take sizes or dimensions one by one where the function takes them as a tuple.
 _VARIADIC = frozenset({"permute", "flip", "tile", "reshape", "view", "expand", "repeat"})
+#: ``torch.rsub(x, 2)`` is ``2 - x``. Of ``2 + x`` and the like torch gives ``x + 2``, which is the same.
+_REFLECTED = frozenset({
+    "rsub", "__rsub__", "__rdiv__", "__rtruediv__", "__rpow__", "__rfloordiv__", "__rmod__", "__rmatmul__",
+    "__rlshift__", "__rrshift__",
+})  # fmt: skip
 _IN_PLACE_SPECIAL = frozenset(f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"))
 
 

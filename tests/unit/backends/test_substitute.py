@@ -93,6 +93,35 @@ def test_run__in_place_spelling__writes_to_the_receiver(body):
     assert (verdict.outcome, verdict.operator, verdict.blame) == ("misaligned", "torch.mul", "candidate")
 
 
+#: Bodies that call an operator with its operands the other way round, by the operator.
+REFLECTED = {
+    "sub": lambda: 3 - x(),
+    "rsub": lambda: torch.rsub(x(), 3, alpha=2),
+    "div": lambda: 3 / x(),
+    "pow": lambda: 2 ** x(),
+    "remainder": lambda: 2 % x(),
+    "floor_divide": lambda: 2 // x(),
+    "sub of two": lambda: torch.rsub(x(), x()),
+}
+
+
+@pytest.mark.parametrize("name", REFLECTED)
+def test_run__operands_the_other_way_round__are_given_in_the_operators_order(name):
+    operator = {"rsub": "sub", "sub of two": "sub"}.get(name, name)
+    right = Counted(getattr(real, operator))
+    assert tried(REFLECTED[name], substitute(**{operator: right})).outcome == "aligned"
+    assert right.calls > 0
+    wrong = substitute(**{operator: lambda a, b, **more: getattr(real, operator)(b, a, **more)})
+    assert tried(REFLECTED[name], wrong).outcome == "misaligned"
+
+
+def test_run__other_operand_first_where_it_is_the_same__the_tensor_comes_first():
+    def rowwise(value, other):
+        return real.stack([row * other for row in value])
+
+    assert tried(lambda: 2 * x(), substitute(mul=rowwise)).outcome == "aligned"
+
+
 def test_run__in_place_module__writes_to_the_receiver():
     def body():
         value = x() * 1
