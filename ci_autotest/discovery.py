@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +89,7 @@ def _files(path: Path, root: Path, asked: str) -> tuple[list[str], int]:
         message = f"path '{asked}' does not exist (looked for {path}). Give a file, a folder or {SUITE}."
         raise UsageError(message)
     candidates = [path] if path.is_file() else _python_files(path)
-    return [_relative(file, root) for file in candidates if _mentions(file)], len(candidates)
+    return [_relative(file, root) for file in candidates if _is_asked_for(file)], len(candidates)
 
 
 def _python_files(folder: Path) -> list[Path]:
@@ -97,6 +98,19 @@ def _python_files(folder: Path) -> list[Path]:
         for path in folder.rglob("*.py")
         if not any(part in _SKIPPED or part.startswith(".") for part in path.relative_to(folder).parts)
     )
+
+
+def _is_asked_for(path: Path) -> bool:
+    """Whether a file may define tests, or is named as one that does and is no Python: that is told, not passed over."""
+    return _mentions(path) or (path.name.startswith("autotest_") and not _is_python(path))
+
+
+def _is_python(path: Path) -> bool:
+    try:
+        ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def _mentions(path: Path) -> bool:

@@ -196,7 +196,8 @@ def _run_here(declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str,
     __tracebackhide__ = True
     body = declaration.body
     refuse_duplicates(body.__code__.co_filename)
-    setting = setting_of(body.__code__.co_filename, body.__qualname__, declaration.id, case_name(args, kwargs))
+    called = case_name(body, args, kwargs)
+    setting = setting_of(body.__code__.co_filename, body.__qualname__, declaration.id, called)
     attempts, test = _attempts(shapes_of(setting.candidates)), setting.test
     hear_lost_hooks()  # pytest takes filters of warnings back after each test
     key = test_key(setting.seed, test)

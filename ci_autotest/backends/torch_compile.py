@@ -122,6 +122,10 @@ class _Counter:
         self._compiler = compiler
         self.graphs = 0
 
+    def __repr__(self) -> str:
+        """Return the compiler's name: torch puts it into the errors of a compiler."""
+        return self._compiler
+
     def __call__(
         self,
         graph: torch.fx.GraphModule,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from types import MappingProxyType
 from typing import Final
 
@@ -38,14 +39,21 @@ def check(config: Config, where: str) -> None:
     if doubled:
         message = f"{where}: two candidates are named {doubled[0]!r}. Give each a name of its own."
         raise ConfigError(message)
+    _check_tolerances(config, where)
+    for candidate in config.candidates:
+        _check_candidate(candidate, where)
+
+
+def _check_tolerances(config: Config, where: str) -> None:
     for number, row in enumerate(config.tolerances):
+        if math.inf in (row.rtol, row.atol):
+            message = f"{where}: tolerances[{number}] is infinite: nothing would be compared. Give numbers."
+            raise ConfigError(message)
         try:
             Tolerance(row.rtol, row.atol)
         except ToleranceError as error:
             message = f"{where}: tolerances[{number}]: {error}"
             raise ConfigError(message) from error
-    for candidate in config.candidates:
-        _check_candidate(candidate, where)
 
 
 def _check_candidate(candidate: Candidate, where: str) -> None:

@@ -7,6 +7,8 @@ the first parameter is a test case where it has one of the names that people giv
 from __future__ import annotations
 
 import inspect
+import os
+import re
 import unittest
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _CASE_NAMES: Final = frozenset({"test_case", "testcase", "case", "tc", "_", "self"})
+#: What Python writes of an object without a text of its own.
+_ADDRESS: Final = re.compile(r"\bat 0x[0-9a-fA-F]+")
 #: Characters of an argument's text in a test's name.
 _SHOWN_AT_MOST: Final = 40
 
@@ -54,17 +58,31 @@ def _outer(body: Callable[..., object]) -> str:
     return outer if outer.endswith("<locals>") else ""
 
 
-def case_name(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    """Return ``[3-same]`` for a call with arguments 3 and ``same``, nothing for one without: its inputs are its own."""
-    values = [*args, *kwargs.values()]
-    shown = [_shown(value) for value in values if not isinstance(value, unittest.TestCase)]
+def case_name(body: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """Return ``[3-same]`` for a call with arguments 3 and ``same``, nothing for one without: its inputs are its own.
+
+    The object that a method is called on is left out, and of what has no text of its own its type is shown: an address
+    is another in every process, and the inputs would be too.
+    """
+    own = args[1:] if args and _is_owner(args[0], body) else args
+    shown = [_shown(value) for value in (*own, *kwargs.values()) if not isinstance(value, unittest.TestCase)]
     return f"[{'-'.join(shown)}]" if shown else ""
 
 
+def _is_owner(value: object, body: Callable[..., object]) -> bool:
+    """Whether a body is a method of an object's class, or of one that it comes from."""
+    return any(body.__qualname__ == f"{kind.__qualname__}.{body.__name__}" for kind in type(value).__mro__)
+
+
 def _shown(value: object) -> str:
-    plain = isinstance(value, bool | int | float | str | tuple | list | None)
-    named = str(getattr(value, "__name__", "") or (value if plain else str(value).removeprefix("torch.")))
+    named = str(getattr(value, "__name__", "")) or _text(value).removeprefix("torch.")
     return "".join(c if c.isprintable() and c not in "[]" else "_" for c in named)[:_SHOWN_AT_MOST]
+
+
+def _text(value: object) -> str:
+    """Return what an argument is called: its text, or its type where that would hold an address or a path."""
+    is_path = isinstance(value, os.PathLike)
+    return type(value).__name__ if is_path or _ADDRESS.search(str(value)) is not None else str(value)
 
 
 def parametrized(function: Callable[..., object], body: Callable[..., object]) -> list[dict[str, Any]]:

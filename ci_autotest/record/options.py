@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -107,9 +108,12 @@ def _check_tolerances(rtol: object, atol: object) -> None:
         message = "autotest() is given only one of rtol and atol. Write both, or neither for the defaults per dtype."
         raise AuthorError(message)
     for name, bound in (("rtol", rtol), ("atol", atol)):
-        is_number = isinstance(bound, int | float) and not isinstance(bound, bool) and bound >= 0
+        is_number = isinstance(bound, int | float) and not isinstance(bound, bool) and 0 <= bound < math.inf
         if bound is not None and not is_number:
-            message = f"autotest({name}={bound!r}) is no tolerance. Write a number that is 0 or more."
+            message = (
+                f"autotest({name}={bound!r}) is no tolerance. Write a number that is 0 or more; check_allclose=False "
+                "compares no elements."
+            )
             raise AuthorError(message)
 
 

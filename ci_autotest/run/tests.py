@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import sys
 import unittest
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -139,9 +140,13 @@ def _calls(
     name: str, function: Callable[..., object], declaration: Declaration, owner: type | None
 ) -> Iterator[_Declared]:
     """Yield a test for each row of its ``parametrize``; none for a helper, which needs more and is not named a test."""
+    names: Counter[str] = Counter()
     for given in parametrized(function, declaration.body):
         if name.rpartition(".")[2].startswith("test") or not _missing(declaration.body, owner, given):
-            yield _Declared(name, case_name((), given), declaration, owner, given)
+            called = case_name(declaration.body, (), given)
+            names[called] += 1  # objects of one type have one name
+            unique = called if names[called] == 1 else f"{called[:-1]}-{names[called]}]"
+            yield _Declared(name, unique, declaration, owner, given)
 
 
 def _missing(body: Callable[..., object], owner: type | None, given: Mapping[str, Any]) -> list[str]:

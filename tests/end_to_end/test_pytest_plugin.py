@@ -72,6 +72,37 @@ class TestOfAClass:
     def test_softmax_method(self, dim):
         return torch.softmax(random_tensor(ndim=2), dim)
 """
+OBJECTS = """
+import pytest
+
+from ci_autotest import autotest, random_tensor, torch
+
+
+class Thing:  # without a text of its own: Python writes its address
+    pass
+
+
+@pytest.fixture
+def thing(tmp_path):
+    return Thing(), tmp_path
+
+
+@autotest(n=2)
+def test_with_an_object(thing):
+    return torch.tanh(random_tensor(ndim=2))
+
+
+@pytest.mark.parametrize("held", [Thing(), Thing()])
+@autotest(n=2)
+def test_of_objects(held):
+    return torch.tanh(random_tensor(ndim=2))
+
+
+class TestOfAClass:
+    @autotest(n=2)
+    def test_method(self):
+        return torch.tanh(random_tensor(ndim=2))
+"""
 REPLACE = {"torch.tanh": "mykernels.tanh", "torch.nn.functional.softmax": "mykernels.softmax"}
 
 
@@ -105,6 +136,23 @@ def test_pytest__everything_that_a_user_writes__is_collected_and_judged(project:
         "test_helper_in_a_loop": "PASSED", "TestOfAClass::test_softmax_method[0]": "PASSED",
     }, done.said  # fmt: skip
     assert "case 0 of test_kernels.py::test_softmax[1], seed 0, profile ordinary" in done.out
+
+
+def test_pytest__arguments_without_a_text__have_the_same_inputs_each_time_and_a_command_that_works(tmp_path: Path):
+    project = project_in(tmp_path)
+    project.write("test_kernels.py", OBJECTS)
+    first, again = (run_pytest(project) for _ in range(2))
+    told = re.findall(r"case 0 of (\S+), seed 0", first.out)
+    assert set(told) == {
+        "test_kernels.py::TestOfAClass::test_method", "test_kernels.py::test_with_an_object[tuple]",
+        "test_kernels.py::test_of_objects[Thing]",
+    }, first.said  # fmt: skip
+    pair = r"first bad element at .*"
+    assert re.findall(pair, first.out) == re.findall(pair, again.out) != []
+    done = project.command("run", "test_kernels.py::TestOfAClass::test_method", "--seed", "0")
+    assert done.status == 1, done.said
+    listed = project.command("list", "test_kernels.py")
+    assert [name for name in ("test_of_objects[Thing]", "test_of_objects[Thing-2]") if name not in listed.out] == []
 
 
 def test_pytest__k_and_an_id__choose(project: Project):

@@ -131,6 +131,7 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
         ("known: [{operator: a, reason: b, until: someday}]", "known[0].until is no date. Write it as 2026-12-31."),
         ("tolerances: [{operator: a, rtol: 0.1, reason: b}]", "tolerances[0] has no 'atol'. Add it."),
         ("tolerances: [{operator: a, rtol: -0.1, atol: 0.1, reason: b}]", "rtol"),
+        ("tolerances: [{operator: a, rtol: 0.1, atol: .inf, reason: b}]", "tolerances[0] is infinite: nothing would be compared."),
         ("[1, 2]", "the file is a list; a mapping is expected."),
         ("just text", "the file is text; a mapping is expected."),
         ("a: [", "is not YAML"),

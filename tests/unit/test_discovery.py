@@ -122,6 +122,16 @@ def test_nothing_found__several__is_the_message_of_the_readme(tmp_path):
     )
 
 
+def test_select__file_of_that_name_that_is_no_python__is_imported_to_be_told_broken(project):
+    (project / "autotests" / "autotest_c.py").write_text("def (:\n")
+    (project / "autotests" / "other.py").write_text("def (:\n")
+    (project / "autotests" / "autotest_without.py").write_text("x = 1\n")
+    found = select((), project, project).files
+    assert [
+        name for name in found if name not in {"autotests/a.py", "autotests/autotest_b.py", "autotests/deep/er/c.py"}
+    ] == ["autotests/autotest_c.py"]
+
+
 def test_select__file_that_is_no_text__is_scanned_as_bytes(tmp_path):
     (tmp_path / "a.py").write_bytes(b"\xff\xfe autotest \x00")
     assert select(["a.py"], tmp_path, tmp_path).files == ("a.py",)
