@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from ci_autotest.judgement import BACKWARD
 from ci_autotest.program.codegen import body_lines, function_text, inputs, names, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, cotangent_key, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
@@ -205,13 +206,14 @@ def display_program(recording: Recording, finding: Finding) -> str:
                 weight = _tensor(recording, cotangent_key(position), spec, grad=False)
                 lines.append(f"{named[ref.index]}.backward({weight})")
     if finding.where.startswith(_GRADIENT):
-        lines.append(f"{finding.where.removeprefix(_GRADIENT)}.grad  # {finding.headline}")
+        name = finding.where.removeprefix(_GRADIENT).partition(",")[0]  # Of a graph it says so behind the name.
+        lines.append(f"{name}.grad  # {finding.headline}")
     return "\n".join(lines)
 
 
 def _goes_back(finding: Finding) -> bool:
     """Whether it takes the backward pass to see what differs."""
-    return finding.kind == "gradient" or finding.where.startswith(_GRADIENT) or finding.where == "backward pass"
+    return finding.kind == "gradient" or finding.where.startswith((_GRADIENT, BACKWARD))
 
 
 def _compiled(recording: Recording, finding: Finding) -> list[str]:

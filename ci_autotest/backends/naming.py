@@ -31,7 +31,7 @@ def refuse_unknown(operator: str, where: str) -> None:
         ConfigError: It has none of that name.
     """
     name = operator.rpartition(".")[2]
-    if operator.startswith("torch.") and name[:1].islower() and _has(name):
+    if operator.startswith("torch.") and name[:1].islower() and _has(operator):
         return
     known = [f"{label}.{key}" for label, space in _SPACES.items() for key in vars(space)]
     _refuse(operator, where, known, "Write it as torch.nn.functional.softmax.")
@@ -44,16 +44,26 @@ def refuse_unknown_rows(rows: Iterable[ToleranceRule]) -> None:
         ConfigError: It has neither an operator nor a module of that name.
     """
     for number, row in enumerate(rows):
-        operator, name = row.operator, row.operator.rpartition(".")[2]
+        operator = row.operator
         is_torchs = operator.startswith("torch.") and not operator.startswith("torch.ops.")
-        if is_torchs and "*" not in operator and not _has(name) and not hasattr(torch.nn, name):
+        if is_torchs and "*" not in operator and not _has(operator) and not _is_module(operator):
             known = [f"{label}.{key}" for label, space in _SPACES.items() for key in vars(space)]
             known += [f"torch.nn.{key}" for key in vars(torch.nn)]
             _refuse(operator, f"tolerances[{number}]", known, "Correct its spelling, or write a pattern with *.")
 
 
-def _has(name: str) -> bool:
-    return any(hasattr(space, name) for space in _SPACES.values())
+def _has(operator: str) -> bool:
+    """Whether a space has an operator of its last name, as spellings go, or torch one of the whole."""
+    if any(hasattr(space, operator.rpartition(".")[2]) for space in _SPACES.values()):
+        return True
+    found: object = torch
+    for name in operator.split(".")[1:]:
+        found = getattr(found, name, None)
+    return callable(found)
+
+
+def _is_module(operator: str) -> bool:
+    return hasattr(torch.nn, operator.rpartition(".")[2])
 
 
 def _refuse(operator: str, where: str, known: list[str], otherwise: str) -> None:

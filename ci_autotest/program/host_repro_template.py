@@ -163,9 +163,12 @@ def repeated():
 
 def written_to(results, number):
     """Leave memory of the results' sizes behind that a number was written to: what nothing writes to shows it."""
-    arrays = [found[0] for found in results if found is not None and found[0].dtype.kind == "f"]
-    made = [tensor(np.full(array.shape, number, array.dtype), array.dtype.name) for array in arrays]
-    held = [one + one for one in made for _ in range(8)]
+    floats = [found for found in results if found is not None and found[0].dtype.kind == "f" and found[0].size]
+    room = (1 << 25) // max(len(floats), 1)  # bytes
+    held = []
+    for array, dtype in floats:
+        one = tensor(np.full(array.shape, number, array.dtype), dtype)
+        held += [one + one for _ in range(max(1, min(8, room // array.nbytes)))]
     for one in held:
         elements(one)  # waits until it is written
 

@@ -113,8 +113,10 @@ def repeated():
 
 def written_to(results, number):
     \"\"\"Leave memory of the results' sizes behind that a number was written to: what nothing writes to shows it.\"\"\"
-    tensors = [result for result in results if isinstance(result, torch.Tensor) and result.numel()]
-    held = [torch.full_like(result, number, requires_grad=False) for result in tensors for _ in range(8)]
+    tensors = [item for item in results if isinstance(item, torch.Tensor) and item.layout == torch.strided and item.numel()]
+    room = (1 << 25) // max(len(tensors), 1)  # bytes
+    blocks = [item for item in tensors for _ in range(max(1, min(8, room // item.nbytes)))]
+    held = [torch.full_like(item, number, requires_grad=False) for item in blocks]
     del held
 
 

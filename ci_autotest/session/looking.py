@@ -19,26 +19,24 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from ci_autotest.result import Finding
-    from ci_autotest.session.ledger import Ledger, Suspect
+    from ci_autotest.session.ledger import Suspect
     from ci_autotest.session.made import Workshop
+    from ci_autotest.session.signals import Signals
 
 
-def look_at(ledger: Ledger, workshop: Workshop, stream: TextIO, found: list[Finding]) -> None:
-    """Make findings of the suspects, into ``found``: what was made before an interruption is kept, the rest as seen.
+def look_at(left: list[Suspect], workshop: Workshop, stream: TextIO, found: list[Finding], signals: Signals) -> None:
+    """Make findings of the suspects, into ``found``: each is either among those or among what is ``left``.
 
     Findings of one identity, as crashes that are located later may be, are one.
     """
     progress = Progress(stream, 0, is_terminal=stream.isatty())
-    suspects = ledger.suspects()
-    for i, suspect in enumerate(suspects):
+    for i, suspect in enumerate(tuple(left)):
         is_left = workshop.allowance.is_spent or i >= CONFIRMED_AT_MOST
-        try:
-            finding = as_seen(suspect, workshop) if is_left else _made(suspect, workshop, progress)
-        except KeyboardInterrupt:
-            tell_as_seen(suspects[i:], workshop, found)
-            raise
+        finding = as_seen(suspect, workshop) if is_left else _made(suspect, workshop, progress)
+        with signals.held():
+            add(found, _with_output(finding, suspect))
+            del left[0]
         progress.say(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
-        add(found, _with_output(finding, suspect))
 
 
 def tell_as_seen(suspects: Sequence[Suspect], workshop: Workshop, found: list[Finding]) -> None:

@@ -109,19 +109,27 @@ def show_result(result: RunResult, stream: TextIO, output: str) -> None:
         if item.reason and not item.cases.compared and item.reason not in said:
             said.add(item.reason)
             console.print(Text(f"not compared: {item.test} on {item.candidate}: {item.reason}", style="yellow"))
-        if item.undefined_gradients and item.candidate == result.candidates[0].name:
-            said_so = f"{item.undefined_gradients} cases of {item.test}: the reference has no backward pass there"
-            console.print(Text(f"gradients not compared: {said_so}", style="yellow"))
-        if item.weak and item.cases.compared and item.candidate == result.candidates[0].name:
-            last = f", the reference said last: {item.refusal}" if item.refusal else ""
-            told = f"weak: {item.test}: fewer than one ordinary attempt in ten is accepted{last}"
-            console.print(Text(told, style="yellow"))
+    for line in _of_tests(result):
+        console.print(Text(line, style="yellow"))
     said_last = [*(f"note: {note}" for note in result.notes), *map(sentence, result.coverage)]
     for line in said_last:
         console.print(Text(line))
     console.print()
     console.print(Text(verdict(result).replace("\\", "").replace("`", "")))
     console.print(Text(f"seed {result.seed}; report in {output}; exit status {result.exit_code}"))
+
+
+def _of_tests(result: RunResult) -> list[str]:
+    """Return what is said of a test once, whichever candidates it was compared on."""
+    lines = []
+    for item in {item.test: item for item in result.results if item.cases.compared}.values():
+        if item.undefined_gradients:
+            said = f"{item.undefined_gradients} cases of {item.test}: the reference has no backward pass there"
+            lines.append(f"gradients not compared: {said}")
+        if item.weak:
+            last = f", the reference said last: {item.refusal}" if item.refusal else ""
+            lines.append(f"weak: {item.test}: fewer than one ordinary attempt in ten is accepted{last}")
+    return lines
 
 
 def _table(result: RunResult) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,9 @@ class Request:
     @property
     def replay(self) -> str:
         """What runs a finding's program again, but for its folder: with the same configuration."""
-        return "ci-autotest replay" if self.file is None else f"ci-autotest replay --config {self.file}"
+        return (
+            "ci-autotest replay" if self.file is None else f"ci-autotest replay --config {shlex.quote(str(self.file))}"
+        )
 
 
 class NothingFoundError(UsageError):

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ci_autotest.discovery import Selection
     from ci_autotest.result import BrokenTest, CandidateInfo, Finding, RunResult
     from ci_autotest.session.database import Kept, Learned
+    from ci_autotest.session.ledger import Suspect
     from ci_autotest.session.means import Means
 
 
@@ -157,18 +158,22 @@ def _cases(state: _Run, pool: Pool, workshop: Workshop, world: tuple[Signals, Te
     signals, stream = world
     plan, ledger = state.plan, state.ledger
     assert plan is not None  # noqa: S101 - the caller has made it
+    left: list[Suspect] = []
     try:
         with signals.held():
-            execute(
-                pool, ledger, plan.tasks(ledger, state.learned),
-                lambda: signals.is_pending or state.budget.is_over(has_found=bool(ledger.suspected)), stream,
-            )  # fmt: skip
-            pool.close()
+            try:
+                execute(
+                    pool, ledger, plan.tasks(ledger, state.learned),
+                    lambda: signals.is_pending or state.budget.is_over(has_found=bool(ledger.suspected)), stream,
+                )  # fmt: skip
+                pool.close()
+            finally:
+                left = ledger.suspects()
+        look_at(left, workshop, stream, state.findings, signals)
     except (KeyboardInterrupt, AutotestError):
         with signals.held():
-            tell_as_seen(ledger.suspects(), workshop, state.findings)
+            tell_as_seen(left, workshop, state.findings)
         raise
-    look_at(ledger, workshop, stream, state.findings)
 
 
 def _result(state: _Run, environ: Mapping[str, str], baseline: tuple[Finding, ...] | None) -> RunResult:

@@ -122,6 +122,13 @@ def test_display_program__backward_raises__shows_what_is_put_in():
     assert lines[4].startswith("exp.backward(torch.tensor([")
 
 
+def test_display_program__gradient_of_a_graph__is_a_program():
+    found = samples.finding(kind="graph", where="gradient of x, as a graph", headline="off")
+    lines = display_program(recorded(lambda: torch.exp(x())), found).splitlines()
+    assert lines[3] == "exp = torch.exp(x)  # its backward pass is misaligned"
+    assert lines[-1] == "x.grad  # off"
+
+
 def test_message_lines__differs_from_itself__names_the_runs():
     lines = message_lines(samples.finding(kind="nondeterminism"))
     assert "  second run float32[1, 2] on cuda:0; first run float32[1, 2] on cpu" in lines

@@ -13,7 +13,10 @@ def row(operator: str) -> ToleranceRule:
     return ToleranceRule(operator=operator, rtol=0.0, atol=0.0, reason="a test")
 
 
-@pytest.mark.parametrize("name", ["torch.tanh", "torch.nn.functional.softmax", "torch.Tensor.add_", "torch.linalg.qr"])
+@pytest.mark.parametrize(
+    "name",
+    ["torch.tanh", "torch.nn.functional.softmax", "torch.Tensor.add_", "torch.linalg.qr", "torch.sparse.sampled_addmm"],
+)
 def test_refuse_unknown__torch_has_it__passes(name: str):
     refuse_unknown(name, "here")
 
@@ -39,6 +42,8 @@ def test_refuse_unknown_rows__operators_modules_patterns_and_what_is_not_torchs_
         "torch.nn.LayerNorm",
         "torch.nn.functional.*_norm",
         "torch.ops.mine.op",
+        "torch.sparse.sampled_addmm",
+        "torch.signal.windows.hann",
         "mine.op",
         "tanh",
         "*",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -69,3 +70,12 @@ def test_request_of__candidate_of_the_file__has_the_interpreter_that_it_names(tm
     assert [candidate.python for candidate in request_of((), {}, tmp_path).candidates] == ["python3"]
     (tmp_path / "autotest.yml").write_text(f"candidates: [{row}other}}]\n")
     assert [candidate.python for candidate in request_of((), {}, tmp_path).candidates] == [""]
+
+
+def test_replay__configuration_named_with_a_space__is_one_word(tmp_path):
+    path = tmp_path / "my folder" / "autotest.yml"
+    path.parent.mkdir()
+    path.write_text("cases: 3\n", "utf-8")
+    request = request_of((), {"config": path}, tmp_path, needs_candidate=False)
+    assert shlex.split(request.replay) == ["ci-autotest", "replay", "--config", str(path)]
+    assert request_of((), {}, path.parent, needs_candidate=False).replay == "ci-autotest replay"

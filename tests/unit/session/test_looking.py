@@ -1,0 +1,51 @@
+"""A suspect is a finding or is left: a signal at any moment loses none and tells none twice."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from ci_autotest.session.ledger import Ledger
+from ci_autotest.session.looking import look_at, tell_as_seen
+from ci_autotest.session.made import Allowance, Workshop
+from ci_autotest.session.signals import Signals
+from tests.unit.session.test_ledger import FIRST, OFF, done
+
+if TYPE_CHECKING:
+    from ci_autotest.result import Finding
+
+OPERATORS = ("torch.cos", "torch.exp", "torch.sin")
+
+
+class Stopping(io.StringIO):
+    """A terminal at which Ctrl-C is pressed when a line of the operator is written."""
+
+    def __init__(self, operator: str) -> None:
+        super().__init__()
+        self._operator = operator
+
+    def write(self, text: str) -> int:
+        if self._operator in text:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().write(text)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_look_at__stopped_while_a_finding_is_told__each_suspect_is_told_once(operator: str):
+    ledger = Ledger([(FIRST, range(9))], ("here",))
+    for case, name in enumerate(OPERATORS):
+        ledger.part(FIRST.id, done([case], msgspec.structs.replace(OFF, operator=name)))
+    # Nothing is left to spend: each is told as it was seen, and no worker is asked.
+    workshop: Any = Workshop(None, None, None, Path(), (), 0, {}, allowance=Allowance(0.0))  # type: ignore[arg-type]
+    found: list[Finding] = []
+    left, signals = ledger.suspects(), Signals()
+    with signals.installed(), pytest.raises(KeyboardInterrupt):
+        look_at(left, workshop, Stopping(operator), found, signals)
+    tell_as_seen(left, workshop, found)
+    assert [(item.operator, item.cases) for item in found] == [(name, 1) for name in OPERATORS]
