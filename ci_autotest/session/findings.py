@@ -17,6 +17,8 @@ from ci_autotest.session.trying import Trial, shrink, shrink_compiled
 from ci_autotest.telling import display_program
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ci_autotest.config import Candidate
     from ci_autotest.program.ir import Recording
     from ci_autotest.run.fresh import Fresh
@@ -29,19 +31,25 @@ CONFIRMED_AT_MOST: Final = 300
 _VARIANTS_AT_MOST: Final = 2
 
 
-def make_finding(suspect: Suspect, workshop: Workshop) -> Finding:
-    """Confirm, localize, shrink and write down one suspect; its folder is whole after each stage."""
+def make_finding(suspect: Suspect, workshop: Workshop, told: Collection[str] = ()) -> Finding:
+    """Confirm, localize, shrink and write down one suspect; its folder is whole after each stage.
+
+    Args:
+        suspect: What was seen.
+        workshop: What findings are made with.
+        told: Ids of findings that are confirmed: what turns out to be one of them is not written down again.
+    """
     fresh = workshop.fresh()
     try:
         if suspect.lost is not None:
             return lost_finding(suspect, workshop, fresh)
-        finding = _misaligned(suspect, workshop, fresh)
+        finding = _misaligned(suspect, workshop, fresh, told)
         # One case that does not repeat says little of the others: flaky is what none of a few repeats.
         for case, attempt, test in suspect.others:
             if finding.outcome != "flaky":
                 break
             fresh.close()
-            finding = _misaligned(suspect._replace(case=case, attempt=attempt, test=test), workshop, fresh)
+            finding = _misaligned(suspect._replace(case=case, attempt=attempt, test=test), workshop, fresh, told)
         return finding
     finally:
         fresh.close()
@@ -56,7 +64,7 @@ def unconfirmed(suspect: Suspect, workshop: Workshop) -> Finding:
     return msgspec.structs.replace(finding, message=told)
 
 
-def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
+def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh, told: Collection[str]) -> Finding:
     verdict = suspect.verdict
     assert verdict is not None  # noqa: S101 - the caller looked
     again = fresh.ask(_question(suspect))
@@ -67,12 +75,18 @@ def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
         return lost_finding(suspect._replace(lost=again), workshop, fresh)
     if isinstance(again, Broken):
         return msgspec.structs.replace(finding_of(suspect, verdict, workshop), detail=f"not confirmed: {again.message}")
+    if _is_of_another(again.verdict, verdict):
+        # Another operator of the same program is unsteady: that says nothing of this one, which has a fault of its own.
+        alone = fresh.ask(msgspec.structs.replace(_question(suspect), twice=False))
+        again = alone if isinstance(alone, Tried) and _key(alone.verdict) == _key(verdict) else again
     is_unsteady = again.verdict.kind == "nondeterminism"
     if _key(again.verdict) != _key(verdict) and not is_unsteady:
         return flaky(suspect, again, workshop)
     shown = shown_of(again)
     whole = decode(again.whole_program, again.whole_tensors)
     finding = msgspec.structs.replace(finding_of(suspect, again.verdict, workshop), confirmed=True)
+    if is_unsteady and finding.id in told:
+        return finding
     write(finding, whole, workshop)
     if is_unsteady:
         return _written(finding, shown.recording, workshop)
@@ -80,6 +94,11 @@ def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
     found = finding_of(suspect, best.verdict, workshop)
     finding = msgspec.structs.replace(found, confirmed=True, shrunk=True, layer=layer)
     return _written(finding, best.recording, workshop, _variants(suspect, best, workshop, fresh))
+
+
+def _is_of_another(again: Verdict, verdict: Verdict) -> bool:
+    """Whether a case was confirmed to be unsteady in another operator than the one that it was suspected of."""
+    return again.kind == "nondeterminism" and again.operator != verdict.operator
 
 
 def _question(suspect: Suspect) -> Confirm:

@@ -15,7 +15,7 @@ from ci_autotest.session.made import shown_of, with_program, write
 from ci_autotest.session.progress import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from typing import TextIO
 
     from ci_autotest.result import Finding
@@ -32,11 +32,14 @@ def look_at(left: list[Suspect], workshop: Workshop, stream: TextIO, found: list
     progress = Progress(stream, 0, is_terminal=stream.isatty())
     for i, suspect in enumerate(tuple(left)):
         is_left = workshop.allowance.is_spent or i >= CONFIRMED_AT_MOST
-        finding = as_seen(suspect, workshop) if is_left else _made(suspect, workshop, progress)
+        told = {finding.id: finding.confirmed for finding in found}
+        confirmed = [name for name, is_confirmed in told.items() if is_confirmed]
+        finding = as_seen(suspect, workshop) if is_left else _made(suspect, workshop, progress, confirmed)
         with signals.held():
             add(found, _with_output(finding, suspect))
             del left[0]
-        progress.say(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
+        if finding.id not in told:
+            progress.say(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
 
 
 def tell_as_seen(suspects: Sequence[Suspect], workshop: Workshop, found: list[Finding]) -> None:
@@ -80,12 +83,12 @@ def _with_output(finding: Finding, suspect: Suspect) -> Finding:
     return finding if suspect.lost is None else msgspec.structs.replace(finding, output=suspect.lost.output.strip())
 
 
-def _made(suspect: Suspect, workshop: Workshop, progress: Progress) -> Finding:
+def _made(suspect: Suspect, workshop: Workshop, progress: Progress, confirmed: Collection[str]) -> Finding:
     """Return the finding, or the suspect as it is when making it fails: no report is lost for it."""
     try:
         if _is_not_alone(suspect):
             return _not_alone(suspect, workshop)
-        finding = make_finding(suspect, workshop)
+        finding = make_finding(suspect, workshop, confirmed)
     except OutputError:
         raise
     except Exception as error:  # noqa: BLE001 - a fault of ours while one finding is made must not cost the run

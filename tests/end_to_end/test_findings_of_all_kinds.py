@@ -155,3 +155,48 @@ def test_replay__differs_from_itself__is_run_again_until_it_does(project):
     assert done.out.startswith(
         "misaligned: torch.rsqrt on kernels, value of rsqrt (nondeterminism)\n  second run float"
     )
+
+
+UNSTEADY = """
+import torch
+
+CALLS = []
+
+
+def relu(x):
+    return torch.Tensor.relu(x) * (1.01 if x.shape[-1] > 3 else 1)
+
+
+def add(x, other, alpha=1):
+    CALLS.append(1)
+    return torch.Tensor.add(x, other) + len(CALLS) % 2
+"""
+TWO_FAULTS = """
+@autotest(n=12, profiles=[], auto_backward=False)
+def chain():
+    return torch.add(torch.relu(random_tensor(ndim=2, requires_grad=False)), 1)
+
+
+@autotest(n=12, profiles=[], auto_backward=False)
+def relu_alone():
+    return torch.relu(random_tensor(ndim=2, requires_grad=False))
+"""
+
+
+def test_run__another_operator_of_a_case_differs_from_itself__hides_no_fault(tmp_path):
+    held = Project(tmp_path)
+    held.write("mykernels.py", UNSTEADY)
+    held.tests(TWO_FAULTS)
+    held.substitute({"torch.relu": "mykernels.relu", "torch.add": "mykernels.add"})
+    done = held.run()
+    report = held.report()
+    told = {item["operator"]: item for item in report["findings"]}
+    assert {name: (item["kind"], item["repro_verified"]) for name, item in told.items()} == {
+        "torch.add": ("nondeterminism", True), "torch.nn.functional.relu": ("value", True),
+    }, done.said  # fmt: skip
+    assert [test.rpartition("::")[2] for test in told["torch.add"]["tests"]] == ["chain"]
+    assert done.out.count("misaligned: torch.add on kernels: ") == 1  # one line while it goes on
+    # What is told is what lies in its folder.
+    page = (tmp_path / "autotest-report" / "findings" / told["torch.add"]["id"] / "README.md").read_text("utf-8")
+    assert f"case {told['torch.add']['case']}, seed" in page
+    assert told["torch.add"]["program"] in page
