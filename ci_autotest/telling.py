@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ci_autotest.result import Hit
 
 
+#: Where a worker was lost that ended while it went back.
+ENDED_IN_BACKWARD: Final = "in its backward pass"
 _GRADIENT: Final = "gradient of "
 
 
@@ -198,8 +200,8 @@ def display_program(recording: Recording, finding: Finding) -> str:
     calls = body_lines(program)
     if calls:
         at = _marked(calls, finding.where)
-        lines += [*calls[:at], f"{calls[at]}  # {_mark(finding)}", *calls[at + 1 :]]
-    if _goes_back(finding):
+        lines += [*calls[:at], f"{calls[at]}  # {mark(finding)}", *calls[at + 1 :]]
+    if goes_back(finding):
         for position, ref in enumerate(output_refs(program)):
             spec = program.cotangents[position] if position < len(program.cotangents) else None
             if spec is not None:
@@ -211,9 +213,9 @@ def display_program(recording: Recording, finding: Finding) -> str:
     return "\n".join(lines)
 
 
-def _goes_back(finding: Finding) -> bool:
+def goes_back(finding: Finding) -> bool:
     """Whether it takes the backward pass to see what differs."""
-    return finding.kind == "gradient" or finding.where.startswith((_GRADIENT, BACKWARD))
+    return finding.kind == "gradient" or finding.where.startswith((_GRADIENT, BACKWARD, ENDED_IN_BACKWARD))
 
 
 def _compiled(recording: Recording, finding: Finding) -> list[str]:
@@ -223,8 +225,8 @@ def _compiled(recording: Recording, finding: Finding) -> list[str]:
     given = "".join(f", {key}={value!r}" for key, value in options.items()) if isinstance(options, dict) else ""
     takes = ", ".join(name for name, _ in inputs(program))
     lines = ["", "", *function_text(program).splitlines(), "", "", f"compiled = torch.compile(program{given})"]
-    if not _goes_back(finding):
-        return [*lines, f"torch.testing.assert_close(compiled({takes}), program({takes}))  # {_mark(finding)}"]
+    if not goes_back(finding):
+        return [*lines, f"torch.testing.assert_close(compiled({takes}), program({takes}))  # {mark(finding)}"]
     named = names(program)
     leaves = [named[i] for i, step in enumerate(program.steps) if _wants_gradient(step)]
     weights = [
@@ -236,7 +238,7 @@ def _compiled(recording: Recording, finding: Finding) -> list[str]:
     told = f"[{', '.join(weights[i] for i in outputs)}]"
     gradients = f"torch.autograd.grad({roots}, [{', '.join(leaves)}], {told}, allow_unused=True)"
     lines.append(f"found, expected = ({gradients} for function in (compiled, program))")
-    return [*lines, f"torch.testing.assert_close(found, expected)  # {_mark(finding)}"]
+    return [*lines, f"torch.testing.assert_close(found, expected)  # {mark(finding)}"]
 
 
 def _wants_gradient(step: Step) -> bool:
@@ -267,12 +269,14 @@ def _input_specs(recording: Recording) -> list[TensorSpec]:
     return [spec for spec in (*specs, *recording.program.cotangents) if isinstance(spec, TensorSpec)]
 
 
-def _mark(finding: Finding) -> str:
+def mark(finding: Finding) -> str:
+    """Return what is written beside the line that is at fault."""
     if finding.kind == "nondeterminism":
-        return "its gradient differs from run to run" if _goes_back(finding) else "differs from run to run"
-    if _goes_back(finding):
-        return "its backward pass is misaligned"
-    return "misaligned" if finding.kind not in {"crash", "timeout"} else finding.outcome.replace("_", " ")
+        return "its gradient differs from run to run" if goes_back(finding) else "differs from run to run"
+    what = finding.outcome.replace("_", " ") if finding.kind in {"crash", "timeout"} else "misaligned"
+    if not goes_back(finding):
+        return what
+    return f"its backward pass is {what}" if what == "misaligned" else f"its backward pass {what}"
 
 
 def _marked(calls: list[str], where: str) -> int:

@@ -116,7 +116,7 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
         sides: The two backends.
     """
     backward = found.kind == "gradient" or found.what == BACKWARD or found.what.startswith(COTANGENT)
-    weights = _weights(live, traces[1]) if backward else {}
+    weights = weights_of(live, traces[1]) if backward else {}
     for index in _suspects(live, found, traces[0], backward=backward):
         alone = pruned(isolate(live, index, sides.reference, weights))
         if backward and not alone.cotangents:
@@ -166,7 +166,7 @@ def _suspects(live: Live, found: Misalignment, candidate: Trace, *, backward: bo
     return [first, *(i for i in calls if i > first)][:TRIED_AT_MOST]
 
 
-def _weights(live: Live, reference: Trace) -> dict[int, object]:
+def weights_of(live: Live, reference: Trace) -> dict[int, object]:
     """Return the reference's gradient of each step's value; of an output that nothing else uses, the cotangent."""
     found: dict[int, object] = {}
     for position, ref in enumerate(output_refs(live.program)):

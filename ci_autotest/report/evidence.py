@@ -18,6 +18,7 @@ from ci_autotest.program.ir import ITEM_SIZE, OUTPUT, PLACEHOLDER, TensorSpec, c
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
 from ci_autotest.program.serialize import decode, decode_program
 from ci_autotest.report.graph import graph_text
+from ci_autotest.telling import goes_back, mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -85,7 +86,7 @@ def evidence_of(finding: Finding, program: bytes, tensors: bytes | None) -> Evid
         culprit = culprit_of(recording.program, finding)
         return Evidence(
             program=program_text(recording, finding, culprit),
-            graph=graph_text(recording.program, culprit, is_gradient=finding.kind == "gradient"),
+            graph=graph_text(recording.program, culprit, is_gradient=goes_back(finding)),
             tensors=_facts(recording),
         )
     except ProgramError as error:
@@ -110,9 +111,9 @@ def program_text(recording: Recording, finding: Finding, culprit: int | None) ->
             lines.append(f"{named[index]} = {_tensor(recording, step.target, step.args[0])}")
         elif step.op not in {PLACEHOLDER, OUTPUT}:
             told = statement(index, step, named)
-            mark = f"  # {_mark(finding)}" if index == culprit else ""
-            lines += [*told[:-1], f"{told[-1]}{mark}"]
-    if finding.kind == "gradient":
+            marked = f"  # {mark(finding)}" if index == culprit else ""
+            lines += [*told[:-1], f"{told[-1]}{marked}"]
+    if goes_back(finding):
         lines += [*_backward(recording, named), *_gradient(finding, named)]
     stored = any("stored(" in line for line in lines)
     head = "import torch" + ("  # stored(): read from tensors.safetensors" if stored else "")
@@ -128,12 +129,6 @@ def _answers(recording: Recording, finding: Finding) -> list[str]:
     return [f"# {finding.operator} is answered by {path}" for path in told[:1]]
 
 
-def _mark(finding: Finding) -> str:
-    if finding.outcome in {"crashed", "timed_out"}:
-        return finding.outcome.replace("_", " ")
-    return "its backward pass is misaligned" if finding.kind == "gradient" else "misaligned"
-
-
 def _backward(recording: Recording, named: Sequence[str]) -> list[str]:
     program = recording.program
     pairs = zip(output_refs(program), program.cotangents, strict=False)
@@ -147,7 +142,8 @@ def _backward(recording: Recording, named: Sequence[str]) -> list[str]:
 def _gradient(finding: Finding, named: Sequence[str]) -> list[str]:
     """Return the line that reads the gradient that is misaligned, where the report names a value of the program."""
     name = finding.where.removeprefix("gradient of ")
-    return [f"{name}.grad  # misaligned"] if name in named else []
+    told = "differs from run to run" if finding.kind == "nondeterminism" else "misaligned"
+    return [f"{name}.grad  # {told}"] if name in named else []
 
 
 def _tensor(recording: Recording, key: str, spec: TensorSpec, *, is_leaf: bool = True) -> str:

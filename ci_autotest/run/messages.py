@@ -95,7 +95,11 @@ class Confirm(Message, frozen=True, kw_only=True):
 
 
 class Record(Message, frozen=True, kw_only=True):
-    """Record an attempt on the reference alone, as edited; with ``step``, that step isolated."""
+    """Record an attempt on the reference alone, as edited; with ``step``, that step isolated.
+
+    Attributes:
+        goes_back: Whether what the reference puts into the step's results goes into the isolated program's.
+    """
 
     test: TestInfo
     case: int
@@ -104,6 +108,7 @@ class Record(Message, frozen=True, kw_only=True):
     step: int | None = None
     edits: dict[str, bool | int | float | str | None] = {}
     profile: str | None = None
+    goes_back: bool = False
 
 
 class TryProgram(Message, frozen=True, kw_only=True):

@@ -8,8 +8,9 @@ from ci_autotest.alignment.cases import Contender, accept, leniency
 from ci_autotest.alignment.confirm import judge_confirmed
 from ci_autotest.alignment.inline import inlined
 from ci_autotest.alignment.isolate import isolate, pruned
-from ci_autotest.alignment.localize import Sides
+from ci_autotest.alignment.localize import Sides, weights_of
 from ci_autotest.alignment.recording import to_live, to_recording, with_expected
+from ci_autotest.alignment.trial import Examination
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
 from ci_autotest.backends.notes import repro_note
 from ci_autotest.backends.operators import spelled, step_operator
@@ -30,6 +31,7 @@ from ci_autotest.run.messages import (
 )
 
 if TYPE_CHECKING:
+    from ci_autotest.alignment.isolate import Live
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.program.ir import Recording
@@ -110,7 +112,7 @@ class Questions:
         live = live_of(attempt)
         step = message.step if message.step is not None else live.program.calls[-1][0]
         if message.step is not None:
-            live = pruned(isolate(live, maker_of(live.program.steps, message.step), self._equipment.reference))
+            live = self._isolated(live, message)
             step = live.program.calls[-1][0]
         named = live.program.steps[step]
         verdict = Verdict(
@@ -125,6 +127,15 @@ class Questions:
             profile=attempt.profile,
             attempt=number,
         )
+
+    def _isolated(self, live: Live, message: Record) -> Live:
+        """Return the step of a message alone, with what goes into its results where it goes back."""
+        assert message.step is not None  # noqa: S101 - the caller looked
+        reference, weights = self._equipment.reference, None
+        if message.goes_back:
+            rules = self._equipment.contender(message.candidate, None).rules
+            weights = weights_of(live, Examination(live.program, live.sources, live.cotangents, rules).run(reference))
+        return pruned(isolate(live, maker_of(live.program.steps, message.step), reference, weights))
 
     def _record_refused(self, attempt: Attempt, message: Record, number: int) -> Tried:
         """Record an attempt that the reference rejects: its program ends with the refused step and puts nothing out."""

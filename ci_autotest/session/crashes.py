@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -26,13 +26,18 @@ from ci_autotest.session.made import (
 )
 from ci_autotest.session.trying import Trial, shrink_crash
 from ci_autotest.shrink.data import zeroed
-from ci_autotest.telling import display_program
+from ci_autotest.telling import ENDED_IN_BACKWARD, display_program
 
 if TYPE_CHECKING:
     from ci_autotest.result import Finding
     from ci_autotest.run.fresh import Fresh
     from ci_autotest.session.ledger import Suspect
     from ci_autotest.shrink.shrinker import Shown
+
+#: The step in flight of a worker that goes back.
+_IN_BACKWARD: Final = -2
+#: Calls that are looked at for the one whose backward pass ends the worker.
+_TRIED_IN_BACKWARD: Final = 20
 
 
 def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
@@ -73,16 +78,11 @@ def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
         told = msgspec.structs.replace(first, confirmed=True, program=display_program(shown.recording, first))
         write(told, shown.recording, workshop)
         return msgspec.structs.replace(told, detail=f"the reference rejects this input; {told.detail}".rstrip("; "))
+    goes_back = again.spot.step == _IN_BACKWARD
     step = again.spot.step if again.spot.step >= 0 else None
-    alone = fresh.ask(
-        Record(
-            test=suspect.test,
-            case=suspect.case,
-            attempt=suspect.attempt,
-            candidate=suspect.candidate,
-            step=step,
-        )
-    )
+    if goes_back:
+        step = _step_of_backward(suspect, shown, again, fresh)
+    alone = fresh.ask(_isolated(suspect, step, goes_back=goes_back and step is not None))
     if isinstance(alone, Tried):
         finding = msgspec.structs.replace(crash(suspect, alone.verdict, again, workshop), confirmed=True)
         small = shown_of(alone)
@@ -94,10 +94,36 @@ def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
         if cut:
             # The unshrunk finding is on disk before the candidate is asked again.
             write(with_program(finding, kept.recording, workshop), kept.recording, workshop, repro=True)
-            kept = _smallest(kept, suspect, fresh, step)
+            kept = _smallest(kept, suspect, fresh, (step, goes_back))
         finding = with_program(finding, kept.recording, workshop)
         return written(msgspec.structs.replace(finding, shrunk=cut), kept.recording, workshop)
     return msgspec.structs.replace(first, confirmed=True)
+
+
+def _step_of_backward(suspect: Suspect, shown: Shown, lost: WorkerLostError, fresh: Fresh) -> int | None:
+    """Return the call whose own backward pass ends its worker, the last first; ``None`` where none does alone.
+
+    Where a host, or an engine of torch's own, is told as a whole: it was lost somewhere in the backward pass.
+    """
+    calls = [index for index, _ in shown.recording.program.calls]
+    if lost.timed_out or len(calls) == 1:
+        return None  # Each that hangs takes its time, and of one there is no choice.
+    for step in calls[: -_TRIED_IN_BACKWARD - 1 : -1]:
+        alone = fresh.ask(_isolated(suspect, step, goes_back=True))
+        if not isinstance(alone, Tried):
+            continue
+        program = TryProgram(program=alone.program, tensors=alone.tensors, candidate=suspect.candidate)
+        if isinstance(fresh.ask(program), WorkerLostError):
+            return step
+    return None
+
+
+def _isolated(suspect: Suspect, step: int | None, *, goes_back: bool) -> Record:
+    """Return the question for a case, or one step of it, on the reference alone."""
+    return Record(
+        test=suspect.test, case=suspect.case, attempt=suspect.attempt, candidate=suspect.candidate, step=step,
+        goes_back=goes_back,
+    )  # fmt: skip
 
 
 def _unasked(finding: Finding, why: Broken) -> Finding:
@@ -105,10 +131,10 @@ def _unasked(finding: Finding, why: Broken) -> Finding:
     return msgspec.structs.replace(finding, detail=f"{finding.detail}; not confirmed: {why.message}".lstrip("; "))
 
 
-def _smallest(shown: Shown, suspect: Suspect, fresh: Fresh, step: int | None) -> Shown:
+def _smallest(shown: Shown, suspect: Suspect, fresh: Fresh, at: tuple[int | None, bool]) -> Shown:
     """Return the smallest that ends its worker; of one that hangs only zeros are tried: a trial takes its timeout."""
     if suspect.lost is not None and not suspect.lost.timed_out:
-        return shrink_crash(shown, Trial(suspect, fresh), step)
+        return shrink_crash(shown, Trial(suspect, fresh), at[0], goes_back=at[1])
     plain = zeroed(shown.recording)
     answer = fresh.ask(
         TryProgram(program=encode_program(plain), tensors=encode_tensors(plain), candidate=suspect.candidate)
@@ -119,7 +145,7 @@ def _smallest(shown: Shown, suspect: Suspect, fresh: Fresh, step: int | None) ->
 def crash(suspect: Suspect, verdict: Verdict, lost: WorkerLostError, workshop: Workshop) -> Finding:
     """Return the finding of a worker that was lost in a step, without its program."""
     kind, outcome = ("timeout", "timed_out") if lost.timed_out else ("crash", "crashed")
-    where = "in its backward pass" if lost.spot.step == -2 else f"in {verdict.target}"  # noqa: PLR2004 - IN_BACKWARD
+    where = ENDED_IN_BACKWARD if lost.spot.step == _IN_BACKWARD else f"in {verdict.target}"
     misalignment = Misalignment(
         kind=kind, step=verdict.step, what=where, candidate=f"the worker {lost.reason}", reference="returns",  # type: ignore[arg-type]
         detail=_where_it_died(lost.output),

@@ -117,38 +117,39 @@ def _same(answer: Tried | Broken | WorkerLostError, wanted: Verdict) -> Shown | 
     return shown_of(answer) if same else None
 
 
-def shrink_crash(shown: Shown, trial: Trial, step: int | None) -> Shown:
+def shrink_crash(shown: Shown, trial: Trial, step: int | None, *, goes_back: bool = False) -> Shown:
     """Return the smallest that ends its worker: each success costs a restart, so that fewer are tried.
 
     Args:
         shown: The culprit alone, or the whole; its verdict names the operator.
         trial: What is tried.
         step: The culprit's index in the body.
+        goes_back: Whether its backward pass is what ends the worker.
     """
     shrinker = Shrinker(shown)
     end = time.monotonic() + SECONDS_AT_MOST
     while trial.may_go_on(end) and shrinker.trials < CRASHES_AT_MOST and (proposal := shrinker.propose()) is not None:
-        shrinker.tell(_crashed(proposal, trial, step, shown.verdict))
+        shrinker.tell(_crashed(proposal, trial, (step, goes_back), shown.verdict))
     return shrinker.best
 
 
-def _crashed(proposal: Proposal, trial: Trial, step: int | None, verdict: Verdict) -> Shown | None:
+def _crashed(proposal: Proposal, trial: Trial, at: tuple[int | None, bool], verdict: Verdict) -> Shown | None:
     if isinstance(proposal, Inline):
         return None  # The worker would be lost before it could say what it ran.
-    found = Shown(verdict, proposal.recording) if not isinstance(proposal, Redraw) else _recorded(proposal, trial, step)
+    found = Shown(verdict, proposal.recording) if not isinstance(proposal, Redraw) else _recorded(proposal, trial, *at)
     if found is None or found.verdict.operator != verdict.operator:
         return None
     is_lost = isinstance(trial.run(found.recording), WorkerLostError)
     return replace(found, verdict=verdict) if is_lost else None
 
 
-def _recorded(proposal: Redraw, trial: Trial, step: int | None) -> Shown | None:
+def _recorded(proposal: Redraw, trial: Trial, step: int | None, goes_back: bool) -> Shown | None:  # noqa: FBT001 - private, one caller
     """Record a redraw on the reference alone: the candidate could end the worker before it answers."""
     suspect = trial.suspect
     answer = trial.fresh.ask(
         Record(
             test=suspect.test, case=suspect.case, attempt=suspect.attempt, candidate=suspect.candidate, step=step,
-            edits=dict(proposal.edits), profile=proposal.profile,
+            edits=dict(proposal.edits), profile=proposal.profile, goes_back=goes_back,
         )
     )  # fmt: skip
     if not isinstance(answer, Tried):

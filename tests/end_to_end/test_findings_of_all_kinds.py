@@ -200,3 +200,51 @@ def test_run__another_operator_of_a_case_differs_from_itself__hides_no_fault(tmp
     page = (tmp_path / "autotest-report" / "findings" / told["torch.add"]["id"] / "README.md").read_text("utf-8")
     assert f"case {told['torch.add']['case']}, seed" in page
     assert told["torch.add"]["program"] in page
+
+
+ABORTS = """
+import os
+
+import torch
+
+
+class Sin(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.sin(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        os.abort()
+
+
+def sin(x):
+    return Sin.apply(x)
+
+
+def exp(x):
+    return torch.Tensor.exp(x)
+"""
+GOES_ON = """
+@autotest(n=2, profiles=[])
+def goes_on():
+    x = random_tensor(ndim=2)
+    y = torch.sin(x)
+    return torch.exp(y) * 2, torch.exp(x).mean()
+"""
+
+
+def test_run__worker_ends_in_the_backward_pass__names_the_operator_whose_it_is(tmp_path):
+    held = Project(tmp_path)
+    held.write("mykernels.py", ABORTS)
+    held.tests(GOES_ON)
+    held.substitute({"torch.sin": "mykernels.sin", "torch.exp": "mykernels.exp"})
+    done = held.run()
+    (finding,) = held.report()["findings"]
+    assert (finding["operator"], finding["kind"], finding["shrunk"], finding["repro_verified"]) == (
+        "torch.sin", "crash", True, True,
+    ), done.said  # fmt: skip
+    lines = finding["program"].splitlines()
+    assert lines[-2] == "sin = torch.sin(x)  # its backward pass crashed"
+    assert lines[-1].startswith("sin.backward(torch.tensor(")
+    assert finding["dims_max"] == 1

@@ -214,3 +214,17 @@ def test_run__result_that_nothing_writes_to__is_a_finding_and_its_repro_shows_it
         "torch.matmul", "nondeterminism", True, True,
     ), done.said  # fmt: skip
     assert done.status == 1
+
+
+def test_run__crash_of_a_host_that_goes_back__is_of_the_operator_whose_it_is(tmp_path: Path):
+    # By hand: the backward pass of cat of nothing ends OneFlow by SIGFPE; those of sum and cumsum do not.
+    project = Project(tmp_path)
+    project.configure(candidates=[{"name": "flow", "backend": "module", "module": "oneflow", "python": str(PYTHON)}])
+    project.tests(
+        "@autotest(n=1, profiles=[])\ndef nothing():\n    x = random_tensor(2, dim0=0, dim1=3)\n"
+        "    return torch.cat([x, x]), x.sum(), x.cumsum(0)\n"
+    )
+    done = project.run()
+    (finding,) = project.report()["findings"]
+    assert (finding["operator"], finding["kind"], finding["repro_verified"]) == ("torch.cat", "crash", True), done.said
+    assert "its backward pass crashed" in finding["program"]
