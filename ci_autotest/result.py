@@ -107,7 +107,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         first_pair: Candidate's and reference's value at ``first_index``, hexadecimal.
         oracle: The float64 oracle's word.
         program: The smallest program as Python text.
-        cases: Cases in which this identity was seen; ``of_cases`` were planned.
+        cases: Cases in which this identity was seen; ``of_cases`` were run.
         tests: Ids of the tests that hit it.
         known: Reason, where the configuration accepts this difference.
         repro: Path of ``repro.py`` in the output folder, ``None`` where there is none.

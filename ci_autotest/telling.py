@@ -36,7 +36,7 @@ class About(NamedTuple):
         seed: Root seed.
         profile: What the case was about.
         cases: Cases in which it was seen.
-        of_cases: Cases that were planned.
+        of_cases: Cases that were run.
         tests: Ids of the tests that hit it.
         location: Where the test is defined.
         hits: What hit it.

@@ -38,7 +38,7 @@ class Suspect(NamedTuple):
         verdict: What it showed.
         profile: What its attempt was about.
         cases: Cases that hit it.
-        of_cases: Cases of the tests that hit it.
+        of_cases: Cases of the tests that hit it, those that were run.
         tests: Their ids.
         lost: How the worker was lost, for crashes and timeouts.
         others: ``(case, attempt, test)`` of a few more that hit it: of its test, then the first of each other test.
@@ -165,8 +165,10 @@ class Ledger:
             found.append(
                 Suspect(
                     self.tests[test].info, identity.candidate, first.case, first.attempt, first.verdict, first.profile,
-                    sum(hits.count for _, _, hits in groups), sum(len(self.tests[name].cases) for name in ids), ids,
-                    others=self._others(failures), hits=tuple(self._hit(name, groups) for name in ids),
+                    sum(hits.count for _, _, hits in groups),
+                    sum(self._run_of(name, identity.candidate) for name in ids), ids,
+                    others=self._others(failures),
+                    hits=tuple(self._hit(name, identity.candidate, groups) for name in ids),
                 )
             )  # fmt: skip
         return found + self._lost()
@@ -186,12 +188,17 @@ class Ledger:
         unique = {(name, item.case): item for name, item in chosen}
         return tuple((item.case, item.attempt, self.tests[name].info) for (name, _), item in unique.items())
 
-    def _hit(self, test: str, groups: list[tuple[str, bool, Hits]]) -> Hit:
+    def _run_of(self, test: str, candidate: str) -> int:
+        """Return how many cases of a test were run on a candidate; of what was planned, fewer where a run was ended."""
+        entry = self.tests[test]
+        return min(len(entry.cases), self.pairs[test, candidate].done + entry.empty)
+
+    def _hit(self, test: str, candidate: str, groups: list[tuple[str, bool, Hits]]) -> Hit:
         own = [hits for name, _, hits in groups if name == test]
         cases = sorted(case for hits in own for case in hits.cases)
         return Hit(
             test=test, cases=tuple(cases[:HITS_TOLD]), count=sum(hits.count for hits in own),
-            of_cases=len(self.tests[test].cases),
+            of_cases=self._run_of(test, candidate),
         )  # fmt: skip
 
     def _grouped(self) -> dict[Identity, list[tuple[str, bool, Hits]]]:
@@ -212,12 +219,12 @@ class Ledger:
                 groups.setdefault((item.error.timed_out, item.repeats), []).append(item)
             for _, lost in sorted(groups.items(), key=lambda group: group[0]):
                 first, entry = lost[0], self.tests[test]
-                cases = tuple(item.case for item in lost[:HITS_TOLD])
+                cases, run = tuple(item.case for item in lost[:HITS_TOLD]), self._run_of(test, name)
                 found.append(
                     Suspect(
                         entry.info, name, first.case, first.error.spot.attempt, None, "ordinary",
-                        len(lost), len(entry.cases), (test,), first.error, history=first.history, repeats=first.repeats,
-                        hits=(Hit(test=test, cases=cases, count=len(lost), of_cases=len(entry.cases)),),
+                        len(lost), run, (test,), first.error, history=first.history, repeats=first.repeats,
+                        hits=(Hit(test=test, cases=cases, count=len(lost), of_cases=run),),
                     )
                 )  # fmt: skip
         return found

@@ -93,10 +93,16 @@ class _Replayer:
             self._by_seed[seed] = self._workshop.fresh(seed)
         return self._by_seed[seed]
 
+    def _backend(self, candidate: str) -> str:
+        return next(item.backend for item in self._workshop.hello.candidates if item.name == candidate)
+
     def shown(self, item: Kept, test: TestInfo) -> Tried | WorkerLostError | Broken | None:
         """Return what a finding shows again, ``None`` for nothing."""
         entry = item.entry
-        decode(item.program, item.tensors)  # refused here, before a worker sees it
+        recording = decode(item.program, item.tensors)  # refused here, before a worker sees it
+        if (backend := self._backend(entry.candidate)) != recording.note.get("backend"):
+            told = f"candidate '{entry.candidate}' is {backend} now, and was {recording.note.get('backend')} then."
+            return Broken(message=told, traceback="")
         fresh = self._fresh(entry.seed)
         answer = fresh.ask(TryProgram(program=item.program, tensors=item.tensors, candidate=entry.candidate, test=test))
         if isinstance(answer, Tried) and answer.verdict.kind is None:

@@ -228,6 +228,7 @@ def test_run__stopped__tells_what_it_and_an_earlier_run_have_seen_and_forgets_no
     }
     assert (done.status, report["interrupted"]) == (130, True), done.said
     assert told == {"torch.cos": (False, False, False), "torch.tanh": (True, True, False)}, done.said
+    assert finding_of(report, "cos")["of_cases"] == 1
     assert "0 misaligned" not in done.out
     assert sorted(path.name for path in (tmp_path / ".autotest" / "findings").iterdir()) == kept
     # Stopped while what was kept is tried, before any case.
