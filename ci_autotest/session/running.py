@@ -140,7 +140,6 @@ def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], 
         by_id = {test.id: test for test in tests}
         # Of the shards of a run the first looks at what earlier runs left: the others would count it again.
         kept = state.database.findings() if request.shard[0] == 1 else ()
-        state.regressions = Regressions(kept=tuple(kept))  # Stopped meanwhile, it forgets nothing.
         state.regressions = replay_kept(kept, by_id, ledger.candidates, workshop)
         try:
             _cases(state, pool, workshop, (signals, stream))

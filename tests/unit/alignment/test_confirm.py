@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 import torch as real
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.confirm import judge_confirmed
 from ci_autotest.alignment.localize import Sides
+from ci_autotest.alignment.residue import NUMBERS
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.torch_eager import TorchBackend
 from tests.engine import RULES, Rules, judged, record, substitute
@@ -102,6 +106,35 @@ def test_judge_confirmed__kernel_that_writes_nothing__differs_from_itself(elemen
         found = confirmed(lambda: torch.exp(random_tensor(ndim=1, dim0=elements, requires_grad=False)) * 2, unwritten)
         verdict = found.verdict
         assert (verdict.operator, verdict.kind, verdict.blame) == ("torch.exp", "nondeterminism", "candidate")
+
+
+class Written(TorchDispatchMode):
+    """Note the numbers that whole tensors are filled with, in the order of what else is noted."""
+
+    def __init__(self, events):
+        super().__init__()
+        self.events = events
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is real.ops.aten.full.default:
+            self.events.append(args[1])
+        return function(*args, **(kwargs or {}))
+
+
+def test_judge_confirmed__between_two_runs__memory_is_written_to_with_another_number():
+    # What a kernel that writes nothing gives is the allocator's affair: this is what does not depend on it.
+    events = []
+
+    def exp(value):
+        events.append("run")
+        return value.exp()
+
+    with Written(events):
+        confirmed(lambda: torch.exp(x(requires_grad=False)), substitute(exp=exp))
+    told = [event for event, _ in groupby(events)]
+    first, second = NUMBERS
+    assert first != second
+    assert told == [first, second, "run", first, "run", second, "run"]
 
 
 def test_judge_confirmed__both_repeat__is_the_verdict():

@@ -63,3 +63,15 @@ def test_leave_residue__what_holds_no_such_number__is_passed_over(value: object)
 def test_leave_residue__large_results__take_about_their_own_memory():
     large = [torch.empty(1 << 23), torch.empty(1 << 22), torch.empty(1 << 10)]  # 32 MiB, 16 MiB, 4 KiB
     assert [made.numel() for made in blocks_of(*large)] == [1 << 23, 1 << 22, *[1 << 10] * 8]
+
+
+def test_leave_residue__gradients__are_results_too():
+    trace = trace_of()
+    trace.gradients = {0: torch.ones(5), 1: None}
+    with Blocks() as blocks:
+        leave_residue(TorchBackend(), trace, NUMBERS[0])
+    assert {tuple(made.shape) for made in blocks.made} == {(5,)}
+
+
+def test_leave_residue__results_of_many_sizes__are_left_of_some():
+    assert {made.numel() for made in blocks_of(*(torch.ones(size) for size in range(1, 100)))} == set(range(1, 17))

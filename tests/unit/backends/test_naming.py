@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ci_autotest.backends.build import build
 from ci_autotest.backends.naming import refuse_unknown, refuse_unknown_rows
-from ci_autotest.config import ToleranceRule
+from ci_autotest.config import Candidate, ToleranceRule
 from ci_autotest.errors import ConfigError
 
 
@@ -57,3 +58,10 @@ def test_refuse_unknown_rows__torch_has_none__names_the_row_and_the_nearest():
     assert str(caught.value) == (
         "tolerances[1]: torch has no operator 'torch.nn.LayerNrom'. Did you mean 'torch.nn.LayerNorm'?"
     )
+
+
+def test_build__replacement_of_an_operator_that_torch_does_not_have__names_the_candidate():
+    candidate = Candidate(name="kernels", backend="substitute", replace={"torch.sofmax": "math.exp"})
+    with pytest.raises(ConfigError) as caught:
+        build(candidate, "cpu")
+    assert str(caught.value).startswith("candidate 'kernels': replace: torch has no operator 'torch.sofmax'.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ci_autotest.report.facts import facts_line, facts_table
@@ -105,3 +107,16 @@ def test_facts_line__finding__is_one_row():
         "| `torch.nn.functional.layer_norm` | `kernels` | value, accepted: half &#124; half "
         "| absolute 0.0041 | `findings/layer_norm-3f2a` |\n"
     )
+
+
+def test_facts_table__differs_from_itself__names_the_runs():
+    table = facts_table(samples.finding(kind="nondeterminism"))
+    assert "| second run | float32" in table
+    assert "| first run | float32" in table
+    assert re.search(r"first bad .*: second run .*, first run ", table)
+
+
+def test_facts_table__only_an_earlier_run_has_its_cases__says_so_in_place_of_a_count():
+    table = facts_table(samples.finding(earlier=True, cases=0, of_cases=0))
+    assert "no case of this run shows it" in table
+    assert "0 of 0" not in table

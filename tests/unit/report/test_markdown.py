@@ -216,3 +216,20 @@ def test_render_finding__program_beyond_the_limit__is_left_to_the_file():
 
     assert size(page) <= 10_000
     assert "```python" not in page
+
+
+def test_render_finding__differs_from_itself__tells_the_first_run_first():
+    finding = samples.finding(kind="nondeterminism")
+    second, first = finding.difference.first_pair_decimal
+    page = render_finding(finding).replace("\\", "")
+    assert f"differs: {first} in the first run, {second} in the second." in page
+
+
+def test_render_summary__test_that_is_weak_on_two_candidates__is_told_once_with_what_the_reference_said():
+    weak = [
+        samples.outcome(candidate=name, weak=True, refusal="it says no", findings=())
+        for name in ("compiled", "kernels")
+    ]
+    page = render_summary(samples.run(results=tuple(weak)))
+    assert page.count("is weak") == 1
+    assert "last: it says no" in page

@@ -56,6 +56,12 @@ def test_merge__one_shard_has_it_from_an_earlier_run_only__the_case_of_this_run_
     assert [(item.case, item.cases, item.of_cases, item.earlier) for item in merged.findings] == [(9, 3, 20, False)]
 
 
+def test_merge__weak_in_one_shard__what_the_reference_said_stays():
+    weak = samples.outcome(weak=True, refusal="it says no")
+    merged = merge([shard(1, results=(samples.outcome(),)), shard(2, results=(weak,))])
+    assert [(item.weak, item.refusal) for item in merged.results] == [(True, "it says no")]
+
+
 def test_merge__lowest_case_is_not_confirmed__the_one_that_counts_stays():
     flaky = samples.finding(case=1, outcome="flaky")
 

@@ -1,0 +1,53 @@
+"""What a repro runs again and again is run over memory that was written to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ci_autotest.program.host_repro_template import REPEATED as ABROAD
+from ci_autotest.program.repro_entries import REPEATED
+
+SMALL, LARGE = (3, 4), (1 << 23,)
+
+
+def test_repeated__torch__each_run_but_the_first_follows_one_of_memory_written_to():
+    events: list[Any] = []
+
+    def run(_candidate: object) -> tuple[Any, ...]:
+        events.append("run")
+        return (torch.ones(SMALL),), {"x": torch.ones(2)}, None, "", None
+
+    names = {"torch": torch, "run": run, "candidate": None, "quiet": lambda *_: False, "__doc__": "a finding"}
+    exec(REPEATED.replace("{{", "{").replace("}}", "}"), names)  # noqa: S102 - a part of a script
+    names["written_to"] = lambda results, number: events.append([*(tuple(item.shape) for item in results), number])
+    assert names["repeated"]() == 0  # type: ignore[operator]
+    assert events[:3] == ["run", [SMALL, (2,), 1], "run"]
+    assert events.count("run") == 50
+
+
+@pytest.mark.parametrize("result", [torch.eye(3).to_sparse(), torch.ones(0), None, torch.ones(SMALL, dtype=torch.int8)])
+def test_written_to__torch__whatever_the_result__raises_nothing(result: object):
+    names: dict[str, Any] = {"torch": torch}
+    exec(REPEATED.replace("{{", "{").replace("}}", "}"), names)  # noqa: S102 - a part of a script
+    names["written_to"]([result], 49)
+
+
+def test_written_to__abroad__blocks_have_the_dtype_of_the_results_and_are_fewer_where_these_are_large():
+    made: list[tuple[Any, ...]] = []
+    names: dict[str, Any] = {"np": np, "elements": lambda one: made.append((one.shape, one[0].item()))}
+    asked: list[str] = []
+
+    def tensor(array: Any, dtype: str) -> Any:
+        asked.append(dtype)
+        return array.reshape(-1)
+
+    exec(ABROAD, names)  # noqa: S102 - a part of a script
+    names["tensor"] = tensor
+    small, large = np.ones(SMALL, np.float32), np.ones(LARGE, np.float32)
+    names["written_to"]([(small, "bfloat16"), None, (large, "float32"), (np.ones(3, np.int64), "int64")], 3)
+    assert asked == ["bfloat16", "float32"]
+    assert made == [((12,), 6.0)] * 8 + [(LARGE, 6.0)]
