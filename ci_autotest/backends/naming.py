@@ -12,8 +12,6 @@ from ci_autotest.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ci_autotest.config import ToleranceRule
-
 _SPACES: Final = {
     "torch": torch, "torch.nn.functional": torch.nn.functional, "torch.Tensor": torch.Tensor,
     "torch.linalg": torch.linalg, "torch.fft": torch.fft, "torch.special": torch.special,
@@ -37,19 +35,22 @@ def refuse_unknown(operator: str, where: str) -> None:
     _refuse(operator, where, known, "Write it as torch.nn.functional.softmax.")
 
 
-def refuse_unknown_rows(rows: Iterable[ToleranceRule]) -> None:
-    """Refuse a row of ``tolerances`` that names what torch does not have; patterns and operators of others may pass.
+def refuse_unknown_rows(operators: Iterable[str], key: str) -> None:
+    """Refuse a row that names what torch does not have; patterns and operators of others may pass.
+
+    Args:
+        operators: As the rows of ``tolerances`` or ``known`` name them.
+        key: Which of them.
 
     Raises:
         ConfigError: It has neither an operator nor a module of that name.
     """
-    for number, row in enumerate(rows):
-        operator = row.operator
+    for number, operator in enumerate(operators):
         is_torchs = operator.startswith("torch.") and not operator.startswith("torch.ops.")
         if is_torchs and "*" not in operator and not _has(operator) and not _is_module(operator):
             known = [f"{label}.{key}" for label, space in _SPACES.items() for key in vars(space)]
             known += [f"torch.nn.{key}" for key in vars(torch.nn)]
-            _refuse(operator, f"tolerances[{number}]", known, "Correct its spelling, or write a pattern with *.")
+            _refuse(operator, f"{key}[{number}]", known, "Correct its spelling, or write a pattern with *.")
 
 
 def _has(operator: str) -> bool:

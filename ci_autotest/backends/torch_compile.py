@@ -124,7 +124,7 @@ class _Counter:
 
     def __repr__(self) -> str:
         """Return the compiler's name: torch puts it into the errors of a compiler."""
-        return self._compiler
+        return str(self._compiler)
 
     def __call__(
         self,

@@ -63,7 +63,7 @@ class Equipment:
         """Import nothing of the user's but candidates' modules.
 
         Raises:
-            ConfigError: A row of ``tolerances``, or what a candidate is given, names what torch does not have.
+            ConfigError: A row of ``tolerances`` or ``known``, or a candidate's, names what torch does not have.
             UnavailableError: The reference's device is not there.
         """
         torch.set_num_threads(1)
@@ -75,7 +75,8 @@ class Equipment:
         sys.path += [folder for folder in hello.folders if folder not in sys.path]
         device = available_device(hello.reference_device)
         prove(device, "the reference")
-        refuse_unknown_rows(hello.tolerances)
+        refuse_unknown_rows([row.operator for row in hello.tolerances], "tolerances")
+        refuse_unknown_rows(hello.accepted, "known")
         self.library = Library(Path(hello.root))
         self.attempts = Attempts(device, hello.shapes)
         self.reference = TorchBackend(device)

@@ -57,6 +57,7 @@ class Hello(Message, frozen=True, kw_only=True):
     reference_device: str
     candidates: list[Candidate]
     tolerances: list[ToleranceRule]
+    accepted: list[str] = []
     shapes: int = 0
 
 

@@ -97,6 +97,9 @@ def show_result(result: RunResult, stream: TextIO, output: str) -> None:
     console.print(_table(result))
     for finding in result.findings:
         console.print()
+        if finding.known is not None:
+            console.print(Text(f"accepted: {finding.headline} ({finding.known})"))
+            continue
         console.print(Text(finding.message))
         if finding.program:
             console.print(Text("\n".join(f"    {line}" for line in finding.program.splitlines()), style="cyan"))

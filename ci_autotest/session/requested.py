@@ -74,7 +74,8 @@ def hello_for(request: Request, seed: int, selection: Selection | None = None) -
     return Hello(
         root=str(request.root.resolve()), folders=folders, seed=seed, strictness=config.strictness,
         reference_device=config.reference.device, candidates=list(request.candidates),
-        tolerances=list(config.tolerances), shapes=shapes_of(request.candidates),
+        tolerances=list(config.tolerances), accepted=[row.operator for row in config.known],
+        shapes=shapes_of(request.candidates),
     )  # fmt: skip
 
 

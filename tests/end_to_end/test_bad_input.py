@@ -52,16 +52,15 @@ def swallowed():
 """
 
 
-def test_run__tolerance_of_an_operator_that_torch_does_not_have__is_status_2(tmp_path: Any):
+@pytest.mark.parametrize(("key", "bounds"), [("tolerances", {"rtol": 0.1, "atol": 0.1}), ("known", {})])
+def test_run__row_of_an_operator_that_torch_does_not_have__is_status_2(key: str, bounds: Any, tmp_path: Any):
     project = project_in(tmp_path)
-    project.configure(
-        candidates=[{"name": "torch", "backend": "torch"}],
-        tolerances=[{"operator": "torch.sofmax", "rtol": 0.1, "atol": 0.1, "reason": "misspelt"}],
-    )
+    rows = [{"operator": "torch.sofmax", "reason": "misspelt", **bounds}]
+    project.configure(candidates=[{"name": "torch", "backend": "torch"}], **{key: rows})
     project.tests(GOOD)
     done = project.run()
     assert (done.status, done.err) == (
-        2, "tolerances[0]: torch has no operator 'torch.sofmax'. Did you mean 'torch.softmax'?\n"
+        2, f"{key}[0]: torch has no operator 'torch.sofmax'. Did you mean 'torch.softmax'?\n"
     ), done.said  # fmt: skip
 
 

@@ -54,7 +54,7 @@ def test_suspects__many_cases_fail_alike_in_any_order__the_first_stand_for_them_
     (suspect,) = held.suspects()
     assert (suspect.case, suspect.cases, suspect.of_cases, suspect.tests) == (7, 502, 502, (FIRST.id, SECOND.id))
     assert suspect.others == ((8, 0, FIRST), (9, 0, FIRST), (2, 0, SECOND))
-    assert [(hit.test, hit.count, hit.of_cases) for hit in suspect.hits] == [(FIRST.id, 500, 1000), (SECOND.id, 2, 10)]
+    assert [(hit.test, hit.count, hit.of_cases) for hit in suspect.hits] == [(FIRST.id, 500, 500), (SECOND.id, 2, 2)]
     assert [hit.cases for hit in suspect.hits] == [tuple(range(7, 107)), (2, 4)]
     assert held.done == 502
 
