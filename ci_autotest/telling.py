@@ -96,7 +96,7 @@ def headline(finding: Finding) -> str:
     """Return the one sentence that names operator, candidate and what is wrong."""
     subject = f"{finding.operator} on {finding.candidate}"
     difference = finding.difference
-    if finding.kind in {"value", "gradient"} and difference is not None:
+    if finding.kind in {"value", "gradient", "state"} and difference is not None:
         amount = (
             "not finite" if difference.greatest_absolute is None else f"off by up to {difference.greatest_absolute:.2g}"
         )
@@ -112,7 +112,7 @@ def headline(finding: Finding) -> str:
         "gradient": f"{subject}: {finding.where} is {finding.candidate_seen}, not {finding.reference_seen}",
         "mutation": f"{subject}: {finding.where} differs: one side wrote to memory that the other left alone",
     }
-    what = finding.where.removeprefix("value of ")
+    what = finding.where.removeprefix("value of ").removeprefix("state ")
     otherwise = f"{subject}: {finding.kind} of {what} is {finding.candidate_seen}, not {finding.reference_seen}"
     return sentences.get(finding.kind, otherwise)
 
@@ -246,14 +246,18 @@ def _wants_gradient(step: Step) -> bool:
 
 
 def _answers(recording: Recording, finding: Finding) -> list[str]:
-    """Return the line that says which function of the user's answers the operator, or that the body is exported."""
+    """Return the line that says which function of the user's answers the operator, or that the body is exported.
+
+    Of a module that hides what it calls, each replacement is named: one of them may be called inside.
+    """
     if recording.note.get("backend") == "onnxruntime":
         return [f"# on {finding.candidate}, what follows is exported by torch.onnx.export and run by onnxruntime"]
     spellings = recording.note.get("spellings")
-    for path, spelled in spellings.items() if isinstance(spellings, dict) else ():
+    pairs = list(spellings.items()) if isinstance(spellings, dict) else []
+    for path, spelled in pairs:
         if finding.operator in spelled:
             return [f"# on {finding.candidate}, {finding.operator} is answered by {path}"]
-    return []
+    return [f"# on {finding.candidate}, {spelled[0]} is answered by {path}" for path, spelled in pairs[:3] if spelled]
 
 
 def _device(recording: Recording) -> list[str]:

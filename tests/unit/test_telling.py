@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 
 import pytest
 
@@ -140,6 +141,20 @@ def test_message_lines__only_an_earlier_run_has_its_cases__says_so_and_how_it_is
     (said,) = [line for line in lines if "earlier run" in line]
     assert "no case of this run shows it" in said
     assert ".autotest/findings/layer_norm-3f2a (delete that folder" in said
+
+
+def test_display_program__module_that_hides_what_it_calls__names_what_is_replaced():
+    recording = recorded(lambda: torch.nn.Sequential(torch.nn.ReLU())(x()))
+    noted = dataclasses.replace(
+        recording, note={"spellings": {"mine.relu": ["torch.nn.functional.relu", "torch.relu"]}}
+    )
+    text = display_program(noted, samples.finding(operator="torch.nn.Sequential"))
+    assert "# on kernels, torch.nn.functional.relu is answered by mine.relu" in text
+
+
+def test_headline__state__says_by_how_much():
+    found = samples.finding(kind="state", where="state running_mean after the run")
+    assert headline(found).endswith("on kernels: state running_mean after the run is off by up to 0.0041")
 
 
 def test_display_program__large_tensor__is_named():
