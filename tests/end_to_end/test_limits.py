@@ -17,6 +17,7 @@ from tests.projects import Done, Project, ended, finding_of, outcomes, wait_unti
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.heavy  # most take ten seconds: a run and its findings, twice
 KERNELS = """
 import os
 import time
@@ -117,7 +118,6 @@ def counts(project: Project, output: str = "autotest-report") -> dict[str, dict[
     }
 
 
-@pytest.mark.heavy
 def test_run__budget__is_kept_breadth_first_and_what_was_not_run_is_named(tmp_path: Path):
     # Twenty tests of a thousand cases of 20 ms: 400 s of work.
     project = project_of(tmp_path, {f"t{i}": ("exp", 1000) for i in range(20)} | {"wrong": ("tanh", 1000)})
