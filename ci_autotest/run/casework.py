@@ -30,7 +30,7 @@ from ci_autotest.judgement import Misalignment, Verdict
 from ci_autotest.run.batch import Batch, Begun
 from ci_autotest.run.equipment import REFERENCE, Equipment
 from ci_autotest.run.gpu import retire_if_spoiled
-from ci_autotest.run.memory import collect
+from ci_autotest.run.memory import Footprint, collect
 from ci_autotest.run.messages import CaseFailure, CasesDone, RunCases
 from ci_autotest.run.tally import Tally
 from ci_autotest.run.templates import MANY, Templates
@@ -50,7 +50,7 @@ BATCH: Final = 80
 #: The same where bodies are run for each, which holds more than fits the processor's cache, and where a host runs them:
 #: while it does, the next are begun.
 _FEW: Final = 32
-#: Memory that the batches held may take, as far as the largest case of the test so far says.
+#: Memory that the batches held may take, as far as the cases of the test so far say.
 _BATCH_BYTES: Final = 1 << 28
 
 
@@ -69,7 +69,7 @@ class Casework:
         self._place = place
         self._send = send
         self._overwritten: dict[str, frozenset[int]] = {}
-        self._bytes: dict[str, int] = {}
+        self._footprints: dict[str, Footprint] = {}
         self._templates = Templates(equipment, place)
         self._census = Census()
 
@@ -124,7 +124,7 @@ class Casework:
         if test not in self._overwritten:
             return cases[:1]
         most = BATCH if self._templates.knows(test) and not ahead else min(BATCH, _FEW)
-        room = max(1, min(most, _BATCH_BYTES // (1 + ahead) // max(1, self._bytes.get(test, 0))))
+        room = self._footprints.get(test, Footprint()).fit(_BATCH_BYTES // (1 + ahead), most)
         return cases[: -(-len(cases) // -(-len(cases) // room))]
 
     def _drawn(self, test: TestInfo, cases: Sequence[int], *, is_long: bool) -> list[Together]:
@@ -152,7 +152,7 @@ class Casework:
             work.form()
         undefined = self._differentiate(work)
         if work.spots:
-            self._bytes[batch.test] = max(self._bytes.get(batch.test, 0), work.largest_bytes())
+            self._footprints[batch.test] = self._footprints.get(batch.test, Footprint()) + work.footprint()
         return Begun(batch, work, refused, undefined)
 
     def _give(self, begun: Begun) -> None:

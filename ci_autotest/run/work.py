@@ -8,6 +8,7 @@ import torch
 
 from ci_autotest.backends.forming import formed
 from ci_autotest.backends.lockstep import Lockstep
+from ci_autotest.run.memory import Footprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,14 +69,15 @@ class Work:
         side = lockstep.reference
         return (side.left[one][0] if one in side.left else side.trace(side.cases.index(one))).values
 
-    def largest_bytes(self) -> int:
-        """Return the memory that the largest case takes at most, by what the reference saw.
+    def footprint(self) -> Footprint:
+        """Return the memory that the cases take, by what the reference saw.
 
         That is two sides, with as much again for gradients.
         """
-        alone = [sum(_bytes([value]) for value in self._attempts[position].trace.values) for position in self.alone]
-        together = [sum(map(_bytes, lockstep.reference.values)) for _, lockstep in self.locksteps]
-        return 4 * max(alone + together, default=0)
+        alone = [[[value] for value in self._attempts[position].trace.values] for position in self.alone]
+        found = sum((_footprint(1, columns) for columns in alone), Footprint())
+        sides = [lockstep.reference for _, lockstep in self.locksteps]
+        return sum((_footprint(len(side.cases), side.values) for side in sides), found)
 
     def profiles(self) -> list[str]:
         """Return what each case turned out to be about."""
@@ -105,10 +107,16 @@ def _is_of_one_dtype(side: Side) -> bool:
     return bool(side.cases) and len({_dtype(column[0]) for column in side.values} - {None}) <= 1
 
 
-def _bytes(column: Sequence[object]) -> int:
-    """Return the memory of the largest tensor among the values of a step."""
-    tensors = [value for value in column if isinstance(value, torch.Tensor)]
-    return max(map(_numel, tensors)) * tensors[0].element_size() if tensors else 0
+def _footprint(cases: int, columns: Sequence[Sequence[object]]) -> Footprint:
+    """Return the memory of some cases, by the values of their steps."""
+    total = largest = 0
+    for column in columns:
+        tensors = [value for value in column if isinstance(value, torch.Tensor)]
+        if tensors:
+            width, numels = 4 * tensors[0].element_size(), list(map(_numel, tensors))
+            total += width * sum(numels)
+            largest += width * max(numels)
+    return Footprint(cases, total, largest)
 
 
 def _dtype(value: object) -> object:

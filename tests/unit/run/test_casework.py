@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.config import Candidate
 from ci_autotest.run import casework
 from ci_autotest.run.bench import Bench
+from ci_autotest.run.memory import Footprint
 from ci_autotest.run.messages import Discover, Hello, RunCases
 from ci_autotest.run.place import Place
 from ci_autotest.run.work import Work
@@ -81,18 +83,41 @@ def test_coverage__dtypes_that_depend_on_sizes__are_all_counted_in_any_batch(siz
 
 def test_batches_in_flight__share_the_memory_of_one(tmp_path):
     work = bench_in(tmp_path)._casework
-    work._overwritten["t"], work._bytes["t"] = frozenset(), casework._BATCH_BYTES // 8
+    eighth = casework._BATCH_BYTES // 8
+    work._overwritten["t"], work._footprints["t"] = frozenset(), Footprint(1, eighth, eighth)
     assert [len(work._next("t", list(range(8)), ahead)) for ahead in (0, 1)] == [8, 4]
 
 
 @pytest.mark.parametrize("in_lockstep", [True, False])
-def test_memory_of_a_batch__goes_by_its_largest_case(in_lockstep):
+def test_memory_of_a_batch__is_that_of_all_its_cases__and_of_the_largest(in_lockstep):
     body = lambda: torch.exp(random_tensor(1))  # noqa: E731 - a body
     recorded = {case: (0, record(body, case)) for case in range(40)}
-    largest = max(attempt.trace.values[0].numel() for _, attempt in recorded.values())
+    sizes = [attempt.trace.values[0].numel() for _, attempt in recorded.values()]
     work = Work([], recorded)
     if in_lockstep:
         work.form()
         assert work.locksteps
-    assert work.values(0)[0].numel() < largest
-    assert work.largest_bytes() == 4 * 4 * 2 * largest
+    assert min(sizes) < max(sizes)
+    assert work.footprint() == Footprint(40, 4 * 4 * 2 * sum(sizes), 4 * 4 * 2 * max(sizes))
+
+
+@pytest.mark.parametrize(
+    ("footprint", "fits"),
+    [
+        (Footprint(), 80),  # nothing is known
+        (Footprint(cases=20, total=20 * 10, largest=10), 10),  # all alike: as many as there is room for
+        (Footprint(cases=500, total=500, largest=10), 41),  # a tenth is large: 4.2 of 41, and three deviations are 5.8
+        (Footprint(cases=1000, total=100, largest=10), 80),
+        (Footprint(cases=500, total=500, largest=1000), 1),  # one alone is more than there is room for
+    ],
+)
+def test_cases_held_at_once__are_more_where_few_are_large(footprint, fits):
+    assert footprint.fit(100, 80) == fits
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
+def test_cases_held_at_once__seldom_take_more_than_the_memory(rate):
+    draws = np.random.default_rng(0).random((2000, 500)) < rate
+    fits = Footprint(cases=1000, total=int(1000 * rate) * 10, largest=10).fit(200, 500)
+    assert fits >= 20
+    assert (draws[:, :fits].sum(1) * 10 > 200).mean() < 0.02
