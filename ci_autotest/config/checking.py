@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from types import MappingProxyType
 from typing import Final
 
@@ -15,6 +16,8 @@ from ci_autotest.tolerance import Tolerance
 
 _OPTIONS: Final = MappingProxyType({"torch.compile": COMPILE_OPTIONS, "onnxruntime": EXPORT_OPTIONS})
 _OWN_DEVICES: Final = ", ".join(DEVICES)
+#: A candidate's name is given to commands, and is part of paths, of tests' names and of a comment's lines.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 
 
 def check(config: Config, where: str) -> None:
@@ -57,6 +60,12 @@ def _check_tolerances(config: Config, where: str) -> None:
 
 
 def _check_candidate(candidate: Candidate, where: str) -> None:
+    if not _NAME.fullmatch(candidate.name):
+        message = (
+            f"{where}: a candidate is named {candidate.name[:80]!r}. Write letters, digits and . _ + -, a letter or "
+            "digit first, 64 at most."
+        )
+        raise ConfigError(message)
     if candidate.shapes is not None and candidate.shapes < 0:
         message = f"{where}: candidate {candidate.name!r} has shapes: {candidate.shapes}. Give 0 or more."
         raise ConfigError(message)

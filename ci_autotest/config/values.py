@@ -34,7 +34,7 @@ class Candidate(Section, frozen=True, kw_only=True):
     """A side tested.
 
     Attributes:
-        name: Short name, unique.
+        name: Short name, unique: letters, digits, ``.``, ``_``, ``+`` and ``-``.
         backend: Which adapter.
         device: ``cpu``, ``cuda``, ``auto``, or the name of a device that ``module`` registers with torch.
         options: Arguments of ``torch.compile``, or of ``torch.onnx.export`` for ``onnxruntime``.
