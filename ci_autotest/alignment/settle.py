@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ci_autotest.alignment.promises.call import Call
-from ci_autotest.alignment.unique import Question, is_free, row_of
+from ci_autotest.alignment.promises.call import Call, draws_inside
+from ci_autotest.alignment.unique import DRAWN_INSIDE, Question, is_free, row_of
 from ci_autotest.backends.operators import step_operator
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.execute.steps import materialize
@@ -54,8 +54,11 @@ def settle(differences: list[Misalignment], program: Program, candidate: Trace, 
         candidate: Trace with snapshots.
         reference: Trace with snapshots of the same steps.
     """
-    found = [item for i, step in enumerate(program.steps) if (item := _open(program, i, step, candidate)) is not None]
-    if not found or not differences:
+    if not differences:
+        return Settled([], [])
+    opened = (_open(program, i, step, candidate, reference) for i, step in enumerate(program.steps))
+    found = [item for item in opened if item is not None]
+    if not found:
         return Settled(differences, [])
     chosen: set[int] = set()
     broken: dict[int, str] = {}
@@ -99,10 +102,12 @@ def _undone(item: Misalignment, problem: str) -> Misalignment:
     )  # fmt: skip
 
 
-def _open(program: Program, index: int, step: Step, candidate: Trace) -> _Open | None:
+def _open(program: Program, index: int, step: Step, candidate: Trace, reference: Trace) -> _Open | None:
     if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup or is_unpacking(step):
         return None
     row = row_of(step_operator(step, program.steps))
+    if row is None and step.op == CALL_MODULE and _is_other_generator(candidate, reference, index):
+        row = DRAWN_INSIDE if draws_inside(_module(step, candidate)) else None
     if row is None:
         return None
     call = _call(program, index, (candidate, candidate), {}, {})
@@ -115,6 +120,25 @@ def _open(program: Program, index: int, step: Step, candidate: Trace) -> _Open |
     }
     is_tensor = not outputs
     return _Open(index, row, {0: index} if is_tensor else outputs)
+
+
+def _module(step: Step, trace: Trace) -> Any:  # noqa: ANN401 - a module
+    """Return the module that a step calls, as a side has it."""
+    return trace.values[step.args[0].index] if isinstance(step.args[0], Ref) else None
+
+
+def _is_other_generator(candidate: Trace, reference: Trace, index: int) -> bool:
+    """Whether a seed gives the candidate other numbers than the reference: it compiles, or is on another device."""
+    if candidate.shown is not None:
+        return True
+    sides = [_first_tensor(trace.values[index]) for trace in (candidate, reference) if index < len(trace.values)]
+    return len({tensor.device.type for tensor in sides if tensor is not None}) > 1
+
+
+def _first_tensor(value: Any) -> torch.Tensor | None:  # noqa: ANN401 - whatever a step gave
+    if isinstance(value, tuple | list):
+        return next(filter(None.__ne__, map(_first_tensor, value)), None)
+    return value if isinstance(value, torch.Tensor) else None
 
 
 def _free(call: _Open) -> tuple[int, ...]:
@@ -178,8 +202,7 @@ def _call(
     args = [materialize(arg, values, backend.constant) for arg in step.args]
     kwargs = {key: materialize(value, values, backend.constant) for key, value in step.kwargs}
     if step.op == CALL_MODULE:
-        module = trace.values[step.args[0].index] if isinstance(step.args[0], Ref) else None
-        args = args[1:]
+        module, args = _module(step, trace), args[1:]
         kwargs |= {name: getattr(module, name) for name in ("p", "training", "inplace") if hasattr(module, name)}
     count = max([*outputs, *reference], default=-1) + 1
     name = step_operator(step, program.steps).rpartition(".")[2]

@@ -82,6 +82,10 @@ TABLE: Final[Mapping[str, Row]] = {
 }  # fmt: skip
 
 
+#: A module that drops elements inside, where a side has numbers of its own: shape and dtype are left to compare.
+DRAWN_INSIDE: Final = Row((), nothing, _RANDOM_SOURCE)
+
+
 def row_of(operator: str) -> Row | None:
     """Return an operator's row; ``None`` where its result is unique."""
     found = TABLE.get(operator)

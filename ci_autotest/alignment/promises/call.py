@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_DROPOUT: Final = (
+    torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d, torch.nn.AlphaDropout,
+    torch.nn.FeatureAlphaDropout,
+)  # fmt: skip
+#: Modules that draw in training whatever they are given.
+_ALWAYS: Final = (torch.nn.RReLU, torch.nn.FractionalMaxPool2d, torch.nn.FractionalMaxPool3d)
 
 
 class Call(NamedTuple):
@@ -56,6 +63,20 @@ def is_unstable(call: Call) -> bool:
 def is_unsorted(call: Call) -> bool:
     """Whether ``unique`` leaves the order open."""
     return call.argument(1, "sorted", True) is False  # noqa: FBT003 - the default of torch.unique
+
+
+def draws_inside(module: object) -> bool:
+    """Whether a module, or a part of it, draws in its forward: it drops elements, and is in training."""
+    return isinstance(module, torch.nn.Module) and any(part.training and _drops(part) for part in module.modules())
+
+
+def _drops(part: torch.nn.Module) -> bool:
+    if isinstance(part, _ALWAYS):
+        return True
+    if isinstance(part, torch.nn.RNNBase):
+        return part.dropout > 0 and part.num_layers > 1
+    share = part.p if isinstance(part, _DROPOUT) else getattr(part, "dropout", 0)  # of attention
+    return isinstance(share, float) and share > 0
 
 
 def is_drawn(call: Call) -> bool:

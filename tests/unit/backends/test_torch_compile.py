@@ -10,7 +10,7 @@ import torch as real
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.errors import ConfigError
-from tests.engine import judged, record, tried
+from tests.engine import judged, record, substitute, tried
 
 EAGER = CompileBackend({"backend": "eager"})
 
@@ -46,6 +46,62 @@ def wrong_compiler(graph, _):
 def test_run__compiler_is_wrong__is_misaligned():
     found = judged(record(BODIES["chain"]), CompileBackend({"backend": wrong_compiler}))
     assert (found.verdict.outcome, found.verdict.kind, found.verdict.blame) == ("misaligned", "value", "candidate")
+
+
+def drawing_compiler(graph, _):
+    """Return a function that draws other numbers than torch does after the same seed, as Inductor's code."""
+
+    def run(*inputs):
+        real.rand(3)
+        return graph(*inputs)
+
+    return run
+
+
+def small_encoder(**how):
+    layer = torch.nn.TransformerEncoderLayer(4, 2, 8, **how)
+    return layer(random_tensor(3, 3, 2, 4))
+
+
+def attention(**how):
+    value = random_tensor(3, 3, 2, 4)
+    return torch.nn.MultiheadAttention(4, 2, **how)(value, value, value)[0]
+
+
+def in_evaluation():
+    layer = torch.nn.TransformerEncoderLayer(4, 2, 8).eval()
+    return layer(random_tensor(3, 3, 2, 4))
+
+
+@pytest.mark.parametrize("body", [small_encoder, lambda: attention(dropout=0.5)], ids=["encoder", "attention"])
+def test_run__module_that_draws_inside__other_numbers_are_no_misalignment(body):
+    assert {tried(body, CompileBackend({"backend": drawing_compiler}), case=case).outcome for case in range(4)} == {
+        "aligned"
+    }
+
+
+def of_another_shape(graph, _):
+    return lambda *inputs: [out[:1] if isinstance(out, real.Tensor) else out for out in graph(*inputs)]
+
+
+@pytest.mark.parametrize(
+    ("body", "compiler", "kind"),
+    [
+        (small_encoder, of_another_shape, "shape"),
+        (lambda: small_encoder(dropout=0.0), wrong_compiler, "value"),
+        (attention, wrong_compiler, "value"),
+        (in_evaluation, wrong_compiler, "value"),
+    ],
+    ids=["shape", "no dropout", "attention without", "evaluation"],
+)
+def test_run__module_that_draws_inside__what_is_defined_is_held_against_it(body, compiler, kind):
+    verdict = tried(body, CompileBackend({"backend": compiler}))
+    assert (verdict.outcome, verdict.kind) == ("misaligned", kind)
+
+
+def test_run__module_that_draws_inside__eager_kernels_have_the_same_numbers():
+    verdict = tried(small_encoder, substitute(relu=lambda value: value + 0.5))
+    assert (verdict.outcome, verdict.operator) == ("misaligned", "torch.nn.TransformerEncoderLayer")
 
 
 def test_run__compiler_raises__is_an_error():
