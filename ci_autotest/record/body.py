@@ -52,6 +52,7 @@ def run_body(recorder: Recorder, call: Callable[[], object], tracer: Tracer) -> 
         recorder.__class__ = Ended
         # Modules and generators of values hold the recorder: what it holds would stay until the collector comes.
         recorder.modules.clear()
+        recorder.module_steps = None
         recorder.drawer.cache.clear()
 
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.record.draws import Drawer
     from ci_autotest.record.function import Function
+    from ci_autotest.record.module_steps import ModuleSteps
     from ci_autotest.record.modules import RecordedModule
 
 _new_step: Final = tuple.__new__
@@ -83,6 +84,7 @@ class Recorder:
         keeps_graph: Whether an automatic backward pass is still possible: no step has run one of its own.
         hook_values: Recorded while a hook's function is run.
         modules: Modules that were constructed, not their parts.
+        module_steps: Writes down what is done with them; ``None`` before the first.
         captured: Tensors of plain torch that are inputs by now, by identity, held so that it stays theirs.
         outputs: What the body returned, flattened.
         profile_applied: Whether the attempt's profile changed anything.
@@ -98,6 +100,7 @@ class Recorder:
         "has_setup",
         "hook_values",
         "keeps_graph",
+        "module_steps",
         "modules",
         "noted",
         "outputs",
@@ -125,6 +128,7 @@ class Recorder:
         self.hook_values: list[Any] = []
         self.keeps_graph = True
         self.modules: list[RecordedModule] = []
+        self.module_steps: ModuleSteps | None = None
         self.captured: dict[int, tuple[torch.Tensor, Value, int]] = {}
         self.outputs: tuple[Ref, ...] = ()
         self.profile_applied = False
