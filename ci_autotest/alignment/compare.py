@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Metadata, Observation
     from ci_autotest.judgement import Kind
     from ci_autotest.tolerance import Tolerance
+
+#: Values that each framework has a type of its own for.
+_WORDS: Final = (torch.dtype, torch.layout, torch.memory_format)
 
 
 def compare(
@@ -110,6 +113,8 @@ def _plain(candidate: Observation, reference: Observation) -> Misalignment | Non
     left, right = candidate.data, reference.data
     if isinstance(right, torch.device) or left is right or left == right:
         return None
+    if isinstance(right, _WORDS) and type(left) is not type(right):
+        return None  # another framework's word for it; what it says of a tensor is compared with that
     if isinstance(left, float) and isinstance(right, float) and left != left and right != right:  # noqa: PLR0124 - NaN
         return None
     return Misalignment(kind="value", step=-1, what="", candidate=repr(left)[:200], reference=repr(right)[:200])

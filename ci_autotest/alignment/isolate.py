@@ -142,7 +142,10 @@ def _as_it_was(builder: _Builder, program: Program, index: int, module: torch.nn
                     key = program.setup[ref.index].target
                     builder.sources[key] = state[name].detach().clone()
     if any(step.op == CALL_METHOD and step.args[:1] == (Ref(index),) for step in program.body):
-        builder.setup.append(Step(CALL_METHOD, "train", (Ref(index), module.training), (), "train", in_setup=True))
+        mode = Step(CALL_METHOD, "train", (Ref(index), module.training), (), "train", in_setup=True)
+        before = [step for step in builder.setup if step.target in {"train", "eval"} and step.args[0] == Ref(index)]
+        if before[-1:] != [mode]:  # a step is isolated again and again
+            builder.setup.append(mode)
 
 
 def _take(builder: _Builder, before: Trace, index: int) -> None:

@@ -36,8 +36,10 @@ def observed(value: Any) -> Observation:  # noqa: ANN401 - whatever a step gave
         return Observation(metadata(value), value.detach().clone())
     if isinstance(value, np.ndarray):
         return _observed_array(value)
-    is_parts = isinstance(value, tuple | list) and not isinstance(value, torch.Size)
-    if is_parts or hasattr(value, "state_dict"):  # a module, here or in another interpreter
+    if isinstance(value, tuple | list):
+        # A shape is one by any type: another interpreter tells its own. Other parts are steps of their own.
+        return Observation(None, tuple(value) if all(type(item) is int for item in value) else None)
+    if hasattr(value, "state_dict"):  # a module, here or in another interpreter
         return Observation(None, None)
     return Observation(None, value)
 

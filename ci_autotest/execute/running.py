@@ -134,5 +134,7 @@ def forward(
 
 
 def seen(value: Any, facts: Facts | None, framework: Framework) -> Seen:  # noqa: ANN401 - a framework's value
-    """Return a value as it is now."""
-    return Seen(facts, framework.array(value) if facts is not None else value)
+    """Return a value as it is now; of a module nothing: its state is told at the end."""
+    if facts is not None:
+        return Seen(facts, framework.array(value))
+    return Seen(None, None if hasattr(value, "state_dict") else value)

@@ -9,15 +9,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import tests.quality.bodies
 from tests.projects import Project, outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.heavy
 
@@ -220,6 +221,31 @@ def test_run__lookalike__every_test_has_the_right_outcome_and_repros_run_alone(t
     (tmp_path / "lookalike.py").write_text(FRAMEWORK.replace("* 1.01", "* 1.0"), encoding="utf-8")
     assert project.repro(found["exp"], "autotest-report", tmp_path).status == 0
     assert project.command("replay", f"autotest-report/findings/{found['exp']['id']}").status == 0
+
+
+#: What another interpreter is not asked, by the test of the body that asks for it.
+NOT_ASKED = {"hook_on_a_gradient": "hooks", "regularized_by_dropout": "draws from the generator"}
+
+
+def test_run__the_reference_itself_in_a_host__every_body_is_aligned(tmp_path: Path):
+    project = Project(tmp_path, greatest_s=300)
+    project.configure(
+        candidates=[{"name": "hosted", "backend": "module", "module": "torch", "python": sys.executable}], cases=6
+    )
+    bodies = Path(tests.quality.bodies.__file__).read_text(encoding="utf-8")
+    decorated = (
+        "from ci_autotest import autotest\nglobals().update({name: autotest()(body) for name, body in BODIES.items()})"
+    )
+    project.write("autotest_bodies.py", f"{bodies}\n{decorated}\n")
+
+    done = project.run()
+
+    report = project.report()
+    reasons = {each["test"].rpartition("::")[2]: each["reason"] for each in report["results"] if each["reason"]}
+    assert {name for (name, _), outcome in outcomes(report).items() if outcome != "aligned"} == set(NOT_ASKED), (
+        done.said
+    )
+    assert all(NOT_ASKED[name] in reason for name, reason in reasons.items()), reasons
 
 
 HELD = """

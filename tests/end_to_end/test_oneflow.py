@@ -45,10 +45,27 @@ def of(*dims, **how):
     return random_tensor(dims=dims, **how)
 
 
+def like(x):
+    return torch.zeros(x.shape, dtype=x.dtype) + torch.softmax(x, dim=1)
+
+
 def written(x):
     x.mul_(3)
     x[0] = 1.0
     return x
+
+
+def trained_then_evaluated():
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 2), torch.nn.BatchNorm2d(2), torch.nn.ReLU())
+    value = of(2, 3, 4, 5)
+    first = module(value)
+    module.eval()
+    return first, module(value)
+
+
+def penalized_weights():
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    return module(of(5, 3)).sum() + sum(weight.pow(2).sum() for weight in module.parameters())
 
 
 ALIGNED = {
@@ -62,6 +79,9 @@ ALIGNED = {
     "matmul": lambda: of(2, 3, 4) @ of(4, 5),
     "conv2d": lambda: functional.conv2d(of(2, 4, 9, 8), of(6, 2, 3, 2), of(6), stride=(2, 1), padding=1, groups=2),
     "a module with statistics": lambda: torch.nn.BatchNorm2d(3)(of(2, 3, 4, 5)),
+    "a mode that changes": trained_then_evaluated,
+    "parameters by their names": penalized_weights,
+    "a dtype and a shape that are read": lambda: like(of(3, 4)),
     "max_pool2d": lambda: functional.max_pool2d(of(2, 3, 7, 8), 3, stride=2, padding=1),
     "sum": lambda: torch.sum(of(3, 4, 5), dim=(0, 2), keepdim=True),
     "sort, whose indices are int32 there": lambda: torch.sort(of(7)),
@@ -73,7 +93,7 @@ ALIGNED = {
     "an LSTM's cell": lambda: torch.nn.LSTMCell(3, 4)(of(2, 3), (of(2, 4), of(2, 4))),
 }
 #: Of a module's statistics see below.
-GRAPHS = [name for name in ALIGNED if name not in {"a module with statistics"}]
+GRAPHS = [name for name in ALIGNED if name not in {"a module with statistics", "a mode that changes"}]
 
 
 @pytest.mark.parametrize("body", ALIGNED.values(), ids=ALIGNED)

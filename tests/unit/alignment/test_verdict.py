@@ -230,6 +230,14 @@ def batch_norm_twice():
     return trained, module(value)
 
 
+def test_isolate__again_and_again__gives_a_module_its_mode_once():
+    live = live_of(record(batch_norm_twice))
+    for _ in range(3):
+        number = next(i for i, (_, step) in enumerate(live.program.calls) if step.target == "eval")
+        live = isolate(live, live.program.calls[number][0], TORCH)
+    assert setup_lines(live.program).count("module.train(True)") == 1
+
+
 def test_isolate__in_place_step__writes_to_a_copy():
     assert body_lines(alone(in_place, 1).program) == ["copy = x.clone()", "mul = copy.mul_(2)"]
 

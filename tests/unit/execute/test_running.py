@@ -72,6 +72,18 @@ def test_forward__snapshots__hold_each_value_as_it_was_at_its_step(framework):
     assert len(run.copies) == len(run.values) == 3
 
 
+def test_forward__snapshots__of_a_module_hold_nothing(framework):
+    module = Step(CALL_FUNCTION, "torch.nn.ReLU", (), (), "module", in_setup=True)
+    made = program(Step(CALL_METHOD, "eval", (Ref(0),)), Step(CALL_MODULE, "", (Ref(0), Ref(1))), setup=(module,))
+    assert [copy.array is None for copy in ran(made, framework, snapshots=True).copies] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
+
+
 def test_forward__step_raises__is_the_end_and_is_told(framework):
     run = ran(program(call("torch.reshape", Ref(0), (2, 2)), call("torch.abs", Ref(1))), framework)
     assert run.failure is not None
