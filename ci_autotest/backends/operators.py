@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -48,6 +49,9 @@ ALIASES: Final[dict[str, str]] = {
     "special_softmax": "softmax", "special_log_softmax": "log_softmax", "special_expit": "sigmoid",
 }  # fmt: skip
 
+#: Methods that do another thing than the function of their name.
+_METHODS: Final = MappingProxyType({"unfold": "torch.Tensor.unfold"})
+
 #: Classes whose function is not their name in snake case. The others are tested against what their
 #: forward calls.
 _MODULE_FUNCTIONS: Final[dict[str, str]] = {
@@ -81,7 +85,7 @@ RANDOM: Final = frozenset({
 def operator_of(target: str, op: str = CALL_FUNCTION) -> str:
     """Return the canonical operator of a target as spelled in a step of opcode ``op``."""
     if op == CALL_METHOD:
-        return _canonical(target)
+        return _METHODS.get(target) or _canonical(target)
     if op == GET_ATTR:
         return f"torch.Tensor.{target}"
     if op == CALL_MODULE:
@@ -89,6 +93,8 @@ def operator_of(target: str, op: str = CALL_FUNCTION) -> str:
     namespace, _, name = target.rpartition(".")
     if namespace == "operator":
         return PYTHON_OPERATORS.get(name) or PYTHON_OPERATORS.get(_INPLACE_PYTHON.get(name, ""), target)
+    if target in _METHODS.values():
+        return target
     if namespace in {
         "torch",
         "torch.functional",
@@ -131,9 +137,9 @@ def _is_module(step: Step) -> bool:
 def spellings(operator: str) -> tuple[str, ...]:
     """Return the other names under which a user may write an operator."""
     name = operator.rpartition(".")[2]
-    return tuple(
-        f"{namespace}.{name}" for namespace in ("torch", "torch.nn.functional", "torch.Tensor", "torch.special")
-    )
+    found = [f"{namespace}.{name}" for namespace in ("torch", "torch.nn.functional", "torch.Tensor", "torch.special")]
+    own = set(_METHODS.values())
+    return (operator,) if operator in own else tuple(spelling for spelling in found if spelling not in own)
 
 
 def matches(pattern: str, operator: str) -> bool:

@@ -88,20 +88,8 @@ def _with_bias(output: Any, bias: Any) -> Array:
     return found
 
 
-def unfold(
-    input: Any,
-    kernel_size: Sizes = (),
-    dilation: Sizes = 1,
-    padding: Sizes = 0,
-    stride: Sizes = 1,
-    dimension: int | None = None,
-    size: int | None = None,
-    step: int | None = None,
-) -> Array:
-    """Return the patches that a window sees, as columns; the tensors' method of this name is another operator."""
-    if dimension is not None:
-        message = "counterpart of Tensor.unfold(dimension, size, step)"
-        raise LackingError(message)
+def unfold(input: Any, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Array:
+    """Return the patches that a window sees, as columns."""
     pads = [(size, size) for size in _each(padding, 2)]
 
     def call(x: Any) -> Array:

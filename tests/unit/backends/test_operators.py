@@ -87,6 +87,18 @@ def test_operator_of__different_operators__are_told_apart(left, right):
     assert operator_of(left) != operator_of(right)
 
 
+@pytest.mark.parametrize(
+    ("target", "op"), [("unfold", CALL_METHOD), ("torch.Tensor.unfold", CALL_FUNCTION)], ids=["method", "function"]
+)
+def test_operator_of__method_that_does_another_thing__is_its_own(target, op):
+    found = operator_of(target, op)
+    assert found == "torch.Tensor.unfold" != operator_of(F + "unfold")
+    assert spellings(found) == (found,)
+    assert found not in spellings(F + "unfold")
+    assert matches("torch.Tensor.unfold", found)
+    assert not matches("unfold", found) or not matches("torch.Tensor.unfold", F + "unfold")
+
+
 def image(*sizes: int) -> torch.Tensor:
     return torch.randn(*sizes)
 
