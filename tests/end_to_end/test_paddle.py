@@ -117,6 +117,26 @@ def unused_output():
     return values * 2, parts[1]
 
 
+def moved_and_cast():
+    y = x(2, 3)
+    return y.to("cpu"), y.to("cpu", torch.float64), y.to(x(1).to(torch.float64)), y.to(y.device, copy=True).exp()
+
+
+def windows():
+    return x(2, 7, requires_grad=False).unfold(-1, 3, 2)
+
+
+def dtype_and_shape_that_are_read():
+    y = x(3, 4)
+    return torch.zeros(y.shape, dtype=y.dtype) + torch.softmax(y, dim=1)
+
+
+def sizes_and_numbers():
+    y = x(3, 4)
+    numbers = torch.tensor([[1.5], [2], [-1]]) * torch.tensor(2, dtype=torch.int32)
+    return y.reshape(y.size(1), y.size()[0]) * 2, y * numbers, torch.tensor([1, 2]), torch.tensor([True, False])
+
+
 def complex_product():
     y = random_tensor(dims=(3, 3), dtype=real.complex64)
     return y @ y.conj()
@@ -127,7 +147,8 @@ def complex_product():
     [
         linear, conv2d, conv_transpose2d, batch_norm, layer_norm, mean_and_sum, max_of_a_dimension, indexing,
         chain_with_branches, integers_and_floats, lstm, cross_entropy, avg_pool2d, in_place, shared_gradient,
-        unused_output, complex_product,
+        unused_output, complex_product, moved_and_cast, windows, dtype_and_shape_that_are_read,
+        sizes_and_numbers,
     ],
     ids=lambda body: body.__name__,
 )  # fmt: skip

@@ -104,9 +104,11 @@ from ci_autotest.execute.adapters.paddle_tensors import (
     pinv,
     reshape,
     rot90,
+    size,
     std,
     sub_,
     sum,
+    tensor,
     to,
     view,
 )

@@ -146,11 +146,25 @@ def full(size: Sequence[int], fill_value: Any, dtype: Any = None) -> Any:
     return paddle.full(size, fill_value, dtype=dtype if dtype is not None else kinds[type(fill_value)])
 
 
-def to(input: Any, dtype: Any = None, copy: bool = False) -> Any:
-    """Return the tensor in a dtype: itself where it has that dtype and no copy is asked."""
-    if dtype is None or input.dtype == dtype:
-        return paddle.clone(input) if copy else input
-    return paddle.cast(input, dtype)
+def tensor(data: Any, dtype: Any = None) -> Any:
+    """Return a tensor of numbers that the test wrote down."""
+    return paddle.to_tensor(data, dtype=dtype)
+
+
+def size(input: Any, dim: int | None = None) -> tuple[int, ...] | int:
+    """Return the sizes, or one of them."""
+    return tuple(input.shape) if dim is None else int(input.shape[dim])
+
+
+def to(
+    input: Any, dtype: Any = None, device: Any = None, other: Any = None, non_blocking: bool = False, copy: bool = False
+) -> Any:
+    """Return the tensor in a dtype, at a place: itself where it is both and no copy is asked."""
+    wanted, place = (dtype, device) if other is None else (other.dtype, other.place)
+    found = input if place is None or str(input.place) == str(place) else input.to(place)
+    if wanted is None or found.dtype == wanted:
+        return paddle.clone(input) if copy and found is input else found
+    return paddle.cast(found, wanted)
 
 
 def pinv(input: Any, rtol: float | None = None, hermitian: bool = False) -> Any:
