@@ -121,13 +121,9 @@ class ModuleSteps:
         """Return the recorded modules that a ``Sequential`` calls in turn; none of anything else."""
         if type(module.real) is not torch.nn.Sequential:
             return []
-        known = self._recorded()
+        known = {id(one.real): one for one in self._recorder.modules}
         parts = [known.get(id(real)) for real in module.real]
         return [part for part in parts if part is not None] if None not in parts else []
-
-    def _recorded(self) -> dict[int, RecordedModule]:
-        """Return the modules that were constructed, by the identity of the reference's."""
-        return {id(one.real): one for one in self._recorder.modules}
 
     def method(self, module: RecordedModule, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Record a method that changes a module; part of the setup until the module is first called."""
@@ -144,20 +140,13 @@ class ModuleSteps:
         return self._recorder.run(step, lambda: getattr(module.real, name), [], {})
 
     def read_path(self, module: RecordedModule, target: str, path: str) -> Any:  # noqa: ANN401 - a parameter, a buffer
-        """Record the reading of a parameter or buffer by its path: as an attribute, which every framework has."""
-        owner, _, name = path.rpartition(".")
-        holder = self._recorded().get(id(module.real.get_submodule(owner))) if owner else module
-        if holder is not None:
-            return self.read(holder, name)
+        """Record the reading of a parameter or buffer by its path."""
         step = Step(CALL_METHOD, target, (module.ref, path), (), path.replace(".", "_"), modes_in_force())
         return self._recorder.run(step, lambda: getattr(module.real, target)(path), [], {})
 
     def part(self, module: RecordedModule, path: str) -> RecordedModule:
         """Record the taking of a part out of a module; it belongs to the setup, as the module does."""
         real = module.real.get_submodule(path)
-        known = self._recorded().get(id(real))
-        if known is not None:
-            return known
         step = Step(CALL_METHOD, "get_submodule", (module.ref, path), (), "module", in_setup=True)
         self._recorder.run(step, lambda: real, [], {})
         target = f"torch.nn.{type(real).__name__}"

@@ -8,7 +8,7 @@ import torch as real
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.codegen import body_lines, setup_lines
-from ci_autotest.program.ir import CALL_MODULE, GET_ATTR, PLACEHOLDER
+from ci_autotest.program.ir import CALL_MODULE, PLACEHOLDER
 from tests.engine import Rules, record, tried
 
 BITWISE = Rules(strictness="bitwise")
@@ -114,21 +114,6 @@ def nested():
 def test_record__sequential__is_a_step_for_each_of_its_modules():
     steps = [step.target for step in record(nested).program.body if step.op == CALL_MODULE]
     assert steps == ["torch.nn.Linear", "torch.nn.ReLU", "torch.nn.Linear", "torch.nn.Tanh"]
-
-
-def parameters_by_name():
-    inner = torch.nn.Linear(3, 2)
-    whole = torch.nn.Sequential(torch.nn.ReLU(), inner)
-    attention = torch.nn.MultiheadAttention(4, 1)
-    return [*whole.parameters(), whole[1].bias, *attention.parameters(), attention.out_proj.weight]
-
-
-def test_record__parameters__are_attributes_of_the_modules_that_were_constructed():
-    steps = record(parameters_by_name).program.body
-    assert [step.target for step in steps if step.op == GET_ATTR] == [
-        "weight", "bias", "bias", "in_proj_weight", "in_proj_bias", "weight",
-    ]  # fmt: skip
-    assert [step.args[1] for step in steps if step.target == "get_parameter"] == ["out_proj.weight", "out_proj.bias"]
 
 
 def test_record__sequential__what_is_changed_after_it_ran_is_a_step_of_the_body():
