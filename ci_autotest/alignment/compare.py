@@ -113,7 +113,7 @@ def _plain(candidate: Observation, reference: Observation) -> Misalignment | Non
     left, right = candidate.data, reference.data
     if isinstance(right, torch.device) or left is right or left == right:
         return None
-    if isinstance(right, _WORDS) and type(left) is not type(right):
+    if isinstance(right, _WORDS) and isinstance(left, str):
         return None  # another framework's word for it; what it says of a tensor is compared with that
     if isinstance(left, float) and isinstance(right, float) and left != left and right != right:  # noqa: PLR0124 - NaN
         return None

@@ -17,7 +17,7 @@ from ci_autotest.backends.operators import step_operator
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.execute.steps import materialize
 from ci_autotest.judgement import Misalignment
-from ci_autotest.program.ir import CALL_MODULE, OUTPUT, PLACEHOLDER, Ref, is_unpacking, step_refs
+from ci_autotest.program.ir import CALL_METHOD, CALL_MODULE, OUTPUT, PLACEHOLDER, Ref, is_unpacking, step_refs
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.unique import Row
@@ -107,7 +107,7 @@ def _open(program: Program, index: int, step: Step, candidate: Trace, reference:
         return None
     row = row_of(step_operator(step, program.steps))
     if row is None and step.op == CALL_MODULE and _is_other_generator(candidate, reference, index):
-        row = DRAWN_INSIDE if draws_inside(_module(step, candidate)) else None
+        row = DRAWN_INSIDE if draws_inside(_module(step, candidate), training=_was_training(program, index)) else None
     if row is None:
         return None
     call = _call(program, index, (candidate, candidate), {}, {})
@@ -127,6 +127,21 @@ def _module(step: Step, trace: Trace) -> Any:  # noqa: ANN401 - a module
     return trace.values[step.args[0].index] if isinstance(step.args[0], Ref) else None
 
 
+def _was_training(program: Program, index: int) -> bool | None:
+    """Return the mode of the module that a step calls, where a later step changes a mode; ``None`` where it stands."""
+
+    def sets(step: Step) -> bool:
+        return step.op == CALL_METHOD and step.target in {"train", "eval"}
+
+    if not any(map(sets, program.steps[index + 1 :])):
+        return None
+    module, mode = program.steps[index].args[0], True
+    for step in program.steps[:index]:
+        if sets(step) and step.args[0] == module:
+            mode = step.target == "train" and bool((*step.args[1:], *dict(step.kwargs).values(), True)[0])
+    return mode
+
+
 def _is_other_generator(candidate: Trace, reference: Trace, index: int) -> bool:
     """Whether a seed gives the candidate other numbers than the reference: it compiles, or is on another device."""
     if candidate.shown is not None:
@@ -137,7 +152,7 @@ def _is_other_generator(candidate: Trace, reference: Trace, index: int) -> bool:
 
 def _first_tensor(value: Any) -> torch.Tensor | None:  # noqa: ANN401 - whatever a step gave
     if isinstance(value, tuple | list):
-        return next(filter(None.__ne__, map(_first_tensor, value)), None)
+        return next((found for found in map(_first_tensor, value) if found is not None), None)
     return value if isinstance(value, torch.Tensor) else None
 
 
@@ -204,6 +219,8 @@ def _call(
     if step.op == CALL_MODULE:
         module, args = _module(step, trace), args[1:]
         kwargs |= {name: getattr(module, name) for name in ("p", "training", "inplace") if hasattr(module, name)}
+        mode = _was_training(program, index)
+        kwargs |= {"training": mode} if mode is not None and "training" in kwargs else {}
     count = max([*outputs, *reference], default=-1) + 1
     name = step_operator(step, program.steps).rpartition(".")[2]
     return Call(

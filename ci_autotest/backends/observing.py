@@ -38,7 +38,8 @@ def observed(value: Any) -> Observation:  # noqa: ANN401 - whatever a step gave
         return _observed_array(value)
     if isinstance(value, tuple | list):
         # A shape is one by any type: another interpreter tells its own. Other parts are steps of their own.
-        return Observation(None, tuple(value) if all(type(item) is int for item in value) else None)
+        is_shape = all(isinstance(item, int | np.integer) and not isinstance(item, bool) for item in value)
+        return Observation(None, tuple(map(int, value)) if is_shape else None)
     if hasattr(value, "state_dict"):  # a module, here or in another interpreter
         return Observation(None, None)
     return Observation(None, value)

@@ -38,7 +38,7 @@ def failed(run: Run, step: Step, index: int, error: BaseException, framework: Fr
 
 
 def needs_attribute(step: Step, values: Sequence[Any], framework: Framework) -> None:
-    """Refuse a method or property that the framework's tensors have not.
+    """Refuse a method or property that the framework's tensors, or its modules, have not.
 
     Raises:
         LackingError: It is not there.
@@ -51,4 +51,7 @@ def needs_attribute(step: Step, values: Sequence[Any], framework: Framework) -> 
     value = values[receiver.index]
     if framework.is_tensor(value) and not hasattr(type(value), name) and not hasattr(value, name):
         message = f"Tensor.{name}"
+        raise LackingError(message)
+    if step.op == CALL_METHOD and hasattr(value, "state_dict") and not hasattr(value, name):
+        message = f"nn.Module.{name}"
         raise LackingError(message)

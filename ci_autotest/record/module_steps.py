@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
-
 from ci_autotest.backends.placing import contiguous_spec
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import (
@@ -26,6 +24,8 @@ from ci_autotest.record.module_hooks import Hooks
 from ci_autotest.record.modules import RecordedModule
 
 if TYPE_CHECKING:
+    import torch
+
     from ci_autotest.record.function import Function
     from ci_autotest.record.recorder import Recorder
 
@@ -88,7 +88,7 @@ class ModuleSteps:
         """
         if not self._hooks:
             return self.forward(module, args, kwargs)
-        for part in () if self._sequence(module) else module.real.modules():
+        for part in module.real.modules():
             if part is not module.real and id(part) in self._hooks and self._hooks[id(part)][1]:
                 message = (
                     f"a {type(part).__name__} inside a {type(module.real).__name__} has a hook, and the whole is one "
@@ -99,16 +99,7 @@ class ModuleSteps:
         return hooks.run(module, args, kwargs, lambda given, named: self.forward(module, given, named))
 
     def forward(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-        """Record a forward; its seed makes dropout inside repeat.
-
-        A ``Sequential`` of recorded modules is a forward of each: what goes wrong in one is that one's.
-        """
-        parts = self._sequence(module)
-        if parts and len(args) == 1 and not kwargs:
-            value = args[0]
-            for part in parts:
-                value = part(value)
-            return value
+        """Record a forward; its seed makes dropout inside repeat."""
         recorder = self._recorder
         real_args, step_args, real_kwargs, step_kwargs = split(recorder, args, kwargs, None, module.target)
         modes = modes_in_force()
@@ -116,14 +107,6 @@ class ModuleSteps:
             CALL_MODULE, module.target, (module.ref, *step_args), step_kwargs, module.label, modes, recorder.seed()
         )
         return recorder.run(step, module.real, real_args, real_kwargs)
-
-    def _sequence(self, module: RecordedModule) -> list[RecordedModule]:
-        """Return the recorded modules that a ``Sequential`` calls in turn; none of anything else."""
-        if type(module.real) is not torch.nn.Sequential:
-            return []
-        known = {id(one.real): one for one in self._recorder.modules}
-        parts = [known.get(id(real)) for real in module.real]
-        return [part for part in parts if part is not None] if None not in parts else []
 
     def method(self, module: RecordedModule, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Record a method that changes a module; part of the setup until the module is first called."""

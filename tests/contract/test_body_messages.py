@@ -82,9 +82,15 @@ def looped():
 
 
 def hooked_part():
-    whole, value = torch.nn.MultiheadAttention(4, 1), random_tensor(3, 2, 1, 4)
-    whole.out_proj.register_forward_hook(print)
-    return whole(value, value, value)[0]
+    whole = torch.nn.Sequential(linear(), torch.nn.ReLU())
+    whole[1].register_forward_hook(print)
+    return whole(x())
+
+
+def hooked_before():
+    first = linear()
+    first.register_forward_hook(print)
+    return torch.nn.Sequential(first, torch.nn.ReLU())(x())
 
 
 def hooked_pair():
@@ -244,7 +250,12 @@ WRONG = {
     "no operator": (lambda: torch.overrides.resolve_name(1), "torch.overrides.resolve_name is not recorded: use the functions of torch"),
     "hook of a part of a module": (
         hooked_part,
-        "a NonDynamicallyQuantizableLinear inside a MultiheadAttention has a hook, and the whole is one step. "
+        "a ReLU inside a Sequential has a hook, and the whole is one step. "
+        "Call its parts one by one, or construct it with plain torch: import torch as plain.",
+    ),
+    "hook of a module that is put into another": (
+        hooked_before,
+        "a Linear inside a Sequential has a hook, and the whole is one step. "
         "Call its parts one by one, or construct it with plain torch: import torch as plain.",
     ),
     "backward hook of two inputs": (

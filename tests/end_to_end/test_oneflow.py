@@ -80,7 +80,6 @@ ALIGNED = {
     "conv2d": lambda: functional.conv2d(of(2, 4, 9, 8), of(6, 2, 3, 2), of(6), stride=(2, 1), padding=1, groups=2),
     "a module with statistics": lambda: torch.nn.BatchNorm2d(3)(of(2, 3, 4, 5)),
     "a mode that changes": trained_then_evaluated,
-    "parameters by their names": penalized_weights,
     "a dtype and a shape that are read": lambda: like(of(3, 4)),
     "max_pool2d": lambda: functional.max_pool2d(of(2, 3, 7, 8), 3, stride=2, padding=1),
     "sum": lambda: torch.sum(of(3, 4, 5), dim=(0, 2), keepdim=True),
@@ -113,6 +112,7 @@ def reads(x):
 
 
 UNSUPPORTED = {
+    "a module's method that is not there": (penalized_weights, "it has no nn.Module.get_parameter"),
     "an operator": (lambda: torch.hypot(of(3), of(3)), "oneflow.hypot"),
     "an argument": (lambda: torch.round(of(3), decimals=2), "argument 'decimals' of torch.round"),
     "a dtype": (lambda: torch.exp(of(3, dtype=plain_torch.complex64)), "complex64"),

@@ -119,7 +119,7 @@ def unused_output():
 
 def moved_and_cast():
     y = x(2, 3)
-    return y.to("cpu"), y.to("cpu", torch.float64), y.to(x(1).to(torch.float64)), y.to(y.device, copy=True).exp()
+    return y.to("cpu"), y.to("cpu", torch.float64), y.to(x(1).to(torch.float64)), y.to("cpu", copy=True).exp()
 
 
 def windows():

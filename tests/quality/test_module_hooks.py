@@ -68,15 +68,6 @@ def of_parts(space: Any, value: Any) -> Any:
     return layers, use
 
 
-def of_parts_called_together(space: Any, value: Any) -> Any:
-    first, last = space.nn.Linear(3, 4), space.nn.Tanh()
-    first.register_forward_hook(lambda _module, _args, out: out * 3)
-    layers = space.nn.Sequential(first, space.nn.Sequential(space.nn.ReLU(), last))
-    layers[1][1].register_forward_pre_hook(lambda _module, args: (args[0] - 1,))
-    layers.register_forward_hook(lambda _module, args, out: out * args[0].sum())
-    return layers, lambda: layers(value)
-
-
 def backward(space: Any, value: Any) -> Any:
     layer = space.nn.Linear(3, 2)
     layer.register_full_backward_hook(lambda _module, given, out: (given[0] * 3 + out[0].sum(),))
@@ -96,17 +87,7 @@ def without_hooks(space: Any, value: Any) -> Any:
     return layer, lambda: layer.forward(value)
 
 
-HOOKED = [
-    before,
-    before_with_keywords,
-    after,
-    taken_away,
-    of_parts,
-    of_parts_called_together,
-    backward,
-    backward_twice,
-    without_hooks,
-]
+HOOKED = [before, before_with_keywords, after, taken_away, of_parts, backward, backward_twice, without_hooks]
 
 
 def recorded(body: Any) -> Any:

@@ -13,8 +13,8 @@ _DROPOUT: Final = (
     torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d, torch.nn.AlphaDropout,
     torch.nn.FeatureAlphaDropout,
 )  # fmt: skip
-#: Modules that draw in training whatever they are given.
-_ALWAYS: Final = (torch.nn.RReLU, torch.nn.FractionalMaxPool2d, torch.nn.FractionalMaxPool3d)
+#: Modules that draw where they pool, in any mode.
+_POOLS: Final = (torch.nn.FractionalMaxPool2d, torch.nn.FractionalMaxPool3d)
 
 
 class Call(NamedTuple):
@@ -65,27 +65,36 @@ def is_unsorted(call: Call) -> bool:
     return call.argument(1, "sorted", True) is False  # noqa: FBT003 - the default of torch.unique
 
 
-def draws_inside(module: object) -> bool:
-    """Whether a module, or a part of it, draws in its forward: it drops elements, and is in training."""
-    return isinstance(module, torch.nn.Module) and any(part.training and _drops(part) for part in module.modules())
+def draws_inside(module: object, *, training: bool | None = None) -> bool:
+    """Whether a module, or a part of it, draws in its forward.
+
+    Args:
+        module: As it is at the end of the run.
+        training: Its mode when it was called; ``None`` where the mode is still the same.
+    """
+    return isinstance(module, torch.nn.Module) and any(
+        _draws(part, part.training if training is None else training) for part in module.modules()
+    )
 
 
-def _drops(part: torch.nn.Module) -> bool:
-    if isinstance(part, _ALWAYS):
-        return True
-    if isinstance(part, torch.nn.RNNBase):
-        return part.dropout > 0 and part.num_layers > 1
-    share = part.p if isinstance(part, _DROPOUT) else getattr(part, "dropout", 0)  # of attention
-    return isinstance(share, float) and share > 0
+def _draws(part: torch.nn.Module, training: bool) -> bool:  # noqa: FBT001 - its mode
+    if isinstance(part, _POOLS):
+        return part._random_samples is None  # noqa: SLF001 - it has no other name
+    if isinstance(part, torch.nn.RReLU):
+        return training and part.lower != part.upper
+    if isinstance(part, torch.nn.RNNBase) and part.num_layers == 1:
+        return False
+    share = part.p if isinstance(part, _DROPOUT) else getattr(part, "dropout", 0)  # of attention, of recurrent layers
+    return training and isinstance(share, float) and 0 < share < 1
 
 
 def is_drawn(call: Call) -> bool:
-    """Whether the call really draws: dropout outside training, or with a probability of 0, does not."""
+    """Whether the call really draws: dropout outside training, or with a probability of 0 or 1, does not."""
     if call.name == "scaled_dot_product_attention":
         return bool(call.argument(4, "dropout_p", 0.0))
     if "dropout" in call.name or call.name == "rrelu":
         position = 3 if call.name == "rrelu" else 2
         default = call.name != "rrelu"
         is_training = bool(call.argument(position, "training", default))
-        return is_training and (call.name == "rrelu" or call.argument(1, "p", 0.5) != 0)
+        return is_training and (call.name == "rrelu" or call.argument(1, "p", 0.5) not in {0, 1})
     return True

@@ -26,12 +26,8 @@ if TYPE_CHECKING:
 _OF_PYTHON: Final = frozenset({
     "operator.getitem", "operator.setitem", "builtins.len", "builtins.bool", "builtins.int", "builtins.float",
 })  # fmt: skip
-#: The place of a step without counterpart.
-_NOWHERE: Final = -1
 #: Attributes that every framework's tensors have under the same name.
-_OF_TENSORS: Final = frozenset({"shape", "ndim"})
-#: Attributes that each framework has words of its own for: a later call has PyTorch's as a constant.
-_WORDS: Final = frozenset({"dtype", "device", "layout"})
+_OF_TENSORS: Final = frozenset({"shape", "ndim", "dtype"})
 
 
 class Translated(NamedTuple):
@@ -116,8 +112,6 @@ class Translator:
             return writer.keep(step)
         if self.table.like_torch:
             return self._answers.keep(step, operator, writer)
-        if step.target == "builtins.getattr" and step.args[1] in _WORDS:
-            return _NOWHERE
         message = f"the table of {self.table.label} has no row for {operator}."
         raise UnsupportedError(message, operator)
 

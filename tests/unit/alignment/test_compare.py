@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -146,7 +147,9 @@ def test_compare__at_default_tolerance__says_which_kind(candidate, reference, ex
         pytest.param((2, 3), torch.Size([2, 3]), None, id="sizes of another interpreter"),
         pytest.param((2, 4), torch.Size([2, 3]), "value", id="sizes of another interpreter, different"),
         pytest.param(torch.float32, torch.float64, "value", id="dtypes, different"),
+        pytest.param((np.int64(2), 3), torch.Size([2, 3]), None, id="sizes of numpy's integers"),
         pytest.param("a dtype", torch.float32, None, id="another framework's word for a dtype"),
+        pytest.param(None, torch.float32, "value", id="nothing instead of a dtype"),
         pytest.param(None, torch.ones(2), "shape", id="None against a tensor"),
         pytest.param(torch.ones(2), None, "shape", id="a tensor against None"),
         pytest.param(1.0, torch.ones(()), "shape", id="a number against a tensor"),

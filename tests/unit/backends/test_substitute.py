@@ -41,7 +41,6 @@ SPELLINGS = {
     "special": lambda: torch.special.softmax(x(), dim=-1),
     "module": lambda: torch.nn.Softmax(dim=-1)(x()),
     "module inside a module": lambda: torch.nn.Sequential(torch.nn.Softmax(dim=-1))(x()),
-    "plain module inside a module": lambda: real.nn.Sequential(real.nn.Softmax(dim=-1))(x()),
     "plain torch": lambda: real.softmax(x(), dim=-1),
     "plain functional": lambda: F.softmax(x(), dim=-1),
 }

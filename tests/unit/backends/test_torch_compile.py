@@ -80,6 +80,24 @@ def test_run__module_that_draws_inside__other_numbers_are_no_misalignment(body):
     }
 
 
+def trained_then_evaluated():
+    layer = torch.nn.TransformerEncoderLayer(4, 2, 8)
+    first = layer(random_tensor(3, 3, 2, 4))
+    layer.eval()
+    return first
+
+
+def test_run__module_that_draws_inside__is_asked_for_its_mode_at_the_call():
+    assert tried(trained_then_evaluated, CompileBackend({"backend": drawing_compiler})).outcome == "aligned"
+
+
+def evaluated_then_trained():
+    layer = torch.nn.TransformerEncoderLayer(4, 2, 8).eval()
+    first = layer(random_tensor(3, 3, 2, 4))
+    layer.train()
+    return first
+
+
 def of_another_shape(graph, _):
     return lambda *inputs: [out[:1] if isinstance(out, real.Tensor) else out for out in graph(*inputs)]
 
@@ -91,8 +109,10 @@ def of_another_shape(graph, _):
         (lambda: small_encoder(dropout=0.0), wrong_compiler, "value"),
         (attention, wrong_compiler, "value"),
         (in_evaluation, wrong_compiler, "value"),
+        (evaluated_then_trained, wrong_compiler, "value"),
+        (lambda: attention(dropout=1.0), wrong_compiler, "value"),
     ],
-    ids=["shape", "no dropout", "attention without", "evaluation"],
+    ids=["shape", "no dropout", "attention without", "evaluation", "evaluation first", "all is dropped"],
 )
 def test_run__module_that_draws_inside__what_is_defined_is_held_against_it(body, compiler, kind):
     verdict = tried(body, CompileBackend({"backend": compiler}))

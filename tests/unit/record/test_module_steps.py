@@ -8,7 +8,7 @@ import torch as real
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.codegen import body_lines, setup_lines
-from ci_autotest.program.ir import CALL_MODULE, PLACEHOLDER
+from ci_autotest.program.ir import PLACEHOLDER
 from tests.engine import Rules, record, tried
 
 BITWISE = Rules(strictness="bitwise")
@@ -104,35 +104,6 @@ def test_record__module_weights__are_those_of_the_attempt():
     real.rand(10)
     assert weights() == again
     assert len({tuple(weights(**name)) for name in ({}, {"case": 2}, {"seed": 1}, {"number": 1})}) == 4
-
-
-def nested():
-    shared = torch.nn.Linear(3, 3)
-    return torch.nn.Sequential(shared, torch.nn.Sequential(torch.nn.ReLU(), shared), torch.nn.Tanh())(x())
-
-
-def test_record__sequential__is_a_step_for_each_of_its_modules():
-    steps = [step.target for step in record(nested).program.body if step.op == CALL_MODULE]
-    assert steps == ["torch.nn.Linear", "torch.nn.ReLU", "torch.nn.Linear", "torch.nn.Tanh"]
-
-
-def test_record__sequential__what_is_changed_after_it_ran_is_a_step_of_the_body():
-    def body():
-        inner = torch.nn.Dropout(0.5)
-        first = torch.nn.Sequential(inner)(x())
-        inner.eval()
-        return first, inner(x())
-
-    assert "eval = module.eval()" in body_lines(record(body).program)
-
-
-@pytest.mark.parametrize(
-    "call", [lambda whole: whole(), lambda whole: whole(x(), x())], ids=["no argument", "two arguments"]
-)
-def test_record__sequential_called_wrongly__is_refused_as_torch_does(call):
-    attempt = record(lambda: call(torch.nn.Sequential(torch.nn.ReLU())))
-    assert attempt.refused.target == "torch.nn.Sequential"
-    assert "forward() " in attempt.trace.failure.message
 
 
 def test_record__setup_and_body__are_apart():
