@@ -157,7 +157,8 @@ class _Replace(TorchFunctionMode):
             kwargs = dict(kwargs)
             in_place = bool(kwargs.pop("inplace")) or in_place
         if len(args) > 1 and _is_reflected(func):
-            args = (args[1], args[0], *args[2:])  # `3 - x` is the function's `sub(3, x)`
+            # `3 - x` is the function's `sub(3, x)`, `x.where(mask, y)` its `where(mask, x, y)`.
+            args = (args[1], args[0], *args[2:])
         if func_name in _VARIADIC and len(args) > 1 and all(type(arg) is int for arg in args[1:]):
             args = (args[0], tuple(args[1:]))  # the method's `x.permute(2, 0, 1)` is the function's `permute(x, dims)`
         result = function(*args, **_written(func, function, kwargs))
@@ -181,7 +182,8 @@ def _named(func: Callable[..., Any]) -> tuple[str, bool]:
 @lru_cache(maxsize=4096)
 def _is_reflected(func: Callable[..., Any]) -> bool:
     """Whether the first operand of a torch function is the second of its operator, and which comes first matters."""
-    return (resolve_name(func) or "").rpartition(".")[2] in _REFLECTED
+    name = resolve_name(func) or ""
+    return name.rpartition(".")[2] in _REFLECTED or name == "torch.Tensor.where"
 
 
 def _written(func: Callable[..., Any], function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:

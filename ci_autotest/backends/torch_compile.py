@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Step
 
 
 #: Seen with torch 2.13 and ``aot_eager``: what one hook leaves in a list, another does not find; the gradient is zero.
@@ -153,11 +154,19 @@ def python_function(
     return function
 
 
+def _as_function(step: Step, operator: str) -> Step:
+    """Return a method's call as that of the function."""
+    args = step.args
+    if step.target == "where" and len(args) > 1:
+        args = (args[1], args[0], *args[2:])  # `x.where(mask, y)` is `where(mask, x, y)`
+    return step._replace(op=CALL_FUNCTION, target=operator, args=args)
+
+
 def spelled_out(program: Program, operators: frozenset[str]) -> Program:
     """Return the program with methods that spell one of ``operators`` written as functions: a name can be replaced."""
     steps = program.steps
     body = tuple(
-        step._replace(op=CALL_FUNCTION, target=step_operator(step, steps))
+        _as_function(step, step_operator(step, steps))
         if step.op == CALL_METHOD and not step.target.endswith("_") and step_operator(step, steps) in operators
         else step
         for step in program.body

@@ -74,6 +74,12 @@ def _check_candidate(candidate: Candidate, where: str) -> None:
             f"{where}: candidate {candidate.name!r} replaces nothing. Give replace: {{operator: module.function}}."
         )
         raise ConfigError(message)
+    if candidate.replace and candidate.backend != "substitute":
+        message = (
+            f"{where}: candidate {candidate.name!r} has 'replace', which backend {candidate.backend} does not use. "
+            "Write backend: substitute."
+        )
+        raise ConfigError(message)
     _check_options(candidate, where)
     _check_transform(candidate, where)
     _check_device(candidate, where)

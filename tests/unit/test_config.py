@@ -109,6 +109,8 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
          "two candidates are named 'a'. Give each a name of its own."),
         ("candidates: [{name: a, backend: substitute}]",
          "candidate 'a' replaces nothing. Give replace: {operator: module.function}."),
+        ("candidates: [{name: a, backend: torch.compile, replace: {torch.exp: m.exp}}]",
+         "candidate 'a' has 'replace', which backend torch.compile does not use. Write backend: substitute."),
         ("candidates: [{name: a, backend: substitute, replace: {torch.exp: exp}}]",
          "candidate 'a' replaces torch.exp by 'exp'. Write module.function."),
         ("candidates: [{name: a, backend: fx, transform: fuse}]",

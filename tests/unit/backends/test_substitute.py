@@ -93,6 +93,10 @@ def test_run__in_place_spelling__writes_to_the_receiver(body):
     assert (verdict.outcome, verdict.operator, verdict.blame) == ("misaligned", "torch.mul", "candidate")
 
 
+def chosen(one, other):
+    return one.where(one > other, other * 2)
+
+
 #: Bodies that call an operator with its operands the other way round, by the operator.
 REFLECTED = {
     "sub": lambda: 3 - x(),
@@ -102,6 +106,7 @@ REFLECTED = {
     "remainder": lambda: 2 % x(),
     "floor_divide": lambda: 2 // x(),
     "sub of two": lambda: torch.rsub(x(), x()),
+    "where": lambda: chosen(x(), x()),
 }
 
 
