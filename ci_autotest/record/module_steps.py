@@ -69,12 +69,21 @@ class ModuleSteps:
         recorder: Of the attempt.
     """
 
-    __slots__ = ("_hooks", "_recorder")
+    __slots__ = ("_hooks", "_ran", "_recorder")
 
     def __init__(self, recorder: Recorder) -> None:
-        """Hold the recorder; no module has a hook."""
+        """Hold the recorder; no module has run or has a hook."""
         self._recorder = recorder
+        self._ran: set[int] = set()
         self._hooks: dict[int, tuple[torch.nn.Module, Hooks]] = {}
+
+    def mark(self, module: RecordedModule) -> None:
+        """Note that a module has run, or was changed by the body, with all of its parts."""
+        self._ran.update(map(id, module.real.modules()))
+
+    def has_run(self, module: RecordedModule) -> bool:
+        """Whether a module or a part of it has."""
+        return not self._ran.isdisjoint(map(id, module.real.modules()))
 
     def hooks_of(self, module: RecordedModule) -> Hooks:
         """Return the hooks of a module or part, which is another object each time that it is taken out."""
@@ -112,9 +121,7 @@ class ModuleSteps:
         """Record a method that changes a module; part of the setup until the module is first called."""
         call = getattr(module.real, target)
         real_args, step_args, real_kwargs, step_kwargs = split(self._recorder, args, kwargs, call, target)
-        step = Step(
-            CALL_METHOD, target, (module.ref, *step_args), step_kwargs, target, in_setup=not module.root.was_called
-        )
+        step = Step(CALL_METHOD, target, (module.ref, *step_args), step_kwargs, target, in_setup=not module.was_called)
         self._recorder.run(step, call, real_args, real_kwargs)
 
     def read(self, module: RecordedModule, name: str) -> Any:  # noqa: ANN401 - a parameter, a buffer

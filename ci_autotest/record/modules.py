@@ -27,7 +27,7 @@ _CHANGES: Final = frozenset(
 #: What to write instead of a method, where another one does it.
 _INSTEAD: Final = {"register_backward_hook": "Use .register_full_backward_hook. "}
 _hold: Final = object.__setattr__
-_OWN: Final = frozenset({"label", "real", "ref", "target", "was_called", "_owner", "_steps"})
+_OWN: Final = frozenset({"label", "real", "ref", "target", "_owner", "_steps"})
 
 
 class RecordedModule:
@@ -38,16 +38,14 @@ class RecordedModule:
         ref: The step that constructed it, or took it out of its owner.
         target: Its class, dotted.
         label: What its results are called.
-        was_called: Whether the root or a part of it has run: from then on changes belong to the body.
     """
 
-    __slots__ = ("_owner", "_steps", "label", "real", "ref", "target", "was_called")
+    __slots__ = ("_owner", "_steps", "label", "real", "ref", "target")
 
     label: str
     real: torch.nn.Module
     ref: Ref
     target: str
-    was_called: bool
     _owner: RecordedModule | None
     _steps: ModuleSteps
 
@@ -60,7 +58,6 @@ class RecordedModule:
         _hold(self, "target", target)
         _hold(self, "label", target.rpartition(".")[2].lower())
         _hold(self, "_owner", owner)
-        _hold(self, "was_called", False)  # noqa: FBT003 - a value
         _hold(self, "_steps", steps)
 
     @property
@@ -68,14 +65,19 @@ class RecordedModule:
         """The module that it is a part of; itself where it is none."""
         return self if self._owner is None else self._owner
 
+    @property
+    def was_called(self) -> bool:
+        """Whether it has run, or a module that it shares a part with: from then on changes belong to the body."""
+        return self._steps.has_run(self)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - what the module takes and returns
         """Record a forward."""
-        _hold(self.root, "was_called", True)  # noqa: FBT003 - a value
+        self._steps.mark(self)
         return self._steps.call(self, args, kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - what the module takes and returns
         """Record a forward without its hooks."""
-        _hold(self.root, "was_called", True)  # noqa: FBT003 - a value
+        self._steps.mark(self)
         return self._steps.forward(self, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method, a parameter, a setting
@@ -100,7 +102,7 @@ class RecordedModule:
         if name in _OWN:
             object.__setattr__(self, name, value)
         else:
-            _hold(self.root, "was_called", True)  # noqa: FBT003 - what changes it again is the body's
+            self._steps.mark(self)  # what changes it again is the body's
             self._steps.set_attribute(self, name, value)
 
     def __getitem__(self, index: int | str | slice) -> Any:  # noqa: ANN401 - a part, or a sequence of parts
@@ -175,7 +177,7 @@ class RecordedModule:
 
     def load_state_dict(self, state: Mapping[str, Value], strict: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
         """Record the loading of a state."""
-        _hold(self.root, "was_called", True)  # noqa: FBT003 - a value
+        self._steps.mark(self)
         self._steps.load_state(self, dict(state), strict=strict)
 
     def apply(self, function: Callable[[torch.nn.Module], None]) -> RecordedModule:
@@ -184,7 +186,7 @@ class RecordedModule:
         Raises:
             AuthorError: The module has run: what the function does now would be no step.
         """
-        if self.root.was_called:
+        if self.was_called:
             message = "`.apply()` of a module that has run is not recorded. Call it before the first forward."
             raise AuthorError(message)
         self.real.apply(function)
