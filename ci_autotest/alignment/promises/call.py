@@ -91,7 +91,7 @@ def _draws(part: torch.nn.Module, training: bool) -> bool:  # noqa: FBT001 - its
 def is_drawn(call: Call) -> bool:
     """Whether the call really draws: dropout outside training, or with a probability of 0 or 1, does not."""
     if call.name == "scaled_dot_product_attention":
-        return bool(call.argument(4, "dropout_p", 0.0))
+        return call.argument(4, "dropout_p", 0.0) not in {0, 1}
     if "dropout" in call.name or call.name == "rrelu":
         position = 3 if call.name == "rrelu" else 2
         default = call.name != "rrelu"

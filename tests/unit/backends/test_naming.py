@@ -14,8 +14,10 @@ from ci_autotest.errors import ConfigError
     "name",
     ["torch.tanh", "torch.nn.functional.softmax", "torch.Tensor.add_", "torch.linalg.qr", "torch.sparse.sampled_addmm"],
 )
-def test_refuse_unknown__torch_has_it__passes(name: str):
+def test_refuse_unknown__torch_has_it__passes__and_a_letter_more_does_not(name: str):
     refuse_unknown(name, "here")
+    with pytest.raises(ConfigError, match="here: torch has no operator"):
+        refuse_unknown(f"{name}x", "here")
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,8 @@ def test_refuse_unknown_rows__operators_modules_patterns_and_what_is_not_torchs_
         "*",
     ]
     refuse_unknown_rows(names, "known")
+    with pytest.raises(ConfigError, match=r"^known\[9\]: torch has no operator 'torch.tanhh'"):
+        refuse_unknown_rows([*names, "torch.tanhh"], "known")
 
 
 def test_refuse_unknown_rows__torch_has_none__names_the_row_and_the_nearest():

@@ -29,11 +29,23 @@ def test_repeated__torch__each_run_but_the_first_follows_one_of_memory_written_t
     assert events.count("run") == 50
 
 
-@pytest.mark.parametrize("result", [torch.eye(3).to_sparse(), torch.ones(0), None, torch.ones(SMALL, dtype=torch.int8)])
-def test_written_to__torch__whatever_the_result__raises_nothing(result: object):
+@pytest.mark.parametrize(
+    ("result", "count"),
+    [(torch.eye(3).to_sparse(), 0), (torch.ones(0), 0), (None, 0), (torch.ones(SMALL, dtype=torch.int8), 8)],
+    ids=["sparse", "empty", "no tensor", "of eight bits"],
+)
+def test_written_to__torch__whatever_the_result__writes_where_it_can(result: object, count: int, monkeypatch: Any):
     names: dict[str, Any] = {"torch": torch}
     exec(REPEATED.replace("{{", "{").replace("}}", "}"), names)  # noqa: S102 - a part of a script
+    full_like, blocks = torch.full_like, list[tuple[torch.dtype, Any, int]]()
+
+    def noted(like: torch.Tensor, number: int, **how: Any) -> torch.Tensor:
+        blocks.append((like.dtype, tuple(like.shape), number))
+        return full_like(like, number, **how)
+
+    monkeypatch.setattr(torch, "full_like", noted)
     names["written_to"]([result], 49)
+    assert blocks == [(torch.int8, SMALL, 49)] * count
 
 
 def test_written_to__abroad__blocks_have_the_dtype_of_the_results_and_are_fewer_where_these_are_large():

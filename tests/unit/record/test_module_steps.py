@@ -106,31 +106,24 @@ def test_record__module_weights__are_those_of_the_attempt():
     assert len({tuple(weights(**name)) for name in ({}, {"case": 2}, {"seed": 1}, {"number": 1})}) == 4
 
 
-def part_before_whole():
-    inner = torch.nn.Dropout(0.5)
-    whole = torch.nn.Sequential(inner, torch.nn.ReLU())
-    first = inner(x())
-    whole.eval()
-    return first, inner(x())
+#: Which module runs and which is changed then, of a part, the sequence that holds it, and a list of both.
+SHARED = {
+    "a part, then the whole": lambda part, whole, _: (part, whole),
+    "the whole, then a part": lambda part, whole, _: (whole, part),
+    "an item, then its list": lambda _part, _whole, both: (both[0], both),
+}
 
 
-def whole_before_part():
-    inner = torch.nn.Dropout(0.5)
-    whole = torch.nn.Sequential(inner, torch.nn.ReLU())
-    first = whole(x())
-    inner.eval()
-    return first, inner(x())
+@pytest.mark.parametrize("chosen", SHARED.values(), ids=SHARED)
+def test_record__module_that_shares_a_part_with_one_that_ran__is_changed_in_the_body(chosen):
+    def body():
+        part = torch.nn.Dropout(0.5)
+        whole = torch.nn.Sequential(part, torch.nn.ReLU())
+        runs, changed = chosen(part, whole, torch.nn.ModuleList([part, whole]))
+        first = runs(x())
+        changed.eval()
+        return first, runs(x())
 
-
-def part_of_a_list():
-    layers = torch.nn.ModuleList([torch.nn.Dropout(0.5)])
-    first = layers[0](x())
-    layers.eval()
-    return first, layers[0](x())
-
-
-@pytest.mark.parametrize("body", [part_before_whole, whole_before_part, part_of_a_list])
-def test_record__module_that_shares_a_part_with_one_that_ran__is_changed_in_the_body(body):
     program = record(body).program
     assert [step.in_setup for step in program.steps if step.target == "eval"] == [False]
 
