@@ -7,7 +7,7 @@ import torch as real
 from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.promises.call import Call
+from ci_autotest.alignment.promises.call import Call, is_drawn
 from ci_autotest.alignment.promises.matrices import same_multiset
 from ci_autotest.alignment.settle import settle
 from ci_autotest.alignment.trial import Examination
@@ -337,3 +337,17 @@ def test_table__each_row__names_its_source():
     assert all(row.source.startswith(("https://docs.pytorch.org/", "pytorch/pytorch")) for row in TABLE.values())
     assert row_of("torch.nn.functional.dropout") is not None
     assert row_of("torch.exp") is None
+
+
+@pytest.mark.parametrize(("share", "draws"), [(0.0, False), (0.5, True), (1.0, False)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda share: Call("dropout", (real.ones(2),), {"p": share}, (), ()),
+        lambda share: Call("dropout", (real.ones(2),), {"p": share, "training": True}, (), ()),
+        lambda share: Call("scaled_dot_product_attention", (real.ones(2),) * 3, {"dropout_p": share}, (), ()),
+    ],
+    ids=["dropout", "dropout of a module", "attention"],
+)
+def test_is_drawn__all_or_nothing_is_dropped__is_defined(call, share, draws):
+    assert is_drawn(call(share)) is draws
