@@ -73,16 +73,22 @@ def in_evaluation():
     return layer(random_tensor(3, 3, 2, 4))
 
 
-@pytest.mark.parametrize("body", [small_encoder, lambda: attention(dropout=0.5)], ids=["encoder", "attention"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(small_encoder, id="encoder", marks=pytest.mark.heavy),  # compiled for each of its calls: 11 s
+        pytest.param(lambda: attention(dropout=0.5), id="attention"),
+    ],
+)
 def test_run__module_that_draws_inside__other_numbers_are_no_misalignment(body):
-    assert {tried(body, CompileBackend({"backend": drawing_compiler}), case=case).outcome for case in range(4)} == {
+    assert {tried(body, CompileBackend({"backend": drawing_compiler}), case=case).outcome for case in range(2)} == {
         "aligned"
     }
 
 
 def trained_then_evaluated():
-    layer = torch.nn.TransformerEncoderLayer(4, 2, 8)
-    first = layer(random_tensor(3, 3, 2, 4))
+    layer, value = torch.nn.MultiheadAttention(4, 2, dropout=0.5), random_tensor(3, 3, 2, 4)
+    first = layer(value, value, value)[0]
     layer.eval()
     return first
 
