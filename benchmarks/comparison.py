@@ -8,7 +8,7 @@ import timeit
 
 import torch
 
-from ci_autotest.alignment.quick import _is_same_small, tensors_aligned
+from ci_autotest.alignment.fast_path import _is_same_small, tensors_aligned
 from ci_autotest.alignment.rules import Rules
 from ci_autotest.program.ir import OUTPUT, Program, Step
 

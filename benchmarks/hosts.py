@@ -58,6 +58,15 @@ def made(candidates: list[Candidate]) -> tuple[Bench, dict[str, TestInfo], list[
 def host_costs() -> int:
     """Print what a host costs a case; return how many goals are missed."""
     here, there = Candidate(name="torch", backend="torch"), Candidate(name="hosted", backend="module", module="torch")
+    replace = {"torch.abs": "torch.abs", "torch.matmul": "torch.matmul"}
+    kernels = Candidate(name="torch", backend="substitute", replace=replace)
+    isolated = Candidate(name="hosted", backend="substitute", replace=replace, isolated=True)
+    print("torch against torch in a host; then kernels of a substitute against the same with isolated: true")
+    return _costs(here, there) + _costs(kernels, isolated)
+
+
+def _costs(here: Candidate, there: Candidate) -> int:
+    """Print what the second of two candidates costs more than the first."""
     bench, tests, parts = made([here, there])
     print("a host             in process us  in a host us  cost us (quartiles)     goal  processor time of it")
     missed = 0

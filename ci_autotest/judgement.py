@@ -9,7 +9,7 @@ import msgspec
 Outcome: TypeAlias = Literal["aligned", "misaligned", "unsupported", "crashed", "timed_out", "flaky", "not_run"]
 Kind: TypeAlias = Literal[
     "value", "gradient", "shape", "dtype", "metadata", "state", "aliasing", "mutation", "error", "leniency", "graph",
-    "crash", "timeout", "nondeterminism",
+    "crash", "timeout", "nondeterminism", "stateful",
 ]  # fmt: skip
 Blame: TypeAlias = Literal["candidate", "reference", "both", "ill_conditioned", "unknown"]
 #: Outcomes of a case, in the order in which the worst is chosen for a test (first is worst).
@@ -125,6 +125,11 @@ class Verdict(Struct, frozen=True, kw_only=True):
         """Whether the reference rejected the attempt: it is reported, and no case."""
         found = self.misalignment
         return self.kind == "leniency" and (found is None or found.what != BACKWARD)
+
+    @property
+    def is_no_case(self) -> bool:
+        """Whether it is reported beside the case that it is of, which has an outcome of its own."""
+        return self.is_of_a_rejected_attempt or self.kind == "stateful"
 
 
 #: What a backward pass is called where it is compared as one thing.

@@ -110,6 +110,7 @@ def headline(finding: Finding) -> str:
         f"{finding.reference_seen}",
         "nondeterminism": f"{subject}: the {finding.blame} differs from itself on the same inputs",
         "gradient": f"{subject}: {finding.where} is {finding.candidate_seen}, not {finding.reference_seen}",
+        "stateful": f"{subject}: {finding.detail.partition('. ')[0]}",
         "mutation": f"{subject}: {finding.where} differs: one side wrote to memory that the other left alone",
     }
     what = finding.where.removeprefix("value of ").removeprefix("state ")
@@ -277,6 +278,8 @@ def mark(finding: Finding) -> str:
     """Return what is written beside the line that is at fault."""
     if finding.kind == "nondeterminism":
         return "its gradient differs from run to run" if goes_back(finding) else "differs from run to run"
+    if finding.kind == "stateful" and finding.where.endswith(" after the run"):
+        return f"changes {finding.where.removesuffix(' after the run')}"
     what = finding.outcome.replace("_", " ") if finding.kind in {"crash", "timeout"} else "misaligned"
     if not goes_back(finding):
         return what

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
+from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.localize import Sides, examined
-from ci_autotest.alignment.quick import quick_aligned
 from ci_autotest.alignment.rules import Rules
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.operators import operator_of
@@ -20,7 +20,7 @@ from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.declare import Declaration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from ci_autotest.alignment.verdict import Judged
     from ci_autotest.backends.protocol import Backend
@@ -31,17 +31,6 @@ if TYPE_CHECKING:
 torch.set_num_threads(1)
 
 RULES = Rules()
-
-
-class Nowhere:
-    """Be told which case is entered, where nobody asks."""
-
-    def __call__(self, case: int) -> None:
-        """Enter a case."""
-
-    def each(self, cases: Iterable[int], column: Iterable[Any]) -> Iterator[Any]:
-        """Yield each case's item."""
-        return (item for _, item in zip(cases, column, strict=True))
 
 
 @lru_cache(maxsize=1)
@@ -90,13 +79,13 @@ def differences(attempt: Attempt, backend: Backend, rules: Rules = RULES) -> lis
     return examined(live_of(attempt), Sides(backend, TorchBackend(), rules))[0]
 
 
-def quick(attempt: Attempt, backend: Backend, rules: Rules = RULES) -> bool:
-    """Say what the quick look says."""
+def is_sure(attempt: Attempt, backend: Backend, rules: Rules = RULES) -> bool:
+    """Say what the fast path says."""
     differentiate(attempt, TorchBackend())
     trace = backend.run(attempt.program, attempt.sources)
     if trace.failure is None and attempt.cotangents:
         backend.backward(attempt.program, trace, attempt.cotangents)
-    return quick_aligned(attempt.program, trace, attempt.trace, rules)
+    return is_surely_aligned(attempt.program, trace, attempt.trace, rules)
 
 
 def run_test(body: Callable[[], object], backend: Backend, cases: int = 20, rules: Rules = RULES) -> list[Verdict]:

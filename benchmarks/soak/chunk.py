@@ -19,7 +19,11 @@ import torch
 from benchmarks.soak.implementations import EVERY, FORWARD, IMPLEMENTATIONS
 from benchmarks.soak.journal import REFERENCE, SEED, Journal, Key
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
+from ci_autotest.alignment.fast_path import is_surely_aligned
+from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.rules import rules_for
+from ci_autotest.alignment.stateful import alone, probe_of, suspicion
+from ci_autotest.alignment.verdict import judge_program, live_of
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.case import test_key
 from ci_autotest.discovery import families
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Seconds after which a comparison is ended: the longest takes two.
 LIMIT_S = 120
+#: One case of this many is called several times too.
+PROBED = 10
 
 
 class Place:
@@ -88,7 +94,33 @@ class Soak:
         for name in names:
             if name not in FORWARD:
                 self.hold(attempt, name, rules, record)
+        if case % PROBED == 1:
+            self.probe(attempt, [name for name in names if record["outcomes"].get(name) == "aligned"], rules, record)
         return record
+
+    def probe(self, attempt, names, rules, record):
+        """Call the body of a case several times on implementations that are aligned there."""
+        probe = probe_of(attempt, self.reference, lambda _: None)
+        for name in names if probe is not None else ():
+            key = Key(record["test"], record["case"], name)
+            if key in self.lost or not self.made[name].shows_steps:
+                continue
+            self.place.enter(key)
+            trace = self.made[name].run(probe.program, probe.sources, copied=probe.trace.copies)
+            if is_surely_aligned(probe.program, trace, probe.trace, rules):
+                continue
+            try:
+                verdict = suspicion(probe, trace, rules)
+            except RuntimeError:  # A part of a split input cannot be read once the input was written to.
+                continue
+            if verdict is None:
+                continue
+            # A run asks the call alone in a fresh process; these implementations keep nothing.
+            sides = Sides(self.made[name], self.reference, rules)
+            single = judge_program(alone(live_of(probe), verdict, self.reference), sides).verdict
+            if single.kind is None and single.outcome == "aligned":
+                record["outcomes"][name] = "accused"
+                record["found"].append(line(key, attempt.profile, verdict, "accused"))
 
     def hold(self, attempt, name, rules, record):
         """Hold one implementation against the reference, and write down what comes of it."""

@@ -10,6 +10,7 @@ from torch._prims.context import TorchRefsMode
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 
@@ -74,7 +75,7 @@ class Anew:
         return self._now.__exit__(*raised)
 
 
-class Under:
+class Under(Backend):
     """Run torch under something else.
 
     Args:
@@ -82,18 +83,15 @@ class Under:
         backward: Whether it is entered for the backward pass too.
     """
 
-    shows_steps = True
-    takes_copies = False
-
     def __init__(self, around, *, backward=True):
         """Hold what is entered."""
         self.plain = TorchBackend()
         self.around, self.in_backward = around, backward
         self.on_step = None
 
-    def run(self, program, sources, *, snapshots=False):
+    def run(self, program, sources, *, snapshots=False, copied=()):
         """Run forward."""
-        return self.plain.run(program, sources, snapshots=snapshots, around=Anew(self.around))
+        return self.plain.run(program, sources, snapshots=snapshots, copied=copied, around=Anew(self.around))
 
     def backward(self, program, trace, cotangents):
         """Run backward."""
@@ -101,10 +99,6 @@ class Under:
             return self.plain.backward(program, trace, cotangents)
         with self.around():
             return self.plain.backward(program, trace, cotangents)
-
-    def take_seen(self):
-        """Return nothing."""
-        return {}
 
 
 IMPLEMENTATIONS = {

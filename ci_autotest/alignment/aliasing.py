@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Operators that promise a view of their input.
 #: Source: https://docs.pytorch.org/docs/2.13/tensor_view.html, the list of view operators; without ``detach``,
-#: whose result is no view to autograd, so that the quick look would not see it.
+#: whose result is no view to autograd, so that the fast path would not see it.
 VIEWS: Final = frozenset({
     "__getitem__", "adjoint", "as_strided", "diagonal", "expand", "expand_as", "movedim", "narrow", "permute",
     "select", "squeeze", "swapaxes", "swapdims", "transpose", "t", "T", "H", "mT", "mH", "real", "imag", "view_as_real",

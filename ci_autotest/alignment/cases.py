@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ci_autotest.alignment.confirm import is_off, judge_confirmed, judge_first_run
+from ci_autotest.alignment.fast_path import is_surely_aligned, surely_aligned
 from ci_autotest.alignment.localize import Sides
-from ci_autotest.alignment.quick import quick_aligned
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
-from ci_autotest.backends.graphs import eager_of
 from ci_autotest.backends.operators import spelled, step_operator
+from ci_autotest.backends.protocol import run_backward, run_forward
 from ci_autotest.case import ATTEMPTS_PER_CASE
 from ci_autotest.judgement import Misalignment, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.protocol import Backend
@@ -130,50 +130,63 @@ def try_case(attempt: Attempt, contender: Contender, reference: Backend) -> Judg
 
     The gradients of the reference must be in ``attempt.trace``; ``differentiate`` puts them there once for all.
     """
-    trace = go_forward(attempt, contender)
-    go_back(attempt, contender, trace)
+    trace = _run(attempt, contender.backend)
     if is_aligned(attempt, contender, trace):
         return Judged(_ALIGNED, live_of(attempt))
     return judge_case(attempt, contender, reference, trace)
 
 
-def go_forward(attempt: Attempt, contender: Contender) -> Trace:
-    """Run the candidate's forward pass; what the reference copied because later steps write to it is copied too."""
-    copies = attempt.trace.copies
-    if copies and contender.backend.takes_copies:
-        return contender.backend.run(attempt.program, attempt.sources, copied=copies)
-    return contender.backend.run(attempt.program, attempt.sources)
-
-
-def go_back(attempt: Attempt, contender: Contender, trace: Trace) -> None:
-    """Run the candidate's backward pass."""
-    if attempt.cotangents and trace.failure is None:
-        contender.backend.backward(attempt.program, trace, attempt.cotangents)
+def _run(attempt: Attempt, backend: Backend) -> Trace:
+    trace = run_forward(backend, attempt)
+    run_backward(backend, attempt, trace)
+    return trace
 
 
 def is_aligned(attempt: Attempt, contender: Contender, trace: Trace) -> bool:
-    """Whether a quick look at what both sides saw vouches for the case; what it cannot vouch for must be judged."""
+    """Whether the fast path is sure of a case; what it is not sure of must be judged."""
     return (
-        trace.untested is None
-        and not contender.rules.check_graph
-        and quick_aligned(attempt.program, trace, attempt.trace, contender.rules)
+        not contender.rules.check_graph
+        and is_surely_aligned(attempt.program, trace, attempt.trace, contender.rules)
         and _agrees_with_itself(attempt, contender, trace)
     )
 
 
+def aligned_in_batch(
+    attempts: Sequence[Attempt], contender: Contender, traces: Sequence[Trace], enter: Callable[[int], None]
+) -> set[int]:
+    """Return the positions of the cases that the fast path is sure of; all others must be judged.
+
+    Args:
+        attempts: With the reference's gradients.
+        contender: The candidate.
+        traces: What it showed of each.
+        enter: Called with the position of a case whose graph is held against its eager mode.
+    """
+    if contender.rules.check_graph:
+        return set()
+    sure = surely_aligned(attempts, traces, contender.rules)
+    if contender.backend.as_eager() is None:
+        return sure
+    agreeing = set()
+    for position in sorted(sure):
+        enter(position)
+        if _agrees_with_itself(attempts[position], contender, traces[position]):
+            agreeing.add(position)
+    return agreeing
+
+
 def _agrees_with_itself(attempt: Attempt, contender: Contender, trace: Trace) -> bool:
     """Whether a graph mode gives what its own eager mode gives; nothing is asked of any other candidate."""
-    eager = eager_of(contender.backend)
+    eager = contender.backend.as_eager()
     if eager is None:
         return True
-    own = contender._replace(backend=eager)
-    eagerly = go_forward(attempt, own)
-    go_back(attempt, own, eagerly)
-    return eagerly.untested is None and quick_aligned(attempt.program, trace, eagerly, contender.rules)
+    trace.load()
+    return is_surely_aligned(attempt.program, trace, _run(attempt, eager), contender.rules)
 
 
 def judge_case(attempt: Attempt, contender: Contender, reference: Backend, trace: Trace) -> Judged:
     """Run both sides again, with a copy of every value at its step, and examine them."""
+    trace.load()
     sides = Sides(contender.backend, reference, contender.rules)
     judged = judge_program(live_of(attempt), sides)
     if judged.verdict.outcome != "aligned" or judged.verdict.kind is not None or not is_off(attempt, trace, sides):
@@ -182,8 +195,7 @@ def judge_case(attempt: Attempt, contender: Contender, reference: Backend, trace
     again = judge_confirmed(live_of(attempt), sides)
     if again.verdict.kind is not None:
         return again
-    another = go_forward(attempt, contender)
-    go_back(attempt, contender, another)
+    another = _run(attempt, contender.backend)
     return judge_first_run(attempt, (trace, another), sides) or again
 
 

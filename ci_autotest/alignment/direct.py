@@ -18,7 +18,6 @@ from ci_autotest.asked import ASKED
 from ci_autotest.backends.build import build
 from ci_autotest.backends.devices import available_device
 from ci_autotest.backends.notes import repro_note
-from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.case import root_seed
 from ci_autotest.errors import AuthorError, ConfigError
@@ -108,8 +107,7 @@ def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt
         contenders = {}
         for candidate in setting.candidates:
             backend = build(candidate, available_device(candidate.device), setting.folders)
-            if isinstance(backend, RemoteBackend):
-                stack.callback(backend.close)
+            stack.callback(backend.close)
             rules = rules_for(config.tolerances, config.strictness, candidate.name, declared)
             contenders[candidate.name] = Contender(backend, rules)
         _run_cases(declared, setting, draw, contenders)
@@ -142,8 +140,11 @@ def _run_cases(
             message = _failure(judged, candidate, setting, (case, found.attempt.profile))
             if message:
                 raise AssertionError(message)
-            compared[candidate.name] += judged.verdict.outcome in {"aligned", "misaligned"}
-            reasons[candidate.name] = judged.verdict.oracle
+            compared[candidate.name] += not found.attempt.untested and judged.verdict.outcome in {
+                "aligned",
+                "misaligned",
+            }
+            reasons[candidate.name] = found.attempt.untested or judged.verdict.oracle
     for name, count in compared.items():
         if not count:
             reason = reasons.get(name) or refusal or "no case was accepted"

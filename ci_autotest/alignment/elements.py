@@ -49,6 +49,10 @@ _BITS: Final = {
 _STRIDED: Final = torch.strided
 _LAZY: Final = frozenset({torch.complex32, torch.complex64, torch.complex128})
 _LARGEST: Final = 2**63 - 1
+#: Names of dtypes without the framework's.
+NAMES: Final[dict[torch.dtype, str]] = {
+    value: str(value).removeprefix("torch.") for value in vars(torch).values() if isinstance(value, torch.dtype)
+}
 #: Dtypes that NumPy has as well, whose elements are held against one another there while they are few.
 OF_NUMPY: Final = frozenset({torch.float16, torch.float32, torch.float64})
 FEW: Final = 4096
@@ -111,7 +115,7 @@ def close(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance
 
 
 def _is_near(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance) -> bool:
-    """Whether few elements are all finite and within tolerance; what it cannot say, it does not vouch for.
+    """Whether few elements are all finite and within tolerance; where it cannot say, it is not sure.
 
     The formula of ``close`` in NumPy, whose calls cost a third of torch's where there are few elements.
     """

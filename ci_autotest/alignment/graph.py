@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest.alignment.localize import Sides, examined, localize
-from ci_autotest.backends.graphs import eager_of, graph_of
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.judgement import Verdict
 
@@ -30,9 +29,10 @@ def graph_verdict(live: Live, sides: Sides) -> tuple[Verdict, Live] | None:
         live: The program with its data.
         sides: The candidate, whose eager result is aligned with the reference's.
     """
-    graph = graph_of(sides.candidate)
+    graph = sides.candidate.as_graph()
     if graph is None:
-        return None
+        lacking = sides.candidate.lacks_graph
+        return (Verdict(outcome="unsupported", oracle=f"check_graph: {lacking}"), live) if lacking else None
     return _held(live, Sides(graph, sides.candidate, sides.rules))
 
 
@@ -43,7 +43,7 @@ def own_verdict(live: Live, sides: Sides) -> tuple[Verdict, Live] | None:
         live: The program with its data.
         sides: The candidate, of any kind.
     """
-    eager = eager_of(sides.candidate)
+    eager = sides.candidate.as_eager()
     return None if eager is None else _held(live, Sides(sides.candidate, eager, sides.rules))
 
 

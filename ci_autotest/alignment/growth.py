@@ -32,6 +32,8 @@ def growth(program: Program, candidate: Trace, reference: Trace) -> tuple[StepEr
     for index, step in enumerate(program.steps):
         if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup:
             continue
+        if index >= min(len(candidate.observations), len(reference.observations)):
+            break  # A side that raised saw nothing of what comes after.
         left, right = candidate.observations[index], reference.observations[index]
         if left is None or right is None or left.metadata is None or right.metadata is None:
             continue

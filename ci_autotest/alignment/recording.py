@@ -88,6 +88,8 @@ def with_expected(recording: Recording, live: Live, reference: Backend) -> Recor
 def to_bytes(tensor: torch.Tensor) -> bytes:
     """Return the elements in order, little-endian."""
     flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    if flat.numel() == 1:
+        flat = flat.as_strided((1,), (1,))  # contiguous whatever its stride, which a view as bytes refuses
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 
 

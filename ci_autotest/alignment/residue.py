@@ -11,19 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ci_autotest.backends.remote import RemoteBackend
-from ci_autotest.program.ir import (
-    CALL_FUNCTION,
-    COMPLEX,
-    FLOATING,
-    OUTPUT,
-    PLACEHOLDER,
-    Program,
-    Ref,
-    Step,
-    TensorSpec,
-    contiguous_strides,
-)
+from ci_autotest.program.ir import COMPLEX, FLOATING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,24 +43,7 @@ def leave_residue(backend: Backend, trace: Trace, number: float) -> None:
     results = results[:_SIZES_AT_MOST]
     room = _BYTES_AT_MOST // max(len(results), 1)
     counts = [max(1, min(_BLOCKS, room // result.nbytes)) for result in results]
-    if not isinstance(backend, RemoteBackend):
-        held = [_filled(tensor, number) for tensor, count in zip(results, counts, strict=True) for _ in range(count)]
-        del held
-    elif not backend.is_graph:  # A graph plans its memory itself.
-        made = [(_filled(tensor, number), count) for tensor, count in zip(results, counts, strict=True)]
-        _leave_abroad(backend, made)
-
-
-def _leave_abroad(backend: RemoteBackend, made: list[tuple[torch.Tensor, int]]) -> None:
-    """Write in a host's process, for each dtype by itself: the framework may not add numbers of all of them."""
-    by_dtype: dict[torch.dtype, list[tuple[torch.Tensor, int]]] = {}
-    for tensor, count in made:
-        by_dtype.setdefault(tensor.dtype, []).append((tensor, count))
-    # A host holds what it has run last until it has run something else.
-    for blocks in ([], *by_dtype.values(), []):
-        given = [*(tensor for tensor, _ in blocks), torch.zeros(1)]
-        program = _program(given, [count for _, count in blocks])
-        backend.run(program, {f"r{i}": tensor for i, tensor in enumerate(given)})
+    backend.fill_freed_memory([(_filled(tensor, number), count) for tensor, count in zip(results, counts, strict=True)])
 
 
 def _filled(result: torch.Tensor, number: float) -> torch.Tensor:
@@ -89,20 +60,3 @@ def _results(trace: Trace) -> Iterator[torch.Tensor]:
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether its elements lie in one piece of memory."""
     return tensor.layout == torch.strided and not tensor.is_nested
-
-
-def _program(given: list[torch.Tensor], counts: list[int]) -> Program:
-    """Return a program whose results are blocks of the inputs' sizes, held until its end; the last has none."""
-    steps = [Step(PLACEHOLDER, f"r{i}", (_spec(tensor),), name=f"r{i}") for i, tensor in enumerate(given)]
-    adds = [
-        Step(CALL_FUNCTION, "torch.add", (Ref(i), Ref(i)), name="residue")
-        for i, count in enumerate(counts)
-        for _ in range(count)
-    ]
-    outputs = tuple(Ref(len(steps) + i) for i in range(len(adds)))
-    return Program((), (*steps, *adds, Step(OUTPUT, "output", outputs, name="output")))
-
-
-def _spec(tensor: torch.Tensor) -> TensorSpec:
-    shape = tuple(tensor.shape)
-    return TensorSpec(str(tensor.dtype).removeprefix("torch."), shape, contiguous_strides(shape), 0, tensor.numel())

@@ -14,7 +14,7 @@ import torch
 from ci_autotest.alignment.promises.call import Call, draws_inside
 from ci_autotest.alignment.unique import DRAWN_INSIDE, Question, is_free, row_of
 from ci_autotest.backends.operators import step_operator
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.execute.steps import materialize
 from ci_autotest.judgement import Misalignment
 from ci_autotest.program.ir import CALL_METHOD, CALL_MODULE, OUTPUT, PLACEHOLDER, Ref, is_unpacking, step_refs
@@ -211,7 +211,7 @@ def _call(
 ) -> Call:
     """Return a call as a side saw it; what that side does not show is as the other one saw it."""
     step, trace = program.steps[index], traces[0]
-    backend = TorchBackend()
+    backend = TorchSteps()
     used = {ref.index for ref in step_refs(step)}
     values = [_seen_by(traces, i) if i in used else None for i in range(index)]
     args = [materialize(arg, values, backend.constant) for arg in step.args]

@@ -1,7 +1,7 @@
 """A trial: one program on candidate and reference, and everything in which they depart.
 
-``quick`` looks once, at the end; what it cannot vouch for is run again by ``Examination`` with a copy of every value at
-its step, which says what differs, where and in which order.
+The fast path looks once, at the end; what it is not sure of is run again by ``Examination`` with a copy of every value
+at its step, which says what differs, where and in which order.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import torch
 
 from ci_autotest.alignment.compare import compare
 from ci_autotest.alignment.elements import same_bits
+from ci_autotest.alignment.fast_path import has_state
+from ci_autotest.alignment.fast_path_bytes import is_intermediate
 from ci_autotest.alignment.isolate import writes_in_place
 from ci_autotest.alignment.moved import as_moved
-from ci_autotest.alignment.quick import has_state, is_intermediate
 from ci_autotest.alignment.scalars import as_elements
 from ci_autotest.backends.observing import observed
 from ci_autotest.judgement import BACKWARD, Misalignment, is_misuse

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
+from ci_autotest.alignment.fast_path import overwritten
 from ci_autotest.alignment.graph import graph_verdict, own_verdict
 from ci_autotest.alignment.growth import growth
 from ci_autotest.alignment.isolate import Live
@@ -13,7 +14,6 @@ from ci_autotest.alignment.localize import Culprit, Examined, Sides, examined
 from ci_autotest.alignment.moved import written_copy
 from ci_autotest.alignment.oracle import Opinion, judge
 from ci_autotest.alignment.passes import localize
-from ci_autotest.alignment.quick import overwritten
 from ci_autotest.alignment.trial import COTANGENT, state_named
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.operators import spelled, step_operator
@@ -62,7 +62,7 @@ def judge_program(live: Live, sides: Sides) -> Judged:
         step = live.program.steps[reference.failure.step]
         message = f"the recording cannot be run again on the reference: {step.target}: {reference.failure.message}"
         raise AuthorError(message)
-    unsupported, differences = _compared(live.program, seen)
+    unsupported, differences = counted_differences(live.program, seen)
     if unsupported:
         return Judged(Verdict(outcome="unsupported", oracle=unsupported), live)
     own = own_verdict(live, sides)
@@ -86,7 +86,7 @@ def judge_program(live: Live, sides: Sides) -> Judged:
     return excused or Judged(Verdict(outcome="aligned"), live)
 
 
-def _compared(program: Program, seen: Examined) -> tuple[str, list[Misalignment]]:
+def counted_differences(program: Program, seen: Examined) -> tuple[str, list[Misalignment]]:
     """Return why the case is unsupported, nothing where it is not, and the differences that count.
 
     A value that is wrong is told even where the candidate has no gradient of it; aligned would claim more than was

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.backends.devices import attach
 from ci_autotest.backends.fx import FxBackend
 from ci_autotest.backends.hosting import Interpreter
+from ci_autotest.backends.isolated import IsolatedBackend
 from ci_autotest.backends.mapping.table import Table, has_table, load_table
 from ci_autotest.backends.mapping.translate import Translator
 from ci_autotest.backends.naming import refuse_unknown
@@ -48,6 +49,10 @@ def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, iso
     """
     if candidate.backend == "module":
         return _remote(candidate, device, folders, isolated=isolated)
+    if candidate.is_isolated:
+        where = _interpreter(candidate, device, folders)._replace(module="torch", replace=_replaced(candidate))
+        table = Table("torch", "", "torch", like_torch=True, rows={})
+        return IsolatedBackend(where, Translator(table), ends_with_host=isolated)
     attach(candidate, device)
     return _BUILDERS[candidate.backend](candidate, device)
 
@@ -61,11 +66,16 @@ def _replaced(candidate: Candidate) -> Mapping[str, str]:
 
 def _remote(candidate: Candidate, device: str, folders: Sequence[str], *, isolated: bool) -> RemoteBackend:
     """Return the backend of a framework in an interpreter of its own."""
-    given = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
-    own = tuple(dict.fromkeys(os.path.abspath(folder) for folder in (*folders, *given)))  # noqa: PTH100 - as Python does
-    where = Interpreter(candidate.name, candidate.python or sys.executable, candidate.module, device, own)
+    where = _interpreter(candidate, device, folders)
     backend = RemoteBackend(where, Translator(table_of(candidate)), ends_with_host=isolated)
     return backend.in_mode(is_graph=True) if candidate.mode == "graph" else backend
+
+
+def _interpreter(candidate: Candidate, device: str, folders: Sequence[str]) -> Interpreter:
+    given = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    own = tuple(dict.fromkeys(os.path.abspath(folder) for folder in (*folders, *given)))  # noqa: PTH100 - as Python does
+    python = candidate.python or sys.executable
+    return Interpreter(candidate.name, python, candidate.module, device, own, env=candidate.env)
 
 
 def table_of(candidate: Candidate) -> Table:

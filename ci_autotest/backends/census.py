@@ -15,7 +15,7 @@ from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.ir import CALL_MODULE, OUTPUT, PLACEHOLDER, Ref, step_refs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.program.ir import Step
@@ -47,16 +47,8 @@ class Census:
     def __init__(self) -> None:
         """Begin with no form known but that of a program that calls nothing, which is form 0."""
         self._forms: dict[Any, int] = {}
-        self._known: dict[object, int] = {}
         self._binder = Binder()
         self.uses: list[tuple[Use, ...]] = [()]
-
-    def form_of(self, key: object, attempt: Callable[[], Attempt]) -> int:
-        """Return the number of the form of what a key tells from all others, made when it is new."""
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self.form(attempt())
-        return found
 
     def form(self, attempt: Attempt) -> int:
         """Return the number of the form of an attempt's program."""

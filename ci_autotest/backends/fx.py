@@ -14,8 +14,9 @@ from torch import fx
 
 from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.backends.fx_graph import modules_of, printed, to_graph_module
+from ci_autotest.backends.protocol import IN_BACKWARD, Backend
 from ci_autotest.backends.substitute import load_function
-from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend
+from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.backends.whole import backward_of_whole, begun, prepared, see, see_outputs
 from ci_autotest.errors import ProgramError, said, where
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program
 
 
-class FxBackend:
+class FxBackend(Backend):
     """Run each body as a graph module.
 
     Args:
@@ -44,7 +45,7 @@ class FxBackend:
 
     def __init__(self, transform: str, device: str = "cpu") -> None:
         """Import the pass."""
-        self._torch = TorchBackend(device)
+        self._torch = TorchSteps(device)
         self.device = self._torch.device
         self.on_step: Callable[[int], None] | None = None
         self._name = transform
@@ -88,10 +89,6 @@ class FxBackend:
         if self.on_step is not None:
             self.on_step(IN_BACKWARD)
         backward_of_whole(program, trace, cotangents)
-
-    def take_seen(self) -> dict[str, int]:
-        """Return nothing: no calls are counted."""
-        return {}
 
     def _transformed(self, graph: fx.GraphModule, state: Mapping[str, torch.Tensor], trace: Trace) -> torch.nn.Module:
         if self._transform is None:

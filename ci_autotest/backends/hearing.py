@@ -32,7 +32,7 @@ class Hearing:
         self._heard: deque[Reader] = deque()
         self._owed = 0
         self._at: Callable[[int], None] | None = None
-        self._seen = NOWHERE
+        self._seen = (NOWHERE, NOWHERE)
 
     def ask(self, message: Message, at: Callable[[int], None] | None = None) -> None:
         """Give the host jobs.
@@ -44,7 +44,7 @@ class Hearing:
         Raises:
             HostLostError: The host is gone.
         """
-        self._at, self._seen = at, NOWHERE
+        self._at, self._seen = at, (NOWHERE, NOWHERE)
         self._owed += len(message.jobs)
         self._host.ask(message.head, message.buffers)
 
@@ -79,17 +79,17 @@ class Hearing:
             self.look()
 
     def look(self, *, is_lost: bool = False) -> None:
-        """Say which job the host is at by now, where it is another one than was said last.
+        """Say which job the host is at by now, where it, or its step, is another one than was said last.
 
         Args:
             is_lost: Whether the host is gone: what was said of another batch meanwhile is said no longer. Where it was
                 at none, it waited for all that it was given: the first of them stands for all.
         """
-        job = self._host.spot()[0]
+        job, step = self._host.spot()
         if is_lost:
-            self._seen, job = NOWHERE, max(job, 0) if self._owed else job
-        if self._at is not None and job not in {self._seen, NOWHERE}:
-            self._seen = job
+            self._seen, job = (NOWHERE, NOWHERE), max(job, 0) if self._owed else job
+        if self._at is not None and job != NOWHERE and (job, step) != self._seen:
+            self._seen = job, step
             self._at(job)
 
     def _fetch(self, numbers: list[int]) -> list[memoryview]:

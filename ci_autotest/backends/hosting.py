@@ -16,6 +16,7 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import msgspec
@@ -26,7 +27,7 @@ from ci_autotest.execute.wire import GoneError, SilentError, Wire, WireError
 from ci_autotest.recipes import RECIPES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 #: Seconds that an interpreter may take to import its framework.
 START_S: Final = 120.0
@@ -75,6 +76,8 @@ class Interpreter(NamedTuple):
         module: The framework's module.
         device: ``cpu`` or ``cuda``.
         folders: Where the user's own modules are.
+        replace: Dotted path of a function of the user's by operator that it answers instead of torch.
+        env: Variables of the host's environment, beside those of the worker's.
     """
 
     candidate: str
@@ -82,6 +85,8 @@ class Interpreter(NamedTuple):
     module: str
     device: str
     folders: tuple[str, ...] = ()
+    replace: Mapping[str, str] = MappingProxyType({})
+    env: Mapping[str, str] = MappingProxyType({})
 
 
 class HostLostError(AutotestError):
@@ -127,11 +132,13 @@ class HostProcess:
             self._place = mmap.mmap(place.fileno(), PLACE_BYTES)
             output = os.dup(2)
             descriptors = to_read, to_write, output, place.fileno()
-            words = [*map(str, descriptors), where.module, where.device, *where.folders]
+            replace = msgspec.json.encode(dict(where.replace)).decode()
+            words = [*map(str, descriptors), where.module, where.device, replace, *where.folders]
             try:
                 self._process = subprocess.Popen(
                     [python, "-I", "-c", BOOT, _PACKAGE, *words],
                     stdin=subprocess.DEVNULL, stdout=said, stderr=said, pass_fds=descriptors,
+                    env={**os.environ, **where.env},
                 )  # fmt: skip
             except OSError as error:
                 os.close(read_fd)
@@ -300,4 +307,6 @@ def _cannot(hello: Hello, where: Interpreter) -> str:
         return f"has no module {hello.name!r}. Install it: {install}"
     said = hello.message.strip().splitlines()
     shown = said[0][:_SHOWN_CHARS].rstrip(".") if said else ""
+    if hello.error == UnavailableError.__name__:
+        return f"cannot take its replacements: {shown}"  # The framework is there: it says itself what is not.
     return f'cannot import {where.module}: {hello.error}: {shown}. Try: {where.python} -c "import {where.module}"'

@@ -13,7 +13,7 @@ from ci_autotest.program.ir import CALL_FUNCTION, PLACEHOLDER, TensorSpec, outpu
 from ci_autotest.program.plain import plain_outline, plain_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from ci_autotest.backends.mapping.translate import Translated
@@ -30,6 +30,7 @@ class ToldTrace(Trace):
         expected: The reference's trace of the same program, where it is known.
         has_gone_back: Whether the backward pass was part of the run, or is none of this side's.
         reader: Of what was told and is not in the trace yet.
+        loader: Puts that into the trace.
     """
 
     is_told = True
@@ -48,7 +49,13 @@ class ToldTrace(Trace):
         self.translated: Translated | None = None
         self.has_gone_back = False
         self.reader: Reader | None = None
+        self.loader: Callable[[ToldTrace, Reader], None] | None = None
         self._recorded: dict[Any, Any] | None = None
+
+    def load(self) -> None:
+        """Put what the host has sent into the trace, where it is not there yet."""
+        if self.reader is not None and self.loader is not None:
+            self.loader(self, self.reader)
 
     def recorded(self, key: int | tuple[int, str]) -> Any:  # noqa: ANN401 - a key of gradients; ``None`` for none
         """Return by its recorded name what a gradient that was told is with respect to."""
@@ -125,41 +132,23 @@ class Message:
         )
 
 
-class Ahead:
-    """Hold the traces of programs that a host was given before they are asked for, of the last two batches.
+class Outstanding:
+    """Hold the traces of the batch that the host has not answered yet; all modes of one host share it.
 
     Attributes:
-        owed: Traces of the last batch that the host has not told yet, in the order of its jobs.
-        lent: Entered while those are waited for, when others may say where the host is.
+        traces: In the order of the host's jobs.
+        restored: Block that is entered while they are waited for, because that batch says where it is.
     """
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._before: dict[int, tuple[Program, ToldTrace]] = {}
-        self._last: dict[int, tuple[Program, ToldTrace]] = {}
-        self.owed: list[ToldTrace] = []
-        self.lent: Callable[[], AbstractContextManager[object]] = nullcontext
+        self.traces: list[ToldTrace] = []
+        self.restored: Callable[[], AbstractContextManager[object]] = nullcontext
 
-    def give(self, programs: Sequence[Program], traces: Sequence[ToldTrace]) -> None:
-        """Hold another batch; what was not asked for of the one before the last is forgotten."""
-        self._before = self._last
-        # With the program itself, so that its identity is nobody else's.
-        self._last = {id(program): (program, trace) for program, trace in zip(programs, traces, strict=True)}
-        self.owed = [trace for trace in traces if trace.untested is None]
-
-    def taken(self, program: Program) -> ToldTrace | None:
-        """Return the trace of a program, once; ``None`` of one that was not given ahead."""
-        found = self._before.pop(id(program), None) or self._last.pop(id(program), None)
-        return None if found is None else found[1]
-
-    def of(self, program: Program) -> ToldTrace | None:
-        """Return the trace of a program, and go on holding it; ``None`` of one that was not given ahead."""
-        found = self._before.get(id(program)) or self._last.get(id(program))
-        return None if found is None else found[1]
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._before, self._last, self.owed = {}, {}, []
+    def take(self) -> list[ToldTrace]:
+        """Return the traces, which are outstanding no more."""
+        found, self.traces = self.traces, []
+        return found
 
 
 def placed(cotangents: Mapping[int, Any], buffers: list[memoryview]) -> dict[str, Any]:

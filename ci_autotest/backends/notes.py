@@ -8,7 +8,7 @@ import torch
 
 from ci_autotest.backends.devices import versions
 from ci_autotest.backends.operators import operator_of, spellings, step_operator
-from ci_autotest.backends.torch_eager import resolve
+from ci_autotest.backends.torch_steps import resolve
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE
 
@@ -48,6 +48,7 @@ def repro_note(candidate: Candidate, steps: Sequence[Step], reference: str = "cp
             target: replaced[operator_of(target)] for target in sorted(targets) if operator_of(target) in replaced
         },
         "torch": str(torch.__version__),
+        "env": dict(candidate.env),
         "spellings": {path: _existing(operator) for operator, path in replaced.items()},
     }
 

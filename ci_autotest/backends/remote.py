@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ci_autotest.backends.hearing import Hearing
 from ci_autotest.backends.hosting import HostLostError, HostProcess, end_as
-from ci_autotest.backends.jobs import Ahead, Message, ToldTrace, outside, placed
+from ci_autotest.backends.jobs import Message, Outstanding, ToldTrace, outside, placed
+from ci_autotest.backends.memory_filling import filling_program
+from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.told import ToldError, about_of, failure_of, fill
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.execute.host import OWN_FAULT
@@ -18,10 +20,12 @@ from ci_autotest.program.plain import plain_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
+
+    import torch
 
     from ci_autotest.backends.hosting import Interpreter
     from ci_autotest.backends.mapping.translate import Translated, Translator
+    from ci_autotest.backends.protocol import Enter, Submission
     from ci_autotest.backends.told import About, Reader
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 _HOOKS: Final = frozenset({*HOOK, *REGISTERS})
 
 
-class RemoteBackend:
+class RemoteBackend(Backend):
     """Execute programs in another interpreter.
 
     Args:
@@ -44,7 +48,8 @@ class RemoteBackend:
         UnavailableError: The host cannot be started.
     """
 
-    takes_copies = False
+    batches_ahead = 1
+    is_in_process = False
 
     def __init__(self, where: Interpreter, translator: Translator, *, ends_with_host: bool = False) -> None:
         """Start the host."""
@@ -58,51 +63,41 @@ class RemoteBackend:
         self._host = HostProcess(where)
         self._hearing = Hearing(self._host)
         self.hello = self._host.hello
+        self.version, self.libraries = self.hello.version, self.hello.libraries
         self._in_flight: Translated | None = None
-        self._ahead = Ahead()
+        self._outstanding = Outstanding()
 
     def in_mode(self, *, is_graph: bool) -> RemoteBackend:
-        """Return the same host in one of its modes, eager or as graphs: what was given ahead is shared."""
+        """Return the same host in one of its modes, eager or as graphs: what is outstanding is shared."""
         found = copy(self)
         found.is_graph, found.shows_steps = is_graph, not is_graph
+        in_graph = "graph" if self.hello.graph_goes_back else "graph, forward only"
+        found.mode = in_graph if is_graph else ""
         return found
 
-    @property
-    def mode(self) -> str:
-        """What reports call the mode; nothing for the eager one."""
-        if not self.is_graph:
-            return ""
-        return "graph" if self.hello.graph_goes_back else "graph, forward only"
-
-    def ahead(
-        self,
-        attempts: Sequence[Attempt],
-        at: Callable[[int], None],
-        lent: Callable[[], AbstractContextManager[object]] = nullcontext,
-    ) -> None:
-        """Give the host a batch, forward and backward, and return while it runs; ``run`` then takes the traces.
+    def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
+        """Give the host a batch, forward and backward, and return while it runs.
 
         The answers to the batch before are read first: neither side then waits for the other to read.
-
-        Args:
-            attempts: Accepted; the reference's gradients must be there when they are taken.
-            at: Told which of them the host is at while it is waited for, and when it is lost.
-            lent: Entered around that wait: what is run next may be something else.
         """
         message, traces = Message(), []
         for number, attempt in enumerate(attempts):
             trace = ToldTrace(attempt.program, attempt.trace, is_graph=self.is_graph)
             traces.append(trace)
             if self._prepare(attempt.program, attempt.sources, trace):
+                trace.loader = self._load
                 trace.has_gone_back = True
                 cotangents = attempt.cotangents or None if trace.goes_back else None
                 message.add(trace, attempt.sources, cotangents, number=number)
+        if attempts:
+            enter(0)
         with self._watched():
             self._drain()
-            self._ahead.lent = lent
-            self._ahead.give([attempt.program for attempt in attempts], traces)
+            self._outstanding.restored = enter.restored
+            self._outstanding.traces = [trace for trace in traces if trace.untested is None]
             if message.jobs:
-                self._hearing.ask(message, at)
+                self._hearing.ask(message, enter)
+        return _HostBatch(self, traces)
 
     def run(
         self,
@@ -112,15 +107,9 @@ class RemoteBackend:
         snapshots: bool = False,
         copied: Collection[int] = (),  # noqa: ARG002 - a host tells of the end of the run
     ) -> Trace:
-        """Run the program forward; what was given ahead is taken from there."""
+        """Run the program forward."""
         with self._watched():
-            known = None if snapshots else self._ahead.taken(program)
-            if known is None or known in self._ahead.owed:
-                self._drain()
-            if known is not None:
-                if known.reader is not None:
-                    self._take(known, known.reader)
-                return known
+            self._drain()
             trace = ToldTrace(program, None, snapshots=snapshots, is_graph=self.is_graph)
             if self._prepare(program, sources, trace):
                 self._in_flight = trace.translated
@@ -130,23 +119,15 @@ class RemoteBackend:
                 self._take(trace, self._hearing.next())
             return trace
 
-    def told(self, program: Program) -> ToldTrace | None:
-        """Return what was told of a program that was given ahead, not yet put into its trace; ``None`` of another."""
-        found = self._ahead.of(program)
-        if found is not None and found in self._ahead.owed:
-            with self._watched():
-                self._drain()
-        return found
+    def owes(self, traces: list[ToldTrace]) -> bool:
+        """Whether the host has not answered a batch yet."""
+        outstanding = {id(trace) for trace in self._outstanding.traces}
+        return any(id(trace) in outstanding for trace in traces)
 
     def settle(self) -> None:
-        """Wait for the answers to what was given ahead, and forget it: it is no concern of what comes next."""
+        """Wait for the answers to what was submitted."""
         with self._watched():
             self._drain()
-        self._ahead.clear()
-
-    def forget(self, program: Program) -> None:
-        """Forget a program that was given ahead: it was vouched for."""
-        self._ahead.taken(program)
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:  # noqa: ARG002
         """Run the backward pass of the program that was run last, where the run had none."""
@@ -163,10 +144,6 @@ class RemoteBackend:
             self._take_gradients(trace, reader)
         trace.has_gone_back = True
 
-    def take_seen(self) -> dict[str, int]:
-        """Return nothing: no calls are counted."""
-        return {}
-
     def about(self, targets: Sequence[str]) -> About:
         """Return which of some targets the framework has, and its devices.
 
@@ -178,8 +155,28 @@ class RemoteBackend:
             self._host.ask({"has": list(targets)})
             return about_of(self._host.told()[0], len(targets))
 
-    def note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return what a repro must know of a program here, as plain JSON values; nothing where it has none."""
+    def as_graph(self) -> Backend | None:
+        """Return the same host running bodies as graphs, where its framework has them."""
+        return self.in_mode(is_graph=True) if self.hello.has_graph and not self.is_graph else None
+
+    def as_eager(self) -> Backend | None:
+        """Return the same host in its eager mode, where this is its graph mode."""
+        return self.in_mode(is_graph=False) if self.is_graph else None
+
+    def fill_freed_memory(self, blocks: Sequence[tuple[torch.Tensor, int]]) -> None:
+        """Write to memory of the host, for each dtype by itself: a framework may not add numbers of all of them."""
+        if self.is_graph:
+            return  # A graph plans its memory itself.
+        by_dtype: dict[torch.dtype, list[tuple[torch.Tensor, int]]] = {}
+        for tensor, count in blocks:
+            by_dtype.setdefault(tensor.dtype, []).append((tensor, count))
+        # A host holds what it has run last until it has run something else.
+        for own in ([], *by_dtype.values(), []):
+            program, sources = filling_program(own)
+            self.run(program, sources)
+
+    def repro_note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what a repro has to know of a program here, as plain JSON values; ``None`` where it cannot run."""
         try:
             translated = self._translator.translated(program, sources)
         except UnsupportedError:
@@ -218,12 +215,17 @@ class RemoteBackend:
             trace.shown = frozenset(i for i, place in enumerate(moved) if place >= 0)
         return True
 
+    def _load(self, trace: ToldTrace, reader: Reader) -> None:
+        with self._watched():
+            self._take(trace, reader)
+
     def _drain(self) -> None:
-        """Read the answers to what was given ahead: only then can elements be asked for, until the next batch."""
-        owed, self._ahead.owed = self._ahead.owed, []
-        with self._ahead.lent() if owed else nullcontext():
+        """Read the answers to what was submitted: only then can elements be asked for, until the next batch."""
+        owed = self._outstanding.take()
+        with self._outstanding.restored() if owed else nullcontext():
             for trace in owed:
                 trace.reader = self._hearing.next()
+                trace.calls = trace.reader.answer.calls
             for trace in owed:
                 if trace.reader is not None and trace.reader.answer.has_kept:
                     self._take(trace, trace.reader)
@@ -284,8 +286,24 @@ class RemoteBackend:
             end_as(lost)
         self._host = HostProcess(self._where)  # The next program is not this one's concern.
         self._hearing = Hearing(self._host)
-        self._ahead.clear()
+        self._outstanding.take()
         raise lost from cause
+
+
+class _HostBatch:
+    """A batch that a host runs: its traces hold what it has sent until they are loaded."""
+
+    def __init__(self, backend: RemoteBackend, traces: list[ToldTrace]) -> None:
+        self._backend, self._traces = backend, traces
+
+    def traces(self) -> list[ToldTrace]:
+        if self._backend.owes(self._traces):
+            self._backend.settle()
+        return self._traces
+
+    def close(self) -> None:
+        with suppress(HostLostError):
+            self._backend.settle()
 
 
 def _left_out(trace: Trace, why: str) -> bool:

@@ -15,20 +15,19 @@ import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from ci_autotest.backends.operators import operator_of
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.protocol import Backend
+from ci_autotest.backends.torch_eager import TorchBackend, graph_on
 from ci_autotest.errors import UnavailableError
 from ci_autotest.program.ir import CALL_METHOD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
 
-    from ci_autotest.backends.columns import Entering, Item, Side
-    from ci_autotest.backends.lockstep import Lockstep
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
 
 
-class SubstituteBackend:
+class SubstituteBackend(Backend):
     """Execute steps with torch and replacements.
 
     Args:
@@ -39,48 +38,24 @@ class SubstituteBackend:
         UnavailableError: A replacement cannot be imported.
     """
 
-    shows_steps = True
     takes_copies = True
 
     def __init__(self, replace: Mapping[str, str], device: str = "cpu") -> None:
         """Import the replacements."""
         self._torch = TorchBackend(device)
         self.device = self._torch.device
-        self._seen: dict[str, int] = {}
         self.functions = {operator_of(operator): load_function(path) for operator, path in replace.items()}
 
     def run(
         self, program: Program, sources: Mapping[str, Any], *, snapshots: bool = False, copied: Collection[int] = ()
     ) -> Trace:
         """Run the steps forward under the replacements."""
-        mode = _Replace(self.functions, self._seen)
+        mode = Replacing(self.functions)
         trace = self._torch.run(program, sources, snapshots=snapshots, copied=copied, around=mode)
-        trace.around = mode
+        trace.around, trace.calls = mode, mode.counts
         if not mode.replaced:
-            trace.untested = self._nothing_replaced(mode)
+            trace.untested = nothing_replaced(self.functions, mode)
         return trace
-
-    def _nothing_replaced(self, mode: _Replace) -> str:
-        wanted = ", ".join(sorted(self.functions))
-        seen = ", ".join(sorted(mode.seen)) or "none"
-        return f"no call was replaced: {wanted} did not occur; operators called: {seen}"
-
-    def sweep(self, lockstep: Lockstep, enter: Entering) -> Side:
-        """Run cases in lockstep, forward and backward, and return what was seen; on the host only."""
-        mode = _Replace(self.functions, self._seen)
-        entered = _Entering(mode, enter)
-        side = lockstep.forward(self._torch, entered, mode)
-        for row in reversed(range(len(side.cases))):
-            if side.cases[row] not in mode.cases:
-                side.leave(row, is_done=False).untested = self._nothing_replaced(mode)
-        lockstep.backward(side, entered, is_torchs_own=False)
-        return side
-
-    def take_seen(self) -> dict[str, int]:
-        """Return the calls of each operator that were replaced; 0 for those that were seen and not replaced."""
-        taken = dict(self._seen)
-        self._seen.clear()
-        return taken
 
     @property
     def on_step(self) -> Callable[[int], None] | None:
@@ -94,43 +69,36 @@ class SubstituteBackend:
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Run one backward pass over all outputs; calls in hooks are replaced too."""
         self._torch.backward(program, trace, cotangents)
-        if isinstance(trace.around, _Replace) and trace.around.replaced:
+        if isinstance(trace.around, Replacing) and trace.around.replaced:
             trace.untested = None
 
-
-class _Entering:
-    """Tell the replacements too which case is entered."""
-
-    def __init__(self, mode: _Replace, enter: Entering) -> None:
-        self._mode, self._enter = mode, enter
-
-    def __call__(self, case: int) -> None:
-        self._mode.case = case
-        self._enter(case)
-
-    def each(self, cases: Sequence[int], column: Iterable[Item]) -> Iterator[Item]:
-        for case, item in zip(cases, self._enter.each(cases, column), strict=True):
-            self._mode.case = case
-            yield item
+    def as_graph(self) -> Backend:
+        """Return bodies compiled by ``torch.compile`` together with the replacements."""
+        found = graph_on(self._torch)
+        found.functions = self.functions
+        return found
 
 
-class _Replace(TorchFunctionMode):
-    """Hand the calls of replaced operators to the user's functions, and count them for the backend.
+def nothing_replaced(functions: Mapping[str, Callable[..., Any]], mode: Replacing) -> str:
+    """Return the sentence that says that none of some replacements was called, and what was."""
+    wanted, seen = ", ".join(sorted(functions)), ", ".join(sorted(mode.seen)) or "none"
+    return f"no call was replaced: {wanted} did not occur; operators called: {seen}"
+
+
+class Replacing(TorchFunctionMode):
+    """Hand the calls of replaced operators to the user's functions, and count them.
 
     Attributes:
         replaced: Operators.
         seen: Operators that were called and are not replaced.
-        case: Of a run in lockstep, which is run now.
-        cases: Those in which a call was replaced.
     """
 
-    def __init__(self, functions: Mapping[str, Callable[..., Any]], counts: dict[str, int]) -> None:
+    def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+        """Begin with no call seen."""
         super().__init__()
         self.functions = functions
-        self.counts = counts
+        self.counts: dict[str, int] = {}
         self.replaced: set[str] = set()
-        self.case = 0
-        self.cases: set[int] = set()
         self.seen: set[str] = set()
 
     def __torch_function__(
@@ -151,7 +119,6 @@ class _Replace(TorchFunctionMode):
             return func(*args, **kwargs)
         func_name = operator.rpartition(".")[2] if args and isinstance(args[0], torch.Tensor) else ""
         self.replaced.add(operator)
-        self.cases.add(self.case)
         self.counts[operator] = self.counts.get(operator, 0) + 1
         if "inplace" in kwargs:
             kwargs = dict(kwargs)

@@ -44,6 +44,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lacking: str | None
     written: list[tuple[int, Any]] = []
     has_kept: bool = False
+    calls: dict[str, int] = {}
 
 
 class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

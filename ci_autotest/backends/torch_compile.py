@@ -14,7 +14,8 @@ import torch
 
 from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.backends.operators import operator_of, step_operator
-from ci_autotest.backends.torch_eager import IN_BACKWARD, TorchBackend
+from ci_autotest.backends.protocol import IN_BACKWARD, Backend
+from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.whole import backward_of_whole, begun, prepared, see, see_outputs
 from ci_autotest.errors import ConfigError, said
@@ -36,7 +37,7 @@ _KEPT: Final = (
 )
 
 
-class CompileBackend:
+class CompileBackend(Backend):
     """Compile each body.
 
     Args:
@@ -45,11 +46,10 @@ class CompileBackend:
     """
 
     shows_steps = False
-    takes_copies = False
 
     def __init__(self, options: Mapping[str, Any], device: str = "cpu") -> None:
         """Keep the options; nothing is compiled yet."""
-        self._torch = TorchBackend(device)
+        self._torch = TorchSteps(device)
         self.device = self._torch.device
         self.on_step: Callable[[int], None] | None = None
         #: What answers an operator instead of torch, by operator: kernels that are compiled with the body.
@@ -92,10 +92,6 @@ class CompileBackend:
         if self.on_step is not None:
             self.on_step(IN_BACKWARD)
         backward_of_whole(program, trace, cotangents)
-
-    def take_seen(self) -> dict[str, int]:
-        """Return nothing: no calls are counted."""
-        return {}
 
     def _call(self, program: Program, arguments: list[Any], trace: Trace) -> tuple[Any, ...]:
         counter = _Counter(self._compiler)

@@ -93,6 +93,8 @@ class Trace:
         has_flags: Whether ``requires_grad`` and ``is_leaf`` exist on this side.
         goes_back: Whether this side has a backward pass; without, its values alone are compared.
         around: What the backend entered for each call, and enters for those of hooks.
+        calls: How often functions of the user's were called in place of an operator; 0 of an operator that was not
+            replaced. Of backends that replace none, empty.
     """
 
     # Class attributes are the values at the start; a run sets what it sees, and most runs see little.
@@ -111,11 +113,15 @@ class Trace:
     has_flags: bool = True
     goes_back: bool = True
     around: object = None
+    calls: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self) -> None:
         """Begin with nothing seen."""
         self.values: list[Any] = []
         self.facts: list[Facts | None] = []
+
+    def load(self) -> None:
+        """Make everything of the trace there that its backend has put off; nothing, where it ran in this process."""
 
 
 GradientKey: TypeAlias = int | tuple[int, str]
@@ -134,6 +140,9 @@ class Attempt(NamedTuple):
         log: The draw log, each draw a plain tuple of ``Draw``'s fields.
         profile: What the attempt turned out to be about.
         refused: The step that the reference refused, where it did.
+        is_probe: Whether it is several calls of a body, which take several times as long as a case.
+        has_outside: Whether an input was made of an array that left the recording, or may have been computed from one.
+        untested: Why nothing of it is compared, empty where something is.
     """
 
     program: Program
@@ -143,6 +152,9 @@ class Attempt(NamedTuple):
     log: list[tuple[Any, ...]]
     profile: str
     refused: Step | None
+    is_probe: bool = False
+    has_outside: bool = False
+    untested: str = ""
 
     @property
     def draws(self) -> list[Draw]:

@@ -18,7 +18,7 @@ from ci_autotest.program.ir import PLACEHOLDER, output_refs
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.backends.torch_eager import TorchBackend
+    from ci_autotest.backends.torch_steps import TorchSteps
     from ci_autotest.program.ir import Program
 
 
@@ -32,9 +32,9 @@ def begun(program: Program, *, snapshots: bool) -> Trace:
     return trace
 
 
-def prepared(backend: TorchBackend, program: Program, sources: Mapping[str, Any], trace: Trace) -> bool:
+def prepared(torch_steps: TorchSteps, program: Program, sources: Mapping[str, Any], trace: Trace) -> bool:
     """Run the setup and place the inputs; say whether that could be done."""
-    binding = backend.binding(sources)
+    binding = torch_steps.binding(sources)
     for index, step in enumerate(program.steps):
         if step.in_setup or step.op == PLACEHOLDER:
             try:

@@ -18,6 +18,7 @@ _OPTIONS: Final = MappingProxyType({"torch.compile": COMPILE_OPTIONS, "onnxrunti
 _OWN_DEVICES: Final = ", ".join(DEVICES)
 #: A candidate's name is given to commands, and is part of paths, of tests' names and of a comment's lines.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def check(config: Config, where: str) -> None:
@@ -80,6 +81,7 @@ def _check_candidate(candidate: Candidate, where: str) -> None:
             "Write backend: substitute."
         )
         raise ConfigError(message)
+    _check_process(candidate, where)
     _check_options(candidate, where)
     _check_transform(candidate, where)
     _check_device(candidate, where)
@@ -88,6 +90,36 @@ def _check_candidate(candidate: Candidate, where: str) -> None:
         if not is_path(path):
             message = f"{where}: candidate {candidate.name!r} replaces {operator} by {path!r}. Write module.function."
             raise ConfigError(message)
+
+
+def _check_process(candidate: Candidate, where: str) -> None:
+    """Refuse what asks for a process of its own where there is none."""
+    if candidate.isolated and candidate.backend != "substitute":
+        message = (
+            f"{where}: candidate {candidate.name!r} has 'isolated', which backend {candidate.backend} does not use. "
+            "It is for backend substitute."
+        )
+        raise ConfigError(message)
+    if candidate.env and candidate.backend not in {"module", "substitute"}:
+        message = (
+            f"{where}: candidate {candidate.name!r} has 'env', and backend {candidate.backend} has no process of its "
+            "own. Write backend: module, module: torch."
+        )
+        raise ConfigError(message)
+    wrong = next((name for name in candidate.env if not _VARIABLE.fullmatch(name)), None)
+    unread = next((name for name in candidate.env if name.startswith("PYTHON")), None)
+    if unread is not None:
+        message = (
+            f"{where}: candidate {candidate.name!r} sets {unread}, which its process does not read: it is started "
+            "isolated (-I). Leave it out."
+        )
+        raise ConfigError(message)
+    if wrong is not None:
+        message = (
+            f"{where}: candidate {candidate.name!r} sets the variable {wrong[:80]!r}. Write a name such as "
+            "OMP_NUM_THREADS."
+        )
+        raise ConfigError(message)
 
 
 def _check_options(candidate: Candidate, where: str) -> None:

@@ -112,7 +112,9 @@ def _told(error: str) -> str:
     expected = re.fullmatch(r"Expected `(.*)`, got `(.*)`", what)
     if expected:
         allowed = " or ".join(_TYPES.get(name.strip(), name.strip()) for name in expected[1].split("|"))
-        return f"{path or 'the file'} is {_TYPES.get(expected[2], expected[2])}; {allowed} is expected."
+        where = f"a value of {path.removesuffix('[...]')}" if path.endswith("[...]") else path or "the file"
+        quoted = ", in quotes" if expected[1] == "str" else ""
+        return f"{where} is {_TYPES.get(expected[2], expected[2])}; {allowed} is expected{quoted}."
     enum = re.fullmatch(r"Invalid enum value (.*)", what)
     if enum:
         return f"{path} is {enum[1]}; {_allowed(path)}."

@@ -48,6 +48,10 @@ class Candidate(Section, frozen=True, kw_only=True):
         shapes: Sets of sizes and choices that the cases of a test repeat, each time with new data: for what compiles
             for every shape. 0: each case has its own. JAX has 3 unless told otherwise.
         required: Whether the run ends with exit status 4 when it is not available.
+        isolated: Whether the functions of ``replace`` run in a process that holds neither the reference's values nor
+            the comparison.
+        env: Variables of the environment of the process that it runs in, which is one of its own; for ``module`` and
+            ``substitute``.
     """
 
     name: str
@@ -62,6 +66,13 @@ class Candidate(Section, frozen=True, kw_only=True):
     mapping: dict[str, dict[str, Any]] = {}
     shapes: int | None = None
     required: bool = False
+    isolated: bool = False
+    env: dict[str, str] = {}
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether functions of the user's run in a host."""
+        return self.backend == "substitute" and (self.isolated or bool(self.env))
 
 
 class ToleranceRule(Section, frozen=True, kw_only=True):

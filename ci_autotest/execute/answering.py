@@ -65,6 +65,7 @@ class Answers:
                 "backward_failure": run.backward_failure and run.backward_failure[:_MESSAGE_CHARS],
                 "lacking": run.lacking,
                 "has_kept": len(self._kept) > before,
+                "calls": run.calls,
             }
         )
 

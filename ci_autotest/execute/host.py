@@ -18,7 +18,7 @@ import traceback
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ci_autotest.execute.frameworks.protocol import Framework
 
@@ -46,6 +46,7 @@ ADAPTERS: Final = {
     "mindspore": ("ci_autotest.execute.frameworks.mindspore", "MindSpore"),
     "jax": ("ci_autotest.execute.frameworks.jax", "Jax"),
 }
+_ISOLATED: Final = ("ci_autotest.backends.isolated", "IsolatedKernels")
 #: The number of the job in flight and its step, in a file that both map.
 PLACE_BYTES: Final = 16
 #: Exit status of a host after a fault of its own (EX_SOFTWARE): nothing is said of the candidate then.
@@ -58,11 +59,12 @@ def main(argv: Sequence[str]) -> None:
     """Serve a worker until it is gone.
 
     Args:
-        argv: Descriptors to read from, to write to, for what is printed, and of the file in which the job and the step
-            in flight are told; the module; the device; folders of the user's own modules.
+        argv: Descriptors to read from, to write to, for what is printed, and of the file that holds the job and the
+            step in flight; the module; the device; functions of the user's by operator, as JSON; folders of the
+            user's own modules.
     """
     read_fd, write_fd, output, place = map(int, argv[:4])
-    module, device, *folders = argv[4:]
+    module, device, replace, *folders = argv[4:]
     _end_with_worker()
     faulthandler.enable()
     from ci_autotest.execute.wire import Wire, WireError  # noqa: PLC0415 - after the fault handler is on
@@ -70,7 +72,7 @@ def main(argv: Sequence[str]) -> None:
     wire = Wire(read_fd, write_fd)
     sys.path += folders
     try:
-        framework = _adapter(module, device)
+        framework = _adapter(module, device, json.loads(replace))
     except BaseException as error:  # noqa: BLE001 - foreign code at import may raise anything, SystemExit too
         wire.send(_encoded({"error": type(error).__name__, "message": str(error), "name": _missing(error)}))
         return
@@ -106,10 +108,15 @@ def _end_with_worker() -> None:
         os._exit(0)
 
 
-def _adapter(module: str, device: str) -> Framework:
+def _adapter(module: str, device: str, replace: Mapping[str, str]) -> Framework:
     importlib.import_module("numpy")  # its absence is told as what it is
+    framework: Framework
+    if replace:  # In the worker's own interpreter, where everything is installed.
+        framework = getattr(importlib.import_module(_ISOLATED[0]), _ISOLATED[1])(module, device, replace)
+        _prove(framework, device)
+        return framework
     where, name = ADAPTERS.get(module, ("ci_autotest.execute.frameworks.torch_like", "TorchLike"))
-    framework: Framework = getattr(importlib.import_module(where), name)(module, device)
+    framework = getattr(importlib.import_module(where), name)(module, device)
     _prove(framework, device)
     return framework
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ci_autotest.execute.binding import Binding
@@ -61,6 +62,7 @@ class Run:
         gradients: Live tensors, ``None`` where there is none, with what they are with respect to.
         put_in: The gradients that were put in, by position.
         backward_failure: What the backward pass raised.
+        calls: How often functions of the user's were called in place of an operator.
         graph: What the body ran as where it was one graph, whose outputs do not depend on one another outside of it; it
             lives as long as the run, for the backward pass may need it.
     """
@@ -76,6 +78,7 @@ class Run:
         self.gradients: list[tuple[Any, Any]] = []
         self.put_in: dict[int, PutIn] = {}
         self.backward_failure: str | None = None
+        self.calls: dict[str, int] = {}
         self.graph: object = None
 
     @property
@@ -105,6 +108,10 @@ def forward(
         snapshots: Whether every value is copied at its step.
     """
     run = Run()
+    begin = getattr(framework, "begin", None)
+    if begin is not None:
+        begin()
+    around = getattr(framework, "around", nullcontext())
     binding = Binding(framework, tensors)
     run.memory = binding.memory
     for index, step in enumerate(program.steps):
@@ -114,7 +121,8 @@ def forward(
         if step.op != OUTPUT:
             try:
                 needs_attribute(step, run.values, framework)
-                value = execute_step(step, run.values, binding)
+                with nullcontext() if step.op == PLACEHOLDER else around:
+                    value = execute_step(step, run.values, binding)
                 if snapshots and step.op != PLACEHOLDER:
                     framework.synchronize()
                 facts = framework.facts(value) if framework.is_tensor(value) else None

@@ -138,6 +138,7 @@ class Work:
         ran = _Ran(job, run, Reading(self._framework))
         if job.cotangents is not None and not run.has_stopped:
             self._go_back(ran, job.cotangents)
+        self._note_calls(run)
         place[1] = NOWHERE  # what is left is reading the values
         if job.outline.keeps_memory:
             for leaf, memory in run.memory:
@@ -146,6 +147,16 @@ class Work:
             ran.reading.ask(value)
         self._last = ran
         return ran
+
+    def _note_calls(self, run: Run) -> None:
+        """Note which functions of the user's were called; a run that called none says nothing of them."""
+        calls = getattr(self._framework, "calls", None)
+        if calls is None:
+            return
+        run.calls = calls()
+        untested = getattr(self._framework, "untested", str)()
+        if untested and not run.has_stopped:
+            run.lacking = untested
 
     def _go_back(self, ran: _Ran, cotangents: Mapping[int, np.ndarray]) -> None:
         self._place[1] = IN_BACKWARD

@@ -187,8 +187,45 @@ def body_lines(program: Program, *, rename: Callable[[str], str] | None = None, 
         elif step.target == UNHOOKED:
             lines.append(f"{handle_name(program.steps, step.args[0], named)}.remove()")
         elif step.op not in {PLACEHOLDER, OUTPUT} and HOOK[0] not in step.modes:
-            lines += statement(start + offset, step, named, rename, namespace)
+            repeats = _repeats(program, offset)
+            if repeats is None:
+                lines += statement(start + offset, step, named, rename, namespace)
+            elif repeats:
+                text = [line.partition(" = ")[2] for line in statement(start + offset, step, named, rename, namespace)]
+                lines += [f"for _ in range({repeats}):", *(f"    {line}" for line in text)]
     return lines
+
+
+#: Calls in a row, alike and of no further use, that are printed as a loop.
+_LOOP: Final = 4
+
+
+def _repeats(program: Program, offset: int) -> int | None:
+    """Return how many calls a step of the body begins a loop of, 0 inside of one; ``None`` where it is in no loop."""
+    steps, start = program.body, len(program.setup)
+    used = {ref.index - start for step in steps for ref in step_refs(step)}
+
+    def is_alike(at: int) -> bool:
+        return (
+            0 <= at < len(steps)
+            and at not in used
+            and steps[at]._replace(name="") == steps[offset]._replace(name="")
+            and steps[at].op == CALL_FUNCTION
+            and not steps[at].modes
+            and not needs_seed(steps[at])
+        )
+
+    if not is_alike(offset):
+        return None
+    first = last = offset
+    while is_alike(first - 1):
+        first -= 1
+    while is_alike(last + 1):
+        last += 1
+    count = last - first + 1
+    if count < _LOOP:
+        return None
+    return count if offset == first else 0
 
 
 def _outside(program: Program) -> list[str]:

@@ -285,12 +285,20 @@ def _devices(note: Mapping[str, Any]) -> dict[str, str]:
     return {key: repr(str(note.get(key, "cpu")).replace("auto", "cpu")) for key in ("device", "reference_device")}
 
 
+def _environment(recording: Recording) -> list[str]:
+    """Return the line that sets the variables of the candidate's row, before anything of it is imported."""
+    env = recording.note.get("env")
+    if not isinstance(env, dict) or not env:
+        return []
+    return [f"os.environ.update({ {str(name): str(value) for name, value in env.items()}!r})"]
+
+
 def _imports(recording: Recording, told: Mapping[str, Any]) -> str:
     spellings = recording.note.get("spellings")
     paths = sorted(spellings) if isinstance(spellings, dict) else []
     paths += [path for path in [transform_of(recording.note)] if path]
     modules = sorted({path.rpartition(".")[0] for path in paths} | ({device_module(recording.note)} - {""}))
-    lines = []
+    lines = _environment(recording)
     if modules:
         folders = ", ".join(f"HERE / {folder!r}" for folder in told["folders"])
         lines.append(f"sys.path += [str(folder) for folder in ({folders}, Path.cwd())]")

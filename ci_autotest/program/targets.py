@@ -50,7 +50,7 @@ _SPECIAL_METHODS: Final = frozenset({
 ATTRIBUTES: Final = frozenset({
     "shape", "dtype", "ndim", "device", "T", "mT", "H", "mH", "real", "imag", "grad", "requires_grad", "is_leaf",
     "data", "_version", "weight", "bias", "running_mean", "running_var", "num_batches_tracked", "itemsize", "nbytes",
-    "layout",
+    "layout", "is_sparse",
 })  # fmt: skip
 
 

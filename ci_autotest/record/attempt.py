@@ -15,30 +15,28 @@ import torch
 from ci_autotest.backends.placing import CPU
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.case import key_of
-from ci_autotest.errors import AuthorError
-from ci_autotest.program.ir import Program, arranged
+from ci_autotest.program.ir import PLACEHOLDER, Program, arranged, step_refs
 from ci_autotest.record.autograd_functions import Tracer
 from ci_autotest.record.body import run_body
 from ci_autotest.record.cotangents import cotangent
-from ci_autotest.record.drawing import Drawn, DrawnCases
 from ci_autotest.record.draws import Drawer
 from ci_autotest.record.module_hooks import hear_lost_hooks
+from ci_autotest.record.optimizers import record_optimizers
 from ci_autotest.record.options import dtype_of
-from ci_autotest.record.plainness import proved_plain
 from ci_autotest.record.profiles import ORDINARY, PROFILES, profile_of
 from ci_autotest.record.recorder import Recorder
-from ci_autotest.record.sized import Batch, rows_side_by_side, sized
 from ci_autotest.record.streams import Streams
-from ci_autotest.record.template import Noting, template_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.case import DrawnValue
     from ci_autotest.record.declare import Declaration
-    from ci_autotest.record.sized import Sized
-    from ci_autotest.record.template import Template
 
+_OUTSIDE: Final = (
+    "its outputs rest on values that may have been computed outside of the recorded steps, by numpy or another "
+    "library: both sides are given them, and they are not compared"
+)
 _seed_torch: Final = torch.default_generator.manual_seed
 
 
@@ -48,16 +46,12 @@ class Attempts:
     Args:
         device: Where the reference runs.
         shapes: Sets of sizes and choices that the cases of a test share (``case.pattern_of``).
-
-    Attributes:
-        seeds_python: Whether Python's and numpy's global generators are set as well, which costs four microseconds;
-            no only for bodies that are known not to reach them.
     """
 
     def __init__(self, device: str = "cpu", shapes: int = 0) -> None:
         """Take over the global generators of this process: they are set before each attempt."""
         hear_lost_hooks()
-        self.seeds_python = True
+        record_optimizers()
         self._streams = Streams(shapes)
         self._tracers: dict[int, Tracer] = {}
         self._device = CPU if device == "cpu" else torch.device(device)
@@ -97,101 +91,14 @@ class Attempts:
         Raises:
             AuthorError: The body raised something of its own, or returned what is not recorded.
         """
-        return self._recorded(declaration, call, self._recorder(declaration, name, edits, profile, watched), name)
-
-    def template(
-        self, declaration: Declaration, call: Callable[[], object], name: tuple[int, str, int, int]
-    ) -> Template | None:
-        """Return the template of a body that is plain; ``None`` where it is not, or where this case does not show it.
-
-        Args:
-            declaration: The test's.
-            call: The body with its arguments bound.
-            name: ``(test key, test id, case, attempt)`` of the case that it is taken from.
-        """
-        proof = proved_plain(call)
-        if proof is None:
-            return None
-        recorder = self._recorder(declaration, name, None, None, (), kind=Noting)
-        noted = recorder.noted = {}
-        before = torch.get_rng_state()
-        attempt = self._recorded(declaration, call, recorder, name)
-        draws_itself = not torch.equal(before, torch.get_rng_state())
-        if attempt.refused is not None or not recorder.keeps_graph or draws_itself:
-            return None
-        found = template_of(attempt, noted, proof)
-        if found is None:
-            return None
-        drawn = self.drawn(declaration, found, name[:2], [name[2]])
-        if not drawn:
-            return None
-        again = DrawnCases(found, drawn, are_random=True).attempt(0, attempt.trace)
-        return found if _is_same(again, attempt) else None
-
-    def drawn(
-        self, declaration: Declaration, template: Template, name: tuple[int, str], cases: Sequence[int]
-    ) -> list[Drawn | Sized]:
-        """Return the first attempts at some cases as drawn from their body's template; none: the body must be run.
-
-        Args:
-            declaration: The test's.
-            template: Its body's.
-            name: ``(test key, test id)``.
-            cases: Numbers.
-        """
-        if not template.proof.holds:
-            return []
-        key, test = name
-        allowed = declaration.profiles if declaration.profiles is not None else PROFILES
-        profiles = [profile_of(test, case, 0, allowed) for case in cases]
-
-        def alone(row: int) -> Drawn:
-            drawer = Drawer(self._streams, key_of(key, cases[row], 0), {}, profiles[row])
-            drawn = Drawn(drawer, dtype_of(cases[row], declaration.dtypes), self._device)
-            drawn.draw(template)
-            return drawn
-
-        found: dict[int, Drawn | Sized] = {}
-        inputs, fetched = template.inputs, self._streams.fetched(key, cases)
-        if inputs is not None and fetched is not None and declaration.dtypes is None:
-            rows = rows_side_by_side(profiles, inputs)
-            if rows:
-                drawn = sized(Batch.of(inputs, fetched, self._streams, alone), rows, profiles)
-                found.update(zip(rows, drawn, strict=True))
-        try:
-            return [found.get(row) or alone(row) for row in range(len(cases))]
-        except AuthorError:
-            return []  # the body says it, with its line
-
-    def _recorder(
-        self,
-        declaration: Declaration,
-        name: tuple[int, str, int, int],
-        edits: Mapping[str, DrawnValue] | None,
-        profile: str | None,
-        watched: Collection[int],
-        kind: type[Recorder] = Recorder,
-    ) -> Recorder:
-        """Return a recorder for an attempt, with the generators of this process set."""
         key, test, case, number = name
         allowed = declaration.profiles if declaration.profiles is not None else PROFILES
         chosen = profile_of(test, case, number, allowed) if profile is None else profile
         drawer = Drawer(self._streams, key_of(key, case, number), edits or {}, chosen)
         self._seed(drawer.seed)
-        recorder = kind(drawer, self._device)
+        recorder = Recorder(drawer, self._device)
         recorder.dtype = dtype_of(case, declaration.dtypes)
         recorder.watched = watched
-        return recorder
-
-    def _recorded(
-        self,
-        declaration: Declaration,
-        call: Callable[[], object],
-        recorder: Recorder,
-        name: tuple[int, str, int, int],
-    ) -> Attempt:
-        """Run a body under a recorder, and return what it did."""
-        key, drawer = name[0], recorder.drawer
         tracer = self._tracers.get(key)
         if tracer is None:
             tracer = self._tracers[key] = Tracer()
@@ -202,24 +109,26 @@ class Attempts:
         goes_back = declaration.auto_backward and recorder.keeps_graph
         cotangents = _cotangents(recorder, are_random=are_random) if goes_back else {}
         applied = drawer.profile if recorder.profile_applied else ORDINARY
+        program = _program(recorder)
         return Attempt(
-            _program(recorder),
+            program,
             recorder.trace,
             recorder.sources,
             cotangents,
             drawer.log,
             applied,
             None,
+            has_outside=bool(recorder.outside),
+            untested=_OUTSIDE if recorder.outside and _rests_on(program, recorder.outside) else "",
         )
 
     def _seed(self, seed: int) -> None:
         _seed_torch(seed)
-        if self.seeds_python:
-            python_random.seed(seed)
-            self._numpy_state["state"]["key"][0] = seed
-            self._numpy_bits.state = self._numpy_state
-            if np.random.get_bit_generator() is not self._numpy_bits:  # type: ignore[attr-defined]
-                np.random.set_bit_generator(self._numpy_bits)  # type: ignore[attr-defined]
+        python_random.seed(seed)
+        self._numpy_state["state"]["key"][0] = seed
+        self._numpy_bits.state = self._numpy_state
+        if np.random.get_bit_generator() is not self._numpy_bits:  # type: ignore[attr-defined]
+            np.random.set_bit_generator(self._numpy_bits)  # type: ignore[attr-defined]
 
 
 def _cotangents(recorder: Recorder, *, are_random: bool) -> dict[int, torch.Tensor]:
@@ -241,20 +150,16 @@ def _cotangents(recorder: Recorder, *, are_random: bool) -> dict[int, torch.Tens
     return found
 
 
-def _is_same(one: Attempt, other: Attempt) -> bool:
-    """Whether two attempts drew and recorded the same."""
-    return (
-        one.program == other.program
-        and one.log == other.log
-        and one.profile == other.profile
-        and one.sources.keys() == other.sources.keys()
-        and all(_is_equal(source, other.sources[key]) for key, source in one.sources.items())
-    )
-
-
-def _is_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors are equal, NaN to NaN."""
-    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())  # noqa: PLR0124 - NaN
+def _rests_on(program: Program, keys: Collection[str]) -> bool:
+    """Whether all that a program gives was computed from some inputs alone."""
+    steps = program.steps
+    if program.setup:
+        return False  # A module has parameters of its own.
+    needed = {len(steps) - 1}
+    for index in range(len(steps) - 1, -1, -1):
+        if index in needed:
+            needed |= {ref.index for ref in step_refs(steps[index])}
+    return all(steps[index].target in keys for index in needed if steps[index].op == PLACEHOLDER)
 
 
 def _rejected(recorder: Recorder) -> Attempt:

@@ -11,6 +11,8 @@ from ci_autotest.errors import AuthorError, is_own, said
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
 from ci_autotest.record.arrays import refuse_written
 from ci_autotest.record.current import CURRENT
+from ci_autotest.record.guard import refuse_unrecorded_writes
+from ci_autotest.record.optimizers import put_back
 from ci_autotest.record.outputs import record_output
 from ci_autotest.record.recorder import Ended
 from ci_autotest.record.refusals import meaning
@@ -38,6 +40,8 @@ def run_body(recorder: Recorder, call: Callable[[], object], tracer: Tracer) -> 
             _refuse_empty(recorder)
             if recorder.shared:
                 refuse_written(recorder)
+            if recorder.captured:
+                refuse_unrecorded_writes(recorder)
     except AuthorError as error:
         message = f"{error}{_body_line(error, call)}"
         raise AuthorError(message) from error
@@ -49,6 +53,7 @@ def run_body(recorder: Recorder, call: Callable[[], object], tracer: Tracer) -> 
             raise AuthorError(message) from error
     finally:
         CURRENT.reset(token)
+        _take_back(recorder)
         recorder.__class__ = Ended
         # Modules and generators of values hold the recorder: what it holds would stay until the collector comes.
         recorder.modules.clear()
@@ -66,6 +71,20 @@ def _refuse_empty(recorder: Recorder) -> None:
 
 def _calls_anything(recorder: Recorder) -> bool:
     return any(not step.in_setup and step.op not in {PLACEHOLDER, OUTPUT} for step in recorder.steps)
+
+
+def _take_back(recorder: Recorder) -> None:
+    """Leave the parameters and optimizers of a body as they were before it: they may outlive the case."""
+    for held in recorder.optimizers.values():
+        put_back(held)
+    recorder.optimizers.clear()
+    for tensor, data in recorder.given_data.values():
+        tensor.data.copy_(data)
+    recorder.given_data.clear()
+    recorder.given.clear()
+    for tensor, before in recorder.given_gradients.values():
+        tensor.grad = before
+    recorder.given_gradients.clear()
 
 
 def _body_line(error: BaseException, call: Callable[[], object]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.backends.hooks import Hook
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
@@ -90,7 +90,7 @@ def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any],
     said = result._ref if isinstance(result, Value) else None
     recorder.silent(Step(CALL_METHOD, "register_hook", (receiver._ref, Ref(start), said), (), "hook", REGISTERS))
     live = {value._ref.index: value for value in created if isinstance(value, Value)}
-    binding = TorchBackend(str(recorder.device)).binding(recorder.sources)
+    binding = TorchSteps(str(recorder.device)).binding(recorder.sources)
     seen = _Kept(recorder, live)
     real = receiver._tensor.register_hook(Hook(trace, steps, index, binding, seen))  # type: ignore[no-untyped-call]
     return Handle(recorder, real, Ref(index))

@@ -21,22 +21,25 @@ def record_output(recorder: Recorder, returned: object) -> None:
     Raises:
         AuthorError: Something that is not a recorded tensor was returned.
     """
-    found = _unused(recorder) if returned is None else tuple(_returned(returned))
+    found = _unused(recorder) if returned is None else tuple(_returned(returned, recorder))
     if not recorder.keeps_graph:
         found += tuple(gradient._ref for leaf in unread(recorder) if isinstance(gradient := leaf.grad, Value))
     recorder.outputs = found
     recorder.silent(Step(OUTPUT, "output", found, (), "output"))
 
 
-def _returned(value: object) -> list[Ref]:
+def _returned(value: object, recorder: Recorder) -> list[Ref]:
     if isinstance(value, Value):
         return [value._ref]
+    held = recorder.captured.get(id(value))
+    if held is not None:  # the gradient of a parameter of the body's own
+        return [held[1]._ref]
     if value is None:
         return []
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, tuple | list):
-        return [ref for item in value for ref in _returned(item)]
+        return [ref for item in value for ref in _returned(item, recorder)]
     message = f"the body returns {_kind(value)}. Return a recorded tensor, a tuple of them, or nothing."
     raise AuthorError(message)
 

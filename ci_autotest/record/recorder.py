@@ -18,7 +18,7 @@ from ci_autotest.backends.observing import keep_copy
 from ci_autotest.backends.operators import is_random
 from ci_autotest.backends.placing import contiguous_spec, place
 from ci_autotest.backends.trace import Failure, Trace
-from ci_autotest.errors import said
+from ci_autotest.errors import AuthorError, said
 from ci_autotest.program.ir import (
     ARRAY,
     CALL_FUNCTION,
@@ -34,6 +34,7 @@ from ci_autotest.record.arguments import split
 from ci_autotest.record.arrays import read_only
 from ci_autotest.record.function import plain_function
 from ci_autotest.record.gradients import ends_the_graph
+from ci_autotest.record.guard import clear_gradients, give_gradients, holds_source, unrecorded_write
 from ci_autotest.record.hooks import Handle, register_hook
 from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.module_steps import construct
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from ci_autotest.record.function import Function
     from ci_autotest.record.module_steps import ModuleSteps
     from ci_autotest.record.modules import RecordedModule
+    from ci_autotest.record.optimizers import Held
 
 _new_step: Final = tuple.__new__
 #: Key and name of the first inputs.
@@ -86,9 +88,14 @@ class Recorder:
         modules: Modules that were constructed, not their parts.
         module_steps: Writes down what is done with them; ``None`` before the first.
         captured: Tensors of plain torch that are inputs by now, by identity, held so that it stays theirs.
+        given_gradients: Those of them that were given a gradient, by identity, with what they had before.
+        optimizers: Those of plain torch that stepped, by identity, with what they held before.
+        given: By identity of a tensor of the body's what it was given last, for comparison.
+        given_data: Those of them that were given new elements, by identity, with what they held before.
+        has_left: Whether a value has left as an array: what comes in as one later may be computed from it.
+        outside: Keys of inputs that are such arrays.
         outputs: What the body returned, flattened.
         profile_applied: Whether the attempt's profile changed anything.
-        noted: How the body called this recorder, by index of the step; ``None`` where that is not wanted.
         watched: Indices of values to copy at their step, because later steps write to them in other cases of the test.
     """
 
@@ -97,13 +104,18 @@ class Recorder:
         "device",
         "drawer",
         "dtype",
+        "given",
+        "given_data",
+        "given_gradients",
+        "has_left",
         "has_setup",
         "hook_values",
         "keeps_graph",
         "module_steps",
         "modules",
-        "noted",
+        "optimizers",
         "outputs",
+        "outside",
         "profile_applied",
         "rejection",
         "shared",
@@ -130,9 +142,14 @@ class Recorder:
         self.modules: list[RecordedModule] = []
         self.module_steps: ModuleSteps | None = None
         self.captured: dict[int, tuple[torch.Tensor, Value, int]] = {}
+        self.optimizers: dict[int, Held] = {}
+        self.given: dict[int, torch.Tensor] = {}
+        self.given_data: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self.given_gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
+        self.has_left = False
+        self.outside: set[str] = set()
         self.outputs: tuple[Ref, ...] = ()
         self.profile_applied = False
-        self.noted: dict[int, Any] | None = None
 
     def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> Value:
         """Record a placeholder over ``source``: the storage's elements, or the tensor where it is contiguous."""
@@ -158,7 +175,16 @@ class Recorder:
         real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, function)
         seed = self.seed() if function.is_random else None
         step = (CALL_FUNCTION, function.target, step_args, step_kwargs, function.name, modes_in_force(), seed, False)
-        return self.run(_new_step(Step, step), function.real, real_args, real_kwargs)
+        if function.target != "torch.autograd.backward":
+            return self.run(_new_step(Step, step), function.real, real_args, real_kwargs)
+        return self._gone_back(_new_step(Step, step), function.real, real_args, real_kwargs)
+
+    def _gone_back(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Run a step that runs a backward pass; the parameters that the body holds get their gradients from it."""
+        clear_gradients(self)
+        found = self.run(step, call, args, kwargs)
+        give_gradients(self)
+        return found
 
     def call_plain(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Record what plain torch was asked to do with a recorded value."""
@@ -185,13 +211,15 @@ class Recorder:
             CALL_METHOD, target, (receiver._ref, *step_args), step_kwargs, target.strip("_"),
             modes_in_force(), self.seed() if is_random(target) else None,
         )  # fmt: skip
-        return self.run(step, call, real_args, real_kwargs)
+        run = self._gone_back if target == "backward" else self.run
+        return run(step, call, real_args, real_kwargs)
 
     def array(self, receiver: Value, kwargs: dict[str, Any]) -> NDArray[Any]:
         """Record the taking of a tensor's elements as an array of numpy."""
         real_args, _, real_kwargs, step_kwargs = split(self, (receiver,), kwargs, None, ARRAY)
         step = Step(CALL_METHOD, ARRAY, (receiver._ref,), step_kwargs, "array", modes_in_force())
         self.run(step, lambda tensor, **given: tensor.numpy(**given).copy(), real_args, real_kwargs)
+        self.has_left = True
         return read_only(receiver._tensor, real_kwargs)
 
     def run(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -246,12 +274,16 @@ class Recorder:
         the gradient that reaches it is compared.
         """
         held = self.captured.get(id(tensor))
-        if held is not None and held[2] == tensor._version:
+        if held is not None and held[2] == tensor._version and holds_source(self, tensor, held[1]._ref.index):
             return held[1]
+        if held is not None and (id(tensor) in self.given or (tensor.requires_grad and tensor.is_leaf)):
+            raise AuthorError(unrecorded_write(tensor))
         source = tensor.detach().clone(memory_format=torch.contiguous_format)
         spec = replace(contiguous_spec(source), requires_grad=tensor.requires_grad)
         value = self.tensor(source, spec, "parameter" if isinstance(tensor, torch.nn.Parameter) else "captured")
         self.captured[id(tensor)] = (tensor, value, tensor._version)
+        if self.has_left and not tensor.requires_grad:  # Another library may have computed it from what has left.
+            self.outside.add(self.steps[value._ref.index].target)
         return value
 
     def register_hook(self, receiver: Value, function: Callable[[Any], Any]) -> Handle:

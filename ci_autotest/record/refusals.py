@@ -12,7 +12,10 @@ _INSTEAD: Final = {
     "torch.inference_mode": "use torch.no_grad()",
     "torch.compile": "it is a candidate: `--candidate torch.compile`, or @autotest(check_graph=True)",
     "torch.jit.*": "it is no operator: compile with `--candidate torch.compile`, or check_graph=True",
-    "torch.optim.*": "write its step with `torch.no_grad():` and in-place operators",
+    "torch.optim.*": (
+        "construct module and optimizer with plain torch (import torch as plain), whose steps are recorded, or write "
+        "the step with `torch.no_grad():` and in-place operators"
+    ),
     "torch.func.*": "write the loop, or use operators that take a batch",
     "torch.vmap": "write the loop, or use operators that take a batch",
     "torch.nn.utils.clip_grad_norm_": "write it with norm(), clamp() and mul_()",

@@ -62,20 +62,6 @@ def signed_floats(words: NDArray[np.uint64]) -> NDArray[np.float32]:
     return np.multiply(unit, _UNIT, out=unit)
 
 
-class Opened(NamedTuple):
-    """Where an attempt is drawn from.
-
-    Attributes:
-        at: Test, case and attempt.
-        floats: Hold those of its small tensors, in slots.
-        base: Where the slots begin.
-    """
-
-    at: tuple[int, int, int]
-    floats: NDArray[np.float32]
-    base: int
-
-
 class Fetched(NamedTuple):
     """The words of the first attempts at a run of cases, drawn together.
 
@@ -94,14 +80,6 @@ class Fetched(NamedTuple):
     def base(self, row: int) -> int:
         """Return where the slots of a case begin."""
         return row * 2 * _BLOCK_WORDS + _FIRST_FLOAT
-
-    def opened(self, row: int) -> Opened:
-        """Return where a case is drawn from."""
-        return Opened((self.test, self.first + row, 0), self.floats, self.base(row))
-
-    def seed(self, row: int) -> int:
-        """Return the seed of a case."""
-        return self.words[row][-1] & SEED
 
 
 class Streams:
@@ -146,12 +124,6 @@ class Streams:
         opening = words.reshape(len(cases), _BLOCK_WORDS)[:, :_WORDS].tolist()
         self._ahead = Fetched(test, cases[0], opening, signed_floats(words))
 
-    def fetched(self, test: int, cases: Sequence[int]) -> Fetched | None:
-        """Return what was drawn together for these cases, if it was, and none repeats the sizes of another."""
-        ahead = self._ahead
-        known = ahead.test == test and ahead.first == cases[0] and len(ahead.words) == len(cases)
-        return ahead if known and cases[-1] - cases[0] == len(cases) - 1 and not self._shapes else None
-
     def open(self, key: tuple[int, int]) -> list[int]:
         """Begin the streams of an attempt and return its first words, 64 bits each; the list is the caller's."""
         test, second = key
@@ -178,15 +150,6 @@ class Streams:
             return first
         return [*self._blocks(test, pattern, attempt, 1)[: _WORDS - 1].tolist(), first[-1]]
 
-    @property
-    def opened(self) -> Opened:
-        """Where the attempt that is open is drawn from."""
-        return Opened(self._at, self._floats, self._base)
-
-    def reopen(self, opened: Opened) -> None:
-        """Go back to an attempt, for its tensors; its scalars are drawn."""
-        self._at, self._floats, self._base = opened
-
     def small(self, slot: int, count: int) -> NDArray[np.float32]:
         """Return ``count`` float32 of ``[-1, 1)``, at most ``SMALL``, that belong to ``slot`` alone.
 
@@ -202,15 +165,8 @@ class Streams:
         Large ones are cut from one table of noise, at a place that the attempt's seed says: outputs may be a hundred
         times as large as inputs, and a gradient is linear in what is put in.
         """
-        return self.cotangent_of(self._floats, self._base, position, count, seed)
-
-    def cotangent_of(
-        self, floats: NDArray[np.float32], base: int, position: int, count: int, seed: int
-    ) -> NDArray[np.float32]:
-        """Return what ``cotangent`` does, of an attempt whose small tensors begin at ``base`` of ``floats``."""
         if position < _SLOTS - COTANGENT_SLOT and count <= SMALL:
-            begin = base + (COTANGENT_SLOT + position) * SMALL
-            return floats[begin : begin + count]
+            return self.small(COTANGENT_SLOT + position, count)
         begin = (seed + position * _PRIME) % _NOISE
         return self._noise_of(begin + count)[begin : begin + count]
 
@@ -239,28 +195,6 @@ class Streams:
         test, case, attempt = self._at
         self._seek((test, attempt), (0, case, 0, crc32(site.encode()) | _DATA_BIT))
         return self._bits.random_raw(count)
-
-    def unit_floats(self, site: str, test: int, counts: Sequence[tuple[int, int]]) -> list[NDArray[np.float32]]:
-        """Return float32 of ``[-1, 1)`` that belong to ``site`` in first attempts at some cases; views of one array.
-
-        Args:
-            site: Whose data these are.
-            test: First word of the cases' keys.
-            counts: ``(case, elements)`` of each.
-        """
-        self._seek((test, 0), (0, 0, 0, crc32(site.encode()) | _DATA_BIT))
-        bits, state, at = self._bits, self._state, self._counter
-        words = []
-        for case, count in counts:
-            at[1] = case
-            bits.state = state  # type: ignore[assignment]
-            words.append(bits.random_raw((count + 1) >> 1))
-        floats = signed_floats(np.concatenate(words))
-        found, begin = [], 0
-        for _, count in counts:
-            found.append(floats[begin : begin + count])
-            begin += (count + 1) & ~1
-        return found
 
     def _blocks(self, test: int, case: int, attempt: int, count: int) -> NDArray[np.uint64]:
         self._seek((test, attempt), (case * _BLOCK, 0, 0, 0))

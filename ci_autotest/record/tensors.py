@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -21,21 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.record.draws import Drawer
+    from ci_autotest.record.recorder import Recorder
     from ci_autotest.record.values import Value
-
-
-class Drawing(Protocol):
-    """What is asked of who draws a tensor.
-
-    Attributes:
-        drawer: Of the attempt.
-        dtype: Of tensors whose dtype the test leaves open; ``None`` for float32.
-        profile_applied: Whether the attempt's profile changed anything.
-    """
-
-    drawer: Drawer
-    dtype: torch.dtype | None
-    profile_applied: bool
 
 
 #: Bounds of ``ndim``, exclusive above; source: OneFlow's AutoTest 0.9.0.
@@ -74,46 +61,33 @@ def draw_tensor(
             "random_tensor() was called outside a test. Call it in the body of a function decorated with @autotest."
         )
         raise AuthorError(message)
-    asked = (ndim, dims, low, high, dtype, requires_grad)
-    if recorder.noted is not None:
-        recorder.noted[len(recorder.steps)] = asked
-    return recorder.tensor(*drawn_tensor(recorder, asked))
-
-
-#: The arguments of ``draw_tensor``.
-Asked: TypeAlias = "tuple[int | Generator | None, Sequence[int | Generator | None], float | Generator | None, float | Generator | None, Any, bool | Generator]"  # noqa: E501
-
-
-def drawn_tensor(drawing: Drawing, asked: Asked) -> tuple[torch.Tensor, TensorSpec]:
-    """Return source and spec of a tensor, drawn as ``draw_tensor`` says."""
-    ndim, dims, low, high, dtype, requires_grad = asked
-    drawer = drawing.drawer
+    drawer = recorder.drawer
     slot = drawer.next_site
     drawer.next_site = slot + 1
-    if dtype is float and drawing.dtype is not None:
-        dtype = drawing.dtype
+    if dtype is float and recorder.dtype is not None:
+        dtype = recorder.dtype
     kind = "float32" if dtype is float else dtype_name(settle(drawer, dtype))
     sizes, free = _sizes(drawer, slot, ndim, dims)
     with_grad = requires_grad if type(requires_grad) is bool else bool(settle(drawer, requires_grad, bool))
     spec, count = usual_spec(kind, tuple(sizes), with_grad)
     if drawer.profile != ORDINARY or low is not None or high is not None or slot >= COTANGENT_SLOT or kind != "float32":
-        return _unusual(drawing, str(slot), spec, (sizes, free), (low, high))
+        return recorder.tensor(*_unusual(recorder, str(slot), spec, (sizes, free), (low, high)))
     if count <= SMALL:
         array = drawer.streams.small(slot, count)
     else:
         array = elements(drawer.streams, str(slot), "float32", spec.shape, _DEFAULT_BOUNDS["float32"])
-    return _from_numpy(array.reshape(spec.shape)), spec
+    return recorder.tensor(_from_numpy(array.reshape(spec.shape)), spec)
 
 
 def _unusual(
-    drawing: Drawing,
+    recorder: Recorder,
     site: str,
     spec: TensorSpec,
     drawn: tuple[list[int], list[int]],
     given: tuple[float | Generator | None, float | Generator | None],
 ) -> tuple[torch.Tensor, TensorSpec]:
     """Return source and spec of any other tensor; where it is as usual, words and values are the same."""
-    drawer, kind = drawing.drawer, spec.dtype
+    drawer, kind = recorder.drawer, spec.dtype
     count = spec.storage_size
     fitted = drawer.profile == "zero_dim" and not spec.shape
     if drawer.profile != ORDINARY:
@@ -134,7 +108,7 @@ def _unusual(
     if is_free and drawer.profile in VALUE_PROFILES:
         array = array.copy()  # small ones share their words
         fitted = valued(drawer.profile, drawer.streams, site, kind, array) or fitted
-    drawing.profile_applied = drawing.profile_applied or fitted
+    recorder.profile_applied = recorder.profile_applied or fitted
     source = _from_numpy(array.reshape(spec.shape) if spec.is_contiguous else array)
     return source.to(getattr(torch, kind)) if kind in WIDE_DTYPE else source, spec
 

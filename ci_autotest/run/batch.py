@@ -1,4 +1,4 @@
-"""A batch: some cases of a test that go through every phase together, and what is known of them between phases."""
+"""A batch: some cases of a test that go through every phase together."""
 
 from __future__ import annotations
 
@@ -7,30 +7,28 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ci_autotest.alignment.cases import Accepted, Contender
-    from ci_autotest.run.work import Work
+    from ci_autotest.alignment.cases import Accepted
+    from ci_autotest.backends.protocol import Submission
+    from ci_autotest.backends.trace import Attempt
 
 
 class Batch(NamedTuple):
-    """Some cases of a test, its candidates, and their positions."""
-
-    test: str
-    cases: list[int]
-    order: Mapping[str, int]
-    contenders: Mapping[str, Contender]
-
-
-class Begun(NamedTuple):
-    """A batch that the reference has run.
+    """What is known of a batch after the reference ran it.
 
     Attributes:
-        batch: Its cases and candidates.
-        work: Those cases that have an accepted attempt.
+        cases: Numbers.
+        spots: Case and number of each accepted attempt.
+        attempts: The accepted attempts.
         refused: Cases whose first attempt was rejected, with what came of the others.
         undefined: How many have no gradients on the reference.
+        probes: Several calls of a case's body, as an attempt that the reference has run, by the case's position.
+        submissions: What each candidate was given, by name: the attempts, then the probes.
     """
 
-    batch: Batch
-    work: Work
+    cases: list[int]
+    spots: list[tuple[int, int]]
+    attempts: list[Attempt]
     refused: list[tuple[int, Accepted]]
     undefined: int
+    probes: Mapping[int, Attempt]
+    submissions: Mapping[str, Submission]

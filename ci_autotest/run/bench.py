@@ -19,6 +19,8 @@ from ci_autotest.run.messages import (
     Hello,
     Ready,
     Record,
+    Replay,
+    Replayed,
     RunCases,
     TryProgram,
 )
@@ -64,10 +66,23 @@ class Bench:
                 return self._questions.confirm(message)
             case Record():
                 return self._questions.record(message)
+            case Replay(runs=runs):
+                return self._replayed(runs)
             case TryProgram():
                 return self._questions.tried(message)
             case Examine(candidate=name, operators=operators):
                 return Examined(**standing(self.equipment.backends[name], operators)._asdict())
+
+    def _replayed(self, runs: list[RunCases]) -> Replayed:
+        """Run cases again, in order; nothing is sent before all have run."""
+        parts: list[CasesDone] = []
+        casework = Casework(self.equipment, self._place, parts.append)
+        failures = []
+        for run in runs:
+            parts.append(casework.run(run))
+            failures += [(run.test.id, failure) for part in parts for failure in part.failures]
+            parts.clear()
+        return Replayed(failures=failures)
 
     def _set_up(self, hello: Hello) -> Ready:
         equipment = self.equipment = Equipment(hello, self._place)

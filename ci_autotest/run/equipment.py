@@ -16,8 +16,6 @@ from ci_autotest.alignment.rules import rules_for
 from ci_autotest.backends.build import build
 from ci_autotest.backends.devices import available_device, module_of, prove, versions
 from ci_autotest.backends.naming import refuse_unknown_rows
-from ci_autotest.backends.onnx.backend import OnnxBackend
-from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import UnavailableError
 from ci_autotest.record.attempt import Attempts
@@ -82,8 +80,6 @@ class Equipment:
         self.reference = TorchBackend(device)
         self._uses(device)
         self.candidates = {candidate.name: candidate for candidate in hello.candidates}
-        # Code of the user's may draw from Python's or numpy's generator, whatever the tests do.
-        self._may_draw = any(one.replace or one.transform for one in hello.candidates)
         self.infos = [self._offer(candidate) for candidate in hello.candidates]
 
     def _offer(self, candidate: Candidate) -> CandidateInfo:
@@ -101,13 +97,11 @@ class Equipment:
         except UnavailableError as error:
             return CandidateInfo(**said, available=False, reason=str(error))
         self.backends[candidate.name] = backend
-        if isinstance(backend, RemoteBackend):
-            hello = backend.hello
-            return CandidateInfo(**said, version=hello.version, libraries=hello.libraries, mode=backend.mode)
-        if isinstance(backend, OnnxBackend):
-            return CandidateInfo(**said, version=backend.version, libraries=backend.libraries, mode=backend.mode)
-        self._uses(device)
-        return CandidateInfo(**said, version=str(torch.__version__), libraries=versions(candidate.module))
+        libraries = dict(backend.libraries)
+        if backend.is_in_process:
+            self._uses(device)
+            libraries |= versions(candidate.module)
+        return CandidateInfo(**said, version=backend.version, libraries=libraries, mode=backend.mode)
 
     def _uses(self, device: str) -> None:
         """Remember what is asked of a device when something went wrong there."""
@@ -116,10 +110,8 @@ class Equipment:
             self.devices.append(found)
 
     def test(self, test: TestInfo) -> tuple[Declaration, Callable[[], object]]:
-        """Return a test's declaration and body, and set the streams up for it."""
-        found = self.library.find(test)
-        self.attempts.seeds_python = self._may_draw or self.library.reaches_generators(test)
-        return found
+        """Return a test's declaration and body."""
+        return self.library.find(test)
 
     def contender(self, name: str, declaration: Declaration | None, compiler: str = "") -> Contender:
         """Return a candidate with the rules that hold for it in a test.

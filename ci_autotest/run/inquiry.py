@@ -40,10 +40,15 @@ class Task(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Say what came of some cases of a task."""
+    """Say what came of some cases of a task.
+
+    Attributes:
+        before: Where a case failed, what its process had run by then, the task's own message last.
+    """
 
     task: Task
     done: CasesDone
+    before: tuple[RunCases, ...] = ()
 
 
 class Lost(NamedTuple):
@@ -290,5 +295,13 @@ def history_text(case: int, messages: Sequence[RunCases]) -> str:
 def without_attempts(done: CasesDone) -> CasesDone:
     """Return a part whose attempts were counted already, with another candidate."""
     return msgspec.structs.replace(
-        done, accepted=0, rejected=0, ordinary_accepted=0, ordinary_rejected=0, empty=0, undefined=0, profiles={}
+        done,
+        accepted=0,
+        rejected=0,
+        ordinary_accepted=0,
+        ordinary_rejected=0,
+        empty=0,
+        undefined=0,
+        outside=0,
+        profiles={},
     )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import math
 import sys
-from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 #: New objects that hold others until the collector looks at them: between batches, and in the midst of one, where most
 #: of them are in use. Python's own number is 700.
@@ -20,45 +23,27 @@ _ROUNDS: Final = 10
 _MXFAST: Final = 1
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
-#: Standard deviations by which cases that are held together may take more than they do on average.
-_DEVIATIONS: Final = 3
+#: Cases whose phases are run together at most: more hold more than the processor's cache.
+BATCH: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Footprint:
-    """What the cases of a test have taken so far.
+def case_bytes(values: Iterable[object]) -> int:
+    """Return the memory that a case takes, in bytes: two sides, with as much again for gradients.
 
-    Attributes:
-        cases: How many.
-        total: Bytes of all of them.
-        largest: Bytes of the largest.
+    Args:
+        values: What the reference saw of its steps.
     """
+    return 4 * sum(value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
 
-    cases: int = 0
-    total: int = 0
-    largest: int = 0
 
-    def __add__(self, other: Footprint) -> Footprint:
-        """Return what the cases of both have taken."""
-        return Footprint(self.cases + other.cases, self.total + other.total, max(self.largest, other.largest))
+def cases_at_once(largest_bytes: int, room_bytes: int) -> int:
+    """Return how many cases of a test run together: as many as there is room for if all are as large as the largest.
 
-    def fit(self, memory: int, most: int) -> int:
-        """Return how many of the next cases can be held in some memory, one at least.
-
-        As many as the largest would leave room for; and more where few are large. With a known mean and a known
-        largest, sizes spread most when each is either the largest or nothing (Bhatia and Davis, 2000): then the large
-        ones among some cases are counted by a binomial distribution.
-
-        Args:
-            memory: Bytes.
-            most: Cases to return at most.
-        """
-        if not self.total:
-            return most
-        share, large = self.total / (self.cases * self.largest), memory / self.largest
-        spread = _DEVIATIONS * math.sqrt(share * (1 - share))
-        root = (math.sqrt(spread**2 + 4 * share * large) - spread) / (2 * share)
-        return min(most, max(1, int(large), int(root**2)))
+    Args:
+        largest_bytes: What the largest case of the test has taken so far.
+        room_bytes: Memory that a batch may take.
+    """
+    return min(BATCH, max(1, room_bytes // max(largest_bytes, 1)))
 
 
 def spare_memory() -> None:

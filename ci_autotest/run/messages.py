@@ -100,6 +100,7 @@ class Record(Message, frozen=True, kw_only=True):
 
     Attributes:
         goes_back: Whether what the reference puts into the step's results goes into the isolated program's.
+        probe: Whether the program is the case's probe: its body called several times.
     """
 
     test: TestInfo
@@ -110,6 +111,7 @@ class Record(Message, frozen=True, kw_only=True):
     edits: dict[str, bool | int | float | str | None] = {}
     profile: str | None = None
     goes_back: bool = False
+    probe: bool = False
 
 
 class TryProgram(Message, frozen=True, kw_only=True):
@@ -118,6 +120,7 @@ class TryProgram(Message, frozen=True, kw_only=True):
     Attributes:
         inlined: A step that is first replaced by an input with the reference's value.
         compiler: As in ``Confirm``.
+        passed_over: Of several calls, values that are not looked at: their call is wrong alone too.
     """
 
     program: bytes
@@ -126,6 +129,18 @@ class TryProgram(Message, frozen=True, kw_only=True):
     test: TestInfo | None = None
     inlined: int | None = None
     compiler: str = ""
+    passed_over: list[int] = []
+
+
+class Replay(Message, frozen=True, kw_only=True):
+    """Run cases again as a worker did that had run nothing before them.
+
+    Attributes:
+        runs: In order.
+    """
+
+    candidate: str
+    runs: list[RunCases]
 
 
 class Examine(Message, frozen=True, kw_only=True):
@@ -135,7 +150,7 @@ class Examine(Message, frozen=True, kw_only=True):
     operators: list[str]
 
 
-ToWorker: TypeAlias = Hello | Discover | RunCases | Confirm | Record | TryProgram | Examine
+ToWorker: TypeAlias = Hello | Discover | RunCases | Confirm | Record | TryProgram | Replay | Examine
 
 
 class Ready(Message, frozen=True, kw_only=True):
@@ -196,6 +211,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
         ordinary_rejected: Ordinary attempts.
         empty: Cases of which every attempt was rejected.
         undefined: Cases whose backward pass the reference refused: their values alone were compared.
+        outside: Cases with an input that was computed outside of the recorded steps.
         refusal: What the reference said last.
         profiles: Accepted cases by profile.
         seen: Calls by operator, for candidates that count them.
@@ -214,6 +230,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
     ordinary_rejected: int
     empty: int
     undefined: int
+    outside: int = 0
     refusal: str
     profiles: dict[str, int]
     seen: dict[str, dict[str, int]]
@@ -231,6 +248,8 @@ class Tried(Message, frozen=True, kw_only=True):
         tensors: ``tensors.safetensors`` of it.
         whole_program: Of the whole body, for ``Confirm``.
         whole_tensors: Of the whole body.
+        alone_program: Of several calls, the one that is wrong by itself, with the values that it had.
+        alone_tensors: Of that.
         draws: The draw log.
         profile: What the attempt turned out to be about.
         attempt: Number of the attempt.
@@ -241,9 +260,17 @@ class Tried(Message, frozen=True, kw_only=True):
     tensors: bytes = b""
     whole_program: bytes = b""
     whole_tensors: bytes = b""
+    alone_program: bytes = b""
+    alone_tensors: bytes = b""
     draws: list[Draw] = []
     profile: str = "ordinary"
     attempt: int = 0
+
+
+class Replayed(Message, frozen=True, kw_only=True):
+    """Answer ``Replay``: what failed in any of its cases, each with its test's id."""
+
+    failures: list[tuple[str, CaseFailure]]
 
 
 class Gone(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,7 +290,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     gone: Gone | None = None
 
 
-FromWorker: TypeAlias = Ready | Discovered | Broken | CasesDone | Tried | Examined
+FromWorker: TypeAlias = Ready | Discovered | Broken | CasesDone | Tried | Replayed | Examined
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _TO_WORKER: Final = msgspec.msgpack.Decoder(ToWorker)

@@ -12,12 +12,10 @@ import struct
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-_Item = TypeVar("_Item")
+    from collections.abc import Iterator, Sequence
 
 _SLOTS: Final = 5
 _LAYOUT: Final = struct.Struct(f"={_SLOTS}q")
@@ -34,7 +32,7 @@ class Spot(NamedTuple):
         candidate: Position among the candidates of the job; -1 for the reference.
         step: Index of the step where steps are told, -1 where not, -2 in a backward pass.
         attempt: Number of the attempt.
-        moves: Grows with every move but those from case to case of a column.
+        moves: Grows with every move.
     """
 
     case: int
@@ -50,42 +48,36 @@ class Entering:
     Args:
         view: The map.
         candidate: Whose code.
-        spots: Number of each case and of its attempt, by what it is called here.
+        spots: Number of each case and of its attempt, by position.
     """
 
     __slots__ = ("_candidate", "_spots", "_view")
 
-    def __init__(
-        self, view: memoryview[int], candidate: int, spots: Mapping[int, tuple[int, int]] | Sequence[tuple[int, int]]
-    ) -> None:
+    def __init__(self, view: memoryview[int], candidate: int, spots: Sequence[tuple[int, int]]) -> None:
         """Say nothing yet."""
         self._view, self._candidate, self._spots = view, candidate, spots
 
-    def __call__(self, one: int) -> None:
+    def __call__(self, position: int, /) -> None:
         """Say that a case is entered."""
         view = self._view
-        view[0], view[3] = self._spots[one]
+        view[0], view[3] = self._spots[position]
         view[1] = self._candidate
         view[2] = NOWHERE
         view[4] += 1
 
-    def each(self, cases: Sequence[int], column: Iterable[_Item]) -> Iterator[_Item]:
-        """Yield the item of each case, after it is said that the case is entered."""
+    def step(self, index: int, /) -> None:
+        """Say which step of that case is entered."""
+        self._view[2] = index
+        self._view[4] += 1
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Let another batch say where it is, then be where this was; after an exception the place is that batch's."""
         view = self._view
-        numbers, attempts = zip(*[self._spots[one] for one in cases], strict=True)
-        view[1] = self._candidate
-        view[2] = NOWHERE
+        before = view[:4].tolist()
+        yield
+        view[0], view[1], view[2], view[3] = before
         view[4] += 1
-        # A number a case, no more: this is done for every step of every case.
-        if attempts.count(attempts[0]) == len(attempts):
-            view[3] = attempts[0]
-            for number, item in zip(numbers, column, strict=True):
-                view[0] = number
-                yield item
-            return
-        for number, attempt, item in zip(numbers, attempts, column, strict=True):
-            view[0], view[3] = number, attempt
-            yield item
 
 
 class Place:
@@ -118,23 +110,14 @@ class Place:
         view[3] = attempt
         view[4] += 1
 
-    def entering(self, candidate: int, spots: Mapping[int, tuple[int, int]] | Sequence[tuple[int, int]]) -> Entering:
+    def entering(self, candidate: int, spots: Sequence[tuple[int, int]]) -> Entering:
         """Return what says which of some cases is entered.
 
         Args:
             candidate: Whose code.
-            spots: Number of each case and of its attempt, by what it is called here.
+            spots: Number of each case and of its attempt, by position.
         """
         return Entering(self._view, candidate, spots)
-
-    @contextmanager
-    def lent(self) -> Iterator[None]:
-        """Let another say where it is, and come back: an exception leaves the place where that was."""
-        view = self._view
-        before = view[:4].tolist()
-        yield
-        view[0], view[1], view[2], view[3] = before
-        view[4] += 1
 
     def step(self, index: int) -> None:
         """Say which step is entered."""

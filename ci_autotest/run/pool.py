@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import selectors
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import ConfigError, UnavailableError
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _POLL_S: Final = 0.05
 #: Times that a worker is started that is ended from outside before it is ready.
 _STARTS: Final = 4
+#: Cases of a test that run in one process: the first ones, as many as a test has by default.
+TOGETHER: Final = 20
 
 
 class Pool:
@@ -33,6 +36,8 @@ class Pool:
     def __init__(self, executor: Executor, hello: Hello) -> None:
         """Start the workers; they import while the parent goes on."""
         self._slots: list[Slot] = []
+        self._owners: dict[str, int] = {}
+        self._kept: list[deque[Task]] = []
         self._ready: Ready | None = None
         try:
             for number in range(executor.slots):
@@ -111,6 +116,7 @@ class Pool:
                 that is not settled by then, and a case that runs for long, are events too.
         """
         waiting = iter(tasks)
+        self._owners, self._kept = {}, [deque() for _ in self._slots]
         while not is_over():
             self._hand_out(waiting, still_wanted)
             busy = [slot for slot in self._slots if slot.is_busy]
@@ -125,14 +131,30 @@ class Pool:
             yield from slot.end()
 
     def _hand_out(self, waiting: Iterator[Task], still_wanted: Callable[[Task], Task | None]) -> None:
-        for slot in self._slots:
+        for number, slot in enumerate(self._slots):
             while not slot.is_busy:
-                task = next(waiting, None)
+                task = self._next(number, waiting)
                 if task is None:
-                    return
+                    break
                 task = still_wanted(task)
                 if task is not None:
                     slot.begin(task)
+
+    def _next(self, number: int, waiting: Iterator[Task]) -> Task | None:
+        """Return the next task for a slot, ``None`` where there is none for it.
+
+        The first cases of a test run in one process, so that a kernel that counts its calls, or keeps something of one
+        for the next, is called often enough there. Tasks of tests that another slot has begun are kept for that one.
+        """
+        kept = self._kept[number]
+        if kept:
+            return kept.popleft()
+        for task in waiting:
+            owner = self._owners.setdefault(task.test.id, number) if task.cases[0] < TOGETHER else number
+            if owner == number:
+                return task
+            self._kept[owner].append(task)
+        return None
 
     def close(self) -> None:
         """End every worker."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ci_autotest.alignment.cases import Contender, accept, leniency
+from ci_autotest.alignment.cases import Contender, accept, differentiate, leniency
 from ci_autotest.alignment.confirm import judge_confirmed
 from ci_autotest.alignment.inline import inlined
 from ci_autotest.alignment.isolate import isolate, pruned
 from ci_autotest.alignment.localize import Sides, weights_of
 from ci_autotest.alignment.recording import to_live, to_recording, with_expected
+from ci_autotest.alignment.stateful import alone, judge_sequence, probe_of
 from ci_autotest.alignment.trial import Examination
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of
 from ci_autotest.backends.notes import repro_note
 from ci_autotest.backends.operators import spelled, step_operator
-from ci_autotest.backends.remote import RemoteBackend
-from ci_autotest.backends.torch_eager import resolve
+from ci_autotest.backends.torch_steps import resolve
 from ci_autotest.case import test_key
 from ci_autotest.errors import AuthorError
 from ci_autotest.judgement import Verdict
@@ -109,7 +109,7 @@ class Questions:
             raise AuthorError(text)
         if attempt.refused is not None:
             return self._record_refused(attempt, message, number)
-        live = live_of(attempt)
+        live = live_of(attempt if not message.probe else self._probe(attempt, message))
         step = message.step if message.step is not None else live.program.calls[-1][0]
         if message.step is not None:
             live = self._isolated(live, message)
@@ -127,6 +127,15 @@ class Questions:
             profile=attempt.profile,
             attempt=number,
         )
+
+    def _probe(self, attempt: Attempt, message: Record) -> Attempt:
+        """Return the probe of a case."""
+        differentiate(attempt, self._equipment.reference)
+        found = probe_of(attempt, self._equipment.reference, self._place.step)
+        if found is None:
+            text = f"case {message.case} of {message.test.id} has no probe."
+            raise AuthorError(text)
+        return found
 
     def _isolated(self, live: Live, message: Record) -> Live:
         """Return the step of a message alone, with what goes into its results where it goes back."""
@@ -170,8 +179,20 @@ class Questions:
         if message.inlined is not None:
             live = inlined(live, message.inlined, self._equipment.reference)
         # What differed from itself is held against itself again: one run of it may be right.
-        judge = judge_confirmed if recording.note.get("kind") == "nondeterminism" else judge_program
+        kind = recording.note.get("kind")
+        if kind == "stateful":
+            return self._sequence(message, live, contender)
+        judge = judge_confirmed if kind == "nondeterminism" else judge_program
         return self._tried(message.candidate, judge(live, self._watched(contender)), contender.rules)
+
+    def _sequence(self, message: TryProgram, live: Live, contender: Contender) -> Tried:
+        """Run several calls; say too which of them is wrong, by itself."""
+        judged = judge_sequence(live, self._watched(contender), message.passed_over)
+        more = {}
+        if judged.verdict.outcome == "misaligned":
+            single = to_recording(alone(live, judged.verdict, self._equipment.reference), {})
+            more = {"alone_program": encode_program(single), "alone_tensors": encode_tensors(single)}
+        return self._tried(message.candidate, judged, contender.rules, **more)
 
     def _tried(self, candidate: str, judged: Judged, rules: Rules, **more: Any) -> Tried:  # noqa: ANN401 - as `Tried`
         note = repro_note(
@@ -179,8 +200,10 @@ class Questions:
         )
         note["rules"] = {"rtol": rules.rtol, "atol": rules.atol, "check_dtype": rules.check_dtype}
         note["strictness"] = rules.strictness
-        backend = self._equipment.backends[candidate]
-        if isinstance(backend, RemoteBackend) and (host := backend.note(judged.live.program, judged.live.sources)):
+        if judged.verdict.kind == "stateful":
+            note["kind"] = judged.verdict.kind  # a sequence of calls is run once, and none of them alone
+        host = self._equipment.backends[candidate].repro_note(judged.live.program, judged.live.sources)
+        if host is not None:
             note["host"] = host
         recording = with_expected(to_recording(judged.live, note), judged.live, self._equipment.reference)
         return Tried(

@@ -153,7 +153,7 @@ class Slot:
             yield from self._lost(self.worker.broken("answered what it was not asked"))
         else:
             self._left.difference_update(message.done)
-            yield Part(task, message)
+            yield Part(task, message, tuple(self._told) if message.failures else ())
             if message.last:
                 self.stop()
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.alignment.cases import Accepted
     from ci_autotest.backends.census import Census
-    from ci_autotest.backends.protocol import Backend
+    from ci_autotest.backends.trace import Trace
     from ci_autotest.judgement import Verdict
 
 
@@ -32,7 +32,7 @@ class Tally:
         self._forms: list[int] = []
         self._covered: dict[str, dict[int, list[int]]] = {}
         self.failures: list[CaseFailure] = []
-        self.undefined = 0
+        self.undefined = self.outside = 0
         self._begun = time.perf_counter()
         self._done: list[int] = []
         self._aligned: dict[str, int] = {}
@@ -98,11 +98,12 @@ class Tally:
             self._unsupported[candidate] = self._unsupported.get(candidate, 0) + 1
             self._notes[candidate] = verdict.oracle
 
-    def saw(self, candidate: str, backend: Backend) -> None:
-        """Add the calls that a backend counted."""
-        for operator, count in backend.take_seen().items():
-            counts = self._seen.setdefault(candidate, {})
-            counts[operator] = counts.get(operator, 0) + count
+    def saw(self, candidate: str, traces: Sequence[Trace]) -> None:
+        """Add the calls that were counted in the runs of a candidate."""
+        for trace in traces:
+            for operator, count in trace.calls.items():
+                counts = self._seen.setdefault(candidate, {})
+                counts[operator] = counts.get(operator, 0) + count
 
     def message(self, *, last: bool) -> CasesDone:
         """Return what is sent; counters in an order that no batch changes."""
@@ -111,7 +112,7 @@ class Tally:
             done=self._done, aligned=self._aligned, unsupported=self._unsupported, failures=self.failures,
             notes=self._notes, accepted=self._accepted, rejected=self._rejected,
             ordinary_accepted=self._profiles.get("ordinary", 0), ordinary_rejected=self._ordinary_rejected,
-            empty=self._empty, undefined=self.undefined,
+            empty=self._empty, undefined=self.undefined, outside=self.outside,
             refusal=self._refusal, profiles=self._profiles, seen=seen,
             covered={name: self._exercised(counts) for name, counts in self._covered.items()},
             duration_s=self.duration_s, last=last,

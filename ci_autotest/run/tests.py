@@ -9,7 +9,6 @@ import inspect
 import sys
 import unittest
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest.errors import AuthorError
@@ -18,10 +17,10 @@ from ci_autotest.record.declare import declaration_of
 from ci_autotest.record.duplicates import refuse_duplicates
 from ci_autotest.result import Location
 from ci_autotest.run.messages import TestInfo
-from ci_autotest.run.reach import reaches_generators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
     from types import ModuleType
 
     from ci_autotest.record.declare import Declaration
@@ -44,7 +43,6 @@ class Library:
         self._modules: dict[str, ModuleType] = {}
         self._tests: dict[str, dict[str, _Declared]] = {}
         self._bodies: dict[tuple[str, str], Callable[[], object]] = {}
-        self._reaching: dict[str, bool] = {}
 
     def tests(self, file: str) -> list[TestInfo]:
         """Return the tests that a file defines, in the order of their lines."""
@@ -69,14 +67,6 @@ class Library:
         if name not in self._bodies:
             self._bodies[name] = _bound(found[test.name])
         return found[test.name].declaration, self._bodies[name]
-
-    def reaches_generators(self, test: TestInfo) -> bool:
-        """Whether a test's file may reach Python's or numpy's global generators."""
-        known = self._reaching.get(test.file)
-        if known is None:
-            path = Path(str(self._module(test.file).__file__))
-            known = self._reaching[test.file] = reaches_generators(path)
-        return known
 
     def _module(self, file: str) -> ModuleType:
         module = self._modules.get(file)

@@ -24,15 +24,15 @@ from ci_autotest.session.made import (
     write,
     written,
 )
-from ci_autotest.session.trying import Trial, shrink_crash
+from ci_autotest.session.trying import Trial, shrink_calls_that_crash, shrink_crash
 from ci_autotest.shrink.data import zeroed
+from ci_autotest.shrink.shrinker import Shown
 from ci_autotest.telling import ENDED_IN_BACKWARD, display_program
 
 if TYPE_CHECKING:
     from ci_autotest.result import Finding
     from ci_autotest.run.fresh import Fresh
     from ci_autotest.session.ledger import Suspect
-    from ci_autotest.shrink.shrinker import Shown
 
 #: The step in flight of a worker that goes back.
 _IN_BACKWARD: Final = -2
@@ -71,8 +71,7 @@ def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
     if isinstance(again, Broken):
         return _unasked(first, again)
     if not isinstance(again, WorkerLostError):
-        return flaky(suspect._replace(verdict=Verdict(outcome=first.outcome, operator=first.operator,
-                                                       kind=first.kind)), again, workshop)  # fmt: skip
+        return _not_lost_again(first, again, suspect, workshop, fresh)
     if recorded.verdict.kind == "leniency":
         # The reference rejects it: there is nothing to isolate, and no repro could recompute what it gives.
         told = msgspec.structs.replace(first, confirmed=True, program=display_program(shown.recording, first))
@@ -98,6 +97,46 @@ def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
         finding = with_program(finding, kept.recording, workshop)
         return written(msgspec.structs.replace(finding, shrunk=cut), kept.recording, workshop)
     return msgspec.structs.replace(first, confirmed=True)
+
+
+def _crash_of_probe(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding | None:
+    """Return the finding of a case whose body ends its worker when it is called several times, if it does."""
+    question = Record(
+        test=suspect.test, case=suspect.case, attempt=suspect.attempt, candidate=suspect.candidate, probe=True
+    )
+    recorded = fresh.ask(question)
+    if not isinstance(recorded, Tried):
+        return None
+    shown = shown_of(recorded)
+    calls = replace(shown.recording, note={**shown.recording.note, "kind": "stateful"})
+    trial = Trial(suspect, fresh, is_sequence=True)
+    lost = trial.run(calls)
+    if not isinstance(lost, WorkerLostError) or lost.spot.step < 0:
+        return None
+    single = fresh.ask(msgspec.structs.replace(question, step=lost.spot.step))
+    verdict = single.verdict if isinstance(single, Tried) else recorded.verdict
+    finding = msgspec.structs.replace(crash(suspect, verdict, lost, workshop), confirmed=True)
+    write(with_program(finding, calls, workshop), calls, workshop, repro=True)
+    at_call = msgspec.structs.replace(verdict, outcome="crashed", kind="stateful", step=lost.spot.step)
+    fewest = shrink_calls_that_crash(Shown(at_call, calls), trial).recording
+    shrunk = msgspec.structs.replace(finding, shrunk=True)
+    return written(with_program(shrunk, fewest, workshop), fewest, workshop)
+
+
+def _not_lost_again(first: Finding, again: Tried, suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
+    """Return the finding of a case that ended its process, and does not do so with each step watched."""
+    if again.verdict.outcome == "misaligned":  # Either way it fails.
+        remove_finding(workshop.output / FINDINGS / first.id)
+        shown = shown_of(again)
+        finding = msgspec.structs.replace(finding_of(suspect, again.verdict, workshop), confirmed=True)
+        return written(with_program(finding, shown.recording, workshop), shown.recording, workshop)
+    in_probe = _crash_of_probe(suspect, workshop, fresh)
+    if in_probe is not None:
+        if in_probe.id != first.id:
+            remove_finding(workshop.output / FINDINGS / first.id)
+        return in_probe
+    seen = Verdict(outcome=first.outcome, operator=first.operator, kind=first.kind)
+    return flaky(suspect._replace(verdict=seen), again, workshop)
 
 
 def _step_of_backward(suspect: Suspect, shown: Shown, lost: WorkerLostError, fresh: Fresh) -> int | None:

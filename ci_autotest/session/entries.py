@@ -32,6 +32,7 @@ class TestEntry:
     ordinary_rejected: int = 0
     empty: int = 0
     undefined: int = 0
+    outside: int = 0
     refusal: str = ""
     duration_s: float = 0.0
     profiles: Counter[str] = field(default_factory=Counter)
@@ -47,14 +48,14 @@ class Failing(NamedTuple):
         operator: Canonical.
         kind: Of the misalignment.
         is_tolerated: Whether the candidate is not to blame.
-        is_rejected: Whether the reference rejected the attempt: it is reported, and no case.
+        is_no_case: Whether it is reported beside its case: the reference rejected the attempt, or a probe showed it.
     """
 
     outcome: str
     operator: str
     kind: str
     is_tolerated: bool
-    is_rejected: bool
+    is_no_case: bool
 
 
 @dataclass(slots=True)
@@ -90,17 +91,16 @@ class PairEntry:
         """Count a case that was not aligned."""
         verdict = failure.verdict
         is_tolerated = verdict.blame in TOLERATED_BLAMES
-        is_rejected = verdict.is_of_a_rejected_attempt
-        alike = Failing(verdict.outcome, verdict.operator, verdict.kind or "", is_tolerated, is_rejected)
+        alike = Failing(verdict.outcome, verdict.operator, verdict.kind or "", is_tolerated, verdict.is_no_case)
         self.failures.setdefault(alike, Hits()).add(failure)
 
     @property
     def misaligned(self) -> dict[Failing, Hits]:
-        """What counts as a case: what the reference rejects and the candidate accepts is none."""
+        """What counts as a case."""
         return {
             alike: hits
             for alike, hits in self.failures.items()
-            if alike.outcome == "misaligned" and not alike.is_rejected
+            if alike.outcome == "misaligned" and not alike.is_no_case
         }
 
     @property

@@ -76,8 +76,8 @@ def execute(pool: Pool, ledger: Ledger, tasks: Iterator[Task], is_over: Callable
 def book(ledger: Ledger, event: Event) -> None:
     """Write an event into the ledger."""
     match event:
-        case Part(task, done):
-            ledger.part(task.test.id, done)
+        case Part(task, done, before):
+            ledger.part(task.test.id, done, before)
         case Lost():
             ledger.lost(event)
         case Wrong(task, wrong):

@@ -11,6 +11,7 @@ from ci_autotest.program.serialize import decode
 from ci_autotest.result import Finding, Variant
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Confirm, Tried
+from ci_autotest.session import stateful
 from ci_autotest.session.crashes import crash, lost_finding
 from ci_autotest.session.made import Workshop, finding_of, flaky, shown_of, with_program, write, written
 from ci_autotest.session.trying import Trial, shrink, shrink_compiled
@@ -31,8 +32,10 @@ CONFIRMED_AT_MOST: Final = 300
 _VARIANTS_AT_MOST: Final = 2
 
 
-def make_finding(suspect: Suspect, workshop: Workshop, told: Collection[str] = ()) -> Finding:
+def make_finding(suspect: Suspect, workshop: Workshop, told: Collection[str] = ()) -> Finding | None:
     """Confirm, localize, shrink and write down one suspect; its folder is whole after each stage.
+
+    ``None`` is what comes of a probe whose call is wrong alone too: its values are not those of a case.
 
     Args:
         suspect: What was seen.
@@ -46,10 +49,12 @@ def make_finding(suspect: Suspect, workshop: Workshop, told: Collection[str] = (
         finding = _misaligned(suspect, workshop, fresh, told)
         # One case that does not repeat says little of the others: flaky is what none of a few repeats.
         for case, attempt, test in suspect.others:
-            if finding.outcome != "flaky":
+            if finding is not None and finding.outcome != "flaky":
                 break
             fresh.close()
-            finding = _misaligned(suspect._replace(case=case, attempt=attempt, test=test), workshop, fresh, told)
+            before = suspect.histories.get((test.id, case), ())
+            other = suspect._replace(case=case, attempt=attempt, test=test, before=before)
+            finding = _misaligned(other, workshop, fresh, told) or finding
         return finding
     finally:
         fresh.close()
@@ -64,9 +69,11 @@ def unconfirmed(suspect: Suspect, workshop: Workshop) -> Finding:
     return msgspec.structs.replace(finding, message=told)
 
 
-def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh, told: Collection[str]) -> Finding:
+def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh, told: Collection[str]) -> Finding | None:
     verdict = suspect.verdict
     assert verdict is not None  # noqa: S101 - the caller looked
+    if verdict.kind == "stateful":
+        return _of_probe(suspect, workshop, fresh, told)
     again = fresh.ask(_question(suspect))
     if verdict.is_of_a_rejected_attempt:
         same = isinstance(again, Tried) and again.verdict.kind == "leniency"
@@ -75,13 +82,15 @@ def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh, told: Collec
         return lost_finding(suspect._replace(lost=again), workshop, fresh)
     if isinstance(again, Broken):
         return msgspec.structs.replace(finding_of(suspect, verdict, workshop), detail=f"not confirmed: {again.message}")
-    if _is_of_another(again.verdict, verdict):
+    if _is_of_another(again, suspect):
         # Another operator of the same program is unsteady: that says nothing of this one, which has a fault of its own.
         alone = fresh.ask(msgspec.structs.replace(_question(suspect), twice=False))
         again = alone if isinstance(alone, Tried) and _key(alone.verdict) == _key(verdict) else again
     is_unsteady = again.verdict.kind == "nondeterminism"
-    if _key(again.verdict) != _key(verdict) and not is_unsteady:
-        return flaky(suspect, again, workshop)
+    if is_unsteady or _key(again.verdict) != _key(verdict):
+        remembering = _remembering(suspect, again, workshop, fresh)
+        if remembering is not None or not is_unsteady:
+            return remembering or flaky(suspect, again, workshop)
     shown = shown_of(again)
     whole = decode(again.whole_program, again.whole_tensors)
     finding = msgspec.structs.replace(finding_of(suspect, again.verdict, workshop), confirmed=True)
@@ -96,9 +105,31 @@ def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh, told: Collec
     return _written(finding, best.recording, workshop, _variants(suspect, best, workshop, fresh))
 
 
-def _is_of_another(again: Verdict, verdict: Verdict) -> bool:
+def _of_probe(suspect: Suspect, workshop: Workshop, fresh: Fresh, told: Collection[str]) -> Finding | None:
+    """Return the finding of a probe, flaky where nothing shows it again; ``None`` where its call is wrong alone too."""
+    made = stateful.of_probe(suspect, workshop, fresh)
+    if made.finding is not None or made.is_wrong_alone:
+        return made.finding
+    again = fresh.ask(_question(suspect))
+    if isinstance(again, Tried) and again.verdict.kind == "nondeterminism" and not _is_of_another(again, suspect):
+        # What differs from run to run differs in a probe too, by chance: it is that finding, and no other.
+        return _misaligned(suspect._replace(verdict=again.verdict), workshop, fresh, told)
+    return flaky(suspect, Tried(verdict=Verdict(outcome="aligned")), workshop)
+
+
+def _remembering(suspect: Suspect, again: Tried, workshop: Workshop, fresh: Fresh) -> Finding | None:
+    """Return the finding of a kernel that remembers, for a case that differs from itself or was right alone."""
+    if again.verdict.kind != "nondeterminism":
+        return stateful.after_others(suspect, workshop, fresh).finding
+    return stateful.twice(suspect, workshop, fresh).finding if again.verdict.blame == "candidate" else None
+
+
+def _is_of_another(again: Tried, suspect: Suspect) -> bool:
     """Whether a case was confirmed to be unsteady in another operator than the one that it was suspected of."""
-    return again.kind == "nondeterminism" and again.operator != verdict.operator
+    suspected = suspect.verdict
+    return again.verdict.kind == "nondeterminism" and (
+        suspected is None or again.verdict.operator != suspected.operator
+    )
 
 
 def _question(suspect: Suspect) -> Confirm:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from ci_autotest.report.coverage import add
@@ -10,13 +11,13 @@ from ci_autotest.result import HITS_TOLD, Hit
 from ci_autotest.session.entries import KEPT, PairEntry, TestEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ci_autotest.exercised import Exercised
     from ci_autotest.judgement import Verdict
     from ci_autotest.run.inquiry import Lost
     from ci_autotest.run.lost import WorkerLostError
-    from ci_autotest.run.messages import CaseFailure, CasesDone, TestInfo
+    from ci_autotest.run.messages import CaseFailure, CasesDone, RunCases, TestInfo
     from ci_autotest.session.entries import Hits
 
 
@@ -45,6 +46,8 @@ class Suspect(NamedTuple):
         hits: Cases that hit it, by test.
         history: Which cases must run before a lost one for it to end its worker again, for reading.
         repeats: Whether a lost one ends its worker again: ``inquiry.Repeats``.
+        before: What its process had run, its own message last.
+        histories: The same of the others, by test and case.
     """
 
     test: TestInfo
@@ -61,6 +64,8 @@ class Suspect(NamedTuple):
     hits: tuple[Hit, ...] = ()
     history: str = ""
     repeats: str = "alone"
+    before: tuple[RunCases, ...] = ()
+    histories: Mapping[tuple[str, int], tuple[RunCases, ...]] = MappingProxyType({})
 
 
 class Ledger:
@@ -83,9 +88,17 @@ class Ledger:
         self.cut: list[str] = []
         self._identities: set[tuple[str, str, str]] = set()
         self._done = 0
+        #: What the process of a failing case had run, by (test, candidate, case), of the first few of each.
+        self._before: dict[tuple[str, str], dict[int, tuple[RunCases, ...]]] = {}
 
-    def part(self, test: str, done: CasesDone) -> None:
-        """Count a part of a task."""
+    def part(self, test: str, done: CasesDone, before: tuple[RunCases, ...] = ()) -> None:
+        """Count a part of a task.
+
+        Args:
+            test: Its test.
+            done: What came of it.
+            before: What the process had run by then, the task's own message last.
+        """
         entry = self.tests[test]
         entry.accepted += done.accepted
         entry.rejected += done.rejected
@@ -93,6 +106,7 @@ class Ledger:
         entry.ordinary_rejected += done.ordinary_rejected
         entry.empty += done.empty
         entry.undefined += done.undefined
+        entry.outside += done.outside
         entry.refusal = done.refusal or entry.refusal
         entry.duration_s += done.duration_s
         entry.profiles.update(done.profiles)
@@ -110,13 +124,16 @@ class Ledger:
         for failure in done.failures:
             if failure.candidate in self.candidates:
                 self.pairs[test, failure.candidate].fail(failure)
+                known = self._before.setdefault((test, failure.candidate), {})
+                if len(known) < KEPT:
+                    known[failure.case] = before
                 self._seen(failure)
 
     def _seen(self, failure: CaseFailure) -> None:
         verdict = failure.verdict
         if verdict.outcome == "misaligned":
             self._identities.add((failure.candidate, verdict.operator, verdict.kind or ""))
-            self._done += not verdict.is_of_a_rejected_attempt
+            self._done += not verdict.is_no_case
 
     def lost(self, lost: Lost) -> None:
         """Count a case that ended its worker; the reference's own end breaks the test."""
@@ -168,6 +185,12 @@ class Ledger:
                     sum(hits.count for _, _, hits in groups),
                     sum(self._run_of(name, identity.candidate) for name in ids), ids,
                     others=self._others(failures),
+                    before=self._before.get((test, identity.candidate), {}).get(first.case, ()),
+                    histories={
+                        (name, case): before
+                        for name in ids
+                        for case, before in self._before.get((name, identity.candidate), {}).items()
+                    },
                     hits=tuple(self._hit(name, identity.candidate, groups) for name in ids),
                 )
             )  # fmt: skip

@@ -36,9 +36,10 @@ def look_at(left: list[Suspect], workshop: Workshop, stream: TextIO, found: list
         confirmed = [name for name, is_confirmed in told.items() if is_confirmed]
         finding = as_seen(suspect, workshop) if is_left else _made(suspect, workshop, progress, confirmed)
         with signals.held():
-            add(found, _with_output(finding, suspect))
+            if finding is not None:
+                add(found, _with_output(finding, suspect))
             del left[0]
-        if finding.id not in told:
+        if finding is not None and finding.id not in told:
             progress.say(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
 
 
@@ -83,7 +84,7 @@ def _with_output(finding: Finding, suspect: Suspect) -> Finding:
     return finding if suspect.lost is None else msgspec.structs.replace(finding, output=suspect.lost.output.strip())
 
 
-def _made(suspect: Suspect, workshop: Workshop, progress: Progress, confirmed: Collection[str]) -> Finding:
+def _made(suspect: Suspect, workshop: Workshop, progress: Progress, confirmed: Collection[str]) -> Finding | None:
     """Return the finding, or the suspect as it is when making it fails: no report is lost for it."""
     try:
         if _is_not_alone(suspect):
@@ -96,6 +97,8 @@ def _made(suspect: Suspect, workshop: Workshop, progress: Progress, confirmed: C
             f"a finding could not be confirmed or shrunk ({type(error).__name__}: {error}); it is kept as seen"
         )
         return as_seen(suspect, workshop)
+    if finding is None:
+        return None
     if suspect.repeats == "unknown" and finding.outcome == "flaky":
         return _seen_once(unconfirmed(suspect, workshop), "; alone it does not")
     if suspect.lost is not None and finding.outcome == "flaky":

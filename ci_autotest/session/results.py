@@ -146,10 +146,24 @@ def _counts(ledger: Ledger, entry: TestEntry, name: str, findings: list[Finding]
         lost[item.error.timed_out] += item.repeats != "never"
         flakies += item.repeats == "never"
     run = pair.aligned + misaligned + flakies + pair.unsupported + lost[False] + lost[True]
+    # What a probe showed is counted with its case, whose own outcome was aligned, once it is confirmed.
+    probed = min(pair.aligned, sum(_of_probes(pair, item) for item in findings))
+    misaligned += probed
     return CaseCounts(
-        aligned=pair.aligned, misaligned=misaligned, unsupported=pair.unsupported, crashed=lost[False],
+        aligned=pair.aligned - probed, misaligned=misaligned, unsupported=pair.unsupported, crashed=lost[False],
         timed_out=lost[True], flaky=flakies, not_run=max(0, len(entry.cases) - run),
     )  # fmt: skip
+
+
+def _of_probes(pair: PairEntry, finding: Finding) -> int:
+    """Return how many cases of a test showed a confirmed finding in a probe alone."""
+    if finding.kind != "stateful" or finding.outcome != "misaligned":
+        return 0
+    return sum(
+        hits.count
+        for alike, hits in pair.failures.items()
+        if (alike.operator, alike.kind) == (finding.operator, finding.kind)
+    )
 
 
 def _is_weak(entry: TestEntry) -> bool:

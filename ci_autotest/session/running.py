@@ -246,6 +246,12 @@ def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tup
         f"fixed: {entry.operator} ({entry.kind}) on {entry.candidate} no longer shows; it is kept as a regression case"
         for entry in state.regressions.fixed
     ]
+    notes += [
+        f"{entry.info.id}: {entry.outside} cases have an input that may have been computed outside of the recorded "
+        "steps, by numpy or another library; both sides are given it, and it is not compared"
+        for entry in state.ledger.tests.values()
+        if entry.outside
+    ]
     notes += state.ledger.cut
     notes += [note for note in (not_run_note(state.ledger), *state.regressions.refused, *state.database.notes) if note]
     return tuple(notes)

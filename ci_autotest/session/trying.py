@@ -40,11 +40,13 @@ class Trial:
         suspect: What is shrunk.
         fresh: The worker.
         compiler: Of a compiled candidate, the compiler's backend that stands for its own.
+        is_sequence: Whether each trial needs a process that has run nothing: several calls, of a kernel that remembers.
     """
 
     suspect: Suspect
     fresh: Fresh
     compiler: str = ""
+    is_sequence: bool = False
 
     def may_go_on(self, end: float) -> bool:
         """Whether it is before ``end``, in monotonic seconds, and something is left of what findings may take."""
@@ -52,6 +54,8 @@ class Trial:
 
     def run(self, recording: Recording, inlined: int | None = None) -> Tried | Broken | WorkerLostError:
         """Run a program on both sides."""
+        if self.is_sequence:
+            self.fresh.close()
         return self.fresh.ask(
             TryProgram(
                 program=encode_program(recording), tensors=encode_tensors(recording),
@@ -131,6 +135,29 @@ def shrink_crash(shown: Shown, trial: Trial, step: int | None, *, goes_back: boo
     while trial.may_go_on(end) and shrinker.trials < CRASHES_AT_MOST and (proposal := shrinker.propose()) is not None:
         shrinker.tell(_crashed(proposal, trial, (step, goes_back), shown.verdict))
     return shrinker.best
+
+
+def shrink_calls_that_crash(shown: Shown, trial: Trial) -> Shown:
+    """Return the fewest calls the last of which ends its worker, each trial in a process that has run nothing.
+
+    Args:
+        shown: The calls; its verdict names the one that ends the worker, and is of kind ``stateful``.
+        trial: What is tried.
+    """
+    shrinker = Shrinker(shown)
+    end = time.monotonic() + SECONDS_AT_MOST
+    while trial.may_go_on(end) and shrinker.trials < CRASHES_AT_MOST and (proposal := shrinker.propose()) is not None:
+        shrinker.tell(None if isinstance(proposal, Redraw) else _lost_in_call(proposal.recording, trial, shown))
+    return shrinker.best
+
+
+def _lost_in_call(recording: Recording, trial: Trial, wanted: Shown) -> Shown | None:
+    answer = trial.run(recording)
+    if not isinstance(answer, WorkerLostError) or answer.spot.step < 0:
+        return None
+    verdict, step = wanted.verdict, answer.spot.step
+    is_same_call = recording.program.steps[step].target == wanted.recording.program.steps[verdict.step].target
+    return Shown(msgspec.structs.replace(verdict, step=step), recording) if is_same_call else None
 
 
 def _crashed(proposal: Proposal, trial: Trial, at: tuple[int | None, bool], verdict: Verdict) -> Shown | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ci_autotest.program.call_sequence import GRAD
 from ci_autotest.program.ir import (
     FLOATING,
     ITEM_SIZE,
@@ -174,7 +175,10 @@ def _fewer_arguments(best: Callable[[], Recording]) -> Iterator[Recording]:
     A call that a function of the user's answers keeps its own: what torch may leave out, that function may need.
     """
     renames = best().note.get("renames")
-    answered = set(renames) if isinstance(renames, dict) else set()
+    answered = {
+        *(renames if isinstance(renames, dict) else ()),
+        GRAD,
+    }  # else an unused input would be an error of its own
     for index in [i for i, step in best().program.calls if step.target not in answered]:
         for key in [key for key, _ in best().program.steps[index].kwargs]:
             step = best().program.steps[index]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from ci_autotest.shrink.calls import fewer_calls, given_back, same_calls
 from ci_autotest.shrink.data import simpler_data
 from ci_autotest.shrink.draws import simpler_draws
 from ci_autotest.shrink.inputs import simpler_inputs
@@ -108,6 +109,10 @@ class Shrinker:
         Draws come first, because linked sizes stay linked only there, and because every redraw is cut to the culprit by
         the worker: fewer steps would be forgotten by the next one.
         """
+        if self.best.verdict.kind == "stateful":
+            yield from self._with_fewer_calls()
+            yield from self._simplified()
+            return
         edits: dict[str, DrawnValue] = {}
         profile = self.best.profile
         if profile != "ordinary" and (yield Redraw(dict(edits), "ordinary")):
@@ -117,6 +122,12 @@ class Shrinker:
         yield Replace(self.best.recording)
         yield from self._shortened()
         yield from self._simplified()
+
+    def _with_fewer_calls(self) -> Generator[Proposal, bool, None]:
+        """Make calls the same and leave calls out, and that once more of what is left."""
+        for change in (same_calls, fewer_calls, same_calls, fewer_calls, given_back):
+            for recording in change(lambda: self.best.recording, lambda: self.best.verdict.step):
+                yield Replace(recording)
 
     def _shortened(self) -> Generator[Proposal, bool, None]:
         """Leave steps out where there is more than one, until a whole round makes no progress."""

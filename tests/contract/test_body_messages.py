@@ -64,6 +64,12 @@ def in_plain_inference_mode():
         return x() + 1
 
 
+OPTIMIZER = (
+    "construct module and optimizer with plain torch (import torch as plain), whose steps are recorded, or write the step "
+    "with `torch.no_grad():` and in-place operators."
+)
+
+
 def plain_optimizer():
     layer = linear()
     real.optim.SGD(layer.parameters(), lr=0.1)
@@ -238,9 +244,9 @@ WRONG = {
     "plain inference mode": (in_plain_inference_mode, "torch.inference_mode is not recorded: use torch.no_grad()."),
     "optimizer": (
         lambda: torch.optim.SGD([x()], lr=0.1),
-        "torch.optim.SGD is not recorded: write its step with `torch.no_grad():` and in-place operators.",
+        f"torch.optim.SGD is not recorded: {OPTIMIZER}",
     ),
-    "plain optimizer": (plain_optimizer, "torch.optim is not recorded: write its step with `torch.no_grad():` and in-place operators."),
+    "plain optimizer": (plain_optimizer, f"torch.optim is not recorded: {OPTIMIZER}"),
     "compile": (
         lambda: torch.compile(print)(x()),
         "torch.compile is not recorded: it is a candidate: `--candidate torch.compile`, or @autotest(check_graph=True).",

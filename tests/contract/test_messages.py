@@ -229,6 +229,23 @@ TESTS = {
         status=4,
         config="candidates: [{name: k, backend: substitute, replace: {torch.add: nokernels.add}}]\n",
     ),
+    "isolated on another backend": Row(
+        "run",
+        "{folder}/autotest.yml: candidate 't' has 'isolated', which backend torch does not use. It is for backend substitute.",
+        config="candidates: [{name: t, backend: torch, isolated: true}]\n",
+    ),
+    "env without a process": Row(
+        "run",
+        "{folder}/autotest.yml: candidate 't' has 'env', and backend torch has no process of its own. Write backend: module, "
+        "module: torch.",
+        config="candidates: [{name: t, backend: torch, env: {A: b}}]\n",
+    ),
+    "env that is not read": Row(
+        "run",
+        "{folder}/autotest.yml: candidate 't' sets PYTHONPATH, which its process does not read: it is started isolated (-I). "
+        "Leave it out.",
+        config="candidates: [{name: t, backend: module, module: torch, env: {PYTHONPATH: b}}]\n",
+    ),
     "named candidate without its function": Row(
         "run --candidate k",
         "candidate 'k' is required and not available: module 'kernels' has no function 'ad'; it has add.",

@@ -39,7 +39,7 @@ RULES: dict[int, tuple[str, list[str]]] = {
         "unit/record/test_arrays.py::test_array__made_a_tensor__is_an_input",
     ]),
     6: ("in-place", [
-        "quality/test_in_place.py::test_is_aligned__fault_in_a_body_that_overwrites__is_not_vouched_for",
+        "quality/test_in_place.py::test_is_aligned__fault_in_a_body_that_overwrites__is_not_sure",
         "unit/record/test_refusals.py::test_record__leaf_written_in_place__is_a_rejection",
     ]),
     7: ("gradients of overwritten values", [

@@ -137,9 +137,11 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 def test_run__every_case__is_given_inputs_of_its_own(right: Project):
     whole = inputs(right, "whole")
-    assert len(whole) == 2 * CASES
+    # Twelve windows of two tests have a probe of ten calls, with two other values beside those of its case.
+    probes = 2 * CASES // 10
+    assert len(whole) == 2 * CASES + 10 * probes
     # An empty tensor or one zero may come twice.
-    assert len(set(whole)) > 2 * CASES * 0.9
+    assert len(set(whole)) > (2 * CASES + 2 * probes) * 0.85
 
 
 def test_run__two_workers__the_same_inputs_and_the_same_report(right: Project):
@@ -247,5 +249,5 @@ def test_run__body_draws_from_numpy_behind_an_import_from_elsewhere__two_workers
         done = project.run("--workers", workers, "--output", workers, environ=environ)
         assert done.status == 0, done.said
     one, two = (sorted((tmp_path / f"{workers}.told").read_text("utf-8").splitlines()) for workers in ("1", "2"))
-    assert len(set(one)) == 400
+    assert len(set(one)) >= 400  # 400 cases; their probes have values of their own
     assert one == two

@@ -12,7 +12,7 @@ import pytest
 from ci_autotest.backends.hearing import Hearing
 from ci_autotest.config import Candidate
 from ci_autotest.errors import AuthorError
-from ci_autotest.run import casework
+from ci_autotest.run import casework, memory
 from ci_autotest.run.bench import Bench
 from ci_autotest.run.messages import CasesDone, Discover, Discovered, Hello, RunCases
 from ci_autotest.run.place import Place
@@ -96,7 +96,7 @@ def bench_of(folder: Path, place: Place) -> Bench:
 
 def said(folder: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return all that a bench says of 70 cases of each test, in batches of a size, times aside."""
-    monkeypatch.setattr(casework, "BATCH", size)
+    monkeypatch.setattr(memory, "BATCH", size)
     monkeypatch.setattr(casework, "_PART_S", float("inf"))
     bench = bench_of(folder, Place.create())
     found: Any = bench.answer(Discover("autotests/autotest_all.py"))
@@ -201,6 +201,6 @@ def test_body_that_raises__while_a_host_runs_a_batch__leaves_nothing_to_the_next
     with pytest.raises(AuthorError):
         bench.answer(RunCases(test=test, cases=list(range(100)), candidates=["lookalike"]))
     backend = bench.equipment.backends["lookalike"]
-    owed = list(backend._ahead.owed)
+    owed = list(backend._outstanding.traces)
     backend.close()
     assert owed == []

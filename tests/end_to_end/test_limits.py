@@ -47,11 +47,19 @@ HELD = []
 
 
 def square(x):
-    # Ends the process at the fifth call: alone no case does.
+    # Ends the process at the fifth call: alone no case does, a case called several times does.
     HELD.append(x)
     if len(HELD) == 5:
         os.kill(os.getpid(), 11)
     return torch.Tensor.square(x)
+
+
+def sqrt(x):
+    # Ends the process at the 25th call: nothing that one case is asked for does.
+    HELD.append(x)
+    if len(HELD) == 25:
+        os.kill(os.getpid(), 11)
+    return torch.Tensor.sqrt(x)
 
 
 def cos(x):
@@ -141,17 +149,32 @@ def test_run__case_without_end_of_memory__is_crashed_and_says_the_limit(tmp_path
     assert re.search(r"held \d\.\d GiB of memory, more than its limit of 0\.8 GiB", done.out)
 
 
-def test_run__crash_that_needs_a_history__says_so(tmp_path: Path):
+def test_run__crash_that_needs_calls_before_it__is_shown_by_a_program_of_calls(tmp_path: Path):
     project = project_of(tmp_path, {"fifth": ("square", 9)})
+    finding = crash_of(project, "fifth", "square", 9)
+    assert "alone it does not" not in finding["detail"]
+    calls = finding["program"].partition("for _")[2].splitlines()
+    assert calls == [" in range(4):", "    torch.square(x)", "square_4 = torch.square(x)  # crashed"]
+    replayed = project.command("replay", str(project.folder / "autotest-report" / "findings" / finding["id"]))
+    assert replayed.status == 1, replayed.said
+    assert "crashed" in replayed.out
+
+
+def test_run__crash_that_needs_a_history__says_so(tmp_path: Path):
+    finding = crash_of(project_of(tmp_path, {"late": ("sqrt", 30)}), "late", "sqrt", 30)
+    assert "alone it does not: it needs" in finding["detail"]
+
+
+def crash_of(project: Project, name: str, operator: str, cases: int) -> dict[str, Any]:
     done = project.run()
-    found = counts(project)["fifth"]
+    found = counts(project)[name]
     assert found["crashed"] >= 1, done.said
     assert "flaky" not in found
-    assert sum(found.values()) == 9
-    finding = finding_of(project.report(), "square")
-    assert (finding["outcome"], finding["kind"], finding["confirmed"]) == ("crashed", "crash", True)
-    assert "alone it does not: it needs" in finding["detail"]
+    assert sum(found.values()) == cases
     assert done.status == 1
+    finding = finding_of(project.report(), operator)
+    assert (finding["outcome"], finding["kind"], finding["confirmed"]) == ("crashed", "crash", True)
+    return finding
 
 
 @pytest.fixture(scope="module")

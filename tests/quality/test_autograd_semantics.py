@@ -9,6 +9,7 @@ import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.cases import Contender, leniency
+from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.result import Finding, counts_against
 from ci_autotest.telling import About, finding_of
@@ -225,18 +226,18 @@ def test_versions__a_write_that_is_not_counted__is_found():
     assert any(item.what.startswith("value of _version") for item in found), found
 
 
-class InPlace:
+class InPlace(Backend):
     """A candidate that answers one operator by a function that writes to its argument itself."""
-
-    shows_steps = True
-    takes_copies = False
 
     def __init__(self, function: Any, target: str = "torch.exp_") -> None:
         self._torch, self._function, self.on_step = TorchBackend(), function, None
-        self._torch._functions[target] = function
+        self._torch.steps._functions[target] = function
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._torch, name)
+    def run(self, program: Any, sources: Any, *, snapshots: bool = False, copied: Any = ()) -> Any:
+        return self._torch.run(program, sources, snapshots=snapshots)
+
+    def backward(self, program: Any, trace: Any, cotangents: Any) -> None:
+        self._torch.backward(program, trace, cotangents)
 
 
 # The three misuses: the reference raises, and a candidate that does not is lenient, and fails the run.

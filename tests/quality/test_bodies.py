@@ -80,7 +80,7 @@ def test_body__printed__is_code_that_gives_the_same_bits(name: str):
     named = names(program)
     first = BACKEND.run(program, attempt.sources)
     scope: dict[str, Any] = {"torch": torch, "device": torch.device("cpu")}
-    binding = BACKEND.binding(attempt.sources)
+    binding = BACKEND.steps.binding(attempt.sources)
     scope |= {named[i]: binding.placeholder(step) for i, step in enumerate(program.steps) if step.op == PLACEHOLDER}
     exec("\n".join([*setup_lines(program), function_text(program)]), scope)  # noqa: S102 - the printed text, which must run
     outputs = scope["program"](*[scope[name] for name, _ in inputs(program)])

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import gc
+import importlib
 
 import pytest
 
 from ci_autotest.discovery import families
+from ci_autotest.record.declare import declaration_of
 from ci_autotest.record.recorder import Recorder
 from tests.engine import record
-from tests.quality.test_lockstep import declared_in
+
+
+def declared_in(family: str):
+    module = importlib.import_module(f"ci_autotest.suite.{family}")
+    return [found for value in vars(module).values() if (found := declaration_of(value)) is not None]
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, of operators that will change

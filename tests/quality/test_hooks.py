@@ -11,6 +11,7 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.recording import to_recording
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.errors import AuthorError, ProgramError
 from ci_autotest.program.check import check_program
 from ci_autotest.program.codegen import body_lines
@@ -184,7 +185,7 @@ def test_hook__removed__is_called_no_more():
 
 
 def test_hook__that_a_candidate_does_not_remove__is_found():
-    class Keeping(TorchBackend):
+    class Keeping(TorchSteps):
         def binding(self, sources: Any) -> Any:
             found = super().binding(sources)
             found.handles = _Deaf()
@@ -198,7 +199,9 @@ def test_hook__that_a_candidate_does_not_remove__is_found():
 
             return Handle()
 
-    kinds = {item.kind for item in differences(record(removed), Keeping())}
+    candidate = TorchBackend()
+    candidate.steps = Keeping()
+    kinds = {item.kind for item in differences(record(removed), candidate)}
     assert kinds == {"value", "shape", "gradient"}
 
 

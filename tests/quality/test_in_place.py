@@ -1,4 +1,4 @@
-"""In-place steps: what a step overwrites is compared as it was, by the quick look too, and a fault in it is found."""
+"""In-place steps: what a step overwrites is compared as it was, by the fast path too, and a fault in it is found."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.cases import differentiate, go_back, go_forward, is_aligned
-from ci_autotest.alignment.quick import overwritten
+from ci_autotest.alignment.cases import differentiate, is_aligned
+from ci_autotest.alignment.fast_path import overwritten
+from ci_autotest.backends.protocol import run_backward, run_forward
 from ci_autotest.case import test_key as stream_key
 from ci_autotest.record.declare import Declaration
 from tests.engine import RULES, Contender, TorchBackend, attempts, substitute
@@ -32,21 +33,21 @@ def recorded(body, case, watched):
     return attempt
 
 
-def quick(attempt, backend) -> bool:
+def is_sure(attempt, backend) -> bool:
     contender = Contender(backend, RULES)
-    trace = go_forward(attempt, contender)
-    go_back(attempt, contender, trace)
+    trace = run_forward(backend, attempt)
+    run_backward(backend, attempt, trace)
     return is_aligned(attempt, contender, trace)
 
 
 @pytest.mark.parametrize("body", [chain, halved])
-def test_is_aligned__values_that_are_overwritten__are_vouched_for_once_they_are_watched(body):
+def test_is_aligned__values_that_are_overwritten__are_sure_once_they_are_watched(body):
     first = recorded(body, 0, frozenset())
     watched = overwritten(first.trace)
     assert watched
-    assert not quick(first, TorchBackend())
+    assert not is_sure(first, TorchBackend())
     later = [recorded(body, case, watched) for case in range(20)]
-    assert all(quick(attempt, TorchBackend()) for attempt in later if attempt.refused is None)
+    assert all(is_sure(attempt, TorchBackend()) for attempt in later if attempt.refused is None)
 
 
 @pytest.mark.parametrize(
@@ -58,12 +59,12 @@ def test_is_aligned__values_that_are_overwritten__are_vouched_for_once_they_are_
     ],
     ids=["before it is overwritten", "the overwriting", "what is written"],
 )
-def test_is_aligned__fault_in_a_body_that_overwrites__is_not_vouched_for(body, operator, fault):
+def test_is_aligned__fault_in_a_body_that_overwrites__is_not_sure(body, operator, fault):
     watched = overwritten(recorded(body, 0, frozenset()).trace)
-    assert not quick(recorded(body, 2, watched), substitute(**{operator: fault}))
+    assert not is_sure(recorded(body, 2, watched), substitute(**{operator: fault}))
 
 
-def test_is_aligned__value_wrong_where_it_is_overwritten_with_the_same__is_not_vouched_for():
+def test_is_aligned__value_wrong_where_it_is_overwritten_with_the_same__is_not_sure():
     def body():
         y = torch.exp(random_tensor(ndim=1, dim0=4, requires_grad=False))
         y.zero_()
@@ -71,5 +72,5 @@ def test_is_aligned__value_wrong_where_it_is_overwritten_with_the_same__is_not_v
 
     watched = overwritten(recorded(body, 0, frozenset()).trace)
     attempt = recorded(body, 2, watched)
-    assert quick(attempt, substitute(exp=lambda x: real.exp(x)))
-    assert not quick(attempt, substitute(exp=lambda x: real.exp(x) + 1))
+    assert is_sure(attempt, substitute(exp=lambda x: real.exp(x)))
+    assert not is_sure(attempt, substitute(exp=lambda x: real.exp(x) + 1))

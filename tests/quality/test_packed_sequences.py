@@ -78,7 +78,7 @@ def test_packed__recorded__replays_and_is_saved(body: Any):
 def test_packed__printed__is_code_that_gives_the_same_bits(body: Any):
     attempt = record(body)
     program, named = attempt.program, names(attempt.program)
-    binding = BACKEND.binding(attempt.sources)
+    binding = BACKEND.steps.binding(attempt.sources)
     scope: dict[str, Any] = {"torch": real, "device": real.device("cpu")}
     scope |= {named[i]: binding.placeholder(step) for i, step in enumerate(program.steps) if step.op == PLACEHOLDER}
     exec("\n".join([*setup_lines(program), function_text(program)]), scope)  # noqa: S102 - the printed text, which must run
@@ -103,12 +103,11 @@ def test_packed__values__are_those_of_plain_torch():
     assert all(real.equal(left, right) for left, right in zip(shown, expected, strict=True))
 
 
-class OffByOne(TorchBackend):
-    """A candidate whose LSTM is wrong in what it packs."""
-
-    def function(self, target: str) -> Any:
-        found = super().function(target)
-        return Wrong if target == "torch.nn.LSTM" else found
+def off_by_one() -> TorchBackend:
+    """Return a candidate whose LSTM is wrong in what it packs."""
+    found = TorchBackend()
+    found.steps._functions["torch.nn.LSTM"] = Wrong
+    return found
 
 
 class Wrong(real.nn.LSTM):
@@ -118,7 +117,7 @@ class Wrong(real.nn.LSTM):
 
 
 def test_packed__layer_that_is_wrong__is_found_alone():
-    judgement = judged(record(lstm), OffByOne())
+    judgement = judged(record(lstm), off_by_one())
     verdict = judgement.verdict
     assert (verdict.outcome, verdict.operator, verdict.kind) == ("misaligned", "torch.lstm", "value")
     assert not verdict.accumulated

@@ -14,11 +14,11 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config import Candidate
 from ci_autotest.program.codegen import body_lines
-from ci_autotest.run import casework
+from ci_autotest.run import casework, memory
 from ci_autotest.run.bench import Bench
 from ci_autotest.run.messages import CasesDone, Discover, Discovered, Hello, RunCases
 from ci_autotest.run.place import Place
-from tests.engine import differences, judged, quick, record, substitute
+from tests.engine import differences, is_sure, judged, record, substitute
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +68,7 @@ def test_rule_20__flag_that_a_candidate_changes_later__is_seen_at_the_end():
     assert "requires_grad: candidate False, reference True" in next(
         item.detail for item in found if item.kind == "mutation"
     )
-    assert not quick(record(lambda: torch.sin(torch.exp(x()))), substitute(sin=sin))
+    assert not is_sure(record(lambda: torch.sin(torch.exp(x()))), substitute(sin=sin))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def hooked():
 
 def outcomes(folder: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return all that the bench says of 34 cases of each test, in batches of a size, times aside."""
-    monkeypatch.setattr(casework, "BATCH", size)
+    monkeypatch.setattr(memory, "BATCH", size)
     monkeypatch.setattr(casework, "_PART_S", float("inf"))
     parts: list[CasesDone] = []
     bench = Bench(Place.create(), parts.append)

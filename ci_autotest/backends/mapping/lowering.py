@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 import torch
 
 from ci_autotest.backends.mapping.tracing import Tracer
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.errors import UnsupportedError, said
 from ci_autotest.execute.steps import execute_step, materialize
 from ci_autotest.program.ir import (
@@ -83,7 +83,7 @@ class _Lowering:
 
     def __init__(self, program: Program, is_answered: Callable[[str], bool], sources: Mapping[str, Any] | None) -> None:
         self._program = program
-        self._binding = TorchBackend().binding(_zeros(program) if sources is None else sources)
+        self._binding = TorchSteps().binding(_zeros(program) if sources is None else sources)
         self._values: list[Any] = []
         self._moved: list[int] = []
         self._steps: list[Step] = []

@@ -16,6 +16,7 @@ from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.backends.onnx.exporting import Body, exported
 from ci_autotest.backends.onnx.graph import computed, drawing
 from ci_autotest.backends.operators import step_operator
+from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_compile import python_function
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import Failure
@@ -44,7 +45,7 @@ _NOT_TAKEN: Final = frozenset({torch.bfloat16, torch.complex64, torch.complex128
 _LACKING: Final = ("NOT_IMPLEMENTED", "Type Error: Type 'tensor(")
 
 
-class OnnxBackend:
+class OnnxBackend(Backend):
     """Export each body, and run what was exported.
 
     Args:
@@ -58,7 +59,6 @@ class OnnxBackend:
     """
 
     shows_steps = False
-    takes_copies = False
     mode = "forward only"
 
     def __init__(self, options: Mapping[str, Any], device: str = "cpu") -> None:
@@ -105,14 +105,10 @@ class OnnxBackend:
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Do nothing: an exported body has no backward pass, and its trace says so."""
 
-    def take_seen(self) -> dict[str, int]:
-        """Return nothing: no calls are counted."""
-        return {}
-
     def _go(self, program: Program, sources: Mapping[str, Any], trace: Trace, *, snapshots: bool) -> None:
         # Run by torch first: it says which outputs are tensors, and its modules are its own.
         plain = self._torch.run(program, sources)
-        if plain.failure is not None or not prepared(self._torch, program, sources, trace):
+        if plain.failure is not None or not prepared(self._torch.steps, program, sources, trace):
             trace.failure = trace.failure or plain.failure
             return
         refs = output_refs(program)

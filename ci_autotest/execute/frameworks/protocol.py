@@ -35,7 +35,9 @@ class Framework(Protocol):
     threads of its own, ``ask(tensor)`` returns memory that has a copy of the elements once ``synchronize`` has waited,
     and ``told(tensor, memory)`` what ``array`` would; ``polls`` says whether those threads look for work all the time.
     ``shares(spec)`` says whether ``tensor`` makes a leaf that is in the very memory of its array. ``devices()`` and
-    ``has_member(target)`` tell ``doctor`` what can be used.
+    ``has_member(target)`` tell ``doctor`` what can be used. Of one that answers operators by functions of the user's,
+    ``begin()`` begins a run, ``around`` is entered for each step, ``calls()`` says which were called how often, and
+    ``untested()`` why a run says nothing of them.
 
     Attributes:
         name: As users spell it.

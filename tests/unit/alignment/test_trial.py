@@ -1,4 +1,4 @@
-"""A trial says what differs, of each kind, and its quick look never vouches for what the long one would find."""
+"""A trial says what differs, of each kind, and its fast path is never sure where the long one finds something."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch as real
 from ci_autotest import random, random_tensor, torch
 from ci_autotest.alignment.cases import leniency
 from ci_autotest.backends.torch_eager import TorchBackend
-from tests.engine import Contender, Rules, differences, quick, record, substitute, tried
+from tests.engine import Contender, Rules, differences, is_sure, record, substitute, tried
 from tests.faults import mutating, right_exp_that_writes_its_cotangent, with_backward
 
 
@@ -104,16 +104,16 @@ CANDIDATES = {
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("strictness", ["tolerance", "bitwise"])
-def test_quick_aligned__says_yes__examination_finds_nothing(body, strictness):
+def test_fast_path__is_sure__examination_finds_nothing(body, strictness):
     rules = Rules(strictness=strictness)
-    vouched = 0
+    sure = 0
     for name, backend in CANDIDATES.items():
         for case in (0, 1, 3):
             attempt = record(body, case)
-            if attempt.refused is None and quick(attempt, backend, rules):
-                vouched += 1
+            if attempt.refused is None and is_sure(attempt, backend, rules):
+                sure += 1
                 assert differences(attempt, backend, rules) == [], (name, case)
-    assert body in (in_place, detached_and_written, overwritten) or vouched
+    assert body in (in_place, detached_and_written, overwritten) or sure
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
@@ -172,7 +172,7 @@ def test_differences__planted_fault__is_of_its_kind(body, functions, expected):
     attempt = record(body)
     found = [(item.kind, item.what) for item in differences(attempt, backend)]
     assert expected in found[:1] + [item for item in found if item[0] == "state"]
-    assert not quick(record(body), backend)
+    assert not is_sure(record(body), backend)
 
 
 def test_tried__flags_of_the_input_changed__is_misaligned():

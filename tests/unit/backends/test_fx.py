@@ -51,7 +51,7 @@ def graph_of(body: Any) -> tuple[Any, fx.GraphModule, Any]:
     attempt = record(body)
     program = attempt.program
     trace = BACKEND.run(program, attempt.sources)
-    return attempt, to_graph_module(program, modules_of(program, trace.values), BACKEND.constant), trace
+    return attempt, to_graph_module(program, modules_of(program, trace.values), BACKEND.steps.constant), trace
 
 
 def placed(attempt: Any) -> list[Any]:

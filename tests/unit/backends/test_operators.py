@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 
 from ci_autotest.backends.operators import is_random, matches, operator_of, spellings, step_operator
 from ci_autotest.backends.substitute import _named
-from ci_autotest.backends.torch_eager import resolve
+from ci_autotest.backends.torch_steps import resolve
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR, Ref, Step
 

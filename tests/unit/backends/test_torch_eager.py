@@ -9,6 +9,7 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.backends.observing import observed
 from ci_autotest.backends.placing import place
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec
 from tests.engine import record, substitute
 
@@ -170,5 +171,5 @@ def test_backward__that_cannot_be_done__is_in_the_trace():
 
 def test_function__module_on_a_device__is_made_there():
     # The device without memory: what is asked is where the parameters are.
-    module = TorchBackend("meta").function("torch.nn.Linear")(2, 3)
+    module = TorchSteps("meta").function("torch.nn.Linear")(2, 3)
     assert {parameter.device.type for parameter in module.parameters()} == {"meta"}

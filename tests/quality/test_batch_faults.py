@@ -1,20 +1,16 @@
-"""A fault that one case of a lockstep has comes out as it does alone, and no other case is held for it."""
+"""A fault that one case of a batch has comes out as it does alone, and no other case is held for it."""
 
 from __future__ import annotations
 
 import pytest
 import torch as real
 
-from ci_autotest import random, random_tensor, torch
-from ci_autotest.alignment.abreast import can_contend, contend
-from ci_autotest.alignment.cases import Contender, differentiate, is_aligned, judge_case, try_case
+from ci_autotest import random_tensor, torch
+from ci_autotest.alignment.cases import Contender, aligned_in_batch, differentiate, judge_case, try_case
 from ci_autotest.alignment.rules import Rules
-from ci_autotest.backends.forming import formed
-from ci_autotest.backends.graph import gradients_in_columns
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.judgement import Verdict
 from ci_autotest.record.declare import Declaration
-from tests.engine import Nowhere, attempts, substitute
+from tests.engine import attempts, substitute
 
 CASES = 12
 
@@ -23,32 +19,16 @@ def one_call():
     return torch.exp(random_tensor(2))
 
 
-def broadcast():
-    return torch.mul(random_tensor(2), random_tensor(2, 1, 1))
-
-
 def several_calls():
     x = random_tensor(2)
     y = torch.exp(x)
     return torch.mul(torch.add(y, x), y) * 2.0, y.sum()
 
 
-def with_numbers():
-    return torch.softmax(random_tensor(2) + random(1, 4).to(int), dim=random(0, 2).to(int))
-
-
-def with_parts():
-    values, _ = torch.max(torch.exp(random_tensor(2)), 1)
-    return values
-
-
 def overwritten():
     y = random_tensor(2) * 2.0
     y.mul_(2)
     return torch.exp(y)
-
-
-BODIES = (one_call, broadcast, several_calls, with_numbers, with_parts, overwritten)
 
 
 class Faulty:
@@ -203,62 +183,49 @@ def overwritten_by_nothing():
 
 @pytest.mark.parametrize("body", [one_call, several_calls, overwritten], ids=lambda body: body.__name__)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_a_fault_in_one_case__of_a_lockstep__comes_out_as_it_does_alone(fault, body):
+def test_a_fault_in_one_case__of_a_batch__comes_out_as_it_does_alone(fault, body):
     watched = frozenset({1}) if body is overwritten else frozenset()
     found = [
         attempts().attempt(Declaration(body), body, (1, body.__name__, case, 0), watched=watched)
         for case in range(CASES)
     ]
+    for attempt in found:
+        differentiate(attempt, TorchBackend())
     counts = [attempt.sources["t0"].numel() for attempt in found]
     odd = next(position for position, count in enumerate(counts) if counts.count(count) == 1 and count > 1)
     contender = Contender(substitute(exp=Faulty(real.Tensor.exp, fault, counts[odd])), Rules())
-    ((rows, lockstep),) = formed(found)
-    assert rows == list(range(CASES))
-    lockstep.backward(lockstep.reference, Nowhere(), is_torchs_own=True)
-    good, traces = contend(lockstep, contender, Nowhere())
-    assert good | set(traces) == set(rows)
-    together = {position: verdict(lockstep.attempt(position), contender, trace) for position, trace in traces.items()}
-    for attempt in found:
-        differentiate(attempt, TorchBackend())
+    entered = []
+    sure, traces = held(found, contender, entered.append)
+    assert entered == [*range(CASES), *range(CASES)]
     alone = [try_case(attempt, contender, TorchBackend()).verdict for attempt in found]
-    assert [one.outcome for position, one in enumerate(alone) if position in good] == ["aligned"] * len(good)
-    assert all(alone[position] == one for position, one in together.items())
+    for position, (attempt, trace) in enumerate(zip(found, traces, strict=True)):
+        if position in sure:
+            assert alone[position].outcome == "aligned"
+        else:
+            assert judge_case(attempt, contender, TorchBackend(), trace).verdict == alone[position]
     is_harmless = fault is unasking and body is overwritten  # no leaf is given to it
-    assert good == set(rows) - ({odd} if not is_harmless else set())
+    assert sure == set(range(CASES)) - ({odd} if not is_harmless else set())
     assert is_harmless or alone[odd].outcome == "misaligned" or fault in {written, a_view}
 
 
-def verdict(attempt, contender, trace):
-    if is_aligned(attempt, contender, trace):
-        return Verdict(outcome="aligned")
-    return judge_case(attempt, contender, TorchBackend(), trace).verdict
+def held(found, contender, enter=lambda _: None):
+    traces = contender.backend.submit(found, enter).traces()
+    return aligned_in_batch(found, contender, traces, enter), traces
 
 
 def test_a_fault_that_a_later_step_writes_over__is_seen_in_the_copy():
     watched = frozenset({2})
     body = overwritten_by_nothing
     found = [attempts().attempt(Declaration(body), body, (1, "t", case, 0), watched=watched) for case in range(CASES)]
-    ((_, lockstep),) = formed(found)
-    lockstep.backward(lockstep.reference, Nowhere(), is_torchs_own=True)
+    for attempt in found:
+        differentiate(attempt, TorchBackend())
     wrong = substitute(mul=lambda value, other: real.Tensor.mul(value, other) if other == 0.0 else value * 1.5)
-    good, _ = contend(lockstep, Contender(wrong, Rules()), Nowhere())
-    assert not [position for position in good if found[position].sources["t0"].numel()]
+    sure, _ = held(found, Contender(wrong, Rules()))
+    assert not [position for position in sure if found[position].sources["t0"].numel()]
 
 
-def test_other_strictness__is_not_vouched_for_together():
+def test_check_graph__is_judged_case_by_case():
     found = [attempts().attempt(Declaration(one_call), one_call, (1, "t", case, 0)) for case in range(CASES)]
-    ((_, lockstep),) = formed(found)
-    lockstep.backward(lockstep.reference, Nowhere(), is_torchs_own=True)
-    good, traces = contend(lockstep, Contender(TorchBackend(), Rules(strictness="bitwise")), Nowhere())
-    assert (good, len(traces)) == (set(), CASES)
-    assert not can_contend(Contender(TorchBackend(), Rules(check_graph=True)))
-
-
-def test_under_anomaly_detection__the_engine_goes_back():
-    body = one_call
-    found = [attempts().attempt(Declaration(body), body, (1, "t", case, 0)) for case in range(CASES)]
-    with real.autograd.set_detect_anomaly(True):
-        ((_, lockstep),) = formed(found)
-        assert gradients_in_columns([one.trace.values[1].grad_fn for one in found], [], {}, list) is None
-        lockstep.backward(lockstep.reference, Nowhere(), is_torchs_own=True)
-    assert len(lockstep.reference.gradients[0]) == CASES
+    for attempt in found:
+        differentiate(attempt, TorchBackend())
+    assert held(found, Contender(TorchBackend(), Rules(check_graph=True)))[0] == set()

@@ -1,6 +1,8 @@
-"""A quick look at what both sides saw: everything compared once, at the end, with copies of what is overwritten alone.
+"""The fast path: whether a candidate is surely aligned, by one look at the end of both runs.
 
-What it cannot vouch for is run again and examined (``trial``).
+It may say "surely aligned" and nothing else. It looks at every value once, with copies of what was written to alone.
+Where it is not sure, both sides are run again with a copy of every value at its step, and ``compare`` decides
+(``trial``). What a host sent is looked at as bytes first (``fast_path_bytes``), and no tensor is made of it.
 """
 
 from __future__ import annotations
@@ -11,18 +13,19 @@ import numpy as np
 import torch
 
 from ci_autotest.alignment.compare import compare
-from ci_autotest.alignment.elements import close, same_bits
+from ci_autotest.alignment.elements import NAMES, close, same_bits
+from ci_autotest.alignment.fast_path_bytes import is_intermediate, surely_aligned_by_bytes
 from ci_autotest.backends.observing import observed
 from ci_autotest.backends.told import ToldModule
 from ci_autotest.backends.trace import Observation
-from ci_autotest.program.ir import CALL_METHOD, PLACEHOLDER
+from ci_autotest.program.ir import CALL_METHOD
 from ci_autotest.tolerance import Tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.alignment.rules import Rules
-    from ci_autotest.backends.trace import GradientKey, Trace
+    from ci_autotest.backends.trace import Attempt, GradientKey, Trace
     from ci_autotest.program.ir import Program, Step
 
 #: Elements below which ``torch.equal`` is faster than comparing memory.
@@ -30,33 +33,57 @@ SMALL: Final = 2048
 _equal: Final = torch.equal
 _Tensor: Final = torch.Tensor
 _EXACT: Final = Tolerance(0.0, 0.0)
-NAMES: Final[dict[torch.dtype, str]] = {
-    value: str(value).removeprefix("torch.") for value in vars(torch).values() if isinstance(value, torch.dtype)
-}
 
 
-def quick_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
-    """Whether everything is aligned at the end of both runs and nothing moved in between.
+def surely_aligned(attempts: Sequence[Attempt], traces: Sequence[Trace], rules: Rules) -> set[int]:
+    """Return the positions of the cases of a batch that are surely aligned.
 
-    A version that moved without a copy of what was there, a fact that differs or an element outside the
-    tolerance makes the answer no, which only means that an ``Examination`` must look.
+    Args:
+        attempts: With the reference's gradients.
+        traces: What the candidate showed of each; those that are not sure by their bytes are loaded.
+        rules: What is allowed.
+    """
+    sure = surely_aligned_by_bytes(attempts, traces, rules)
+    for position, (attempt, trace) in enumerate(zip(attempts, traces, strict=True)):
+        if position not in sure:
+            trace.load()
+            if _is_sure(attempt.program, trace, attempt.trace, rules):
+                sure.add(position)
+    return sure
+
+
+def is_surely_aligned(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
+    """Whether one case is surely aligned; the candidate's trace is loaded."""
+    candidate.load()
+    return _is_sure(program, candidate, reference, rules)
+
+
+def _is_sure(program: Program, candidate: Trace, reference: Trace, rules: Rules) -> bool:
+    """Whether everything is aligned at the end of both runs and nothing was written to in between.
+
+    A version that changed without a copy of what was there, a fact that differs or an element outside the
+    tolerance makes the answer no.
     """
     if (
-        candidate.failure is not None
+        candidate.untested is not None
+        or candidate.failure is not None
         or candidate.backward_failure is not None
         or reference.backward_failure is not None
         or len(candidate.values) != len(reference.values)
     ):
         return False
-    return (
-        _look_at(candidate)(program, candidate, reference, rules)
-        and _gradients_aligned(candidate, reference, program, rules)
-        and _cotangents_kept(candidate, reference, rules)
-    )
+    try:
+        return (
+            _look_at(candidate)(program, candidate, reference, rules)
+            and _gradients_aligned(candidate, reference, program, rules)
+            and _cotangents_kept(candidate, reference, rules)
+        )
+    except Exception:  # noqa: BLE001 - foreign tensors: reading them may raise anything
+        return False
 
 
 def _look_at(candidate: Trace) -> Callable[[Program, Trace, Trace, Rules], bool]:
-    """Return the quick look for what a side shows of its values."""
+    """Return the look that fits what a side shows of its values."""
     if candidate.is_told:
         return _told_aligned
     return _shown_aligned if candidate.shown is not None else _values_aligned
@@ -164,7 +191,7 @@ def plain_aligned(left: Any, right: Any) -> bool:  # noqa: ANN401 - whatever a s
 def _is_same_small(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two tensors are small and equal, the common case, which one call says.
 
-    It calls -0.0 and 0.0 equal, which a tolerance does too; what it cannot compare, it does not vouch for. What lies on
+    It calls -0.0 and 0.0 equal, which a tolerance does too; of what it cannot compare it is not sure. What lies on
     a device would be compared by the device's own kernel.
     """
     try:
@@ -209,11 +236,6 @@ def _gradients_aligned(candidate: Trace, reference: Trace, program: Program, rul
 def _has_leaves(left: Mapping[GradientKey, Any], right: Mapping[GradientKey, Any], program: Program) -> bool:
     """Whether a side has a word on the gradient of each leaf and parameter of which the other has one."""
     return all(key in left for key in right if not is_intermediate(key, program))
-
-
-def is_intermediate(key: GradientKey, program: Program) -> bool:
-    """Whether a gradient is that of a value that a step computed."""
-    return isinstance(key, int) and program.steps[key].op != PLACEHOLDER
 
 
 def _cotangents_kept(candidate: Trace, reference: Trace, rules: Rules) -> bool:

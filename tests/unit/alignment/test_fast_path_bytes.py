@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from ci_autotest.alignment.abroad import aligned_among
-from ci_autotest.alignment.quick import quick_aligned
+from ci_autotest.alignment.fast_path import is_surely_aligned
+from ci_autotest.alignment.fast_path_bytes import surely_aligned_by_bytes
 from ci_autotest.alignment.rules import Rules
 from ci_autotest.backends.jobs import Message, ToldTrace
 from ci_autotest.backends.mapping.translate import Translated
@@ -45,7 +45,7 @@ class Frames(list):
 
 
 def told_of(attempts, bend=lambda answer, buffers: None):
-    """Return each attempt with the trace of what a host of torch tells of it, the last one's bent."""
+    """Return attempts with the traces of what a host of torch tells of them, the last one's bent."""
     message, traces = Message(), []
     for number, attempt in enumerate(attempts):
         trace = ToldTrace(attempt.program, attempt.trace)
@@ -61,7 +61,7 @@ def told_of(attempts, bend=lambda answer, buffers: None):
     bend(answers[-1], buffers)
     for trace, reader in zip(traces, readers_of(json.dumps(answers).encode(), buffers, lambda _: []), strict=True):
         trace.reader = reader
-    return {number: (attempt, trace) for number, (attempt, trace) in enumerate(zip(attempts, traces, strict=True))}
+    return attempts, traces
 
 
 def changed(where, number):
@@ -82,8 +82,8 @@ def of_value(place, value):
     return lambda answer, _: answer["values"][1].__setitem__(place, value)
 
 
-def test_aligned_among__equal__are_all_of_the_batch():
-    assert aligned_among(told_of([attempt_of(DATA), attempt_of([5.0])]), Rules()) == {0, 1}
+def test_bytes__equal__are_all_of_the_batch():
+    assert surely_aligned_by_bytes(*told_of([attempt_of(DATA), attempt_of([5.0])]), Rules()) == {0, 1}
 
 
 @pytest.mark.parametrize("where", ["value", "gradient"])
@@ -99,13 +99,13 @@ def test_aligned_among__equal__are_all_of_the_batch():
     ],
     ids=["within tolerance", "outside", "within the test's own", "bitwise", "NaN", "infinite"],
 )
-def test_aligned_among__element_differs__goes_by_the_tolerance(where, rules, number, is_aligned):
+def test_bytes__element_differs__goes_by_the_tolerance(where, rules, number, is_aligned):
     told = told_of([attempt_of(DATA), attempt_of([1.0]), attempt_of(DATA)], changed(where, number[where]))
-    assert aligned_among(told, rules) == ({0, 1, 2} if is_aligned else {0, 1})
+    assert surely_aligned_by_bytes(*told, rules) == ({0, 1, 2} if is_aligned else {0, 1})
 
 
-def test_aligned_among__infinite_on_the_reference_only__is_left_to_a_closer_look():
-    assert aligned_among(told_of([attempt_of([1e30])], changed("value", 1.0)), Rules()) == set()
+def test_bytes__infinite_on_the_reference_only__is_left_to_a_closer_look():
+    assert surely_aligned_by_bytes(*told_of([attempt_of([1e30])], changed("value", 1.0)), Rules()) == set()
 
 
 FAULTS = {
@@ -129,30 +129,30 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("bend", FAULTS.values(), ids=FAULTS)
-def test_aligned_among__fault_in_what_is_told__costs_that_case_alone(bend):
+def test_bytes__fault_in_what_is_told__costs_that_case_alone(bend):
     told = told_of([attempt_of(DATA), attempt_of([1.0]), attempt_of(DATA)], bend)
-    assert aligned_among(told, Rules()) == {0, 1}
+    assert surely_aligned_by_bytes(*told, Rules()) == {0, 1}
 
 
-def test_aligned_among__value_of_the_reference_was_written_to__is_left_to_a_closer_look():
+def test_bytes__value_of_the_reference_was_written_to__is_left_to_a_closer_look():
     attempt = attempt_of(DATA)
     attempt.trace.values[1].detach().add_(0)
-    assert aligned_among(told_of([attempt]), Rules()) == set()
+    assert surely_aligned_by_bytes(*told_of([attempt]), Rules()) == set()
 
 
 @pytest.mark.parametrize("number", [9.0, 9.00001, 9.001], ids=str)
-def test_aligned_among__says_what_a_look_at_tensors_says(number):
+def test_bytes__says_what_a_look_at_tensors_says(number):
     told = told_of([attempt_of(DATA)], changed("value", number))
-    vouched = aligned_among(told, Rules())
-    ((attempt, trace),) = told.values()
+    sure = surely_aligned_by_bytes(*told, Rules())
+    (attempt,), (trace,) = told
     fill(trace, trace.reader, trace.translated.moved, attempt.trace)
     trace.gradients = {
         key: trace.reader.tensor(entry).detach() for key, entry in trace.reader.answer.gradients if entry is not None
     }
-    assert bool(vouched) is quick_aligned(attempt.program, trace, attempt.trace, Rules())
+    assert bool(sure) is is_surely_aligned(attempt.program, trace, attempt.trace, Rules())
 
 
-def test_aligned_among__values_are_not_shown__is_left_to_a_closer_look():
+def test_bytes__values_are_not_shown__is_left_to_a_closer_look():
     told = told_of([attempt_of(DATA), attempt_of(DATA)])
     told[1][1].shown = frozenset({0})
-    assert aligned_among(told, Rules()) == {0}
+    assert surely_aligned_by_bytes(*told, Rules()) == {0}

@@ -1,7 +1,7 @@
-"""A quick look at a batch that a host ran: what it told is held against the reference as bytes, and no tensor is made.
+"""The fast path for what a host sent: held against the reference as bytes, and no tensor is made.
 
-It vouches for a case where every fact is the reference's and all elements are the same, or few, finite and within the
-tolerance: those of a batch are looked at together. What it does not vouch for is looked at alone (``quick``).
+A case is surely aligned where every fact is the reference's and all elements are the same, or few, finite and within
+the tolerance: those of a batch are looked at together.
 """
 
 from __future__ import annotations
@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.alignment.elements import FEW, OF_NUMPY, near_in
-from ci_autotest.alignment.quick import NAMES, is_intermediate
-from ci_autotest.backends.graphs import eager_of
-from ci_autotest.backends.remote import RemoteBackend
+from ci_autotest.alignment.elements import FEW, NAMES, OF_NUMPY, near_in
+from ci_autotest.backends.jobs import ToldTrace
 from ci_autotest.backends.told import FIELDS, elements_of
+from ci_autotest.program.ir import PLACEHOLDER
 from ci_autotest.tolerance import ANY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
-    from ci_autotest.alignment.cases import Contender
     from ci_autotest.alignment.rules import Rules
-    from ci_autotest.backends.jobs import ToldTrace
     from ci_autotest.backends.told import Reader
-    from ci_autotest.backends.trace import Attempt
+    from ci_autotest.backends.trace import Attempt, GradientKey, Trace
+    from ci_autotest.program.ir import Program
     from ci_autotest.tolerance import Tolerance
 
 #: What is compared with a tolerance: by dtype and tolerance the cases, and the bytes of both sides.
@@ -37,35 +35,21 @@ _NOTHING: Final[tuple[Any, ...]] = (None, ["plain", None])
 _STRIDED: Final = torch.strided
 
 
-def vouched(attempts: Mapping[int, Attempt], contender: Contender) -> list[int]:
-    """Return which cases of a batch are aligned, as far as a look at what a host told of them says.
+def surely_aligned_by_bytes(attempts: Sequence[Attempt], traces: Sequence[Trace], rules: Rules) -> set[int]:
+    """Return the positions of the cases that are surely aligned by what was sent and is not in their traces yet.
 
     Args:
-        attempts: Those that the host was given, with the reference's gradients.
-        contender: The candidate; of one that is no host, none is looked at.
-    """
-    backend, rules = contender.backend, contender.rules
-    if not isinstance(backend, RemoteBackend) or rules.check_graph or eager_of(backend) is not None:
-        return []
-    told = {number: (attempt, backend.told(attempt.program)) for number, attempt in attempts.items()}
-    found = sorted(aligned_among({number: (one, trace) for number, (one, trace) in told.items() if trace}, rules))
-    for number in found:
-        backend.forget(attempts[number].program)
-    return found
-
-
-def aligned_among(told: Mapping[int, tuple[Attempt, ToldTrace]], rules: Rules) -> set[int]:
-    """Return those of some cases that are aligned by what was told and is not in their traces yet.
-
-    Args:
-        told: Each with its trace.
+        attempts: With the reference's gradients.
+        traces: Of the candidate; those that hold no bytes are passed over.
         rules: What is allowed.
     """
     near: _Near = {}
     found = {
-        number
-        for number, (attempt, trace) in told.items()
-        if trace.reader is not None and _Look(number, trace.reader, rules, near).is_good(attempt, trace)
+        position
+        for position, (attempt, trace) in enumerate(zip(attempts, traces, strict=True))
+        if isinstance(trace, ToldTrace)
+        and trace.reader is not None
+        and _Look(position, trace.reader, rules, near).is_good(attempt, trace)
     }
     for (dtype, tolerance), rows in near.items():
         cases, left, right = zip(*rows, strict=True)
@@ -92,10 +76,11 @@ class _Look:
         self._near = near
 
     def is_good(self, attempt: Attempt, trace: ToldTrace) -> bool:
-        """Whether nothing forbids to vouch for the case, but what ``near`` has taken of it."""
+        """Whether the case is surely aligned, but for what ``near`` has taken of it."""
         answer, reference, translated = self._answer, attempt.trace, trace.translated
         if (
             translated is None
+            or trace.untested is not None
             or trace.shown is not None
             or reference.backward_failure is not None
             or answer.failure or answer.backward_failure or answer.lacking or answer.written
@@ -154,3 +139,8 @@ class _Look:
             return False
         self._near.setdefault((dtype, tolerance), []).append((self._number, left, own))
         return True
+
+
+def is_intermediate(key: GradientKey, program: Program) -> bool:
+    """Whether a gradient is that of a value that a step computed."""
+    return isinstance(key, int) and program.steps[key].op != PLACEHOLDER

@@ -1,0 +1,272 @@
+"""Kernels that remember: a case's body called several times, and what is said of a call that is wrong after others.
+
+A probe is a few extra calls inside one case. It takes no slot of the test and moves no draw: its values are made from
+the case's own. What a probe shows is a suspicion; it is believed where the same calls show it in a fresh process and
+the call alone does not.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import torch
+
+from ci_autotest.alignment.isolate import Live, isolate, pruned
+from ci_autotest.alignment.localize import held_against
+from ci_autotest.alignment.trial import Examination
+from ci_autotest.alignment.verdict import Judged, counted_differences, operator_at
+from ci_autotest.backends.observing import observed
+from ci_autotest.backends.placing import contiguous_spec
+from ci_autotest.backends.protocol import each_step
+from ci_autotest.backends.trace import Attempt
+from ci_autotest.errors import AuthorError
+from ci_autotest.judgement import Verdict
+from ci_autotest.program.call_sequence import GRAD, Part, is_repeatable, placeholders, probe, rewritten
+from ci_autotest.program.ir import (
+    CALL_MODULE,
+    OUTPUT,
+    PLACEHOLDER,
+    Program,
+    Ref,
+    Step,
+    maker_of,
+    output_refs,
+    step_refs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from ci_autotest.alignment.localize import Sides
+    from ci_autotest.alignment.rules import Rules
+    from ci_autotest.backends.protocol import Backend
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.judgement import Misalignment
+
+#: Elements of all values of a case, from which on it is not probed: the calls are to be cheap.
+_ELEMENTS_AT_MOST: Final = 1 << 15
+_SCALE: Final = 0.75
+_WHY: Final = "the call alone agrees with the reference: it is wrong because of the calls before it"
+
+
+def probe_of(attempt: Attempt, reference: Backend, enter: Callable[[int], None]) -> Attempt | None:
+    """Return the probe of a case, as an attempt that the reference has run; ``None`` where there is none.
+
+    Args:
+        attempt: Accepted, with the reference's gradients.
+        reference: Runs the probe; values that it refuses are not put in.
+        enter: Called with the index of each step before the reference enters it.
+    """
+    values = [value for value in attempt.trace.values if isinstance(value, torch.Tensor)]
+    if sum(value.numel() for value in values) > _ELEMENTS_AT_MOST or not is_repeatable(attempt.program):
+        return None
+    part = _part(attempt)
+    for change, with_parameters in ((_mixed, True), (_scaled, True), (_mixed, False)):
+        program, sources = probe(part, _changed(part, change), with_parameters=with_parameters)
+        with each_step(reference, enter):
+            trace = reference.run(program, sources, copied=rewritten(program))
+        if trace.failure is None:
+            return Attempt(program, trace, sources, {}, [], attempt.profile, None, is_probe=True)
+    return None
+
+
+def _part(attempt: Attempt) -> Part:
+    leaves = [index for index in placeholders(attempt.program) if attempt.trace.gradients.get(index) is not None]
+    cotangents = {
+        position: (contiguous_spec(weight), weight.contiguous()) for position, weight in attempt.cotangents.items()
+    }
+    return Part(attempt.program, attempt.sources, cotangents, leaves)
+
+
+def _changed(
+    part: Part, change: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+    """Return two other values of each input that can have some."""
+    found = {}
+    for index, spec in placeholders(part.program).items():
+        source = part.data[part.program.steps[index].target]
+        tensor = source if spec.is_contiguous else source.as_strided(spec.shape, spec.strides, spec.offset)
+        # Elements that lie in one place cannot be written to one by one.
+        is_expanded = any(size > 1 and not stride for size, stride in zip(spec.shape, spec.strides, strict=True))
+        if tensor.numel() and not is_expanded:
+            others = change(tensor.contiguous().reshape(-1))
+            found[index] = others[0].reshape(spec.shape), others[1].reshape(spec.shape)
+    return found
+
+
+def _mixed(flat: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the elements in another order, first with the outer ones where they were: keys may be made of those.
+
+    Elements of the case itself, so that they are within the bounds that the test drew them from.
+    """
+    inner = torch.cat([flat[:1], flat[1:-1].flip(0), flat[-1:]]) if flat.numel() > 1 else flat.clone()
+    whole = flat.flip(0)
+    if torch.equal(inner, flat):
+        inner = whole
+    if (flat.is_floating_point() or flat.is_complex()) and torch.equal(inner, flat):
+        inner = flat * _SCALE
+    return inner, whole
+
+
+def _scaled(flat: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return other sizes of the same pattern: a matrix stays positive definite, an index what it is."""
+    if flat.is_floating_point() or flat.is_complex():
+        return flat * _SCALE, flat * (_SCALE * _SCALE)
+    return flat.clone(), flat.clone()
+
+
+def suspicion(attempt: Attempt, trace: Trace, rules: Rules) -> Verdict | None:
+    """Return what a candidate's run of a probe shows; ``None`` where it shows nothing.
+
+    Args:
+        attempt: The probe.
+        trace: What the candidate showed.
+        rules: What is allowed.
+    """
+    if trace.untested is not None or (trace.failure is not None and trace.failure.kind == "NotImplementedError"):
+        return None
+    examination = Examination(attempt.program, attempt.sources, attempt.cotangents, rules)
+    # A host, and a backend that takes no copies, show values as they are at the end of the run.
+    expected = _seen(attempt.trace, at_its_step=bool(trace.copies))
+    found = held_against(examination, _seen(trace, at_its_step=True), expected).differences
+    # What lies in the memory of an input changes as that is written to: whether it must lie there is asked elsewhere.
+    shared = _in_inputs(attempt.program, trace) | _in_inputs(attempt.program, attempt.trace)
+    sure = [item for item in found if item.step not in shared]
+    return _verdict(attempt.program, sure[0]) if sure else None
+
+
+def _in_inputs(program: Program, trace: Trace) -> frozenset[int]:
+    """Return the indices of the values that lie in the memory of an input that is written to."""
+    pointers = {
+        _pointer(trace.values[index])
+        for index in rewritten(program)
+        if index < len(trace.values) and program.steps[index].op == PLACEHOLDER
+    } - {0}
+    return frozenset(
+        index
+        for index, value in enumerate(trace.values)
+        if _pointer(value) in pointers and program.steps[index].op != PLACEHOLDER
+    )
+
+
+def _pointer(value: object) -> int:
+    """Return where the memory of a tensor begins; 0 for what has none."""
+    try:
+        return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else 0
+    except (RuntimeError, NotImplementedError):  # other layouts
+        return 0
+
+
+def _seen(trace: Trace, *, at_its_step: bool) -> Trace:
+    """Return a trace with every value as it was at its step where a copy was taken, else as it is at the end."""
+    seen = copy(trace)
+    seen.observations = [observed(value) for value in trace.values]
+    for index, (value, _) in trace.copies.items() if at_its_step else ():
+        now = seen.observations[index]
+        if now is not None:
+            seen.observations[index] = now._replace(data=value)
+    return seen
+
+
+def judge_sequence(live: Live, sides: Sides, passed_over: Collection[int] = ()) -> Judged:
+    """Run several calls on both sides, once; the first difference is of its call, because of those before it.
+
+    Nothing is run alone here: the candidate of this process has seen the calls, and would answer by them.
+
+    Args:
+        live: The calls as one program.
+        sides: The two backends and the rules.
+        passed_over: Values that are not looked at: their call is wrong alone too.
+    """
+    examination = Examination(live.program, live.sources, live.cotangents, sides.rules)
+    reference = examination.run(sides.reference)
+    if reference.failure is not None:
+        step = live.program.steps[reference.failure.step]
+        message = f"the recording cannot be run again on the reference: {step.target}: {reference.failure.message}"
+        raise AuthorError(message)
+    again = examination.run(sides.reference)
+    if held_against(examination, again, reference).differences:
+        return Judged(Verdict(outcome="aligned"), live)  # The reference itself differs from run to run.
+    seen = held_against(examination, examination.run(sides.candidate), reference)
+    unsupported, differences = counted_differences(live.program, seen)
+    if unsupported:
+        return Judged(Verdict(outcome="unsupported", oracle=unsupported), live)
+    shared = _in_inputs(live.program, seen.candidate) | _in_inputs(live.program, reference)
+    skipped = {call_of(live.program, item) for item in differences if item.step in passed_over}
+    sure = [
+        item
+        for item in differences
+        if call_of(live.program, item) not in skipped and not (item.kind == "mutation" and item.step in shared)
+    ]
+    if not sure:
+        return Judged(Verdict(outcome="aligned"), live)
+    return Judged(_verdict(live.program, sure[0]), live)
+
+
+def _verdict(program: Program, found: Misalignment) -> Verdict:
+    call = call_of(program, found)
+    operator, target = operator_at(program, call)
+    earlier = sum(operator_at(program, index)[0] == operator for index, _ in program.calls if index < call)
+    calls = "1 earlier call" if earlier == 1 else f"{earlier} earlier calls"
+    detail = f"right alone, wrong after {calls}"
+    if found.kind == "mutation":
+        detail = f"the value of {program.steps[found.step].name} was changed by a later call"
+    elif found.kind not in {"value", "gradient"}:
+        detail += f": {found.kind}"
+    detail += f". {found.detail}" if found.detail else ""
+    return Verdict(
+        outcome="misaligned", operator=operator, target=target, kind="stateful", blame="candidate", step=found.step,
+        misalignment=msgspec.structs.replace(found, kind="stateful", detail=detail), oracle=_WHY,
+    )  # fmt: skip
+
+
+def call_of(program: Program, found: Misalignment) -> int:
+    """Return the call that a difference is in: of a gradient the call whose result it was taken of."""
+    steps = program.steps
+    index = maker_of(steps, found.step)
+    if steps[index].target == GRAD:
+        return maker_of(steps, step_refs(steps[index])[0].index)
+    if found.kind == "gradient" or steps[index].op == PLACEHOLDER:
+        users = [i for i, step in program.calls if any(ref.index == index for ref in step_refs(step))]
+        return maker_of(steps, users[-1]) if users else index
+    return index
+
+
+def alone(live: Live, verdict: Verdict, reference: Backend) -> Live:
+    """Return the call of a verdict alone, with the values that it had.
+
+    Args:
+        live: The calls as one program.
+        verdict: As ``judge_sequence`` gave it.
+        reference: Runs the calls before, so that a module's call has the state that it had.
+    """
+    steps = live.program.steps
+    found = verdict.misalignment
+    assert found is not None  # noqa: S101 - a verdict of a difference has one
+    call, made = call_of(live.program, found), maker_of(steps, verdict.step)
+    if steps[call].op == CALL_MODULE:
+        return pruned(isolate(live, call, reference, _weights(live, made, reference)))
+    outputs = (Ref(verdict.step),) if steps[made].target == GRAD else output_refs(live.program)
+    wanted = tuple(ref for ref in outputs if maker_of(steps, ref.index) in {call, made})
+    count = verdict.step + 1 - len(live.program.setup)
+    body = (*live.program.body[:count], Step(OUTPUT, "output", wanted or (Ref(verdict.step),), (), "output"))
+    return pruned(Live(Program(live.program.setup, body), live.sources, {}))
+
+
+def _weights(live: Live, made: int, reference: Backend) -> Mapping[int, object]:
+    """Return what was put into the results of a call, by their step."""
+    step = live.program.steps[made]
+    if step.target != GRAD:
+        return {}
+    trace = reference.run(live.program, live.sources)
+    roots, _, weights = step.args
+    assert isinstance(roots, tuple)  # noqa: S101 - as made in ``call_sequence``
+    assert isinstance(weights, tuple)  # noqa: S101 - likewise
+    pairs = zip(roots, weights, strict=True)
+    return {
+        root.index: trace.values[weight.index]
+        for root, weight in pairs
+        if isinstance(root, Ref) and isinstance(weight, Ref)
+    }

@@ -1,0 +1,172 @@
+"""Torch's side of the interpreter: what a step's target, constants and modes mean, on one device."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.backends.devices import seed
+from ci_autotest.backends.hooks import Hook
+from ci_autotest.backends.observing import observed
+from ci_autotest.backends.placing import CPU, place
+from ci_autotest.errors import ProgramError
+from ci_autotest.program.check import CONSTANTS
+from ci_autotest.program.ir import (
+    NO_GRAD,
+    OWN_DEVICE,
+    REGISTERS,
+    UNHOOKED,
+    Constant,
+    Device,
+    DType,
+    Ref,
+    autocast_dtype,
+)
+from ci_autotest.program.targets import is_function
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Argument, Step
+
+_Module: Final = torch.nn.Module
+_CONSTRUCTED: Final = (torch.nn.Module, torch.nn.Parameter, torch.nn.utils.rnn.PackedSequence)
+
+
+class TorchSteps:
+    """Give steps their meaning in torch.
+
+    Args:
+        device: ``cpu``, ``cuda`` or another that is attached: what the symbol ``device`` is bound to.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        """Bind the device."""
+        self.device = torch.device(device) if device != "cpu" else CPU
+        self._functions: dict[str, Callable[..., Any]] = {}
+
+    def binding(self, sources: Mapping[str, Any]) -> Binding:
+        """Return the torch side of the interpreter for one run over ``sources``."""
+        return Binding(self, sources)
+
+    def function(self, target: str) -> Callable[..., Any]:
+        """Return the torch function or module class that a target names.
+
+        Raises:
+            ProgramError: The target is not an operator of torch.
+        """
+        found = self._functions.get(target)
+        if found is None:
+            found = resolve(target)
+            if self.device is not CPU and isinstance(found, type) and issubclass(found, _Module):
+                found = _placed(found, self.device)
+            self._functions[target] = found
+        return found
+
+    def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a torch constant
+        """Return a dtype, device or constant of torch."""
+        if isinstance(argument, DType):
+            return getattr(torch, argument.name)
+        if isinstance(argument, Device):
+            return self.device if argument.symbol == OWN_DEVICE else torch.device("cpu")
+        if isinstance(argument, Constant) and argument.target in CONSTANTS:
+            return getattr(torch, argument.target.removeprefix("torch."))
+        message = f"a {type(argument).__name__} is not an argument of a call."
+        raise ProgramError(message)
+
+
+def _placed(module: type[torch.nn.Module], device: torch.device) -> Callable[..., torch.nn.Module]:
+    """Return what constructs a module on a device: a program that was recorded on the host has no step for that."""
+    return lambda *args, **kwargs: module(*args, **kwargs).to(device)
+
+
+class Binding:
+    """The torch side of the interpreter for one run: the device and the run's data."""
+
+    __slots__ = ("around", "constant", "device", "function", "handles", "run", "sources")
+
+    def __init__(self, owner: TorchSteps, sources: Mapping[str, Any]) -> None:
+        """Begin with no hook registered."""
+        self.device = owner.device
+        self.sources = sources
+        self.handles: dict[int, Any] = {}
+        self.around: AbstractContextManager[object] | None = None
+        self.run: tuple[Trace, Sequence[Step]] | None = None
+        self.function = owner.function
+        self.constant = owner.constant
+
+    def placeholder(self, step: Step) -> Any:  # noqa: ANN401 - a tensor
+        """Return an input, placed on the device."""
+        return place(self.sources[step.target], step.args[0], self.device)  # type: ignore[arg-type]
+
+    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - a tensor
+        """Call in the modes of a step, and with its seed; or register its hook."""
+        if step.seed is not None:
+            torch.default_generator.manual_seed(step.seed)
+            if self.device is not CPU:
+                seed(self.device, step.seed)
+        if not step.modes:
+            return call()
+        if step.modes == NO_GRAD:
+            with torch.no_grad():
+                return call()
+        if REGISTERS[0] in step.modes:
+            return self._register(step)
+        with ExitStack() as stack:
+            for mode in step.modes:
+                stack.enter_context(mode_of(mode, self.device))
+            return call()
+
+    def _register(self, step: Step) -> None:
+        """Register a hook, whose steps are carried out when autograd calls, or remove one."""
+        receiver = step.args[0]
+        assert self.run is not None  # noqa: S101 - a program with hooks is run step by step
+        assert isinstance(receiver, Ref)  # noqa: S101 - checked when read
+        if step.target == UNHOOKED:
+            self.handles[receiver.index].remove()
+            return
+        trace, steps = self.run
+        index = len(trace.values)
+        hook = Hook(trace, steps, index, self, _seen_in(trace), self.around)
+        self.handles[index] = trace.values[receiver.index].register_hook(hook)
+
+
+def _seen_in(trace: Trace) -> Callable[[int, Any], None]:
+    """Return what notes a value that a hook gives, where the run takes snapshots."""
+
+    def seen(index: int, value: Any) -> None:  # noqa: ANN401 - whatever a step gave
+        if trace.observations:
+            trace.observations[index] = observed(value)
+
+    return seen
+
+
+def mode_of(mode: str, device: torch.device) -> AbstractContextManager[object]:
+    """Return the block that puts a mode in force; autocast without its cache, which would live longer than a step."""
+    dtype = autocast_dtype(mode)
+    if dtype is None:
+        return torch.no_grad()
+    return torch.autocast(device.type, dtype=getattr(torch, dtype), cache_enabled=False)
+
+
+def resolve(target: str) -> Callable[..., Any]:
+    """Return what a dotted target names in torch.
+
+    Raises:
+        ProgramError: The target is not on the allow list, or this torch has no such operator.
+    """
+    if not target.startswith("torch.") or not is_function(target):
+        message = f"target {target!r} is not an operator of torch and is never called."
+        raise ProgramError(message)
+    found: Any = torch
+    for part in target.split(".")[1:]:
+        found = getattr(found, part, None)
+    is_class = isinstance(found, type) and not issubclass(found, _CONSTRUCTED)
+    if not callable(found) or is_class:
+        message = f"torch {torch.__version__} has no operator {target!r}."
+        raise ProgramError(message)
+    return found  # type: ignore[no-any-return]

@@ -1,0 +1,282 @@
+"""Several calls of one or more bodies, one after the other, as one program: what shows a kernel that remembers.
+
+A body's automatic backward pass becomes a ``torch.autograd.grad`` step after each of its calls, so that the next call
+comes after it, as it does from case to case. What the steps read stays where it was: data are passed on by key and
+never looked at, so that tensors of a worker and bytes of a saved program are joined alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    CALL_METHOD,
+    CALL_MODULE,
+    GET_ATTR,
+    HOOK,
+    NO_GRAD,
+    OUTPUT,
+    PLACEHOLDER,
+    REGISTERS,
+    UNPACK,
+    Program,
+    Ref,
+    Step,
+    TensorSpec,
+    arranged,
+    contiguous_strides,
+    output_refs,
+    renumbered_step,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+GRAD: Final = "torch.autograd.grad"
+#: Calls that leave something behind which a second call of the body would find, or that run a backward pass themselves.
+_ONCE: Final = frozenset({
+    "backward", "torch.autograd.backward", GRAD, "retain_grad", "register_hook", "requires_grad_", "builtins.setattr",
+    "detach_", "set_",
+})  # fmt: skip
+#: Forward calls at the end of a probe, beside those with gradients: they are cheap, and kernels may count.
+_FURTHER_CALLS: Final = 5
+
+
+_SIMPLE: Final = frozenset({Ref, int, float, bool, str, type(None)})
+
+
+class Part(NamedTuple):
+    """Hold one body with what it reads.
+
+    Attributes:
+        program: Setup and body.
+        data: Of its placeholders, by key.
+        cotangents: By position of the output: spec and data of the gradient that is put in.
+        leaves: Indices of the placeholders that have a gradient.
+    """
+
+    program: Program
+    data: Mapping[str, Any]
+    cotangents: Mapping[int, tuple[TensorSpec, Any]]
+    leaves: Collection[int]
+
+
+def is_repeatable(program: Program) -> bool:
+    """Whether a body may be called again on the same inputs.
+
+    It registers nothing, runs no backward pass, and draws no numbers: what is defined of those is asked of the inputs
+    that a call had, and a probe has written to them since.
+    """
+    return not any(
+        step.target in _ONCE or HOOK[0] in step.modes or REGISTERS[0] in step.modes or _draws(step)
+        for step in program.steps
+    )
+
+
+def _draws(step: Step) -> bool:
+    if step.op == CALL_MODULE:
+        return any(word in step.target for word in ("Dropout", "RReLU", "Transformer"))
+    return step.seed is not None
+
+
+class CallSequence:
+    """Collect calls.
+
+    Attributes:
+        data: Of the placeholders of the whole, by key.
+    """
+
+    def __init__(self) -> None:
+        """Begin with no call."""
+        self._steps: list[Step] = []
+        self._outputs: list[Ref] = []
+        self.data: dict[str, Any] = {}
+
+    def program(self) -> Program:
+        """Return what was collected as one program."""
+        steps = [*self._steps, Step(OUTPUT, "output", tuple(self._outputs), (), "output")]
+        return arranged(steps) if any(step.in_setup for step in steps) else Program((), tuple(steps))
+
+    def add(self, step: Step) -> Ref:
+        """Append a step, whose references are those of this sequence."""
+        self._steps.append(step)
+        return Ref(len(self._steps) - 1)
+
+    def placeholder(self, spec: TensorSpec, data: Any, name: str, *, in_setup: bool = False) -> Ref:  # noqa: ANN401
+        """Append an input."""
+        key = f"t{len(self.data)}"
+        self.data[key] = data
+        return self.add(Step(PLACEHOLDER, key, (spec,), (), name, in_setup=in_setup))
+
+    def setup(self, part: Part) -> dict[int, int]:
+        """Append the setup of a body; return where its steps are now."""
+        return self._copied(part, range(len(part.program.setup)), {})
+
+    def inputs(self, part: Part, *, requires_grad: bool = True) -> dict[int, int]:
+        """Append the inputs of a body anew, at addresses of their own; return where they are."""
+        found = {}
+        for index, spec in placeholders(part.program).items():
+            step = part.program.steps[index]
+            own = spec if requires_grad else replace(spec, requires_grad=False)
+            found[index] = self.placeholder(own, part.data[step.target], step.name).index
+        return found
+
+    def call(self, part: Part, given: Mapping[int, int], *, with_gradients: bool = True) -> None:
+        """Append a call of a body, and its gradients.
+
+        Args:
+            part: The body.
+            given: Where its setup and its inputs are.
+            with_gradients: Whether its backward pass follows.
+        """
+        program = part.program
+        indices = range(len(program.setup), len(program.steps) - 1)
+        at = self._copied(part, [i for i in indices if i not in given], dict(given))
+        refs = [at[ref.index] for ref in output_refs(program)]
+        self._outputs += list(map(Ref, dict.fromkeys(refs)))
+        leaves = [at[index] for index in part.leaves]
+        if not (with_gradients and leaves and part.cotangents):
+            return
+        roots, weights = [], []
+        for position, (spec, data) in part.cotangents.items():
+            roots.append(Ref(refs[position]))
+            weights.append(self.placeholder(spec, data, "cotangent"))
+        made = self.add(
+            Step(
+                CALL_FUNCTION, GRAD, (tuple(roots), tuple(map(Ref, leaves)), tuple(weights)),
+                (("allow_unused", True),), "gradients",
+            )
+        )  # fmt: skip
+        for position, index in enumerate(part.leaves):
+            name = f"gradient_{program.steps[index].name}"
+            self._outputs.append(self.add(Step(CALL_FUNCTION, UNPACK, (made, position), (), name)))
+
+    def write(self, receiver: int, new: Ref) -> None:
+        """Write new values into the memory of an earlier value, without a gradient."""
+        self.add(Step(CALL_METHOD, "copy_", (Ref(receiver), new), (), "written", NO_GRAD))
+
+    def _copied(self, part: Part, indices: Collection[int], at: dict[int, int]) -> dict[int, int]:
+        for index in indices:
+            step = part.program.steps[index]
+            if step.op == PLACEHOLDER:
+                spec = step.args[0]
+                assert isinstance(spec, TensorSpec)  # noqa: S101 - checked when the program was made
+                found = self.placeholder(spec, part.data[step.target], step.name, in_setup=step.in_setup)
+            else:
+                found = self.add(_renumbered(step, at))
+            at[index] = found.index
+        return at
+
+
+def _renumbered(step: Step, at: Mapping[int, int]) -> Step:
+    """Return a step with its references moved; most arguments are a reference or a number."""
+    if step.kwargs or not all(type(arg) in _SIMPLE for arg in step.args):
+        return renumbered_step(step, at)
+    args = tuple([Ref(at[arg.index]) if type(arg) is Ref else arg for arg in step.args])
+    return step._replace(args=args)
+
+
+def placeholders(program: Program) -> dict[int, TensorSpec]:
+    """Return the spec of each input of the body, by its index."""
+    start = len(program.setup)
+    found = {start + i: step.args[0] for i, step in enumerate(program.body) if step.op == PLACEHOLDER}
+    return {index: spec for index, spec in found.items() if isinstance(spec, TensorSpec)}
+
+
+def joined(parts: Collection[Part]) -> tuple[Program, dict[str, Any]]:
+    """Return the calls of some bodies, each with its own inputs and its own backward pass, as one program."""
+    found = CallSequence()
+    for part in parts:
+        found.call(part, found.setup(part))
+    return found.program(), found.data
+
+
+def probe(
+    part: Part, changed: Mapping[int, tuple[Any, Any]], *, with_parameters: bool = True
+) -> tuple[Program, dict[str, Any]]:
+    """Return a body that is called ten times, so that a kernel that goes by an earlier call is wrong in a later one.
+
+    The inputs hold other values at the same addresses, first in the same tensors, then in new ones; then the first
+    values at new addresses; then parameters are changed; then the first values come once more where they were, in
+    turn with others where those came from. The first three calls have gradients. What each call gave is looked at in
+    the end.
+
+    Args:
+        part: The body; ``is_repeatable``.
+        changed: By index of an input the data of two other values, contiguous, for those that can have some.
+        with_parameters: Whether the weights of modules are changed too.
+    """
+    found = CallSequence()
+    setup = found.setup(part)
+    specs = placeholders(part.program)
+    first = found.inputs(part)
+    plain = {index: _plain(spec) for index, spec in specs.items()}
+    found.call(part, {**setup, **first})
+    for index, (other, _) in changed.items():
+        found.write(first[index], found.placeholder(plain[index], other, "new"))
+    found.call(part, {**setup, **first})
+    # A new tensor over old memory: its version counter begins anew, as it does where freed memory is given out again.
+    new_tensors = dict(first)
+    for index, (_, third) in changed.items():
+        data = found.add(Step(CALL_FUNCTION, "builtins.getattr", (Ref(first[index]), "data"), (), "data"))
+        found.write(data.index, found.placeholder(plain[index], third, "new"))
+        if specs[index].requires_grad:
+            found.add(Step(CALL_METHOD, "requires_grad_", (data,), (), "data"))
+        new_tensors[index] = data.index
+    found.call(part, {**setup, **new_tensors})
+    again = found.inputs(part, requires_grad=False)
+    found.call(part, {**setup, **again}, with_gradients=False)
+    if with_parameters and _change_parameters(found, part, setup):
+        found.call(part, {**setup, **again}, with_gradients=False)
+    for index in changed:
+        found.write(first[index], Ref(again[index]))
+    found.call(part, {**setup, **first}, with_gradients=False)
+    # Without gradients too: what a call wrote over its earlier result shows only where the values are others.
+    for index, (other, _) in changed.items():
+        found.write(again[index], found.placeholder(plain[index], other, "new"))
+    for number in range(_FURTHER_CALLS):
+        found.call(part, {**setup, **(first if number % 2 else again)}, with_gradients=False)
+    return found.program(), found.data
+
+
+def _plain(spec: TensorSpec) -> TensorSpec:
+    """Return the spec of contiguous values of the same shape, without a gradient."""
+    count = 1
+    for size in spec.shape:
+        count *= size
+    return TensorSpec(spec.dtype, spec.shape, contiguous_strides(spec.shape), 0, count)
+
+
+def _change_parameters(found: CallSequence, part: Part, setup: Mapping[int, int]) -> bool:
+    """Scale the weight of each module in place; say whether there is one."""
+    made = [
+        index
+        for index, step in enumerate(part.program.setup)
+        if step.op == CALL_FUNCTION and step.name == "module" and step.target.rpartition(".")[2] in _WITH_WEIGHT
+    ]
+    for index in made:
+        weight = found.add(Step(GET_ATTR, "weight", (Ref(setup[index]),), (), "weight"))
+        found.add(Step(CALL_METHOD, "mul_", (weight, 0.5), (), "weight", NO_GRAD))
+    return bool(made)
+
+
+#: Modules of torch with a parameter ``weight`` unless their arguments take it away.
+_WITH_WEIGHT: Final = frozenset({
+    "Linear", "Bilinear", "Embedding", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
+    "ConvTranspose3d", "PReLU", "LayerNorm", "RMSNorm", "GroupNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d",
+})  # fmt: skip
+
+
+def rewritten(program: Program) -> frozenset[int]:
+    """Return the indices of the inputs that a probe writes to after their step, and of its own steps that do so."""
+    found: set[int] = set()
+    for index, step in enumerate(program.steps):
+        if NO_GRAD[0] in step.modes and step.op == CALL_METHOD:
+            receiver = step.args[0]
+            assert isinstance(receiver, Ref)  # noqa: S101 - of a method
+            found |= {receiver.index, index}
+        elif step.args[1:] == ("data",) or step.target == "requires_grad_":
+            found.add(index)
+    return frozenset(found)

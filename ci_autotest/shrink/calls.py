@@ -1,0 +1,121 @@
+"""Fewer calls of a sequence: what is left is what a kernel has to remember to be wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ci_autotest.program.ir import (
+    OUTPUT,
+    PLACEHOLDER,
+    Program,
+    Recording,
+    Ref,
+    Step,
+    output_refs,
+    renumbered_step,
+    step_refs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def fewer_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> Iterator[Recording]:
+    """Yield sequences with fewer calls than the best one so far, large parts first.
+
+    Args:
+        best: Gives the best recording; it is asked again after each trial.
+        culprit: Gives the index of the value that differs in it.
+    """
+    yield _only(best(), culprit())
+    size = max(len(_removable(best().program, culprit())) // 2, 1)
+    while True:
+        position, moved = 0, False
+        while position < len(found := _removable(best().program, culprit())):
+            before = best()
+            yield _without(before, set(found[position : position + size]))
+            if best() is before:
+                position += size
+            moved |= best() is not before
+        if size == 1 and not moved:
+            return
+        size = max(size // 2, 1)
+
+
+def same_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> Iterator[Recording]:
+    """Yield the sequence with every call of the culprit's target as that one: where they are many, they are a loop.
+
+    First with nothing else: a kernel that counts its calls needs only those.
+    """
+    program = best().program
+    step = program.steps[culprit()]
+    others = [index for index, other in program.calls if other.target == step.target and index != culprit()]
+    inputs = {ref.index for ref in step_refs(step)}
+    if others and all(program.steps[index].op == PLACEHOLDER for index in inputs):
+        alike = _alike(best(), step, others)
+        yield _without(alike, {index for index, other in alike.program.calls if other.target != step.target})
+        yield alike
+
+
+def given_back(best: Callable[[], Recording], culprit: Callable[[], int]) -> Iterator[Recording]:
+    """Yield the sequence with the value that differs among its outputs: a repro compares those."""
+    program, ref = best().program, Ref(culprit())
+    if ref not in output_refs(program) and program.steps[ref.index].op != PLACEHOLDER:
+        output = Step(OUTPUT, "output", (*output_refs(program), ref), (), "output")
+        yield _with_data(best(), Program(program.setup, (*program.body[:-1], output)))
+
+
+def _only(recording: Recording, culprit: int) -> Recording:
+    """Return the sequence that ends with the value that differs, and gives nothing else."""
+    program = recording.program
+    count = culprit + 1 - len(program.setup)
+    body = (*program.body[:count], Step(OUTPUT, "output", (Ref(culprit),), (), "output"))
+    return _with_data(recording, Program(program.setup, body))
+
+
+def _removable(program: Program, culprit: int) -> list[int]:
+    """Return the calls that the value that differs was not computed from."""
+    needed = {culprit}
+    for index in range(culprit, -1, -1):
+        if index in needed:
+            needed |= {ref.index for ref in step_refs(program.steps[index])}
+    return [index for index, _ in program.calls if index not in needed]
+
+
+def _without(recording: Recording, removed: set[int]) -> Recording:
+    """Return the sequence without some calls and what was computed from them."""
+    program, gone = recording.program, set(removed)
+    for index, step in enumerate(program.steps):
+        if step.op != OUTPUT and any(ref.index in gone for ref in step_refs(step)):
+            gone.add(index)
+    outputs = tuple(ref for ref in output_refs(program) if ref.index not in gone)
+    output = program.body[-1]._replace(args=outputs)
+    steps = [*program.steps[:-1], output]
+    used = {ref.index for index, step in enumerate(steps) if index not in gone for ref in step_refs(step)}
+    start = len(program.setup)
+    gone |= {i for i, step in enumerate(steps) if step.op == PLACEHOLDER and i >= start and i not in used}
+    kept = [index for index in range(len(steps)) if index not in gone]
+    places = {old: new for new, old in enumerate(kept)}
+    moved = [renumbered_step(steps[index], places) for index in kept]
+    count = sum(1 for index in kept if index < start)
+    return _with_data(recording, Program(tuple(moved[:count]), tuple(moved[count:])))
+
+
+def _alike(recording: Recording, step: Step, others: list[int]) -> Recording:
+    """Return the sequence with other calls made as ``step`` is, its inputs before all of them."""
+    program = recording.program
+    start = len(program.setup)
+    body = range(start, len(program.steps))
+    order = [*range(start), *sorted(body, key=lambda index: program.steps[index].op != PLACEHOLDER)]
+    places = {old: new for new, old in enumerate(order)}
+    steps = list(program.steps)
+    for index in others:
+        steps[index] = steps[index]._replace(args=step.args, kwargs=step.kwargs)
+    moved = tuple(renumbered_step(steps[index], places) for index in order)
+    alike = Recording(Program(moved[:start], moved[start:]), recording.tensors, recording.note, recording.expected)
+    return _without(alike, set())
+
+
+def _with_data(recording: Recording, program: Program) -> Recording:
+    keys = {step.target for step in program.steps if step.op == PLACEHOLDER}
+    return Recording(program, {key: recording.tensors[key] for key in keys}, recording.note)

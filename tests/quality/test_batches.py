@@ -1,0 +1,46 @@
+"""The cases of the shipped suite come out the same in batches of any size."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+import torch as real
+
+from ci_autotest.config import Candidate
+from ci_autotest.discovery import families
+from ci_autotest.run import casework, memory
+from ci_autotest.run.bench import Bench
+from ci_autotest.run.messages import Discover, Hello, RunCases
+from ci_autotest.run.place import Place
+from ci_autotest.run.tests import SUITE
+from tests.engine import substitute
+
+
+def told(family: str, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return what a bench says of 48 cases of each test of a family in batches of a size, times aside."""
+    monkeypatch.setattr(memory, "BATCH", size)
+    monkeypatch.setattr(casework, "_PART_S", float("inf"))
+    bench = Bench(Place.create(), lambda _: None)
+    candidates = [Candidate(name="torch", backend="torch"), Candidate(name="off", backend="torch")]
+    bench.answer(
+        Hello(
+            root=".", folders=[], seed=0, strictness="tolerance", reference_device="cpu", candidates=candidates,
+            tolerances=[],
+        )
+    )  # fmt: skip
+    bench.equipment.backends["off"] = substitute(
+        exp=lambda value: real.Tensor.exp(value) * 1.01, mul=real.Tensor.mul, sum=real.Tensor.sum
+    )
+    found = bench.answer(Discover(f"{SUITE}{family}"))
+    done = [
+        bench.answer(RunCases(test=test, cases=list(range(48)), candidates=["torch", "off"])) for test in found.tests
+    ]
+    return [re.sub(r'"\w*_s":[0-9.e+-]+', "", msgspec.json.encode(one).decode()) for one in done]
+
+
+@pytest.mark.filterwarnings("ignore")  # torch warns once in a process: one of the two runs only
+@pytest.mark.parametrize("family", families())
+def test_the_suite__in_batches_of_1_and_of_16__comes_out_the_same(family, monkeypatch):
+    assert told(family, 1, monkeypatch) == told(family, 16, monkeypatch)

@@ -1,0 +1,116 @@
+"""Optimizers of plain torch are recorded as the steps that they are made of, and give what torch gives."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch as real
+from torch import nn, optim
+
+from ci_autotest import random_tensor
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.program.ir import PLACEHOLDER
+from tests.engine import judged, record, substitute
+
+OPTIMIZERS = {
+    "SGD": lambda p: optim.SGD(p, lr=0.1),
+    "SGD with momentum": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=True),
+    "SGD maximizing": lambda p: optim.SGD(p, lr=0.1, maximize=True, dampening=0.1, momentum=0.5),
+    "Adam": lambda p: optim.Adam(p, lr=0.01),
+    "Adam with weight decay": lambda p: optim.Adam(p, lr=0.01, weight_decay=0.1, amsgrad=True),
+    "AdamW": lambda p: optim.AdamW(p, lr=0.01, betas=(0.8, 0.9), eps=1e-6),
+    "RMSprop": lambda p: optim.RMSprop(p, lr=0.01),
+    "RMSprop centered": lambda p: optim.RMSprop(p, lr=0.01, centered=True, momentum=0.1),
+    "Adagrad": lambda p: optim.Adagrad(p, lr=0.1, lr_decay=0.1, initial_accumulator_value=0.1),
+    "asked for foreach": lambda p: optim.SGD(p, lr=0.1, foreach=True),
+}
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(real.relu(self.first(x)))
+
+
+def train(model: nn.Module, make: Any, inputs: list[Any], scheduler: Any = None) -> Any:
+    optimizer = make(model.parameters())
+    schedule = scheduler(optimizer) if scheduler is not None else None
+    for x in inputs[:-1]:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+        if schedule is not None:
+            schedule.step()
+    return model(inputs[-1])
+
+
+def trained(make: Any, scheduler: Any = None) -> tuple[Any, real.Tensor]:
+    """Return an attempt at training, and what plain torch gives on the same data."""
+    held = []
+
+    def body() -> Any:
+        model = Model()
+        held.append(copy.deepcopy(model))
+        return train(model, make, [random_tensor(2, 5, 3, requires_grad=False) for _ in range(4)], scheduler)
+
+    attempt = record(body)
+    program = attempt.program
+    inputs = [attempt.sources[step.target] for step in program.steps if step.op == PLACEHOLDER][:4]
+    return attempt, train(held[0], make, inputs, scheduler)
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_optimizer__recorded__gives_what_torch_gives(make):
+    attempt, expected = trained(make)
+    given = attempt.trace.values[attempt.program.body[-1].args[0].index]
+    real.testing.assert_close(given, expected)
+    assert judged(attempt, TorchBackend()).verdict.outcome == "aligned"
+
+
+def test_scheduler__recorded__gives_what_torch_gives():
+    attempt, expected = trained(OPTIMIZERS["SGD"], lambda it: optim.lr_scheduler.StepLR(it, 1, 0.5))
+    real.testing.assert_close(attempt.trace.values[attempt.program.body[-1].args[0].index], expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "operator"),
+    [("Adam", "addcdiv"), ("Adam", "lerp"), ("AdamW", "sqrt"), ("RMSprop", "addcmul"), ("SGD with momentum", "add"), ("Adagrad", "addcdiv")],
+)  # fmt: skip
+def test_optimizer__kernel_of_its_step_is_wrong__is_the_culprit(make, operator):
+    function = getattr(real, operator)
+    wrong = substitute(**{operator: lambda *args, **how: function(*args, **how) * 3})
+    verdict = judged(trained(OPTIMIZERS[make])[0], wrong).verdict
+    assert (verdict.outcome, verdict.operator, verdict.blame) == ("misaligned", f"torch.{operator}", "candidate")
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_optimizer_that_outlives_its_case__is_as_it_was(make):
+    model = Model()
+    optimizer = make(model.parameters())
+    count = len(optimizer.state)
+
+    def body() -> Any:
+        return train(model, lambda _: optimizer, [random_tensor(2, 5, 3, requires_grad=False) for _ in range(3)])
+
+    first, second = record(body), record(body)
+    assert first.program == second.program
+    assert len(optimizer.state) == count
+    assert [id(one) for one in optimizer.param_groups[0]["params"]] == [id(one) for one in model.parameters()]
+
+
+def test_module_that_outlives_its_case__is_as_it_was():
+    model = Model()
+    before = copy.deepcopy(model.state_dict())
+
+    def body() -> Any:
+        return train(model, OPTIMIZERS["SGD"], [random_tensor(2, 5, 3, requires_grad=False) for _ in range(3)])
+
+    first, second = record(body), record(body)
+    assert all(real.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert first.program == second.program

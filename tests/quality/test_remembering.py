@@ -1,0 +1,233 @@
+"""Kernels that remember are suspected in a default run, and honest ones are not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ci_autotest.backends.operators import operator_of
+from ci_autotest.backends.substitute import SubstituteBackend
+from ci_autotest.config import Candidate
+from ci_autotest.run.bench import Bench
+from ci_autotest.run.messages import Discover, Hello, RunCases
+from ci_autotest.run.place import Place
+from tests.quality import remembering
+
+TESTS = """
+from ci_autotest import autotest, random, random_tensor, torch
+
+@autotest()
+def tanh():
+    return torch.tanh(random_tensor())
+
+@autotest()
+def softplus():
+    return torch.nn.functional.softplus(random_tensor())
+
+@autotest()
+def reshape():
+    return torch.reshape(random_tensor(2, 3, 4), (4, 3))
+
+@autotest()
+def flatten():
+    return torch.flatten(random_tensor(3))
+
+@autotest()
+def linear():
+    features = random(1, 6).to(int)
+    layer = torch.nn.Linear(in_features=features, out_features=random(1, 6).to(int))
+    return layer(random_tensor(2, dim1=features))
+"""
+WRONG, HONEST = remembering.wrong(), remembering.honest()
+CASES = 20
+
+
+def failures_of(name: str, folder: Path) -> list[tuple[str, str]]:
+    """Return operator and kind of what twenty cases in one worker show of a kernel."""
+    (folder / "bodies.py").write_text(TESTS)
+    bench = Bench(Place.create(), lambda _: None)
+    bench.answer(
+        Hello(
+            root=str(folder), folders=[], seed=0, strictness="tolerance", reference_device="cpu",
+            candidates=[Candidate(name="kernel", backend="torch")], tolerances=[],
+        )
+    )  # fmt: skip
+    make, operator = remembering.ALL[name]
+    backend = bench.equipment.backends["kernel"] = SubstituteBackend({})
+    backend.functions = {operator_of(operator): make()}
+    tests = {test.name: test for test in bench.answer(Discover("bodies.py")).tests}
+    test = tests[operator.rpartition(".")[2]]
+    done = bench.answer(RunCases(test=test, cases=list(range(CASES)), candidates=["kernel"]))
+    return [(failure.verdict.operator, str(failure.verdict.kind)) for failure in done.failures]
+
+
+def test_families__are_as_many_as_they_should_be():
+    assert len(WRONG) >= 40
+    assert len(HONEST) >= 15
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_kernel__is_suspected_in_twenty_cases(name, tmp_path):
+    found = failures_of(name, tmp_path)
+    assert {operator for operator, _ in found} == {WRONG[name][1]}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_kernel__is_not(name, tmp_path):
+    assert failures_of(name, tmp_path) == []
+
+
+def report_of(names: list[str], folder: Path, **row: object) -> tuple[int, dict]:
+    (folder / "autotest_bodies.py").write_text(TESTS)
+    candidates = [
+        {
+            "name": name, "backend": "substitute",
+            "replace": {remembering.ALL[name][1]: f"tests.quality.remembering.{name}"}, **row,
+        }
+        for name in names
+    ]  # fmt: skip
+    (folder / "autotest.yml").write_text(json.dumps({"paths": ["."], "candidates": candidates}))
+    done = subprocess.run(
+        [sys.executable, "-m", "ci_autotest", "run"], cwd=folder, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    return done.returncode, json.loads((folder / "autotest-report" / "report.json").read_text())
+
+
+FEW = [
+    "tanh_value_by_shape",
+    "tanh_gradient_by_address",
+    "tanh_value_after_7",
+    "tanh_value_after_39",
+    "tanh_workspace",
+    "tanh_workspace_of_inference",
+    "linear_stale_weight_by_identity",
+]
+
+
+def test_run__kernels_that_remember__are_findings_with_the_fewest_calls(tmp_path):
+    status, report = report_of([*FEW, "honest_by_tensor_and_version", "honest_tuned_at_first_call"], tmp_path)
+    assert status == 1
+    found = {item["candidate"]: item for item in report["findings"]}
+    assert sorted(found) == sorted(FEW)
+    for name, item in found.items():
+        assert (item["outcome"], item["kind"], item["blame"]) == ("misaligned", "stateful", "candidate"), name
+        assert (item["confirmed"], item["shrunk"], item["repro_verified"]) == (True, True, True), name
+        assert item["operator"] == WRONG[name][1]
+    assert "for _ in range(7):\n    torch.tanh(x)\ntanh" in found["tanh_value_after_7"]["program"]
+    assert "for _ in range(39):\n    torch.tanh(x)\ntanh" in found["tanh_value_after_39"]["program"]
+    assert "changes tanh" in found["tanh_workspace"]["program"]
+    assert "changes tanh" in found["tanh_workspace_of_inference"]["program"]
+    assert "right alone, wrong after 7 earlier calls" in found["tanh_value_after_7"]["message"]
+
+
+KERNELS = """
+import os
+import random
+import torch
+
+seen = {}
+chance = random.Random(4)
+
+
+def by_address(x):
+    value = seen.setdefault((x.data_ptr(), x.shape), torch.tanh(x).detach())
+    return value + (torch.tanh(x) - torch.tanh(x).detach())
+
+
+def by_chance(x):
+    return torch.tanh(x) + (0.5 if chance.random() < 0.02 else 0.0)
+
+
+class Unreadable(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        raise RuntimeError("no kernel reads this")
+
+
+def unreadable_again(x):
+    result = torch.tanh(x)
+    was = seen.setdefault(x.data_ptr(), x._version)
+    return result if was == x._version else result.as_subclass(Unreadable)
+
+
+def crashing(x):
+    if seen.setdefault(x.data_ptr(), x._version) != x._version:
+        os.abort()
+    return torch.tanh(x)
+"""
+
+
+def run(folder: Path, tests: str, candidates: list[dict]) -> tuple[int, dict, str]:
+    (folder / "autotest_bodies.py").write_text(tests)
+    (folder / "kernels.py").write_text(KERNELS)
+    (folder / "autotest.yml").write_text(json.dumps({"paths": ["."], "candidates": candidates}))
+    done = subprocess.run(
+        [sys.executable, "-m", "ci_autotest", "run"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    return done.returncode, json.loads((folder / "autotest-report" / "report.json").read_text()), done.stdout
+
+
+def row(function: str, **more: object) -> dict:
+    return {"name": "kernel", "backend": "substitute", "replace": {"torch.tanh": f"kernels.{function}"}, **more}
+
+
+def test_run__kernel_is_wrong_by_chance__is_no_kernel_that_remembers(tmp_path):
+    _, report, _ = run(tmp_path, TESTS, [row("by_chance")])
+    assert "stateful" not in {item["kind"] for item in report["findings"] if item["outcome"] == "misaligned"}
+
+
+def test_run__kernel_ends_its_process_in_a_probe__is_a_crash_of_its_operator(tmp_path):
+    status, report, _ = run(tmp_path, TESTS, [row("crashing")])
+    (found,) = report["findings"]
+    assert (status, found["outcome"], found["operator"], found["confirmed"]) == (1, "crashed", "torch.tanh", True)
+    assert "copy_" in found["program"]
+
+
+def test_run__result_of_a_probe_cannot_be_read__is_a_finding(tmp_path):
+    status, report, _ = run(tmp_path, TESTS, [row("unreadable_again")])
+    (found,) = report["findings"]
+    assert (status, found["outcome"], found["operator"], found["blame"]) == (1, "misaligned", "torch.tanh", "candidate")
+    assert "no kernel reads this" in found["message"]
+
+
+def test_run__isolated_kernel_and_check_graph__is_unsupported(tmp_path):
+    tests = TESTS.replace("@autotest()\ndef tanh", "@autotest(check_graph=True)\ndef tanh")
+    _, report, _ = run(tmp_path, tests, [row("by_chance", isolated=True)])
+    (found,) = [item for item in report["results"] if item["test"].endswith("::tanh")]
+    assert (found["outcome"], found["cases"]["aligned"]) == ("unsupported", 0)
+    assert "isolated kernels are not compiled" in found["reason"]
+
+
+def test_run__isolated_kernel_with_env__is_found_and_its_repro_shows_it(tmp_path):
+    status, report, _ = run(tmp_path, TESTS, [row("by_address", env={"KERNELS": "1"})])
+    (found,) = report["findings"]
+    assert (status, found["kind"], found["repro_verified"]) == (1, "stateful", True)
+    script = (tmp_path / "autotest-report" / found["repro"]).read_text()
+    assert "os.environ.update({'KERNELS': '1'})" in script
+
+
+#: Of six parts of the families, how many are run here: a finding takes 10 to 30 s.
+PARTS = 2
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("part", range(PARTS))
+def test_run__families__are_found_and_their_repros_show_them(part, tmp_path):
+    names = sorted(WRONG)[part::6]
+    _, report = report_of(names, tmp_path)
+    found = {item["candidate"]: item for item in report["findings"] if item["outcome"] == "misaligned"}
+    assert sorted(found) == names
+    assert [name for name, item in found.items() if not item["repro_verified"]] == []
+
+
+@pytest.mark.heavy
+def test_run__every_honest_kernel__is_aligned(tmp_path):
+    _, report = report_of(sorted(HONEST), tmp_path)
+    assert report["findings"] == []
+    assert {item["outcome"] for item in report["results"]} == {"aligned", "unsupported"}

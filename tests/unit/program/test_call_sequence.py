@@ -1,0 +1,109 @@
+"""Sequences of calls: well-formed programs whose inputs hold what they should at each call."""
+
+from __future__ import annotations
+
+import pytest
+import torch as real
+
+from ci_autotest import random, random_tensor, torch
+from ci_autotest.alignment.cases import differentiate
+from ci_autotest.alignment.stateful import probe_of
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.program.call_sequence import is_repeatable, rewritten
+from ci_autotest.program.check import check_program
+from tests.engine import record
+
+
+def layer():
+    features = random(1, 6).to(int)
+    return torch.nn.Linear(in_features=features, out_features=2)(random_tensor(2, dim1=features))
+
+
+def hooked():
+    x = random_tensor(2)
+    x.register_hook(lambda gradient: gradient * 2)
+    return torch.exp(x)
+
+
+def gone_back():
+    x = random_tensor(2)
+    torch.exp(x).sum().backward()
+    return x.grad
+
+
+BODIES = {
+    "one call": lambda: torch.tanh(random_tensor(2, 3, 4)),
+    "two inputs": lambda: torch.mul(random_tensor(2, 3, 4), random_tensor(2, 3, 4)),
+    "integers": lambda: torch.add(random_tensor(2, 3, 4, dtype=int), 1),
+    "a module": layer,
+    "several calls": lambda: torch.exp(torch.tanh(random_tensor(2, 3, 4))).sum(),
+    "one element": lambda: torch.tanh(random_tensor(1, 1)),
+    "no element": lambda: torch.tanh(random_tensor(1, 0)),
+    "no dimension": lambda: torch.tanh(random_tensor(0)),
+    "positive definite": lambda: torch.linalg.cholesky(torch.eye(3) + random_tensor(2, 3, 3).square().mean()),
+}
+
+
+def probed(body, **how):
+    attempt = record(body, **how)
+    differentiate(attempt, TorchBackend())
+    return attempt, probe_of(attempt, TorchBackend(), lambda _: None)
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_probe__is_well_formed_and_calls_the_body_ten_times(body):
+    attempt, probe = probed(body)
+    check_program(probe.program)
+    for _, step in attempt.program.calls:
+        given = sum(other.target == step.target for _, other in probe.program.calls)
+        assert given >= 10 + (step.op == "call_module")
+    assert probe.trace.failure is None
+
+
+@pytest.mark.parametrize("profile", ["non_contiguous", "special", "zero_dim", "zero_size", "boundary"])
+def test_probe__of_each_profile__is_well_formed(profile):
+    check_program(probed(lambda: torch.tanh(random_tensor()), profile=profile)[1].program)
+
+
+def test_probe__values__are_those_of_the_case_in_other_places():
+    attempt, probe = probed(lambda: torch.tanh(random_tensor(1, 6)))
+    first = attempt.sources["t0"]
+    given = [value for value in probe.sources.values() if real.equal(value.sort().values, first.sort().values)]
+    others = [value for value in given if not real.equal(value, first)]
+    assert (len(given), len(others)) == (5, 3)
+    # One keeps the first and the last element: a key may be made of those.
+    assert any(value[0] == first[0] and value[-1] == first[-1] for value in others)
+
+
+def test_probe__calls__have_the_memory_and_the_versions_that_they_should():
+    seen = []
+
+    def noting(x):
+        seen.append((x.data_ptr(), x._version, id(x)))
+        return real.Tensor.tanh(x)
+
+    backend = TorchBackend()
+    _, probe = probed(lambda: torch.tanh(random_tensor(1, 6)))
+    backend.steps._functions["torch.tanh"] = noting
+    trace = backend.run(probe.program, probe.sources)
+    assert trace.failure is None
+    (first, second, third, fourth, fifth) = seen[:5]
+    assert (first[0], first[2]) == (second[0], second[2])
+    assert first[1] < second[1]  # the same tensor, written to
+    assert third[0] == first[0]
+    assert third[2] != first[2]  # another tensor at the same address
+    assert fourth[0] != first[0]  # the first values at another address
+    assert fifth[0] == first[0]
+
+
+@pytest.mark.parametrize("body", [hooked, gone_back, lambda: torch.nn.functional.dropout(random_tensor(2))])
+def test_is_repeatable__registers_goes_back_or_draws__is_not(body):
+    assert not is_repeatable(record(body).program)
+
+
+def test_rewritten__are_the_inputs_that_are_written_to_and_what_shares_their_memory():
+    _, probe = probed(lambda: torch.tanh(random_tensor(1, 6)))
+    steps = probe.program.steps
+    assert {steps[index].target for index in rewritten(probe.program)} == {
+        "t0", "t6", "copy_", "builtins.getattr", "requires_grad_",
+    }  # fmt: skip
