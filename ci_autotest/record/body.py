@@ -14,6 +14,7 @@ from ci_autotest.record.current import CURRENT
 from ci_autotest.record.guard import refuse_unrecorded_writes
 from ci_autotest.record.optimizers import put_back
 from ci_autotest.record.outputs import record_output
+from ci_autotest.record.plain_tensors import watch_no_more
 from ci_autotest.record.recorder import Ended
 from ci_autotest.record.refusals import meaning
 
@@ -53,6 +54,7 @@ def run_body(recorder: Recorder, call: Callable[[], object], tracer: Tracer) -> 
             raise AuthorError(message) from error
     finally:
         CURRENT.reset(token)
+        watch_no_more(recorder)
         _take_back(recorder)
         recorder.__class__ = Ended
         # Modules and generators of values hold the recorder: what it holds would stay until the collector comes.

@@ -23,24 +23,29 @@ _INSTEAD: Final = (
 )
 
 
+#: Around what is done with a body's tensors for the recording itself: it is no step.
+unrecorded: Final = torch._C.DisableTorchFunction
+
+
 def give_gradients(recorder: Recorder) -> None:
     """Give the parameters that a body holds the gradients of what stands for them, after a backward pass.
 
     Reading one of them is a step: what the body gets is recorded.
     """
-    for tensor, value, _ in list(recorder.captured.values()):
-        if not (tensor.requires_grad and tensor.is_leaf):
-            continue
-        real = value._tensor.grad
-        if real is None:
-            continue
-        if id(tensor) not in recorder.given_gradients:
-            recorder.given_gradients[id(tensor)] = tensor, tensor.grad
-        gradient = value.grad
-        plain = real.detach().clone()
-        tensor.grad = plain
-        recorder.captured[id(plain)] = plain, gradient, plain._version
-        recorder.given[id(plain)] = real.detach().clone()
+    with unrecorded():
+        for tensor, value, _ in list(recorder.captured.values()):
+            if not (tensor.requires_grad and tensor.is_leaf):
+                continue
+            real = value._tensor.grad
+            if real is None:
+                continue
+            if id(tensor) not in recorder.given_gradients:
+                recorder.given_gradients[id(tensor)] = tensor, tensor.grad
+            gradient = value.grad
+            plain = real.detach().clone()
+            tensor.grad = plain
+            recorder.captured[id(plain)] = plain, gradient, plain._version
+            recorder.given[id(plain)] = real.detach().clone()
 
 
 def clear_gradients(recorder: Recorder) -> None:
@@ -52,15 +57,16 @@ def clear_gradients(recorder: Recorder) -> None:
 
 
 def refuse_unrecorded_writes(recorder: Recorder) -> None:
-    """Refuse a body that wrote to a parameter, a leaf or a gradient where nothing was recorded.
+    """Refuse a body that wrote to a parameter, a leaf, a gradient or a buffer where nothing was recorded.
+
+    A tensor without a gradient that no step has written to is an input of its own each time that plain torch writes it.
 
     Raises:
         AuthorError: One has other elements than the value that stands for it was given.
     """
     for tensor, value, version in recorder.captured.values():
-        if tensor.requires_grad and (
-            tensor._version != version or not holds_source(recorder, tensor, value._ref.index)
-        ):
+        is_kept = tensor.requires_grad or id(tensor) in recorder.given
+        if is_kept and (tensor._version != version or not holds_source(recorder, tensor, value._ref.index)):
             raise AuthorError(unrecorded_write(tensor))
     for tensor, _ in recorder.given_gradients.values():
         if tensor.grad is None:
@@ -76,7 +82,7 @@ def refuse_unrecorded_writes(recorder: Recorder) -> None:
 
 def unrecorded_write(tensor: torch.Tensor, what: str = "") -> str:
     """Return the sentence that says that a tensor was written to where nothing was recorded."""
-    kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "leaf"
+    kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "leaf" if tensor.requires_grad else "tensor"
     dtype = str(tensor.dtype).removeprefix("torch.")
     named = f"{what}a {kind} of the body's own, {dtype}{list(tensor.shape)},"
     return f"{named} was written to where nothing was recorded, which vanishes. {_INSTEAD}"
@@ -89,5 +95,6 @@ def holds_source(recorder: Recorder, tensor: torch.Tensor, index: int) -> bool:
         step = recorder.steps[index]
         assert step.op == PLACEHOLDER  # noqa: S101 - what was captured and given nothing is an input
         source = recorder.sources[step.target]
-    now = tensor.detach()
-    return now.shape == source.shape and bool(((now == source) | ((now != now) & (source != source))).all())  # noqa: PLR0124 - NaN
+    with unrecorded():
+        now = tensor.detach()
+        return now.shape == source.shape and bool(((now == source) | ((now != now) & (source != source))).all())  # noqa: PLR0124 - NaN

@@ -16,7 +16,8 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ci_autotest.record.current import CURRENT
-from ci_autotest.record.guard import refuse_unrecorded_writes
+from ci_autotest.record.guard import refuse_unrecorded_writes, unrecorded
+from ci_autotest.record.plain_tensors import give_data
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -85,11 +86,12 @@ def _end(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
         group["params"] = list(before["params"])
         group.update({name: before[name] for name in _OPTIONS if name in before})
         for tensor in group["params"]:
-            _give_data(recorder, tensor)
+            give_data(recorder, tensor)
 
 
 def _copied(one: Any) -> Any:  # noqa: ANN401 - whatever an optimizer keeps
-    return one.detach().clone() if isinstance(one, torch.Tensor) else one
+    with unrecorded():
+        return one.detach().clone() if isinstance(one, torch.Tensor) else one
 
 
 def _move_state(optimizer: Optimizer, left: list[Any], right: list[Any]) -> None:
@@ -103,14 +105,3 @@ def _record_state(recorder: Recorder, state: dict[str, Any], value: Any) -> None
     for name, one in state.items():
         if isinstance(one, torch.Tensor) and one.shape == value.shape and name != "step":
             state[name] = recorder.capture(one)
-
-
-def _give_data(recorder: Recorder, tensor: Any) -> None:  # noqa: ANN401 - a parameter of the user's
-    """Give a parameter of the body's what its recorded value holds now, as the step would have."""
-    held = recorder.captured.get(id(tensor))
-    if held is None:
-        return
-    recorder.given_data.setdefault(id(tensor), (tensor, tensor.detach().clone()))
-    now = held[1]._tensor.detach()
-    tensor.data.copy_(now)
-    recorder.given[id(tensor)] = now.clone()

@@ -7,6 +7,7 @@ step* raises rejects the attempt; it is remembered even when the body swallows i
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -34,11 +35,12 @@ from ci_autotest.record.arguments import split
 from ci_autotest.record.arrays import read_only
 from ci_autotest.record.function import plain_function
 from ci_autotest.record.gradients import ends_the_graph
-from ci_autotest.record.guard import clear_gradients, give_gradients, holds_source, unrecorded_write
+from ci_autotest.record.guard import clear_gradients, give_gradients, holds_source, unrecorded, unrecorded_write
 from ci_autotest.record.hooks import Handle, register_hook
 from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.module_steps import construct
 from ci_autotest.record.packed import recorded as packed
+from ci_autotest.record.plain_tensors import give_written, watch
 from ci_autotest.record.refusals import refuse, stale
 from ci_autotest.record.values import Value
 
@@ -52,11 +54,14 @@ if TYPE_CHECKING:
     from ci_autotest.record.module_steps import ModuleSteps
     from ci_autotest.record.modules import RecordedModule
     from ci_autotest.record.optimizers import Held
+    from ci_autotest.record.plain_tensors import PlainTensors
 
 _new_step: Final = tuple.__new__
 #: Key and name of the first inputs.
 _PLACEHOLDERS: Final = tuple((f"t{i}", name) for i, name in enumerate(("x", "y", "z", "w", *["tensor"] * 12)))
 _Tensor: Final = torch.Tensor
+#: Torch's own Python over the parameters of modules.
+_IN_PYTHON: Final = ("torch.optim.", "torch.nn.utils.clip_grad_")
 _NUMBERS: Final = frozenset({int, float, bool, str, type(None)})
 _SCALARS: Final = (
     bool,
@@ -92,6 +97,7 @@ class Recorder:
         optimizers: Those of plain torch that stepped, by identity, with what they held before.
         given: By identity of a tensor of the body's what it was given last, for comparison.
         given_data: Those of them that were given new elements, by identity, with what they held before.
+        plain_tensors: Looks at what plain torch does to those; ``None`` while there is no need.
         has_left: Whether a value has left as an array: what comes in as one later may be computed from it.
         outside: Keys of inputs that are such arrays.
         outputs: What the body returned, flattened.
@@ -116,6 +122,7 @@ class Recorder:
         "optimizers",
         "outputs",
         "outside",
+        "plain_tensors",
         "profile_applied",
         "rejection",
         "shared",
@@ -144,6 +151,7 @@ class Recorder:
         self.captured: dict[int, tuple[torch.Tensor, Value, int]] = {}
         self.optimizers: dict[int, Held] = {}
         self.given: dict[int, torch.Tensor] = {}
+        self.plain_tensors: PlainTensors | None = None
         self.given_data: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.given_gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self.has_left = False
@@ -169,7 +177,7 @@ class Recorder:
         if function.is_module_class:
             return construct(self, function, args, kwargs)
         if not function.is_operator:
-            refuse(function.target)
+            return self._in_python(function, args, kwargs)
         if function.is_autograd:
             self.keeps_graph = self.keeps_graph and not ends_the_graph(function.target, kwargs)
         real_args, step_args, real_kwargs, step_kwargs = split(self, args, kwargs, function)
@@ -179,11 +187,22 @@ class Recorder:
             return self.run(_new_step(Step, step), function.real, real_args, real_kwargs)
         return self._gone_back(_new_step(Step, step), function.real, real_args, real_kwargs)
 
+    def _in_python(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Call torch's own Python over a body's parameters, an optimizer or clipping: what it does is recorded."""
+        if not function.target.startswith(_IN_PYTHON):
+            refuse(function.target)
+        first, *others = [[*arg] if isinstance(arg, Iterator) else arg for arg in args] or [None]
+        if isinstance(first, Value) or (isinstance(first, list) and any(isinstance(one, Value) for one in first)):
+            refuse(function.target)
+        return function.real(first, *others, **kwargs) if args else function.real(**kwargs)
+
     def _gone_back(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Run a step that runs a backward pass; the parameters that the body holds get their gradients from it."""
         clear_gradients(self)
         found = self.run(step, call, args, kwargs)
         give_gradients(self)
+        if self.given_gradients:
+            watch(self)
         return found
 
     def call_plain(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -193,7 +212,10 @@ class Recorder:
             return getattr(args[0], function.name)
         if form == "method" and isinstance(args[0], Value):
             return args[0]._recorder.call_method(args[0], function.name, args[1:], kwargs)
-        return self.call_function(function, args, kwargs)
+        found = self.call_function(function, args, kwargs)
+        if self.captured:
+            give_written(self, (*args, *kwargs.values()))
+        return found
 
     def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:  # noqa: ANN401
         """Record one of Python's operators or functions."""
@@ -227,7 +249,11 @@ class Recorder:
         if step.seed is not None:
             torch.default_generator.manual_seed(step.seed)
         try:
-            result = call(*args, **kwargs) if kwargs else call(*args)
+            if self.plain_tensors is None:
+                result = call(*args, **kwargs) if kwargs else call(*args)
+            else:
+                with self.plain_tensors.paused():
+                    result = call(*args, **kwargs)
         except Exception as error:
             if self.rejection is None:
                 self.rejection = step, Failure(len(self.steps), type(error).__name__, said(error))
@@ -278,7 +304,8 @@ class Recorder:
             return held[1]
         if held is not None and (id(tensor) in self.given or (tensor.requires_grad and tensor.is_leaf)):
             raise AuthorError(unrecorded_write(tensor))
-        source = tensor.detach().clone(memory_format=torch.contiguous_format)
+        with unrecorded():
+            source = tensor.detach().clone(memory_format=torch.contiguous_format)
         spec = replace(contiguous_spec(source), requires_grad=tensor.requires_grad)
         value = self.tensor(source, spec, "parameter" if isinstance(tensor, torch.nn.Parameter) else "captured")
         self.captured[id(tensor)] = (tensor, value, tensor._version)

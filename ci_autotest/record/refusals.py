@@ -18,8 +18,12 @@ _INSTEAD: Final = {
     ),
     "torch.func.*": "write the loop, or use operators that take a batch",
     "torch.vmap": "write the loop, or use operators that take a batch",
-    "torch.nn.utils.clip_grad_norm_": "write it with norm(), clamp() and mul_()",
-    "torch.nn.utils.clip_grad_value_": "write it with clamp_()",
+    "torch.nn.utils.clip_grad_norm_": (
+        "construct the module with plain torch (import torch as plain), or write it with norm(), clamp() and mul_()"
+    ),
+    "torch.nn.utils.clip_grad_value_": (
+        "construct the module with plain torch (import torch as plain), or write it with clamp_()"
+    ),
     "torch.utils.*": "call the operators that it calls",
     "torch.autograd.functional.*": "use torch.autograd.grad with create_graph=True",
     "torch.load": "a test reads no files: draw its tensors, or capture a tensor that was loaded outside",

@@ -1,0 +1,231 @@
+"""Calls of plain torch on tensors that stand for recorded values: each is a step, and is carried out as well.
+
+A body that trains a module of plain ``torch.nn`` holds its parameters and their gradients as plain tensors. What it
+does to them, an update by hand, ``clip_grad_norm_``, a moving average, reaches no recorded value. From the first
+gradient that such a body is given, and from the first step that writes to a tensor of its own, every function of torch
+is looked at: one that has such a tensor among its arguments is recorded with the value that stands for it. The plain
+call is made too, so that identity, views and Python's own code stay what they are in torch. What it gives stands for
+what was recorded.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from ci_autotest.errors import AuthorError
+from ci_autotest.record.guard import unrecorded
+from ci_autotest.record.values import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ci_autotest.record.recorder import Recorder
+
+_FOREACH: Final = "_foreach_"
+#: Functions over lists whose name of one tensor's function is another.
+_OF_ONE: Final = {"norm": torch.linalg.vector_norm}
+#: What is read of a tensor, and gives one that is recorded as a step.
+_VIEWS: Final = frozenset({"data", "T", "mT", "H", "mH", "real", "imag"})
+#: Give elements to Python: they decide what the body does.
+_READING: Final = frozenset({"item", "tolist", "numpy", "__float__", "__int__", "__bool__", "__complex__", "__index__"})
+#: Operators that are in place; others that are have a trailing underscore.
+_IN_PLACE: Final = frozenset(
+    f"__{name}__" for name in ("setitem", "iadd", "isub", "imul", "itruediv", "ipow", "imatmul")
+)
+#: Go back in the recorded values alone; the gradients are given afterwards.
+_BACKWARD: Final = frozenset({"torch.Tensor.backward", "torch.autograd.backward"})
+
+
+class PlainTensors(TorchFunctionMode):
+    """Record what plain torch does to tensors that stand for recorded values.
+
+    Args:
+        recorder: Whose values they stand for.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        """Look at nothing yet."""
+        super().__init__()
+        self._recorder = recorder
+        self._is_paused = False
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:  # noqa: ANN401 - whatever the function returns
+        """Call it; record it where it has such a tensor, and no recorded value, among its arguments."""
+        kwargs = kwargs or {}
+        given = list(_tensors((*args, *kwargs.values())))
+        own_name = getattr(func, "__name__", "")
+        if not self._concerns(own_name, given):
+            return func(*args, **kwargs)
+        if own_name.startswith(_FOREACH):
+            return self._each(func, own_name.removeprefix(_FOREACH), args, kwargs)
+        name = resolve_name(func) or ""
+        if name.endswith(".__set__") or (name.endswith(".__get__") and name.split(".")[-2] not in _VIEWS):
+            return func(*args, **kwargs)
+        return self._both(func, name, (args, kwargs), given)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Look away while a step is carried out: modules have parameters too."""
+        was, self._is_paused = self._is_paused, True
+        try:
+            yield
+        finally:
+            self._is_paused = was
+
+    def _concerns(self, name: str, given: list[Any]) -> bool:
+        """Whether a call is to be recorded here: one with a recorded value among its arguments records itself.
+
+        A parameter that is only now seen may be a copy that averages others. One that is written to is in the making.
+        """
+        if self._is_paused or any(isinstance(one, Value) for one in given):
+            return False
+        return any(id(one) in self._recorder.captured for one in given) or (
+            not name.endswith("_") and any(isinstance(one, torch.nn.Parameter) for one in given)
+        )
+
+    def _both(self, func: Callable[..., Any], name: str, how: tuple[Any, Any], given: list[Any]) -> Any:  # noqa: ANN401
+        """Record a call and make it; what cannot be recorded is plain alone, and the guard sees what it wrote."""
+        args, kwargs = how
+        last = name.rpartition(".")[2]
+        if name in _BACKWARD:
+            return _record(self._recorder, func, last, args, kwargs)
+        if last in _IN_PLACE or (last.endswith("_") and not last.endswith("__")) or "out" in kwargs:
+            return self._written(func, last, how, given)
+        found = func(*args, **kwargs)
+        if last in _READING or any(True for _ in _tensors([found])):
+            with suppress(AuthorError):
+                for one, value in _pairs(found, _record(self._recorder, func, last, args, kwargs)):
+                    stand_for(self._recorder, one, value)
+        return found
+
+    def _written(self, func: Callable[..., Any], last: str, how: tuple[Any, Any], given: list[Any]) -> Any:  # noqa: ANN401
+        """Record a call that writes to tensors before it is made: what stands for no value is an input as it was."""
+        args, kwargs = how
+        recorder = self._recorder
+        try:
+            recorded = _record(recorder, func, last, args, kwargs)
+        except AuthorError:
+            return func(*args, **kwargs)
+        before = [(one, one._version, one.detach().clone()) for one in given]
+        found = func(*args, **kwargs)
+        written = [one for one, version, _ in before if one._version != version]
+        for one, version, elements in before:
+            if one._version != version:
+                recorder.given_data.setdefault(id(one), (one, elements))
+        _refresh(recorder, written)
+        for one, value in _pairs(found, recorded):
+            stand_for(recorder, one, value)
+        return found
+
+    def _each(self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Make a call over lists of tensors as one for each of their elements."""
+        one = _OF_ONE.get(name) or getattr(torch.Tensor, name, None)
+        if one is None:
+            return func(*args, **kwargs)
+        with self:
+            return [
+                one(*(arg[i] if isinstance(arg, list | tuple) else arg for arg in args), **kwargs)
+                for i in range(len(args[0]))
+            ]
+
+
+def watch(recorder: Recorder) -> None:
+    """Look at plain torch from now on, to the end of the body, unless it is within a mode of its own."""
+    if recorder.plain_tensors is None and torch._C._len_torch_function_stack() == 0:
+        recorder.plain_tensors = PlainTensors(recorder)
+        recorder.plain_tensors.__enter__()  # type: ignore[no-untyped-call]
+
+
+def watch_no_more(recorder: Recorder) -> None:
+    """Leave torch as it was before the body."""
+    mode, recorder.plain_tensors = recorder.plain_tensors, None
+    if mode is not None:
+        mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+
+def give_written(recorder: Recorder, tensors: Iterable[object]) -> None:
+    """Give tensors of the body's own what a recorded step wrote to the values that stand for them."""
+    for tensor in tensors:
+        held = recorder.captured.get(id(tensor))
+        if held is None or not isinstance(tensor, torch.Tensor):
+            continue
+        if not _holds(tensor, held[1]):
+            give_data(recorder, tensor)
+            watch(recorder)
+
+
+def _holds(tensor: torch.Tensor, value: Value) -> bool:
+    """Whether a tensor has the elements of its value: running statistics are written to and count no version."""
+    with unrecorded():
+        return tensor.shape == value._tensor.shape and torch.equal(tensor.detach(), value._tensor.detach())
+
+
+def give_data(recorder: Recorder, tensor: torch.Tensor) -> None:
+    """Give a tensor of the body's own what the value that stands for it holds now."""
+    held = recorder.captured.get(id(tensor))
+    if held is None:
+        return
+    with unrecorded():
+        recorder.given_data.setdefault(id(tensor), (tensor, tensor.detach().clone()))
+        tensor.data.copy_(held[1]._tensor.detach())
+    _refresh(recorder, [tensor])
+
+
+def stand_for(recorder: Recorder, tensor: torch.Tensor, value: Value) -> None:
+    """Let a tensor stand for a recorded value, with its elements: of what is random they are others."""
+    with unrecorded():
+        now = value._tensor.detach()
+        if tensor.shape == now.shape and not torch.equal(tensor.detach(), now):
+            tensor.data.copy_(now)
+        recorder.captured[id(tensor)] = tensor, value, tensor._version
+        recorder.given[id(tensor)] = now.clone()
+
+
+def _refresh(recorder: Recorder, written: list[torch.Tensor]) -> None:
+    """Note what the tensors hold that share memory with one that was written to."""
+    with unrecorded():
+        memory = {one.untyped_storage().data_ptr() for one in written}
+        for key, (tensor, value, _) in list(recorder.captured.items()):
+            if tensor.untyped_storage().data_ptr() in memory:
+                recorder.captured[key] = tensor, value, tensor._version
+                recorder.given[key] = tensor.detach().clone()
+
+
+def _record(
+    recorder: Recorder, func: Callable[..., Any], last: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:  # noqa: ANN401 - a recorded value, or several
+    """Record a call with recorded values in place of tensors: those that stand for none become inputs."""
+
+    def one(value: Any) -> Any:  # noqa: ANN401 - an argument of any kind
+        if isinstance(value, torch.Tensor):
+            return recorder.capture(value)
+        return type(value)(map(one, value)) if type(value) in {list, tuple} else value
+
+    values, named = tuple(map(one, args)), {key: one(value) for key, value in kwargs.items()}
+    if last.startswith("__") and last != "__get__" and isinstance(values[0], Value):
+        return getattr(values[0], last)(*values[1:])
+    return recorder.call_plain(func, values, named)
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Any]:
+    """Yield the tensors and recorded values among arguments, those in lists too."""
+    for value in values:
+        if isinstance(value, torch.Tensor | Value):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _pairs(found: Any, recorded: Any) -> Iterator[tuple[torch.Tensor, Value]]:  # noqa: ANN401 - results of any kind
+    """Yield each tensor of a result with the value that it stands for."""
+    if isinstance(found, torch.Tensor) and isinstance(recorded, Value):
+        yield found, recorded
+    elif isinstance(found, list | tuple) and isinstance(recorded, list | tuple):
+        yield from chain.from_iterable(map(_pairs, found, recorded))
