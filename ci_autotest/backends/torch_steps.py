@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.backends.devices import seed
+from ci_autotest.backends.engine import gradients
 from ci_autotest.backends.hooks import Hook
 from ci_autotest.backends.observing import observed
 from ci_autotest.backends.placing import CPU, place
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Argument, Step
 
+GRAD: Final = "torch.autograd.grad"
 _Module: Final = torch.nn.Module
 _CONSTRUCTED: Final = (torch.nn.Module, torch.nn.Parameter, torch.nn.utils.rnn.PackedSequence)
 
@@ -61,7 +63,7 @@ class TorchSteps:
         """
         found = self._functions.get(target)
         if found is None:
-            found = resolve(target)
+            found = resolve(target) if target != GRAD else grad
             if self.device is not CPU and isinstance(found, type) and issubclass(found, _Module):
                 found = _placed(found, self.device)
             self._functions[target] = found
@@ -77,6 +79,14 @@ class TorchSteps:
             return getattr(torch, argument.target.removeprefix("torch."))
         message = f"a {type(argument).__name__} is not an argument of a call."
         raise ProgramError(message)
+
+
+def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, **how: Any) -> Any:  # noqa: ANN401 - torch's own
+    """Call ``torch.autograd.grad``; where each output is weighted, its engine: else torch imports sympy for a check."""
+    is_weighted = type(outputs) is type(inputs) is type(grad_outputs) is tuple
+    if is_weighted and how == {"allow_unused": True}:
+        return gradients(outputs, grad_outputs, inputs)
+    return torch.autograd.grad(outputs, inputs, grad_outputs, **how)
 
 
 def _placed(module: type[torch.nn.Module], device: torch.device) -> Callable[..., torch.nn.Module]:
