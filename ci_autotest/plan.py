@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import heapq
 import re
+from bisect import bisect_left
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest.case import WINDOW, window_of
 from ci_autotest.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 #: Seconds that a task should take: enough to amortise a message, few enough that workers end together.
 TASK_S: Final = 0.4
@@ -25,6 +27,7 @@ TASK_S: Final = 0.4
 TASK_CASES: Final = 500
 #: Where the rounds after the first two end; the last two numbers give the ratio for what follows.
 _ROUNDS: Final = (1, 10, 50, 100)
+SHARDS_AT_MOST: Final = 10_000
 _SHARD: Final = re.compile(r"(\d+)/(\d+)")
 
 
@@ -33,7 +36,52 @@ class Share(NamedTuple):
 
     test: int
     total: int
-    cases: Sequence[int]
+    cases: range | ShardCases
+
+
+class ShardCases(Sequence[int]):
+    """The cases of some windows of a test, in order; none of them is listed.
+
+    Args:
+        total: Cases of the test in the whole run.
+        first: Whether windows 0 and 1 are among them.
+        start: The first of the others.
+        step: Windows from one of those to the next.
+    """
+
+    __slots__ = ("_few", "_rest", "_total")
+
+    def __init__(self, total: int, first: tuple[bool, bool], start: int, step: int) -> None:
+        """Hold which windows they are."""
+        self._total = total
+        self._few = [
+            case
+            for window, is_own in zip(windows(min(total, WINDOW)), first, strict=False)
+            if is_own
+            for case in window
+        ]
+        self._rest = range(start * WINDOW, total, step * WINDOW)
+
+    def __len__(self) -> int:
+        if not self._rest:
+            return len(self._few)
+        return len(self._few) + WINDOW * (len(self._rest) - 1) + min(WINDOW, self._total - self._rest[-1])
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - a number, as of any sequence; of slices none is asked
+        position = index if index >= 0 else len(self) + index
+        if not 0 <= position < len(self):
+            raise IndexError(index)
+        if position < len(self._few):
+            return self._few[position]
+        window, within = divmod(position - len(self._few), WINDOW)
+        return self._rest[window] + within
+
+    def between(self, low: int, high: int) -> Iterator[int]:
+        """Yield the cases from ``low`` on and below ``high``."""
+        yield from (case for case in self._few if low <= case < high)
+        first = bisect_left(self._rest, low - WINDOW + 1)
+        for start in self._rest[first : bisect_left(self._rest, high)]:
+            yield from range(max(start, low), min(start + WINDOW, high, self._total))
 
 
 def shard_of(text: str) -> tuple[int, int]:
@@ -44,9 +92,12 @@ def shard_of(text: str) -> tuple[int, int]:
     """
     match = _SHARD.fullmatch(text.strip())
     if not match or int(match[2]) < 1:
-        message = f"shard '{text}' is not K/N. Write 1/4 for the first of four."
+        message = f"shard '{text[:80]}' is not K/N. Write 1/4 for the first of four."
         raise UsageError(message)
     index, count = int(match[1]), int(match[2])
+    if count > SHARDS_AT_MOST:
+        message = f"shard '{text[:80]}' is one of {str(count)[:30]}. Give at most {SHARDS_AT_MOST:,} shards."
+        raise UsageError(message)
     if not 1 <= index <= count:
         hint = f"Use {count}/{count} or lower." if index > count else f"Use 1/{count} or higher."
         message = f"shard '{text}' names shard {index} of {count}: the index runs from 1 to the count. {hint}"
@@ -63,10 +114,11 @@ def windows(total: int) -> Iterator[range]:
 
 
 def shares(counts: Sequence[int], shard: tuple[int, int], case_s: Sequence[float] = ()) -> list[Share]:
-    """Return each test's cases of a shard: windows, longest first, each to the shard that has least to do so far.
+    """Return each test's cases of a shard.
 
-    The union over all shards is the unsharded run, case for case. Equal arguments give equal shards
-    on every machine.
+    Windows of ten are dealt to shards in turn, those of the longest tests first, so that none is ever listed. What each
+    test begins with, a window of one case and one of nine, then goes, longest first, to the shard that has least to do.
+    The union over all shards is the unsharded run, case for case. Equal arguments give equal shards on every machine.
 
     Args:
         counts: Cases by test, in order.
@@ -76,30 +128,52 @@ def shares(counts: Sequence[int], shard: tuple[int, int], case_s: Sequence[float
     index, count = shard
     if count == 1:
         return [Share(test, total, range(total)) for test, total in enumerate(counts)]
-    own = assigned(counts, count, case_s)[index - 1]
-    return [Share(test, total, tuple(chain(*own.get(test, ())))) for test, total in enumerate(counts)]
-
-
-def assigned(counts: Sequence[int], count: int, case_s: Sequence[float] = ()) -> list[dict[int, list[range]]]:
-    """Return, for each of ``count`` shards, its windows by test."""
     cost = case_s or [1.0] * len(counts)
-    pieces = [
-        (-len(window) * cost[test], window.start, test, window)
+    starts, loads = _dealt(counts, count, cost)
+    heapq.heapify(loads)
+    few: dict[tuple[int, int], int] = {}
+    firsts = [
+        (-len(cases) * cost[test], window, test)
         for test, total in enumerate(counts)
-        for window in windows(total)
+        for window, cases in enumerate(windows(min(total, WINDOW)))
     ]
-    pieces.sort(key=lambda piece: piece[:3])
-    loads = [(0.0, 0, shard) for shard in range(count)]
-    parts: list[dict[int, list[range]]] = [{} for _ in range(count)]
-    for weight, _, test, window in pieces:
-        load, held, shard = heapq.heappop(loads)
-        parts[shard].setdefault(test, []).append(window)
-        # Seconds first; cases settle it between shards whose seconds say nothing yet.
-        heapq.heappush(loads, (load - weight, held + len(window), shard))
-    for part in parts:
-        for own in part.values():
-            own.sort(key=lambda window: window.start)
-    return parts
+    for weight, window, test in sorted(firsts):
+        load, held, own_shard = heapq.heappop(loads)
+        few[test, window] = own_shard
+        # Seconds first; windows settle it between shards whose seconds say nothing yet.
+        heapq.heappush(loads, (load - weight, held + 1, own_shard))
+    own = index - 1
+    return [
+        Share(
+            test,
+            total,
+            ShardCases(
+                total,
+                (few.get((test, 0)) == own, few.get((test, 1)) == own),
+                1 + (own - starts[test]) % count,
+                count,
+            ),
+        )
+        for test, total in enumerate(counts)
+    ]
+
+
+def _dealt(
+    counts: Sequence[int], count: int, cost: Sequence[float]
+) -> tuple[dict[int, int], list[tuple[float, int, int]]]:
+    """Return the shard of each test's first window of ten, and what the shards have to do then."""
+    starts: dict[int, int] = {}
+    seconds, held = [0.0] * count, [0] * count
+    dealt = 0
+    for test in sorted(range(len(counts)), key=lambda test: (-cost[test], test)):
+        starts[test] = dealt % count
+        found = max(0, -(-counts[test] // WINDOW) - 1)
+        for position in range(found % count):  # what goes all round is equal for all
+            shard = (dealt + position) % count
+            seconds[shard] += WINDOW * cost[test]
+            held[shard] += 1
+        dealt += found
+    return starts, [(seconds[shard], held[shard], shard) for shard in range(count)]
 
 
 def digest(tests: Sequence[tuple[str, int]], case_s: Sequence[float]) -> str:
@@ -147,13 +221,11 @@ def order(shared: Sequence[Share], case_s: Callable[[int], float]) -> Iterator[t
                 yield share.test, task
 
 
-def _between(cases: Sequence[int], low: int, high: int) -> Sequence[int]:
-    if isinstance(cases, range):
-        return cases[low:high]
-    return [case for case in cases if low <= case < high]
+def _between(cases: range | ShardCases, low: int, high: int) -> Iterable[int]:
+    return cases[low:high] if isinstance(cases, range) else cases.between(low, high)
 
 
-def _tasks(cases: Sequence[int], case_s: float) -> Iterator[list[int]]:
+def _tasks(cases: Iterable[int], case_s: float) -> Iterator[list[int]]:
     """Yield whole windows, as many together as a task should take."""
     room = max(1, min(TASK_CASES, int(TASK_S / max(case_s, 1e-6))))
     task: list[int] = []

@@ -19,6 +19,7 @@ from ci_autotest.config.units import (
     size_bytes,
 )
 from ci_autotest.config.values import (
+    AT_MOST,
     BUILT_IN,
     COMPILE_OPTIONS,
     DEVICES,
@@ -40,6 +41,7 @@ from ci_autotest.config.values import (
 )
 
 __all__ = [
+    "AT_MOST",
     "BUILT_IN",
     "COMPILE_OPTIONS",
     "DEVICES",

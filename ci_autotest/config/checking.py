@@ -9,7 +9,16 @@ from types import MappingProxyType
 from typing import Final
 
 from ci_autotest.config.units import duration_s, size_bytes
-from ci_autotest.config.values import COMPILE_OPTIONS, DEVICES, EXPORT_OPTIONS, GRAPHS, SEEDS, Candidate, Config
+from ci_autotest.config.values import (
+    AT_MOST,
+    COMPILE_OPTIONS,
+    DEVICES,
+    EXPORT_OPTIONS,
+    GRAPHS,
+    SEEDS,
+    Candidate,
+    Config,
+)
 from ci_autotest.errors import ConfigError, ToleranceError
 from ci_autotest.program.spelling import is_module, is_name, is_path
 from ci_autotest.tolerance import Tolerance
@@ -32,8 +41,8 @@ def check(config: Config, where: str) -> None:
     if config.budget is not None:
         duration_s(config.budget, f"{where}: budget")
     for name, number in (("cases", config.cases), ("workers", config.workers)):
-        if isinstance(number, int) and number < 1:
-            message = f"{where}: {name} is {number}. Give 1 or more."
+        if isinstance(number, int) and not 1 <= number <= AT_MOST[name]:
+            message = f"{where}: {name} is {str(number)[:30]}. Give 1 to {AT_MOST[name]:,}."
             raise ConfigError(message)
     if isinstance(config.seed, int) and not 0 <= config.seed < SEEDS:
         message = f"{where}: seed is {config.seed}. Give 0 to {SEEDS - 1}."

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
+import stat
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,6 +18,10 @@ from ci_autotest.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
+#: Size of a file, and values in it when its aliases are written out.
+BYTES_AT_MOST: Final = 256 << 10
+VALUES_AT_MOST: Final = 100_000
+
 
 def read(path: Path) -> Config:
     """Return the configuration of a file.
@@ -25,12 +31,29 @@ def read(path: Path) -> Config:
             type.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"configuration {path} cannot be read: {getattr(error, 'strerror', None) or error}."
+        text = _text(path)
+    except (OSError, ValueError) as error:
+        message = f"configuration {str(path)[:200]} cannot be read: {getattr(error, 'strerror', None) or error}."
         raise ConfigError(message) from error
     config = decode(parse(text, f"configuration {path}") or {}, str(path))
     return msgspec.structs.replace(config, candidates=tuple(_placed(each, path.parent) for each in config.candidates))
+
+
+def _text(path: Path) -> str:
+    """Return the text of a file; a device or a pipe may have no end.
+
+    Raises:
+        ValueError: It is no regular file, is too large, or is not UTF-8.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        message = "it is no regular file"
+        raise ValueError(message)
+    with path.open("rb") as file:
+        data = file.read(BYTES_AT_MOST + 1)
+    if len(data) > BYTES_AT_MOST:
+        message = f"it has more than {BYTES_AT_MOST >> 10} KiB"
+        raise ValueError(message)
+    return data.decode("utf-8")
 
 
 def _placed(candidate: Candidate, folder: Path) -> Candidate:
@@ -47,12 +70,41 @@ def parse(text: str, where: str) -> Any:  # noqa: ANN401 - what YAML may be; `de
         ConfigError: It is not YAML; the message begins with ``where``.
     """
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader, made stricter
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _refuse_endless(node)
+        return loader.construct_document(node)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         at = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
         message = f"{where} is not YAML{at}: {getattr(error, 'problem', None) or error}."
         raise ConfigError(message) from error
+
+
+def _refuse_endless(node: yaml.Node) -> None:
+    """Refuse a document that names a part of itself, or is long when what it names is written out.
+
+    Raises:
+        ComposerError: It does, or is.
+    """
+    sizes: dict[int, int] = {}
+
+    def size_of(node: yaml.Node) -> int:
+        if id(node) not in sizes:
+            sizes[id(node)] = 0  # while its parts are counted
+            parts: list[Any] = node.value if isinstance(node, yaml.CollectionNode) else []
+            flat = [one for part in parts for one in (part if isinstance(part, tuple) else (part,))]
+            sizes[id(node)] = 1 + sum(map(size_of, flat))
+        elif not sizes[id(node)]:
+            problem = "an alias names what it stands in"
+            raise yaml.composer.ComposerError(None, None, problem, node.start_mark)
+        return sizes[id(node)]
+
+    if size_of(node) > VALUES_AT_MOST:
+        problem = f"it has more than {VALUES_AT_MOST:,} values when its aliases are written out"
+        raise yaml.composer.ComposerError(None, None, problem, node.start_mark)
 
 
 class _Loader(yaml.SafeLoader):
@@ -63,11 +115,21 @@ class _Loader(yaml.SafeLoader):
         seen: set[object] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                problem = "a key is a list or a mapping"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
             if key in seen:
                 problem = f"key {key!r} is written twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:  # noqa: ANN401 - PyYAML's
+        """Return a value that can be written as UTF-8: half of a surrogate pair cannot."""
+        value = super().construct_scalar(node)
+        if any("\ud800" <= letter <= "\udfff" for letter in str(value)):
+            raise yaml.constructor.ConstructorError(None, None, "a text has half of a surrogate pair", node.start_mark)
+        return value
 
 
 # PyYAML follows YAML 1.1, where `2e-3` is text; YAML 1.2 and every reader of this file take it for a number.

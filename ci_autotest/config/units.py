@@ -7,9 +7,9 @@ from typing import Final
 
 from ci_autotest.errors import ConfigError
 
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_DURATION: Final = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|s|m|h)")
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)(MiB|GiB)")
+_SIZE: Final = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(MiB|GiB)")
 _UNIT_BYTES: Final = {"MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -22,7 +22,9 @@ def duration_s(text: str, name: str) -> float:
     match = _DURATION.fullmatch(text.strip())
     seconds = float(match[1]) * _UNIT_S[match[2]] if match else 0.0
     if seconds <= 0:
-        message = f"{name} is {text!r}, which is no duration. Write a number with ms, s, m or h, such as 90s or 10m."
+        message = (
+            f"{name} is {text[:80]!r}, which is no duration. Write a number with ms, s, m or h, such as 90s or 10m."
+        )
         raise ConfigError(message)
     return seconds
 
@@ -39,7 +41,7 @@ def size_bytes(text: str, name: str = "memory") -> int | None:
     size = int(float(match[1]) * _UNIT_BYTES[match[2]]) if match else 0
     if size <= 0:
         message = (
-            f"{name} is {text!r}, which is no size. Write a number with MiB or GiB, such as 4GiB, or auto, or off."
+            f"{name} is {text[:80]!r}, which is no size. Write a number with MiB or GiB, such as 4GiB, or auto, or off."
         )
         raise ConfigError(message)
     return size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from datetime import date
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -145,6 +146,8 @@ SHAPES: Final[dict[str, int]] = {"jax": 3}
 DEVICES: Final = get_args(Device)
 #: Root seeds are below this.
 SEEDS: Final = 1 << 63
+#: Greatest numbers that a run may be asked for: of cases a test, and of workers.
+AT_MOST: Final = MappingProxyType({"cases": 1_000_000_000, "workers": 10_000})
 #: Candidates that need no configuration.
 BUILT_IN: Final[dict[str, Candidate]] = {
     "torch": Candidate(name="torch", backend="torch"),

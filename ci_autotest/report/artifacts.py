@@ -37,16 +37,17 @@ def check_writable(output: Path) -> None:
     Raises:
         OutputError: It is a file, or cannot be made or written.
     """
-    made = [folder for folder in (output, *output.parents) if not folder.exists()]
-    probe = beside(output / "probe")
     try:
+        made = [folder for folder in (output, *output.parents) if not folder.exists()]
+        probe = beside(output / "probe")
         output.mkdir(parents=True, exist_ok=True)
         probe.write_bytes(b"")
         probe.unlink()
         for folder in made:
             folder.rmdir()
-    except OSError as error:
-        message = f"the output folder '{output}' cannot be written: {error.strerror}. Choose another with --output."
+    except (OSError, ValueError) as error:  # the latter of a name with a NUL
+        shown, why = str(output)[:200], getattr(error, "strerror", None) or error
+        message = f"the output folder {shown!r} cannot be written: {why}. Choose another with --output."
         raise OutputError(message) from error
 
 

@@ -76,6 +76,9 @@ def _overrides(given: dict[str, Any]) -> dict[str, Any]:
         configuration.size_bytes(given["memory"], "--memory")
     names = ("budget", "strictness", "fail_on", "output", "cases", "memory")
     found = {name: given[name] for name in names if given.get(name) is not None}
+    if found.get("cases", 0) > configuration.AT_MOST["cases"]:
+        message = f"--cases is {str(found['cases'])[:30]}. Give 1 to {configuration.AT_MOST['cases']:,}."
+        raise ConfigError(message)
     if given.get("seed") is not None:
         found["seed"] = _number(given["seed"], "seed", ("random", "commit"))
     if given.get("workers") is not None:
@@ -90,12 +93,12 @@ def _number(text: str, name: str, words: tuple[str, ...]) -> int | str:
         number = int(text)
     except ValueError:
         number = -1
-    if not (1 if name == "workers" else 0) <= number < configuration.SEEDS:
-        allowed = "a number from 1" if name == "workers" else f"a number from 0 to {configuration.SEEDS - 1}"
+    least, greatest = (1, configuration.AT_MOST[name]) if name == "workers" else (0, configuration.SEEDS - 1)
+    if not least <= number <= greatest:
+        allowed = f"a number from {least} to {greatest}"
         *others, last = words
-        message = (
-            f"--{name} is {text!r}. Give {', '.join([allowed, *others])}{',' if name == 'workers' else ''} or {last}."
-        )
+        listed = ", ".join([allowed, *others])
+        message = f"--{name} is {text[:80]!r}. Give {listed}{',' if name == 'workers' else ''} or {last}."
         raise ConfigError(message)
     return number
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import groupby
-from typing import TYPE_CHECKING
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Final
 
+from ci_autotest.plan import shard_of
 from ci_autotest.report.markdown_text import plural
 from ci_autotest.run.executor import LocalExecutor
 from ci_autotest.run.pool import Pool
@@ -22,11 +23,15 @@ if TYPE_CHECKING:
     from ci_autotest.result import BrokenTest
     from ci_autotest.run.messages import TestInfo
 
-_SILENCE_S = 300.0
+_SILENCE_S: Final = 300.0
+#: Ranges of cases that are printed of one test.
+_RANGES_AT_MOST: Final = 50
 
 
 def list_tests(request: Request, environ: Mapping[str, str], stream: TextIO, shards: int | None = None) -> int:
     """Print the tests by file, and the files that do not import; with ``shards``, what each would run."""
+    if shards is not None:
+        shard_of(f"1/{shards}")  # as many as a run may have
     hello = hello_for(replace(request, candidates=()), 0)  # nothing is run: no candidate is started
     pool = Pool(LocalExecutor(environ, Limits(_SILENCE_S)), hello)
     try:
@@ -71,6 +76,11 @@ def _show_shards(tests: Sequence[TestInfo], request: Request, stream: TextIO, co
 
 
 def _ranges(cases: Sequence[int]) -> str:
-    """Return numbers as ranges: ``0, 10-19``."""
-    runs = [[n for _, n in run] for _, run in groupby(enumerate(cases), key=lambda pair: pair[1] - pair[0])]
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+    """Return numbers as ranges, ``0, 10-19``; of many the first."""
+    if isinstance(cases, range):
+        return f"{cases[0]}-{cases[-1]}" if len(cases) > 1 else str(cases[0])
+    runs = (list(run) for _, run in groupby(enumerate(cases), key=lambda pair: pair[1] - pair[0]))
+    found = [
+        f"{run[0][1]}-{run[-1][1]}" if len(run) > 1 else str(run[0][1]) for run in islice(runs, _RANGES_AT_MOST + 1)
+    ]
+    return ", ".join(found[:_RANGES_AT_MOST] + ["..."] * (len(found) > _RANGES_AT_MOST))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest import config as configuration
+from ci_autotest.errors import UsageError
 from ci_autotest.run import machine
 from ci_autotest.run.executor import Executor, LocalExecutor
 from ci_autotest.run.nursery import Nursery, preloaded
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
     from ci_autotest.run.machine import Gpu
     from ci_autotest.session.requested import Request
+
+
+#: Workers that one core may have: more only wait for it, and each takes its memory.
+_WORKERS_PER_CORE: Final = 16
 
 
 class Means(NamedTuple):
@@ -53,8 +58,19 @@ def means_for(request: Request, environ: Mapping[str, str]) -> Means:
 
 
 def local_means(request: Request, environ: Mapping[str, str], devices: Sequence[Gpu]) -> Means:
-    """Return what starts processes here, on some GPUs."""
-    slots = machine.slots(_workers(request), machine.cores(), devices)
+    """Return what starts processes here, on some GPUs.
+
+    Raises:
+        UsageError: As many workers were asked for as no machine of these cores can hold.
+    """
+    cores, workers = machine.cores(), _workers(request)
+    if workers is not None and workers > _WORKERS_PER_CORE * cores:
+        message = (
+            f"{workers:,} workers were asked for, and this machine has {cores} cores. "
+            f"Give at most {_WORKERS_PER_CORE * cores}, or leave --workers out."
+        )
+        raise UsageError(message)
+    slots = machine.slots(workers, cores, devices)
     limits = Limits(_silence_s(request), memory_limit(request, len(slots)))
     nursery = Nursery(environ, limits, preloaded(request.candidates), slots[0])
     return Means(LocalExecutor(environ, limits, slots, nursery), nursery)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from datetime import date
 from importlib.resources import files
@@ -83,9 +84,9 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
         ("tolerances: [{operators: a, rtol: 0.1, atol: 0.1, reason: x}]", "tolerances[0].'operators'. Did you mean 'operator'?"),
         ("known: [{operator: a, reason: b}, {operator: a, reason: b, untill: 2027-01-01}]", "known[1].'untill'. Did you mean 'until'?"),
         ("cases: many", "cases is text; a whole number is expected."),
-        ("cases: 0", "cases is 0. Give 1 or more."),
-        ("cases: -3", "cases is -3. Give 1 or more."),
-        ("workers: 0", "workers is 0. Give 1 or more."),
+        ("cases: 0", "cases is 0. Give 1 to 1,000,000,000."),
+        ("cases: -3", "cases is -3. Give 1 to 1,000,000,000."),
+        ("workers: 0", "workers is 0. Give 1 to 10,000."),
         (
             "candidates: [{name: jax, backend: module, module: jax, shapes: -1}]",
             "candidate 'jax' has shapes: -1. Give 0 or more.",
@@ -285,3 +286,35 @@ def test_built_in__each__needs_no_configuration():
 def test_read__option_that_a_backend_has_not__is_refused(tmp_path, row, said):
     with pytest.raises(ConfigError, match=re.escape(said)):
         read(written(tmp_path, f"candidates:\n  - {row}\n"))
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 10)}]\n" for i in range(9)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("? [a, b]\n: 3\n", "a key is a list or a mapping"),
+        ('seed: "\\ud800"\n', "half of a surrogate pair"),
+        ("candidates: &a\n  - *a\n", "an alias names what it stands in"),
+        (BOMB, "more than 100,000 values when its aliases are written out"),
+        ("# " + "x" * (257 << 10), "it has more than 256 KiB"),
+        ("cases: 99999999999999999999\n", "Give 1 to 1,000,000,000."),
+        ("workers: 100000\n", "Give 1 to 10,000."),
+        (f"memory: {'9' * 400}GiB\n", "which is no size"),
+        (f"budget: {'9' * 400}h\n", "which is no duration"),
+    ],
+)
+def test_read__file_without_bounds__is_refused(tmp_path, text, said):
+    (tmp_path / "autotest.yml").write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        read(tmp_path / "autotest.yml")
+
+
+def test_read__no_regular_file__is_refused(tmp_path):
+    os.mkfifo(tmp_path / "autotest.yml")
+    for path in (tmp_path / "autotest.yml", Path("/dev/zero")):
+        with pytest.raises(ConfigError, match="it is no regular file"):
+            read(path)

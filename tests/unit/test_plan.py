@@ -148,3 +148,28 @@ def test_shard_of__what_is_none__says_what_to_write(text, said):
     with pytest.raises(UsageError) as caught:
         shard_of(text)
     assert str(caught.value) == said
+
+
+def test_shares__of_a_billion_cases__list_none():
+    found = [shares([10**9, 25], (index, 3))[0].cases for index in (1, 2, 3)]
+    assert sum(map(len, found)) == 10**9
+    assert sorted(cases[-1] for cases in found)[-1] == 10**9 - 1
+    first = next(order(shares([10**9, 25], (2, 3)), lambda _: 1.0))
+    assert len(first[1]) <= WINDOW
+
+
+@pytest.mark.parametrize("total", [1, 9, 10, 11, 25, 130])
+@pytest.mark.parametrize("index", [1, 2, 3, 4])
+def test_shard_cases__asked_in_any_way__are_the_same(total, index):
+    (share,) = shares([total], (index, 4))
+    listed = list(share.cases)
+    assert len(share.cases) == len(listed)
+    assert [share.cases[i - len(listed)] for i in range(len(listed))] == listed
+    assert [case for low in range(0, total, 7) for case in share.cases.between(low, low + 7)] == listed
+    with pytest.raises(IndexError):
+        share.cases[len(listed)]
+
+
+def test_shard__of_more_than_there_can_be__is_refused():
+    with pytest.raises(UsageError, match="Give at most 10,000 shards"):
+        shard_of("1/99999999999")
