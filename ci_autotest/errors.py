@@ -83,7 +83,7 @@ def said(error: BaseException) -> str:
     """Return what foreign code's error says, as text that every file and pipe of ours can hold."""
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - an error whose own text raises
+    except BaseException:  # noqa: BLE001 - an error whose own text raises
         text = "(its message cannot be made)"
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 

@@ -178,7 +178,9 @@ def _dealt(
 
 def digest(tests: Sequence[tuple[str, int]], case_s: Sequence[float]) -> str:
     """Return what tells one plan from another: shards of one run have it in common."""
-    told = "\n".join(f"{test}\0{count}\0{cost!r}" for (test, count), cost in zip(tests, case_s, strict=True))
+    told = "dealt\n" + "\n".join(
+        f"{test}\0{count}\0{cost!r}" for (test, count), cost in zip(tests, case_s, strict=True)
+    )
     return blake2b(told.encode(), digest_size=8).hexdigest()
 
 

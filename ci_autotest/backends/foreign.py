@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 from typing import Final
 
-#: ``SystemExit`` and ``KeyboardInterrupt`` are no ``Exception``, and a kernel may raise either.
-FOREIGN: Final = (Exception, SystemExit, KeyboardInterrupt)
+#: A kernel may raise what is no ``Exception``: ``SystemExit``, or the panic of a kernel in Rust.
+FOREIGN: Final = BaseException
 
 
 def pass_interrupt(error: BaseException) -> None:

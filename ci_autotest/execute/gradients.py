@@ -40,7 +40,7 @@ def backward(
             run.gradients = _of_program(program, run, cotangents, framework)
         else:
             run.gradients = _of_values(outline or Outline(program), run, cotangents, framework)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+    except BaseException as error:  # noqa: BLE001 - foreign code: its error is the outcome
         failed_backward(run, error, framework)
 
 

@@ -63,7 +63,7 @@ def as_graph(
         graphed.go()
     except LackingError as error:
         run.lacking = f"it has no {graphed.lacking or error}"
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+    except BaseException as error:  # noqa: BLE001 - foreign code: its error is the outcome
         failed(run, program.steps[graphed.at], graphed.at, error, framework)
     run.values += [None] * (len(program.steps) - len(run.values))
     for value in run.values:

@@ -131,7 +131,7 @@ def forward(
             except LackingError as error:
                 run.lacking = f"it has no {error}"
                 return run
-            except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - foreign code: its error is the outcome
+            except BaseException as error:  # noqa: BLE001 - foreign code: its error is the outcome
                 failed(run, step, index, error, framework)
                 return run
         elif snapshots:

@@ -177,7 +177,7 @@ def main():
     print(f"the reference recomputed {{'agrees with' if all(carried) else 'DIFFERS from'}} the values carried here")
     try:
         found, found_gradients, found_after, found_raised, found_memory = run(candidate)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:
+    except BaseException as error:
         print(f"misaligned: the candidate raises {{type(error).__name__}}: {{error}}")
         return 1
     bad = len(found) != len(outputs)

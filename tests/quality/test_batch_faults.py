@@ -55,6 +55,27 @@ def exits(*_):
     raise SystemExit
 
 
+class Panic(BaseException):
+    """What a kernel in Rust raises: no ``Exception``."""
+
+
+class Untold(Panic):
+    def __str__(self):
+        raise Panic
+
+
+def panics(*_):
+    raise Panic
+
+
+def closes(*_):
+    raise GeneratorExit
+
+
+def untold(*_):
+    raise Untold
+
+
 def stops(*_):
     next(iter(()))
 
@@ -153,6 +174,16 @@ class _StoppingGradient(_WrongGradient):
         next(iter(()))
 
 
+class _PanickingGradient(_WrongGradient):
+    @staticmethod
+    def backward(ctx, gradient):
+        raise Panic
+
+
+def panicking_gradient(result, *_):
+    return _PanickingGradient.apply(result)
+
+
 def stopping_gradient(result, *_):
     return _StoppingGradient.apply(result)
 
@@ -170,7 +201,7 @@ def writing_gradient(result, *_):
 
 
 FAULTS = (
-    off, raises, exits, stops, stopping_gradient, of_inference, wrapped, a_view, unasking, wide, no_tensor, no_gradient, written, its_input, input_written, other_shape, wrong_gradient,
+    off, raises, exits, panics, closes, untold, panicking_gradient, stops, stopping_gradient, of_inference, wrapped, a_view, unasking, wide, no_tensor, no_gradient, written, its_input, input_written, other_shape, wrong_gradient,
     raising_gradient, writing_gradient,
 )  # fmt: skip
 
