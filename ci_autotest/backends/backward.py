@@ -36,7 +36,7 @@ def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> N
         return
     keys, inputs = _inputs(program, trace, roots)
     if not keys:
-        return  # an input was returned as it is: its gradient is what was put in
+        return
     try:
         found = gradients(roots, weights, inputs)
     except FOREIGN as error:
@@ -86,8 +86,9 @@ def _inputs(program: Program, trace: Trace, roots: list[torch.Tensor]) -> tuple[
     inputs: list[Any] = []
     edges, values, copies = trace.edges, trace.values, trace.copies
     last = len(values) - 1
-    # The gradient of an output that nothing else uses is the cotangent itself.
-    seen = {id(roots[0])} if len(roots) == 1 and program.body[-1].args == (ref_to(last - 1),) else set()
+    # The gradient of an output that nothing else uses is the cotangent itself; a leaf's is compared like any other's.
+    is_cotangent = len(roots) == 1 and program.body[-1].args == (ref_to(last - 1),) and not roots[0].is_leaf
+    seen = {id(roots[0])} if is_cotangent else set()
     for index, facts in enumerate(trace.facts):
         value = values[index]
         if facts is None:

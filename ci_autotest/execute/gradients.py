@@ -148,8 +148,9 @@ def _inputs(outline: Outline, run: Run, roots: Sequence[Any], framework: Framewo
     inputs: list[Any] = []
     overwrites = outline.overwrites or _gives_again(outline, run)
     used = frozenset() if run.graph is not None else outline.used
-    # The gradient of an output that nothing else uses is the cotangent itself.
-    taken = {id(roots[0])} if len(roots) == 1 and outline.ends_in_output else set()
+    # The gradient of an output that nothing else uses is the cotangent itself; a leaf's is compared like any other's.
+    is_cotangent = len(roots) == 1 and outline.ends_in_output and not framework.facts(roots[0])[3]
+    taken = {id(roots[0])} if is_cotangent else set()
     for index, (step, value) in enumerate(zip(outline.example.steps, run.values, strict=True)):
         if framework.is_tensor(value):
             requires_grad = framework.facts(value)[2]

@@ -104,7 +104,7 @@ def shown(value):
 
 def main():
     print(__doc__.strip())
-    print(f"found with {{SEEN_WITH}}; running {module} {{{module}.__version__}}")
+    print(f"found with {{SEEN_WITH}}; running {module} {{getattr({module}, '__version__', 'of unknown version')}}")
     if KIND == "graph":
         print("cannot run: this was found in a graph that ci-autotest makes: ci-autotest replay shows it again")
         return 2

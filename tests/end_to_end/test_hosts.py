@@ -248,6 +248,44 @@ def test_run__the_reference_itself_in_a_host__every_body_is_aligned(tmp_path: Pa
     assert all(NOT_ASKED[name] in reason for name, reason in reasons.items()), reasons
 
 
+#: A gradient that is wrong only behind another call: no step is misaligned alone, so each of them is looked at.
+BEHIND = """
+import torch
+
+globals().update({name: value for name, value in vars(torch).items() if not name.startswith("__")})
+
+
+class _Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+def exp(input):
+    return torch.exp(input if input.is_leaf else _Doubled.apply(input))
+"""
+
+
+@pytest.mark.parametrize("moved", ['.to("cpu")', ".to(random_device())"])
+def test_run__leaf_is_moved_to_where_it_is__the_move_has_a_gradient(moved: str, tmp_path: Path):
+    project = project_in(tmp_path, "")
+    project.write("lookalike.py", BEHIND)
+    project.tests(
+        "from ci_autotest import random_device\n@autotest(n=2, profiles=[])\n"
+        f"def body():\n    return torch.exp(random_tensor(2){moved} * 2)\n"
+    )
+
+    done = project.run()
+
+    (finding,) = project.report()["findings"]
+    assert (finding["kind"], finding["candidate_seen"]) == ("gradient", "float32[1, 1] on cpu"), done.said
+    assert (finding["accumulated"], finding["repro_verified"]) == (True, True), done.said
+
+
 HELD = """
 @autotest(n=1)
 def hangs():

@@ -122,6 +122,15 @@ def test_backward__of_all_outputs__has_gradients_of_all_that_led_there(body, key
     assert found - ({outputs[0].index} if len(outputs) == 1 else set()) == keys
 
 
+@pytest.mark.parametrize("snapshots", [False, True])
+def test_backward__output_is_the_leaf_itself__has_the_gradient_that_was_put_in(snapshots):
+    attempt = record(lambda: x().to("cpu"))
+    trace = TORCH.run(attempt.program, attempt.sources, snapshots=snapshots)
+    assert trace.values[1] is trace.values[0]
+    TORCH.backward(attempt.program, trace, attempt.cotangents)
+    assert real.equal(trace.gradients[0], attempt.cotangents[0])
+
+
 def test_backward__output_returned_twice__counts_once():
     attempt = record(lambda: ((y := torch.mul(x(), 1)), y))
     trace = TORCH.run(attempt.program, attempt.sources, snapshots=True)

@@ -17,6 +17,7 @@ from ci_autotest.program.ir import (
     OUTPUT,
     PLACEHOLDER,
     Constant,
+    Device,
     Program,
     Ref,
     Step,
@@ -150,6 +151,20 @@ def test_backward__candidate_detached__asks_for_nothing(framework):
     run = ran(made, framework)
     backward(made, run, {0: np.ones(3, np.float32)}, framework)
     assert (run.gradients, run.backward_failure) == ([], None)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [Step(CALL_METHOD, "contiguous", (Ref(0),)), Step(CALL_METHOD, "to", (Ref(0), Device("cpu")))],
+    ids=["contiguous", "to"],
+)
+@pytest.mark.parametrize("snapshots", [False, True])
+def test_backward__output_is_the_leaf_itself__has_the_gradient_that_was_put_in(framework, step, snapshots):
+    made = program(step)
+    run = ran(made, framework, snapshots=snapshots)
+    assert run.values[1] is run.values[0]
+    backward(made, run, {0: DATA}, framework)
+    assert [(key, gradient.tolist()) for key, gradient in run.gradients] == [(0, DATA.tolist())]
 
 
 def test_backward__framework_raises__is_told(framework):
