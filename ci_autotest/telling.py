@@ -9,12 +9,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from ci_autotest.judgement import BACKWARD
-from ci_autotest.program.codegen import body_lines, function_text, inputs, names, setup_lines
-from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, cotangent_key, output_refs
+from ci_autotest.program.codegen import body_statements, function_text, inputs, named_outside, names, setup_lines
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    COMPLEX,
+    HOST_DEVICE,
+    PLACEHOLDER,
+    TensorSpec,
+    cotangent_key,
+    output_refs,
+)
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
+from ci_autotest.program.repro_candidates import device_module
 from ci_autotest.result import Finding, Location
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ci_autotest.judgement import Verdict
     from ci_autotest.program.ir import Recording, Step
     from ci_autotest.result import Hit
@@ -23,6 +34,8 @@ if TYPE_CHECKING:
 #: Where a worker was lost that ended while it went back.
 ENDED_IN_BACKWARD: Final = "in its backward pass"
 _GRADIENT: Final = "gradient of "
+#: The symbol of a device where printed code reads it, and not a keyword of that name.
+_READS_DEVICE: Final = re.compile(r"(?<![\w.'\"])device(?![\w'\"]|=)")
 
 
 class About(NamedTuple):
@@ -185,33 +198,87 @@ def _index(index: tuple[int, ...]) -> str:
 
 def display_program(recording: Recording, finding: Finding) -> str:
     """Return the program for a reader: tensors inline when small, else by name; the gradient put in, if it matters."""
-    program = recording.program
-    named = names(program)
-    lines = ["import torch", ""]
-    if any(spec.storage_size > INLINE_ELEMENTS for spec in _input_specs(recording)):
-        lines = ["import torch  # stored(): read from tensors.safetensors beside the repro", ""]
-    lines += [*_device(recording), *_answers(recording, finding)]
+    answers = _answers(recording, finding)
+    if recording.note.get("backend") == "torch.compile":
+        return "\n".join([*program_head(recording, answers, []), *_compiled(recording, finding)])
+    calls = [line for _, lines in body_statements(recording.program) for line in lines]
+    if calls:
+        at = _marked(calls, finding.where)
+        calls[at] = f"{calls[at]}  # {mark(finding)}"
+    after = backward_lines(recording, finding, finding.headline) if goes_back(finding) else []
+    return "\n".join([*program_head(recording, answers, [*calls, *after]), *calls, *after])
+
+
+def program_head(recording: Recording, answers: Sequence[str], rest: Sequence[str]) -> list[str]:
+    """Return what stands above the body: imports, the device, the inputs and the setup, so that the whole can be run.
+
+    Args:
+        recording: The program and its data; those that are not there are read from the file.
+        answers: Comments on what the candidate does with it.
+        rest: The lines that follow.
+    """
+    program, named = recording.program, names(recording.program)
+    device, module = (
+        str(recording.note.get("device", HOST_DEVICE)).replace("auto", HOST_DEVICE),
+        device_module(recording.note),
+    )
+    moved = "" if device == HOST_DEVICE else ".to(device)"
+    made = []
     for index, step in enumerate(program.steps):
         spec = step.args[0] if step.op == PLACEHOLDER else None
         if isinstance(spec, TensorSpec):
-            lines.append(f"{named[index]} = {_tensor(recording, step.target, spec)}")
-    lines += setup_lines(program)
-    if recording.note.get("backend") == "torch.compile":
-        return "\n".join([*lines, *_compiled(recording, finding)])
-    calls = body_lines(program)
-    if calls:
-        at = _marked(calls, finding.where)
-        lines += [*calls[:at], f"{calls[at]}  # {mark(finding)}", *calls[at + 1 :]]
-    if goes_back(finding):
-        for position, ref in enumerate(output_refs(program)):
-            spec = program.cotangents[position] if position < len(program.cotangents) else None
-            if spec is not None:
-                weight = _tensor(recording, cotangent_key(position), spec, grad=False)
-                lines.append(f"{named[ref.index]}.backward({weight})")
-    if finding.where.startswith(_GRADIENT):
-        name = finding.where.removeprefix(_GRADIENT).partition(",")[0]  # Of a graph it says so behind the name.
-        lines.append(f"{name}.grad  # {finding.headline}")
-    return "\n".join(lines)
+            where = "" if spec.device == HOST_DEVICE else moved
+            made.append(f"{named[index]} = {_tensor(recording, step.target, spec, where)}")
+    made += setup_lines(program)
+    if moved:
+        made += [
+            f"{named[i]}.to(device)"
+            for i, s in enumerate(program.setup)
+            if s.op == CALL_FUNCTION and s.name == "module"
+        ]
+    lines = [*made, *rest]
+    is_stored = any("stored[" in line for line in lines)
+    has_device = bool(module) or any(_READS_DEVICE.search(line) for line in lines)
+    return [
+        "import torch",
+        *([f"import {module}"] if module else ()),
+        *(["from safetensors.torch import load_file"] if is_stored else ()),
+        "",
+        *([f"device = torch.device({device[:60]!r})"] if has_device else ()),
+        *(['stored = load_file("tensors.safetensors")  # the file beside the repro'] if is_stored else ()),
+        *answers,
+        *made,
+    ]
+
+
+def backward_lines(recording: Recording, finding: Finding, told: str) -> list[str]:
+    """Return the backward pass, and the line that reads the gradient that is misaligned, with what is told beside it.
+
+    Args:
+        recording: The program and the gradients that are put in.
+        finding: Says which gradient, where it is that of a value of the program.
+        told: What is written beside it.
+    """
+    program, named = recording.program, named_outside(recording.program)
+    put_in = {
+        named[ref.index]: _tensor(recording, cotangent_key(i), spec, grad=False)
+        for i, (ref, spec) in enumerate(zip(output_refs(program), program.cotangents, strict=False))
+        if spec is not None
+    }
+    lines = [f"{name}.backward({weight})" for name, weight in put_in.items()]
+    if len(put_in) > 1:  # One pass: a second one finds no graph.
+        lines = [f"torch.autograd.backward([{', '.join(put_in)}], [{', '.join(put_in.values())}])"]
+    if not finding.where.startswith(_GRADIENT):
+        return lines
+    where = finding.where.removeprefix(_GRADIENT).partition(",")[0]  # Of a graph it says so behind the name.
+    name, _, parameter = where.partition(".")
+    index = next((i for i, step in enumerate(program.steps) if step.name == name), None)
+    if index is None:
+        return lines
+    if parameter:
+        return [*lines, f"{named[index]}.get_parameter({parameter!r}).grad  # {told}"]
+    kept = [f"{named[index]}.retain_grad()"] if program.steps[index].op != PLACEHOLDER else []
+    return [*kept, *lines, f"{named[index]}.grad  # {told}"]
 
 
 def goes_back(finding: Finding) -> bool:
@@ -227,7 +294,10 @@ def _compiled(recording: Recording, finding: Finding) -> list[str]:
     takes = ", ".join(name for name, _ in inputs(program))
     lines = ["", "", *function_text(program).splitlines(), "", "", f"compiled = torch.compile(program{given})"]
     if not goes_back(finding):
-        return [*lines, f"torch.testing.assert_close(compiled({takes}), program({takes}))  # {mark(finding)}"]
+        return [
+            *lines,
+            f"torch.testing.assert_close(compiled({takes}), program({takes}), equal_nan=True)  # {mark(finding)}",
+        ]
     named = names(program)
     leaves = [named[i] for i, step in enumerate(program.steps) if _wants_gradient(step)]
     weights = [
@@ -237,9 +307,9 @@ def _compiled(recording: Recording, finding: Finding) -> list[str]:
     outputs = [i for i, weight in enumerate(weights) if weight != "None"]
     roots = f"[function({takes})[i] for i in {outputs}]"
     told = f"[{', '.join(weights[i] for i in outputs)}]"
-    gradients = f"torch.autograd.grad({roots}, [{', '.join(leaves)}], {told}, allow_unused=True)"
+    gradients = f"torch.autograd.grad({roots}, [{', '.join(leaves)}], {told}, materialize_grads=True)"
     lines.append(f"found, expected = ({gradients} for function in (compiled, program))")
-    return [*lines, f"torch.testing.assert_close(found, expected)  # {mark(finding)}"]
+    return [*lines, f"torch.testing.assert_close(found, expected, equal_nan=True)  # {mark(finding)}"]
 
 
 def _wants_gradient(step: Step) -> bool:
@@ -261,19 +331,6 @@ def _answers(recording: Recording, finding: Finding) -> list[str]:
     return [f"# on {finding.candidate}, {spelled[0]} is answered by {path}" for path, spelled in pairs[:3] if spelled]
 
 
-def _device(recording: Recording) -> list[str]:
-    """Return the lines that say where a candidate with a device runs: the program shows no copies."""
-    device, module = recording.note.get("device"), recording.note.get("device_module")
-    if not module or not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
-        return []
-    return [f"import {module}", f"# runs on device {str(device)[:60]!r}", ""]
-
-
-def _input_specs(recording: Recording) -> list[TensorSpec]:
-    specs = [step.args[0] for step in recording.program.steps if step.op == PLACEHOLDER]
-    return [spec for spec in (*specs, *recording.program.cotangents) if isinstance(spec, TensorSpec)]
-
-
 def mark(finding: Finding) -> str:
     """Return what is written beside the line that is at fault."""
     if finding.kind == "nondeterminism":
@@ -293,11 +350,22 @@ def _marked(calls: list[str], where: str) -> int:
     return found[-1] if found else len(calls) - 1
 
 
-def _tensor(recording: Recording, key: str, spec: TensorSpec, *, grad: bool = True) -> str:
+def _tensor(recording: Recording, key: str, spec: TensorSpec, where: str = "", *, grad: bool = True) -> str:
+    """Return a tensor as text: a literal where it is small and there, else out of the file beside the repro.
+
+    Args:
+        recording: Holds the data.
+        key: Of the data.
+        spec: Shape and layout.
+        where: Call that puts it onto a device.
+        grad: Whether a leaf that asks for its gradient says so.
+    """
     shape = spec.shape if spec.is_contiguous else (spec.storage_size,)
-    text = f"stored({key!r}).reshape({shape})"
-    if spec.storage_size <= INLINE_ELEMENTS:
+    if key in recording.tensors and spec.storage_size <= INLINE_ELEMENTS:
         text = tensor_text(recording.tensors[key], spec.dtype, shape)
-    if not spec.is_contiguous:
-        text += f".as_strided({spec.shape}, {spec.strides}, {spec.offset})"
-    return f"{text}.requires_grad_()" if grad and spec.requires_grad else text
+    else:
+        bits = f".view(torch.{spec.dtype})" if spec.dtype in COMPLEX else ""  # The file holds pairs of numbers.
+        text = f"stored[{key!r}]{bits}.reshape({shape})"
+    layout = "" if spec.is_contiguous else f".as_strided({spec.shape}, {spec.strides}, {spec.offset})"
+    asks = ".requires_grad_()" if grad and spec.requires_grad else ""
+    return f"{text}{where}{layout}{asks}"

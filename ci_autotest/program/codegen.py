@@ -133,9 +133,15 @@ def _index(text: str) -> str:
 
 
 def statement(
-    index: int, step: Step, named: Sequence[str], rename: Callable[[str], str] | None = None, namespace: str = TORCH
+    index: int,
+    step: Step,
+    named: Sequence[str],
+    rename: Callable[[str], str] | None = None,
+    namespace: str = TORCH,
+    *,
+    is_bound: bool = True,
 ) -> list[str]:
-    """Return the lines that carry out a step and bind its value."""
+    """Return the lines that carry out a step and bind its value, where it is to be bound."""
     name = named[index]
     operator_name = step.target.removeprefix("operator.") if step.op == CALL_FUNCTION else ""
     if step.target.startswith("operator.") and operator_name in _AUGMENTED:
@@ -147,10 +153,9 @@ def statement(
     elif operator_name == "setitem":
         target, at, other = (literal(arg, named, namespace) for arg in step.args)
         lines = [f"{target}[{_index(at)}] = {other}"]
-    elif step.op == CALL_METHOD and step.in_setup and step.target != "get_submodule":
-        lines = [expression(step, named, rename, namespace)]
     else:
-        lines = [f"{name} = {expression(step, named, rename, namespace)}"]
+        text = expression(step, named, rename, namespace)
+        lines = [f"{name} = {text}" if is_bound else text]
     for mode in step.modes:
         if mode in {*HOOK, *REGISTERS}:
             continue
@@ -178,22 +183,30 @@ def needs_seed(step: Step) -> bool:
 
 def body_lines(program: Program, *, rename: Callable[[str], str] | None = None, namespace: str = TORCH) -> list[str]:
     """Return the statements of the body, without placeholders and without the output."""
-    named = _outside(program)
+    return [line for _, lines in body_statements(program, rename=rename, namespace=namespace) for line in lines]
+
+
+def body_statements(
+    program: Program, *, rename: Callable[[str], str] | None = None, namespace: str = TORCH
+) -> list[tuple[int, list[str]]]:
+    """Return the lines of each step of the body by its index, without placeholders and without the output."""
+    named = named_outside(program)
     start = len(program.setup)
-    lines = []
+    found = []
     for offset, step in enumerate(program.body):
+        index = start + offset
         if step.target == "register_hook":
-            lines += _hook(program, start + offset, rename)
+            found.append((index, _hook(program, index, rename)))
         elif step.target == UNHOOKED:
-            lines.append(f"{handle_name(program.steps, step.args[0], named)}.remove()")
+            found.append((index, [f"{handle_name(program.steps, step.args[0], named)}.remove()"]))
         elif step.op not in {PLACEHOLDER, OUTPUT} and HOOK[0] not in step.modes:
             repeats = _repeats(program, offset)
+            lines = statement(index, step, named, rename, namespace, is_bound=repeats is None)
             if repeats is None:
-                lines += statement(start + offset, step, named, rename, namespace)
+                found.append((index, lines))
             elif repeats:
-                text = [line.partition(" = ")[2] for line in statement(start + offset, step, named, rename, namespace)]
-                lines += [f"for _ in range({repeats}):", *(f"    {line}" for line in text)]
-    return lines
+                found.append((index, [f"for _ in range({repeats}):", *(f"    {line}" for line in lines)]))
+    return found
 
 
 #: Calls in a row, alike and of no further use, that are printed as a loop.
@@ -228,7 +241,7 @@ def _repeats(program: Program, offset: int) -> int | None:
     return count if offset == first else 0
 
 
-def _outside(program: Program) -> list[str]:
+def named_outside(program: Program) -> list[str]:
     """Return each step's name outside of hooks: of what a hook leaves, the last of its list."""
     named = list(names(program))
     for index, name in kept_names(program.steps, named).items():
@@ -238,7 +251,7 @@ def _outside(program: Program) -> list[str]:
 
 def _hook(program: Program, index: int, rename: Callable[[str], str] | None) -> list[str]:
     """Return the function that a hook is, and its registration."""
-    steps, plain, named = program.steps, names(program), _outside(program)
+    steps, plain, named = program.steps, names(program), named_outside(program)
     kept = kept_names(steps, plain)
     begin = steps[index].args[1]
     assert isinstance(begin, Ref)  # noqa: S101 - checked when read
@@ -259,18 +272,20 @@ def _hook(program: Program, index: int, rename: Callable[[str], str] | None) -> 
 
 
 def setup_lines(program: Program, namespace: str = TORCH) -> list[str]:
-    """Return the statements of the setup; placeholders are taken as bound."""
+    """Return the statements of the setup: placeholders are taken as bound, a method's result is where it is used."""
     named = names(program)
+    used = {ref.index for step in program.steps for ref in step_refs(step)}
     lines = []
     for index, step in enumerate(program.setup):
         if step.op != PLACEHOLDER:
-            lines += statement(index, step, named, None, namespace)
+            is_bound = step.op != CALL_METHOD or index in used
+            lines += statement(index, step, named, None, namespace, is_bound=is_bound)
     return lines
 
 
 def output_text(program: Program) -> str:
     """Return the outputs as a tuple, ``(softmax, max_1)``."""
-    named = _outside(program)
+    named = named_outside(program)
     shown = [named[ref.index] for ref in output_refs(program)]
     return f"({', '.join(shown)}{',' if len(shown) == 1 else ''})"
 

@@ -64,8 +64,8 @@ def run(function, wide=False):
     given = {{name: doubled(value) for name, value in given.items()}} if wide else given
     leaves = {{name: value for name, value in given.items() if isinstance(value, torch.Tensor)}}
     modules = {{name: value for name, value in given.items() if isinstance(value, torch.nn.Module)}}
-    parameters = {{f"{{m}}.{{n}}": p for m, module in modules.items() for n, p in module.named_parameters()}}
     outputs = function(*[given[name] for name in function_takes()])
+    parameters = {{f"{{m}}.{{n}}": p for m, module in modules.items() for n, p in module.named_parameters()}}
     outputs = [torch.tensor(o) if type(o).__name__ == "ndarray" else o for o in outputs]
     given_back = [(o, c) for i, o in enumerate(outputs) if (c := COTANGENTS.get(i)) is not None]
     roots = [(o, c) for o, c in given_back if isinstance(o, torch.Tensor) and o.requires_grad and o.shape == c.shape]

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import wanted_specs
-from ci_autotest.program.codegen import names, statement
-from ci_autotest.program.ir import ITEM_SIZE, OUTPUT, PLACEHOLDER, TensorSpec, cotangent_key, output_refs
-from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
+from ci_autotest.program.codegen import body_statements
+from ci_autotest.program.ir import ITEM_SIZE, TensorSpec
+from ci_autotest.program.literals import INLINE_ELEMENTS
 from ci_autotest.program.serialize import decode, decode_program
 from ci_autotest.report.graph import graph_text
-from ci_autotest.telling import goes_back, mark
+from ci_autotest.telling import backward_lines, goes_back, mark, program_head
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from ci_autotest.program.ir import Program, Recording
     from ci_autotest.result import Finding
@@ -103,21 +103,14 @@ def culprit_of(program: Program, finding: Finding) -> int | None:
 
 def program_text(recording: Recording, finding: Finding, culprit: int | None) -> str:
     """Return the program for a reader: tensors as exact literals when small, else by name; the culprit is marked."""
-    program = recording.program
-    named = names(program)
-    lines = []
-    for index, step in enumerate(program.steps):
-        if step.op == PLACEHOLDER and isinstance(step.args[0], TensorSpec):
-            lines.append(f"{named[index]} = {_tensor(recording, step.target, step.args[0])}")
-        elif step.op not in {PLACEHOLDER, OUTPUT}:
-            told = statement(index, step, named)
-            marked = f"  # {mark(finding)}" if index == culprit else ""
-            lines += [*told[:-1], f"{told[-1]}{marked}"]
-    if goes_back(finding):
-        lines += [*_backward(recording, named), *_gradient(finding, named)]
-    stored = any("stored(" in line for line in lines)
-    head = "import torch" + ("  # stored(): read from tensors.safetensors" if stored else "")
-    return "\n".join([head, "", *_answers(recording, finding), *lines])
+    lines = [
+        f"{line}  # {mark(finding)}" if index == culprit and line is told[-1] else line
+        for index, told in body_statements(recording.program)
+        for line in told
+    ]
+    said = "differs from run to run" if finding.kind == "nondeterminism" else "misaligned"
+    after = backward_lines(recording, finding, said) if goes_back(finding) else []
+    return "\n".join([*program_head(recording, _answers(recording, finding), [*lines, *after]), *lines, *after])
 
 
 def _answers(recording: Recording, finding: Finding) -> list[str]:
@@ -127,34 +120,6 @@ def _answers(recording: Recording, finding: Finding) -> list[str]:
     paths = [path for path, spelled in pairs if isinstance(spelled, list) and finding.operator in spelled]
     told = [path for path in paths if _DOTTED.fullmatch(path) and _DOTTED.fullmatch(finding.operator)]
     return [f"# {finding.operator} is answered by {path}" for path in told[:1]]
-
-
-def _backward(recording: Recording, named: Sequence[str]) -> list[str]:
-    program = recording.program
-    pairs = zip(output_refs(program), program.cotangents, strict=False)
-    return [
-        f"{named[ref.index]}.backward({_tensor(recording, cotangent_key(i), spec, is_leaf=False)})"
-        for i, (ref, spec) in enumerate(pairs)
-        if spec is not None
-    ]
-
-
-def _gradient(finding: Finding, named: Sequence[str]) -> list[str]:
-    """Return the line that reads the gradient that is misaligned, where the report names a value of the program."""
-    name = finding.where.removeprefix("gradient of ")
-    told = "differs from run to run" if finding.kind == "nondeterminism" else "misaligned"
-    return [f"{name}.grad  # {told}"] if name in named else []
-
-
-def _tensor(recording: Recording, key: str, spec: TensorSpec, *, is_leaf: bool = True) -> str:
-    shape = spec.shape if spec.is_contiguous else (spec.storage_size,)
-    if _is_inline(recording, key, spec):
-        text = tensor_text(recording.tensors[key], spec.dtype, shape)
-    else:
-        text = f"stored({key!r}).reshape({shape})"
-    if not spec.is_contiguous:
-        text += f".as_strided({spec.shape}, {spec.strides}, {spec.offset})"
-    return f"{text}.requires_grad_()" if is_leaf and spec.requires_grad else text
 
 
 def _is_inline(recording: Recording, key: str, spec: TensorSpec) -> bool:

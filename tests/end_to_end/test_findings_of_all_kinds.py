@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.projects import Project, finding_of, together
@@ -135,6 +137,20 @@ def test_run__page_of_a_finding__is_an_issue_that_can_be_filed(project):
     page = (project.folder / "autotest-report/findings" / finding["id"] / "README.md").read_text("utf-8")
     for part in ("## Describe the bug", "## To reproduce", "## Versions", "seen again in a fresh process", "repro.py"):
         assert part in page
+
+
+def test_run__every_program_that_is_shown__runs(project, monkeypatch):
+    output, findings = project.folder / "autotest-report", project.report()["findings"]
+    shown = {each["program"] for item in findings for each in (item, *item["variants"])}
+    pages = [output / name for name in ("summary.md", "comment.md")]
+    pages += [output / "findings" / item["id"] / "README.md" for item in findings]
+    for page in pages:
+        found = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+        assert found, page
+        shown.update(found)
+    monkeypatch.chdir(output / "findings" / findings[0]["id"])  # what reads a file reads the one beside the repro
+    for text in shown:
+        exec(compile(text, "shown", "exec"), {"__name__": "shown"})  # noqa: S102 - what is under test
 
 
 def test_repro__once_fixed__is_0(project):

@@ -159,7 +159,7 @@ def test_headline__state__says_by_how_much():
 
 def test_display_program__large_tensor__is_named():
     text = display_program(recorded(lambda: torch.exp(random_tensor(ndim=2, dim0=20, dim1=20))), samples.finding())
-    assert "stored('t0')" in text
+    assert "stored['t0']" in text
     assert len(text) < 400
     ast.parse(text)
 

@@ -93,7 +93,7 @@ def test_saved_programs__damaged_file__says_so_and_keeps_the_text(folder, name) 
 def test_rendered__text_that_a_test_may_have_written__is_made_anew_from_the_program(folder) -> None:
     page = rendered(folder, "summary", None, ENVIRON)
 
-    assert "x = stored('input_0').reshape((1, 100)).requires_grad_()" in page
+    assert "x = stored['input_0'].reshape((1, 100)).requires_grad_()" in page
     assert samples.PROGRAM not in page
 
 
