@@ -102,6 +102,14 @@ def shown(value):
     return "nothing" if value is None else f"{{value[1]}} of shape {{value[0].shape}}"
 
 
+def is_own(error):
+    """Whether it is a name that this script lacks: that is no finding."""
+    trace = error.__traceback__
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return isinstance(error, NameError) and trace.tb_frame.f_code.co_filename == main.__code__.co_filename
+
+
 def main():
     print(__doc__.strip())
     print(f"found with {{SEEN_WITH}}; running {module} {{getattr({module}, '__version__', 'of unknown version')}}")
@@ -111,7 +119,7 @@ def main():
     try:
         outputs, gradients = run()
     except Exception as error:
-        status = {{"leniency": 0, "error": 1, "crash": 1, "timeout": 1}}.get(KIND, 2)
+        status = 2 if is_own(error) else {{"leniency": 0, "error": 1, "crash": 1, "timeout": 1}}.get(KIND, 2)
         what = ("aligned", "misaligned", "cannot run")[status]
         print(f"{{what}}: the candidate raises {{type(error).__name__}}: {{error}}")
         return status

@@ -208,20 +208,37 @@ def test_repro__a_right_candidate__ends_with_0(
     assert (found, "the reference recomputed agrees" in said) == (0, True), said
 
 
-@pytest.mark.parametrize("profile", ["ordinary", "non_contiguous"])
-@pytest.mark.parametrize("name", sorted(set(BODIES) - NOT_HOSTED))
-def test_host_repro__a_right_candidate__ends_with_0(
-    name: str, profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    recording = recorded(name, profile)
+def hosted(recording: Recording) -> Recording:
+    """Return a recording as that of a candidate in an interpreter of its own, which is torch itself."""
     program = translated(recording.program, Table("torch", "", "torch", like_torch=True, rows={}))
     host = {
         "module": "torch", "version": "2", "python": sys.executable, "on": "3", "graph": False,
         "program": plain_program(program.program), "moved": list(program.moved),
         "parameters": [[index, each, place] for (index, each), place in program.parameters.items()],
     }  # fmt: skip
-    hosted = replace(recording, note={**recording.note, "host": host})
+    return replace(recording, note={**recording.note, "host": host})
+
+
+@pytest.mark.parametrize("profile", ["ordinary", "non_contiguous"])
+@pytest.mark.parametrize("name", sorted(set(BODIES) - NOT_HOSTED))
+def test_host_repro__a_right_candidate__ends_with_0(
+    name: str, profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    recording = recorded(name, profile)
     monkeypatch.setitem(os.environ, "REPRO_IN_PLACE", "1")
-    text = repro_script(hosted, finding(recording, "value"), tmp_path, (tmp_path,), 60.0)
+    text = repro_script(hosted(recording), finding(recording, "value"), tmp_path, (tmp_path,), 60.0)
     found, said = status(text, recording, tmp_path, capsys)
     assert found == 0, said
+
+
+@pytest.mark.parametrize(
+    ("spelled", "expected"), [("torch.nn.functional.no_such_name(", 1), ("no_such_name(", 2)], ids=["its own", "ours"]
+)
+def test_host_repro__name_is_not_there__is_a_finding_where_the_candidate_lacks_it(
+    spelled: str, expected: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    recording = recorded("many_elements")
+    monkeypatch.setitem(os.environ, "REPRO_IN_PLACE", "1")
+    text = repro_script(hosted(recording), finding(recording, "error"), tmp_path, (tmp_path,), 60.0)
+    found, said = status(text.replace("torch.exp(", spelled, 1), recording, tmp_path, capsys)
+    assert found == expected, said
