@@ -19,6 +19,7 @@ from ci_autotest.alignment.isolate import writes_in_place
 from ci_autotest.alignment.moved import as_moved
 from ci_autotest.alignment.scalars import as_elements
 from ci_autotest.backends.observing import observed
+from ci_autotest.backends.told import ToldModule
 from ci_autotest.judgement import BACKWARD, Misalignment, is_misuse
 from ci_autotest.program.ir import CALL_FUNCTION, HOOK, OUTPUT, PLACEHOLDER, is_unpacking
 
@@ -158,7 +159,7 @@ class Examination:
     def _module_state(self, left: torch.nn.Module, right: torch.nn.Module, index: int) -> list[Misalignment]:
         found = []
         ours, theirs = left.state_dict(), right.state_dict()
-        if ours.keys() != theirs.keys():
+        if ours.keys() != theirs.keys() and not isinstance(left, ToldModule):  # Of another interpreter it is a note.
             sides = [", ".join(sorted(one.keys() - other.keys())) for one, other in ((ours, theirs), (theirs, ours))]
             shown = [f"also has {names}" if names else "has nothing besides" for names in sides]
             found.append(
@@ -211,6 +212,8 @@ class Examination:
                 candidate.shown is not None or (candidate.is_told and is_intermediate(key, self.program))
             ):
                 continue  # A compiler shows no gradients of intermediates, and a host not all of them.
+            if isinstance(key, tuple) and _lacks(candidate.values[index], key[1]):
+                continue
             left, right = candidate.gradients.get(key), reference.gradients[key]
             what = f"gradient of {self.steps[index].name}" + ("" if isinstance(key, int) else f".{key[1]}")
             misalignment = self._gradient(left, right)
@@ -254,6 +257,11 @@ def _named(step: Step) -> str:
 
 def _is_hooked(step: Step) -> bool:
     return HOOK[0] in step.modes
+
+
+def _lacks(module: object, name: str) -> bool:
+    """Whether a module of another interpreter has no parameter of a name."""
+    return isinstance(module, ToldModule) and name not in module.state_dict()
 
 
 def _gradient_order(key: GradientKey) -> tuple[int, str]:

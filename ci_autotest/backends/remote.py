@@ -225,7 +225,7 @@ class RemoteBackend(Backend):
         with self._outstanding.restored() if owed else nullcontext():
             for trace in owed:
                 trace.reader = self._hearing.next()
-                trace.calls = trace.reader.answer.calls
+                trace.calls, trace.left_out = trace.reader.answer.calls, trace.reader.answer.left_out
             for trace in owed:
                 if trace.reader is not None and trace.reader.answer.has_kept:
                     self._take(trace, trace.reader)

@@ -95,6 +95,7 @@ class Trace:
         around: What the backend entered for each call, and enters for those of hooks.
         calls: How often functions of the user's were called in place of an operator; 0 of an operator that was not
             replaced. Of backends that replace none, empty.
+        left_out: Parameters and buffers that this side's modules lack: they are not compared.
     """
 
     # Class attributes are the values at the start; a run sets what it sees, and most runs see little.
@@ -114,6 +115,7 @@ class Trace:
     goes_back: bool = True
     around: object = None
     calls: Mapping[str, int] = MappingProxyType({})
+    left_out: Sequence[str] = ()
 
     def __init__(self) -> None:
         """Begin with nothing seen."""

@@ -66,6 +66,7 @@ class Answers:
                 "lacking": run.lacking,
                 "has_kept": len(self._kept) > before,
                 "calls": run.calls,
+                "left_out": run.left_out,
             }
         )
 

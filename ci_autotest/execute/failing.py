@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.execute.frameworks.protocol import LackingError
-from ci_autotest.program.ir import CALL_METHOD, GET_ATTR, Ref, TensorSpec
+from ci_autotest.program.ir import CALL_METHOD, GET_ATTR, LOADS_STATE, Ref, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +28,12 @@ def failed(run: Run, step: Step, index: int, error: BaseException, framework: Fr
         error: What was raised.
         framework: Ran it.
     """
+    said = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0].rstrip('.')}"
     if isinstance(spec := step.args[0] if step.args else None, TensorSpec):
-        said = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0].rstrip('.')}"
         run.lacking = f"it takes no {spec.dtype} tensor such as this one ({said})"
+    elif step.in_setup and step.target == LOADS_STATE:
+        # Nobody's test asked for it: the harness copies the reference's state.
+        run.lacking = f"a module of it does not take the state of the reference's ({said})"
     elif lacking := framework.lacking(error):
         run.lacking = lacking
     else:

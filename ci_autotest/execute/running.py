@@ -9,15 +9,15 @@ from ci_autotest.execute.binding import Binding
 from ci_autotest.execute.failing import failed, needs_attribute
 from ci_autotest.execute.frameworks.protocol import LackingError
 from ci_autotest.execute.steps import execute_step
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
+from ci_autotest.program.ir import LOADS_STATE, OUTPUT, PLACEHOLDER, Mapping_, Ref
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
 
     from ci_autotest.execute.frameworks.protocol import Framework
-    from ci_autotest.program.ir import Program
+    from ci_autotest.program.ir import Program, Step
 
 #: A tensor's dtype, shape, requires_grad and is_leaf.
 Facts = tuple[str, tuple[int, ...], bool, bool]
@@ -63,6 +63,7 @@ class Run:
         put_in: The gradients that were put in, by position.
         backward_failure: What the backward pass raised.
         calls: How often functions of the user's were called in place of an operator.
+        left_out: What the framework's modules lack of the reference's state, ``BatchNorm1d.running_mean``.
         graph: What the body ran as where it was one graph, whose outputs do not depend on one another outside of it; it
             lives as long as the run, for the backward pass may need it.
     """
@@ -79,6 +80,7 @@ class Run:
         self.put_in: dict[int, PutIn] = {}
         self.backward_failure: str | None = None
         self.calls: dict[str, int] = {}
+        self.left_out: list[str] = []
         self.graph: object = None
 
     @property
@@ -125,6 +127,8 @@ def forward(
                     value = execute_step(step, run.values, binding)
                 if snapshots and step.op != PLACEHOLDER:
                     framework.synchronize()
+                if step.in_setup and step.target == LOADS_STATE:
+                    run.left_out += _left_out(step, run.values)
                 facts = framework.facts(value) if framework.is_tensor(value) else None
                 if snapshots:
                     run.copies.append(seen(value, facts, framework))
@@ -139,6 +143,16 @@ def forward(
         run.values.append(value)
         run.facts.append(facts)
     return run
+
+
+def _left_out(step: Step, values: Sequence[Any]) -> list[str]:
+    """Return the names of a state that the module which was given it has not."""
+    receiver, state = step.args
+    assert isinstance(receiver, Ref)  # noqa: S101 - checked when read
+    assert isinstance(state, Mapping_)  # noqa: S101 - likewise
+    module = values[receiver.index]
+    own = module.state_dict()
+    return [f"{type(module).__name__}.{name}" for name, _ in state.items if name not in own]
 
 
 def seen(value: Any, facts: Facts | None, framework: Framework) -> Seen:  # noqa: ANN401 - a framework's value

@@ -58,6 +58,8 @@ _AUTOCAST_DTYPES: Final = ("bfloat16", "float16")
 #: The device that a backend was asked to use; ``cpu`` is the host itself.
 OWN_DEVICE: Final = "device"
 HOST_DEVICE: Final = "cpu"
+#: The method by which the setup gives a module the state of the reference's: a step of the harness's own.
+LOADS_STATE: Final = "load_state_dict"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from ci_autotest.program.ir import (
     CALL_METHOD,
     CALL_MODULE,
     GET_ATTR,
+    LOADS_STATE,
     PLACEHOLDER,
     Mapping_,
     Ref,
@@ -155,9 +156,14 @@ class ModuleSteps:
         self._recorder.run(step, lambda: module.real.load_state_dict(real, strict=strict), [], {})
 
     def snapshot(self, module: RecordedModule) -> None:
-        """Store the state that a module has before its first forward."""
+        """Store the state that a module has before its first forward.
+
+        A tensor whose elements share memory was given to the module, which is given it again: nothing can write to it.
+        """
         recorder, items = self._recorder, []
         for name, tensor in module.real.state_dict().items():
+            if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+                continue
             key = f"t{len(recorder.sources)}"
             source: torch.Tensor = tensor.detach().clone()
             recorder.sources[key] = source
@@ -166,4 +172,6 @@ class ModuleSteps:
             items.append((name, Ref(len(recorder.steps) - 1)))
         if items:
             state = Mapping_(tuple(items))
-            recorder.silent(Step(CALL_METHOD, "load_state_dict", (module.ref, state), in_setup=True))
+            is_whole = len(items) == len(module.real.state_dict())
+            partly = () if is_whole else (("strict", False),)
+            recorder.silent(Step(CALL_METHOD, LOADS_STATE, (module.ref, state), partly, in_setup=True))

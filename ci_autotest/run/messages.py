@@ -215,6 +215,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
         refusal: What the reference said last.
         profiles: Accepted cases by profile.
         seen: Calls by operator, for candidates that count them.
+        left_out: By candidate, what its modules lack of the reference's parameters and buffers.
         covered: By candidate that compared it how far each operator was exercised; by no name for what was recorded.
         duration_s: Seconds.
     """
@@ -234,6 +235,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
     refusal: str
     profiles: dict[str, int]
     seen: dict[str, dict[str, int]]
+    left_out: dict[str, list[str]] = {}
     covered: dict[str, dict[str, Exercised]] = {}
     duration_s: float
     last: bool

@@ -40,6 +40,7 @@ class Tally:
         self._notes: dict[str, str] = {}
         self._profiles: dict[str, int] = {}
         self._seen: dict[str, dict[str, int]] = {}
+        self._left_out: dict[str, set[str]] = {}
         self._accepted = self._rejected = self._ordinary_rejected = self._empty = 0
         self._refusal = ""
 
@@ -99,8 +100,10 @@ class Tally:
             self._notes[candidate] = verdict.oracle
 
     def saw(self, candidate: str, traces: Sequence[Trace]) -> None:
-        """Add the calls that were counted in the runs of a candidate."""
+        """Add what was counted in the runs of a candidate: calls, and what its modules lack."""
         for trace in traces:
+            if trace.left_out:
+                self._left_out.setdefault(candidate, set()).update(trace.left_out)
             for operator, count in trace.calls.items():
                 counts = self._seen.setdefault(candidate, {})
                 counts[operator] = counts.get(operator, 0) + count
@@ -114,6 +117,7 @@ class Tally:
             ordinary_accepted=self._profiles.get("ordinary", 0), ordinary_rejected=self._ordinary_rejected,
             empty=self._empty, undefined=self.undefined, outside=self.outside,
             refusal=self._refusal, profiles=self._profiles, seen=seen,
+            left_out={name: sorted(names) for name, names in self._left_out.items()},
             covered={name: self._exercised(counts) for name, counts in self._covered.items()},
             duration_s=self.duration_s, last=last,
         )  # fmt: skip

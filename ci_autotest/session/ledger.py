@@ -84,6 +84,8 @@ class Ledger:
         self.seen: dict[str, Counter[str]] = {name: Counter() for name in candidates}
         #: How far each operator was exercised, by candidate, and by no name as recorded on the reference.
         self.covered: dict[str, dict[str, Exercised]] = {name: {} for name in ("", *candidates)}
+        #: What the modules of a candidate lack of the reference's parameters and buffers.
+        self.left_out: dict[str, set[str]] = {name: set() for name in candidates}
         self.passed: list[WorkerLostError] = []
         self.cut: list[str] = []
         self._identities: set[tuple[str, str, str]] = set()
@@ -117,6 +119,7 @@ class Ledger:
                 pair.unsupported += done.unsupported[name]
                 pair.note = done.notes.get(name, "")
             self.seen[name].update(done.seen.get(name, {}))
+            self.left_out[name].update(done.left_out.get(name, ()))
             self._done += done.aligned.get(name, 0) + done.unsupported.get(name, 0)
         for name, counts in self.covered.items():
             for operator, found in done.covered.get(name, {}).items():

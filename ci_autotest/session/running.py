@@ -252,6 +252,11 @@ def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tup
         for entry in state.ledger.tests.values()
         if entry.outside
     ]
+    notes += [
+        f"{name} has no {', '.join(sorted(lacked))}: left out of its modules, and not compared"
+        for name, lacked in state.ledger.left_out.items()
+        if lacked
+    ]
     notes += state.ledger.cut
     notes += [note for note in (not_run_note(state.ledger), *state.regressions.refused, *state.database.notes) if note]
     return tuple(notes)

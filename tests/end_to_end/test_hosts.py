@@ -286,6 +286,76 @@ def test_run__leaf_is_moved_to_where_it_is__the_move_has_a_gradient(moved: str, 
     assert (finding["accumulated"], finding["repro_verified"]) == (True, True), done.said
 
 
+#: Modules that lack a buffer and a parameter of torch's, one that refuses any state, and one that is wrong.
+OTHER_STATE = """
+import torch
+
+globals().update({name: value for name, value in vars(torch).items() if not name.startswith("__")})
+import types
+
+
+class BatchNorm1d(torch.nn.BatchNorm1d):
+    def __init__(self, *args, **how):
+        super().__init__(*args, **how)
+        del self.num_batches_tracked, self.bias
+
+    def forward(self, x):
+        return torch.nn.functional.batch_norm(x, self.running_mean, self.running_var, self.weight, training=True)
+
+
+class Linear(torch.nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * 1.1
+
+
+class Bilinear(torch.nn.Bilinear):
+    def load_state_dict(self, state, strict=True):
+        raise RuntimeError("not today")
+
+
+nn = types.SimpleNamespace(**{**vars(torch.nn), **{each.__name__: each for each in (BatchNorm1d, Linear, Bilinear)}})
+"""
+STATES = """
+@autotest(n=2, profiles=[])
+def lacks():
+    return torch.nn.BatchNorm1d(3)(random_tensor(2, 4, 3))
+
+@autotest(n=2, profiles=[])
+def lacks_and_is_wrong_behind():
+    return torch.nn.Linear(3, 2)(torch.nn.BatchNorm1d(3)(random_tensor(2, 4, 3)))
+
+@autotest(n=2, profiles=[])
+def refuses():
+    return torch.nn.Bilinear(3, 3, 2)(random_tensor(2, 4, 3), random_tensor(2, 4, 3))
+
+@autotest(n=2, profiles=[])
+def expanded():
+    weight = random_tensor(1, 1, requires_grad=False).expand(3)
+    return torch.nn.BCEWithLogitsLoss(pos_weight=weight)(random_tensor(2, 4, 3), torch.ones(4, 3))
+"""
+
+
+def test_run__module_does_not_take_the_references_state__is_said_and_hides_nothing(tmp_path: Path):
+    project = project_in(tmp_path, STATES)
+    project.write("lookalike.py", OTHER_STATE)
+
+    done = project.run()
+
+    report = project.report()
+    assert outcomes(report) == {
+        ("lacks", "lookalike"): "aligned", ("lacks_and_is_wrong_behind", "lookalike"): "misaligned",
+        ("refuses", "lookalike"): "unsupported", ("expanded", "lookalike"): "aligned",
+    }, done.said  # fmt: skip
+    (finding,) = report["findings"]
+    assert (finding["operator"], finding["repro_verified"]) == ("torch.nn.functional.linear", True), done.said
+    said = (
+        "lookalike has no BatchNorm1d.bias, BatchNorm1d.num_batches_tracked: left out of its modules, and not compared"
+    )
+    assert said in report["notes"]
+    (reason,) = [each["reason"] for each in report["results"] if each["outcome"] == "unsupported"]
+    assert reason.endswith("does not take the state of the reference's (RuntimeError: not today)")
+
+
 HELD = """
 @autotest(n=1)
 def hangs():

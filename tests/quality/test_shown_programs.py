@@ -48,6 +48,11 @@ def weight_that_was_computed():
     return module(random_tensor(2, 4, 3), torch.tensor([0, 1, 2, 0]))
 
 
+def weight_that_was_expanded():
+    weight = random_tensor(1, 1, requires_grad=False).expand(3)
+    return torch.nn.BCEWithLogitsLoss(pos_weight=weight)(random_tensor(2, 4, 3), torch.ones(4, 3))
+
+
 def moved_to_a_device():
     device = random_device()
     module = torch.nn.Linear(3, 2)
@@ -111,7 +116,7 @@ def assigned_setting():
 OWN = {
     body.__name__: body
     for body in (
-        weight_that_was_moved, weight_that_was_computed, moved_to_a_device, made_on_a_device, parts_of_a_module,
+        weight_that_was_expanded, weight_that_was_moved, weight_that_was_computed, moved_to_a_device, made_on_a_device, parts_of_a_module,
         device_in_autocast, many_elements, many_complex_elements, hooks_that_are_removed, hook_that_keeps,
         alike_in_a_row, assigned_setting,
     )
