@@ -1,8 +1,13 @@
-"""The backward pass of a side that torch ran: from which outputs, with which gradients put in, to which values."""
+"""The backward pass of a side that torch ran: from which outputs, with which gradients put in, to which values.
+
+What a side computes inside one call is its business: a gradient is that of a leaf, or what a value receives from other
+calls. Where one output of a call is made of another, as the hidden state of an LSTM is of its cell state, the share
+that comes through the call itself is handed on, and is not part of what is compared (rule 26).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
@@ -11,12 +16,14 @@ from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.errors import said
 from ci_autotest.program.ir import (
     PLACEHOLDER,
+    is_unpacking,
+    maker_of,
     output_refs,
     ref_to,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
@@ -37,13 +44,16 @@ def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> N
     keys, inputs = _inputs(program, trace, roots)
     if not keys:
         return
+    boundary = _Boundary(_joined_outputs(program, trace, keys, inputs))
     try:
         found = gradients(roots, weights, inputs)
     except FOREIGN as error:
         pass_interrupt(error)
         trace.backward_failure = f"{type(error).__name__}: {said(error)}"
         return
-    trace.gradients = dict(zip(keys, found, strict=True))
+    finally:
+        boundary.remove()
+    trace.gradients = dict(zip(keys, boundary.from_outside(found), strict=True))
     if trace.shown is not None:
         _forget_outputs(program, trace)
 
@@ -115,3 +125,113 @@ def _add_parameters(index: int, module: torch.nn.Module, seen: set[int], found: 
             seen.add(id(parameter))
             found[0].append((index, name))
             found[1].append(parameter)
+
+
+class _Edge(NamedTuple):
+    """Where a gradient arrives in the graph: at one output of a node."""
+
+    node: Any
+    number: int
+
+
+def _joined_outputs(program: Program, trace: Trace, keys: Sequence[Any], inputs: Sequence[Any]) -> list[list[_Edge]]:
+    """Return the outputs of each call that has several, where they are not outputs of one node of the graph.
+
+    A body that looks at such an output by a hook of its own sees what torch gives it: such a call is left as it is.
+    """
+    steps = program.steps
+    calls: dict[int, list[_Edge]] = {}
+    hooked: set[int] = set()
+    for key, taken in zip(keys, inputs, strict=True):
+        if isinstance(key, int) and is_unpacking(steps[key]):
+            call, value = maker_of(steps, key), trace.values[key]
+            if value._backward_hooks or value.retains_grad:
+                hooked.add(call)
+            edge = _Edge(taken.grad_fn, taken.output_nr) if isinstance(taken, _Tensor) else _Edge(*taken[:2])
+            if edge.node is not None:  # else a leaf was returned
+                calls.setdefault(call, []).append(edge)
+    return [
+        edges
+        for call, edges in calls.items()
+        if call not in hooked and any(edge.node is not edges[0].node for edge in edges)
+    ]
+
+
+class _Boundary:
+    """Keep what outputs of a call receive from each other apart from what they receive from other calls.
+
+    A node inside the call that hands a gradient to another output hands zeros instead, so that the engine captures what
+    comes from outside; before the output's own node runs, it is given what was held back. The zeros are negative,
+    because ``-0.0 + x`` has the bits of ``x``.
+
+    Args:
+        calls: The outputs of each call.
+    """
+
+    def __init__(self, calls: Iterable[list[_Edge]]) -> None:
+        """Put the hooks in."""
+        self._held: dict[_Edge, torch.Tensor] = {}
+        self._zeros: dict[_Edge, torch.Tensor] = {}
+        self._handles: list[Any] = []
+        for edges in calls:
+            outputs = set(edges)
+            inner = [(node, targets) for node in _made_after(edges) if (targets := _targets(node, outputs))]
+            self._handles += [node.register_hook(self._holding(targets)) for node, targets in inner]
+            fed = {edge for _, targets in inner for edge in targets.values()}
+            for node in {edge.node for edge in fed}:
+                mine = [edge for edge in fed if edge.node is node]
+                self._handles.append(node.register_prehook(self._giving(mine)))
+
+    def from_outside(self, found: Sequence[Any]) -> list[Any]:
+        """Return captured gradients, ``None`` of an output that nothing outside of its call gave one."""
+        zeros = {id(zero) for zero in self._zeros.values()}
+        return [None if id(gradient) in zeros else gradient for gradient in found]
+
+    def remove(self) -> None:
+        """Take the hooks out: the graph may be gone through again."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _holding(self, targets: Mapping[int, _Edge]) -> Any:  # noqa: ANN401 - a hook
+        def hold(handed: Sequence[Any], _: object) -> tuple[Any, ...]:
+            return tuple(self._hold(targets.get(i), gradient) for i, gradient in enumerate(handed))
+
+        return hold
+
+    def _hold(self, edge: _Edge | None, gradient: Any) -> Any:  # noqa: ANN401 - a tensor or None
+        if edge is None or gradient is None:
+            return gradient
+        if edge in self._held:
+            self._held[edge] = self._held[edge] + gradient
+            return None  # One tensor of zeros is enough; alone in its place it says that nothing came from outside.
+        self._held[edge] = gradient
+        self._zeros[edge] = zero = -torch.zeros_like(gradient)
+        return zero
+
+    def _giving(self, edges: Sequence[_Edge]) -> Any:  # noqa: ANN401 - a hook
+        def give(arrived: Sequence[Any]) -> tuple[Any, ...]:
+            found = list(arrived)
+            for edge in edges:
+                if edge in self._held:
+                    outside, held = found[edge.number], self._held[edge]
+                    found[edge.number] = held if outside is self._zeros[edge] else outside + held
+            return tuple(found)
+
+        return give
+
+
+def _made_after(outputs: Sequence[_Edge]) -> Iterator[Any]:
+    """Yield the nodes from the outputs back to the first that any of them may be made of."""
+    first = min(edge.node._sequence_nr() for edge in outputs)
+    left, seen = [edge.node for edge in outputs], set()
+    while left:
+        node = left.pop()
+        if node not in seen and node._sequence_nr() >= first:
+            seen.add(node)
+            left += [target for target, _ in node.next_functions if target is not None]
+            yield node
+
+
+def _targets(node: Any, outputs: set[_Edge]) -> dict[int, _Edge]:  # noqa: ANN401 - a node of autograd's graph
+    """Return which of the outputs a node hands gradients to, by the position of its gradient."""
+    return {i: edge for i, target in enumerate(node.next_functions) if (edge := _Edge(*target)) in outputs}

@@ -9,7 +9,7 @@ import numpy as np
 from ci_autotest.execute.binding import storage_dtype
 from ci_autotest.execute.outline import Outline
 from ci_autotest.execute.running import PutIn
-from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, output_refs
+from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, is_unpacking, output_refs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -142,7 +142,8 @@ def _inputs(outline: Outline, run: Run, roots: Sequence[Any], framework: Framewo
     """Return what gradients are taken for: leaves, parameters, and intermediates where nothing is overwritten.
 
     Of a graph there are no intermediates: an output that another one is made of has the gradient that was put in.
-    Of intermediates those that an output depends on: for parts of a tuple that nothing uses some frameworks give zeros.
+    Of intermediates those that an output depends on, and none of a call with several results: where a framework makes
+    one of them of another, its gradient holds what comes through the call itself, which is the framework's business.
     """
     keys: list[Any] = []
     inputs: list[Any] = []
@@ -154,7 +155,7 @@ def _inputs(outline: Outline, run: Run, roots: Sequence[Any], framework: Framewo
     for index, (step, value) in enumerate(zip(outline.example.steps, run.values, strict=True)):
         if framework.is_tensor(value):
             requires_grad = framework.facts(value)[2]
-            is_asked = step.op == PLACEHOLDER or (index in used and not overwrites)
+            is_asked = step.op == PLACEHOLDER or (index in used and not overwrites and not is_unpacking(step))
             if requires_grad and id(value) not in taken and is_asked:
                 taken.add(id(value))
                 keys.append(index)
