@@ -2,8 +2,9 @@
 
 The program is run in float64 from the very same inputs. A side is far where it is farther from
 float64 than the tolerance allows. Where both are off by no more than arithmetic in their dtype
-costs (``rounding``), or than the inputs account for (``conditioning``), no side is to blame: the
-case is ill-conditioned.
+costs (``rounding``), or than the inputs account for (``conditioning``), or the candidate by no more
+than the reference is elsewhere in the same tensor, no side is to blame: the case is ill-conditioned.
+What an operator takes from the dtype itself is written out first, so that it means the same in float64.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from ci_autotest.alignment.conditioning import (
 )
 from ci_autotest.alignment.elements import dense, has_any, hexadecimal, mismatches, ulp_distance, wide
 from ci_autotest.alignment.gradients import third_opinion
-from ci_autotest.alignment.rounding import CLEARLY, Errors, excuse
+from ci_autotest.alignment.limit import limit_of
+from ci_autotest.alignment.rounding import CLEARLY, Errors, excuse, excuse_by_reference
 from ci_autotest.program.ir import (
     CALL_METHOD,
     PLACEHOLDER,
@@ -49,6 +51,14 @@ _WIDE: Final = {
     "float32": "float64",
     "complex64": "complex128",
 }
+#: What an operator takes from the dtype where it is not given: the argument, its position, and which number it is.
+_TAKEN: Final = {
+    "rms_norm": (("eps", 3, "eps"),),
+    "RMSNorm": (("eps", 1, "eps"),),
+    "nan_to_num": (("posinf", 2, "max"), ("neginf", 3, "min")),
+}
+#: Operators that mean something else in float64: the next number, and ranks, whose threshold goes by the dtype.
+_OF_THE_DTYPE: Final = frozenset({"nextafter", "matrix_rank", "pinv", "pinverse", "lstsq"})
 
 
 class Opinion(NamedTuple):
@@ -65,8 +75,13 @@ class Opinion(NamedTuple):
     value: str | None = None
 
 
-def widened(live: Live) -> tuple[Live, dict[int, int]]:
-    """Return the program in float64, and where each step went: modules are converted after they are constructed."""
+def widened(live: Live, dtype: torch.dtype = torch.float32) -> tuple[Live, dict[int, int]]:
+    """Return the program in float64, and where each step went: modules are converted after they are constructed.
+
+    Args:
+        live: The program with its data.
+        dtype: Of its results: what operators take from it is written out.
+    """
     program = live.program
     loaded = {
         step.args[0].index
@@ -77,7 +92,7 @@ def widened(live: Live) -> tuple[Live, dict[int, int]]:
     places: dict[int, int] = {}
     for i, step in enumerate(program.steps):
         places[i] = len(moved)
-        moved.append(_widened_step(renumbered_step(step, places)))
+        moved.append(_widened_step(_written_out(renumbered_step(step, places), dtype)))
         if i in loaded:
             moved.append(Step(CALL_METHOD, "double", (Ref(places[i]),), in_setup=True))
     count = len(program.setup) + len(loaded)
@@ -90,6 +105,20 @@ def widened(live: Live) -> tuple[Live, dict[int, int]]:
             sources[step.target] = view.clone(memory_format=torch.contiguous_format)
     cotangents = {position: _widened_tensor(tensor) for position, tensor in live.cotangents.items()}
     return type(live)(Program(tuple(moved[:count]), tuple(moved[count:])), sources, cotangents), places
+
+
+def _written_out(step: Step, dtype: torch.dtype) -> Step:
+    """Return a step with the numbers that it would take from the dtype, where it gives none."""
+    taken = _TAKEN.get(step.target.rpartition(".")[2].rstrip("_"), ())
+    if not taken or not (dtype.is_floating_point or dtype.is_complex):
+        return step
+    given = dict(step.kwargs)
+    for name, position, number in taken:
+        # Half precision is normalized in single.
+        info = torch.finfo(torch.float32 if number == "eps" and dtype.itemsize < 4 else dtype)  # noqa: PLR2004 - bytes
+        if len(step.args) <= position and given.get(name) is None:
+            given[name] = float(getattr(info, number))
+    return step._replace(kwargs=tuple(given.items()))
 
 
 def _widened_step(step: Step) -> Step:
@@ -133,7 +162,7 @@ def judge(
         return Opinion(
             "candidate", f"at strictness {tolerance.strictness!r} the reference's own bits are what is asked for"
         )
-    wider, places = widened(live)
+    wider, places = widened(live, reference.dtype)
     index = key[1]
     key = (key[0], places[index] if isinstance(index, int) else (places[index[0]], index[1]))
     exact = wanted(wider, key)
@@ -142,7 +171,7 @@ def judge(
     bad = mismatches(candidate, reference, tolerance)
     if not has_any(bad):
         return Opinion("ill_conditioned", "both sides are aligned when the step is given the same inputs")
-    truth = wide(exact)
+    truth = _in_range(wide(exact), reference.dtype)
     allowed = tolerance.atol + tolerance.rtol * truth.abs().nan_to_num(0.0, 0.0, 0.0)
     far = [distance(wide(side), truth) for side in (candidate, reference)]
     errors = Errors(far[0], far[1], allowed, bad, truth, reference.dtype)
@@ -156,9 +185,59 @@ def judge(
         return Opinion(
             "candidate", "the case is in float64: the reference itself is the most exact side there is", value
         )
+    owed = errors
     if all(has_any(errors.bad & (far > errors.allowed)) for far in errors[:2]):
-        errors = _beyond_rounding(question, errors, few)
-    return _blamed((candidate, reference), exact, errors, value, third_opinion(wider) if key[0] == "gradient" else "")
+        owed = _beyond_rounding(question, errors, few)
+    opinion = _blamed((candidate, reference), exact, owed, value)
+    # A reference that is off elsewhere in the tensor may be right where the candidate differs by luck.
+    elsewhere = "" if opinion.blame == "reference" else excuse_by_reference(errors)
+    if elsewhere:
+        return Opinion("ill_conditioned", elsewhere, value)
+    of_the_dtype = [step.target for step in live.program.steps if step.target.rpartition(".")[2] in _OF_THE_DTYPE]
+    if of_the_dtype and opinion.blame != "candidate":
+        return Opinion("candidate", f"the reference defines this: {of_the_dtype[0]} means something else in float64")
+    beside = _beside_the_limit(question._replace(chosen=None), errors, wide(candidate))
+    if beside is not None and opinion.blame == "candidate":
+        return beside
+    third = third_opinion(wider) if key[0] == "gradient" and opinion.blame != "both" else ""
+    return opinion._replace(sentence=opinion.sentence + third)
+
+
+def _in_range(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return exact values with those beyond the range of a dtype as the infinities that they are rounded to."""
+    if truth.is_complex():
+        parts = torch.finfo(dtype).dtype if dtype.is_complex else str(dtype)
+        within = _in_range(torch.view_as_real(truth), getattr(torch, parts.removeprefix("torch.")))
+        return torch.view_as_complex(within)
+    stored = truth.to(dtype).to(truth.dtype)
+    return torch.where(torch.isinf(stored), stored, truth)
+
+
+def _beside_the_limit(question: Question, errors: Errors, candidate: torch.Tensor) -> Opinion | None:
+    """Return that nobody knows who is wrong where float64 repeats a NaN, and the candidate has the limit instead.
+
+    Args:
+        question: About all elements.
+        errors: Of both sides.
+        candidate: Its value in float64.
+    """
+    is_odd = errors.bad & torch.isnan(errors.truth) & ~torch.isnan(candidate)
+    wrong = errors.bad & (errors.candidate > errors.allowed)
+    if candidate.is_complex() or not has_any(wrong) or has_any(wrong & ~is_odd):
+        return None
+    limit = limit_of(question)
+    if limit is None or limit.shape != candidate.shape:
+        return None
+    agrees = (limit == candidate) | ((limit - candidate).abs() <= errors.allowed)
+    if has_any(wrong & ~agrees):
+        return None
+    at = tuple(int(i) for i in wrong.nonzero()[0])
+    return Opinion(
+        "unknown",
+        "the reference, in float64 too, makes NaN of infinities where its result for ever larger numbers in their "
+        "place tends to the candidate's",
+        hexadecimal(limit[at]),
+    )
 
 
 def _beyond_rounding(question: Question, errors: Errors, few: Errors) -> Errors:
@@ -171,9 +250,7 @@ def _beyond_rounding(question: Question, errors: Errors, few: Errors) -> Errors:
     return errors._replace(allowed=allowed.reshape(errors.allowed.shape))
 
 
-def _blamed(
-    sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, errors: Errors, value: str, third: str
-) -> Opinion:
+def _blamed(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, errors: Errors, value: str) -> Opinion:
     """Return which side is wrong, once neither is excused."""
     bad = errors.bad
     far_candidate, far_reference = (bad & (error > errors.allowed) for error in (errors.candidate, errors.reference))
@@ -185,7 +262,7 @@ def _blamed(
         )
     names = ("candidate", "reference") if only_candidate else ("reference", "candidate")
     wrong, near = (errors.candidate, errors.reference) if only_candidate else (errors.reference, errors.candidate)
-    sentence = _sentence(names, wrong[bad], near[bad]) + _in_ulp(sides, exact, bad) + third
+    sentence = _sentence(names, wrong[bad], near[bad]) + _in_ulp(sides, exact, bad)
     return Opinion(names[0], sentence, value)  # type: ignore[arg-type]
 
 
@@ -194,14 +271,15 @@ def _sentence(sides: tuple[str, str], wrong: torch.Tensor, near: torch.Tensor) -
     if close == 0 or far == float("inf"):
         # Not "is right": float64 is run by the reference's own operators, and repeats what is wrong in their formulas.
         own = "the reference's own operators in float64"
-        return f"{own} agree with the {sides[1]}; the {sides[0]} is off by up to {far:.3g}"
+        off = "infinitely far off" if math.isinf(far) else f"off by up to {far:.3g}"
+        return f"{own} agree with the {sides[1]}; the {sides[0]} is {off}"
     return f"in float64 the {sides[0]} is {far / close:,.3g} times farther from the exact result than the {sides[1]}"
 
 
 def _in_ulp(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, bad: torch.Tensor) -> str:
     """Return how far each side is from the exact result rounded to its dtype, ``""`` where that has no measure."""
     found = [ulp_distance(dense(side), dense(exact).to(side.dtype)) for side in sides]
-    if any(ulps is None for ulps in found):
+    if any(ulps is None for ulps in found) or has_any(bad & torch.isnan(exact)):
         return ""
     worst = [float(ulps[bad].max()) for ulps in found if ulps is not None]
     told = ["not finite" if math.isinf(ulps) else f"{ulps:,.0f} ULP" for ulps in worst]
