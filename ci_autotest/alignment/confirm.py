@@ -16,6 +16,7 @@ from ci_autotest.alignment.residue import NUMBERS, leave_residue
 from ci_autotest.alignment.trial import COTANGENT, Examination
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of, operator_at
 from ci_autotest.backends.observing import observed
+from ci_autotest.backends.operators import answered_step
 from ci_autotest.backends.trace import Failure
 from ci_autotest.judgement import Misalignment, Verdict
 from ci_autotest.program.ir import is_unpacking, step_refs
@@ -130,7 +131,9 @@ def _blamed(program: Program, found: Misalignment) -> int:
 
 def _told(live: Live, found: Misalignment, backend: Backend, sides: Sides, blame: Blame) -> Judged:
     """Return the verdict, with the first unsteady step alone where it is unsteady alone too."""
-    at = _blamed(live.program, found)
+    calls = backend.run(live.program, live.sources).calls
+    goes_back = found.kind == "gradient"
+    at = answered_step(live.program.steps, _blamed(live.program, found), calls, goes_back=goes_back)
     if any(index == at for index, _ in live.program.calls):
         alone = pruned(isolate(live, at, sides.reference))
         again = _unsteady(alone, backend, sides)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest.alignment.localize import Sides, examined, localize
-from ci_autotest.backends.operators import spelled, step_operator
+from ci_autotest.backends.operators import answered_step, spelled, step_operator
 from ci_autotest.judgement import Verdict
 
 if TYPE_CHECKING:
@@ -60,7 +60,10 @@ def _held(live: Live, own: Sides) -> tuple[Verdict, Live] | None:
 def _told(culprit: Culprit) -> tuple[Verdict, Live]:
     steps = culprit.live.program.steps
     found = culprit.misalignment
-    step = steps[culprit.step]
+    at = culprit.step
+    if not culprit.is_alone:
+        at = answered_step(steps, at, culprit.candidate.calls, goes_back=found.kind == "gradient")
+    step = steps[at]
     detail = found.detail or f"{found.kind} of the graph differs"
     misalignment = msgspec.structs.replace(found, kind="graph", what=f"{found.what}, as a graph", detail=detail)
     verdict = Verdict(

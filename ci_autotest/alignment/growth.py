@@ -21,7 +21,7 @@ _EVERYTHING: Final = Tolerance(0.0, 0.0)
 
 
 def growth(program: Program, candidate: Trace, reference: Trace) -> tuple[StepError, ...]:
-    """Return how far the sides are apart after each step of the body that both show.
+    """Return how far the sides are apart after each step of the body that both show; nothing where that is nowhere.
 
     Args:
         program: What was run.
@@ -46,4 +46,4 @@ def growth(program: Program, candidate: Trace, reference: Trace) -> tuple[StepEr
                 step=index, what=step.name, greatest_absolute=absolute, greatest_ulp=apart.greatest_ulp if apart else 0
             )
         )
-    return tuple(found[:_TOLD])
+    return tuple(found[:_TOLD]) if any(item.greatest_absolute != 0 for item in found) else ()

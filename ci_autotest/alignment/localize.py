@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+import torch
+
 from ci_autotest.alignment.aliasing import lost_aliases
+from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.isolate import Live, isolate, pruned
 from ci_autotest.alignment.settle import settle
 from ci_autotest.alignment.trial import COTANGENT, Examination
 from ci_autotest.judgement import BACKWARD
-from ci_autotest.program.ir import maker_of, output_refs, step_refs
+from ci_autotest.program.ir import Program, follows_from, maker_of, output_refs, step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -130,10 +134,49 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
     whole = pruned(live)
     seen = examined(whole, sides)
     shown = next((item for item in seen.differences if _is_alike(item, found)), None)
-    candidate, reference = seen.candidate, seen.reference
     if shown is None:
-        whole, candidate, reference, shown = live, *traces, found
-    return Culprit(whole, shown.step, shown, candidate, reference, accumulated=len(whole.program.calls) > 1)
+        whole, shown, seen = live, found, Examined([found], *traces, [])
+    written = None if backward else _written_later(whole, shown, seen, sides)
+    is_accumulated = len(whole.program.calls) > 1
+    return written or Culprit(whole, shown.step, shown, seen.candidate, seen.reference, accumulated=is_accumulated)
+
+
+def _written_later(live: Live, shown: Misalignment, seen: Examined, sides: Sides) -> Culprit | None:
+    """Return the call that changes an earlier value which the reference leaves alone, where what differs rests on it.
+
+    A workspace that the next call overwrites, memory beside an input: no call alone shows that.
+    """
+    steps = live.program.steps
+    rests_on = follows_from(steps, shown.step)
+    for item in seen.differences:
+        if item.kind != "mutation" or item.step not in rests_on or item.what.startswith(COTANGENT):
+            continue
+        writer = _writer(live, item.step, sides)
+        if writer is not None:
+            detail = f"the value of {steps[item.step].name} was changed by a later call"
+            told = msgspec.structs.replace(item, detail=f"{detail}. {item.detail}" if item.detail else detail)
+            return Culprit(live, writer, told, seen.candidate, seen.reference, accumulated=False)
+    return None
+
+
+def _writer(live: Live, index: int, sides: Sides) -> int | None:
+    """Return the call after which a value is no longer what it was at its step, on the candidate alone."""
+    program = live.program
+    for call, _ in [item for item in program.calls if item[0] > index][:TRIED_AT_MOST]:
+        until = Program(program.setup, program.body[: call + 1 - len(program.setup)])
+        changed = [
+            _has_changed(side.run(until, live.sources, snapshots=True), index)
+            for side in (sides.candidate, sides.reference)
+        ]
+        if changed == [True, False]:
+            return call
+    return None
+
+
+def _has_changed(trace: Trace, index: int) -> bool:
+    seen = trace.observations[index] if index < len(trace.observations) else None
+    now = trace.values[index] if seen is not None else None
+    return isinstance(now, torch.Tensor) and seen is not None and not same_bits(now, seen.data)
 
 
 def _call(live: Live) -> int:

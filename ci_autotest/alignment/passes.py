@@ -1,18 +1,19 @@
 """Localize through a backward pass of the body's own: what differs after it is looked for as a gradient.
 
 ``loss.backward()`` and ``x.grad`` are steps, and no step alone is wrong where an operator's backward pass is. So the
-body up to its first pass is taken as one that leaves the pass to us, and searched like any other.
+body up to a pass is taken as one that leaves this pass to us, and searched like any other: the first, then those after.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import torch
 
 from ci_autotest.alignment import localize as search
 from ci_autotest.alignment.isolate import Live
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, List, Program, Ref, Step, refs
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, List, Program, Ref, Step, follows_from, refs
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.localize import Culprit, Sides
@@ -25,18 +26,32 @@ _PASSES = frozenset({"backward", "torch.autograd.backward", "torch.autograd.grad
 
 def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides: Sides) -> Culprit:
     """Return the culprit of one misalignment, as ``localize.localize``; behind a backward pass, of the gradient."""
-    first = next((i for i, step in enumerate(live.program.steps) if step.target in _PASSES), None)
-    if first is not None and found.step > first and found.kind in {"value", "metadata", "shape", "dtype"}:
-        until = _until(live, first, traces[1])
+    passes = [i for i, step in enumerate(live.program.steps) if step.target in _PASSES and i < found.step]
+    for at in passes if found.kind in {"value", "metadata", "shape", "dtype"} else ():
+        until = _until(live, at, traces[1])
         differences, candidate, reference = search.examined(until, sides)[:3]
         gradients = [item for item in differences if item.kind == "gradient"]
         if gradients:
-            return search.localize(until, gradients[0], (candidate, reference), sides)
-    return search.localize(live, found, traces, sides)
+            return _in_its_pass(search.localize(until, gradients[0], (candidate, reference), sides))
+    return _in_its_pass(search.localize(live, found, traces, sides))
+
+
+def _in_its_pass(culprit: Culprit) -> Culprit:
+    """Return a culprit; of a gradient that is wrong after a pass of the body's own through the same calls, so told."""
+    program = culprit.live.program
+    through = follows_from(program.steps, len(program.steps) - 1) & {index for index, _ in program.calls}
+    earlier = (i for i, step in enumerate(program.steps) if step.target in _PASSES)
+    if culprit.is_alone or culprit.misalignment.kind != "gradient":
+        return culprit
+    if not any(through & follows_from(program.steps, index) for index in earlier):
+        return culprit
+    told = "its gradient is right alone, and wrong in a later backward pass"
+    misalignment = msgspec.structs.replace(culprit.misalignment, detail=told)
+    return culprit._replace(misalignment=misalignment, accumulated=False)
 
 
 def _until(live: Live, first: int, reference: Trace) -> Live:
-    """Return the program up to its first backward pass, which begins from the outputs with what the body gave it."""
+    """Return the program up to a backward pass, which begins from the outputs with what the body gave it."""
     program, step = live.program, live.program.steps[first]
     roots = tuple(refs(step.args[0]))
     given = _given(step)

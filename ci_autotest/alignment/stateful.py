@@ -18,6 +18,7 @@ from ci_autotest.alignment.localize import held_against
 from ci_autotest.alignment.trial import Examination
 from ci_autotest.alignment.verdict import Judged, counted_differences, operator_at
 from ci_autotest.backends.observing import observed
+from ci_autotest.backends.operators import answered_step
 from ci_autotest.backends.placing import contiguous_spec
 from ci_autotest.backends.protocol import each_step
 from ci_autotest.backends.trace import Attempt
@@ -67,9 +68,17 @@ def probe_of(attempt: Attempt, reference: Backend, enter: Callable[[int], None])
         program, sources = probe(part, _changed(part, change), with_parameters=with_parameters)
         with each_step(reference, enter):
             trace = reference.run(program, sources, copied=rewritten(program))
-        if trace.failure is None:
+        if trace.failure is None and _is_readable(trace):
             return Attempt(program, trace, sources, {}, [], attempt.profile, None, is_probe=True)
     return None
+
+
+def _is_readable(trace: Trace) -> bool:
+    """Whether each value can be looked at when all has run: of two views of a tensor that was written to, none can."""
+    try:
+        return all(value.is_leaf in {True, False} for value in trace.values if isinstance(value, torch.Tensor))
+    except RuntimeError:
+        return False
 
 
 def _part(attempt: Attempt) -> Part:
@@ -134,7 +143,7 @@ def suspicion(attempt: Attempt, trace: Trace, rules: Rules) -> Verdict | None:
     # What lies in the memory of an input changes as that is written to: whether it must lie there is asked elsewhere.
     shared = _in_inputs(attempt.program, trace) | _in_inputs(attempt.program, attempt.trace)
     sure = [item for item in found if item.step not in shared]
-    return _verdict(attempt.program, sure[0]) if sure else None
+    return _verdict(attempt.program, sure[0], trace) if sure else None
 
 
 def _in_inputs(program: Program, trace: Trace) -> frozenset[int]:
@@ -202,11 +211,12 @@ def judge_sequence(live: Live, sides: Sides, passed_over: Collection[int] = ()) 
     ]
     if not sure:
         return Judged(Verdict(outcome="aligned"), live)
-    return Judged(_verdict(live.program, sure[0]), live)
+    return Judged(_verdict(live.program, sure[0], seen.candidate), live)
 
 
-def _verdict(program: Program, found: Misalignment) -> Verdict:
-    call = call_of(program, found)
+def _verdict(program: Program, found: Misalignment, candidate: Trace) -> Verdict:
+    goes_back = found.kind == "gradient" or program.steps[found.step].op == PLACEHOLDER
+    call = answered_step(program.steps, call_of(program, found), candidate.calls, goes_back=goes_back)
     operator, target = operator_at(program, call)
     earlier = sum(operator_at(program, index)[0] == operator for index, _ in program.calls if index < call)
     calls = "1 earlier call" if earlier == 1 else f"{earlier} earlier calls"

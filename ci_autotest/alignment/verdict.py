@@ -16,16 +16,16 @@ from ci_autotest.alignment.oracle import Opinion, judge
 from ci_autotest.alignment.passes import localize
 from ci_autotest.alignment.trial import COTANGENT, state_named
 from ci_autotest.backends.devices import lacking
-from ci_autotest.backends.operators import spelled, step_operator
+from ci_autotest.backends.operators import answered_step, spelled, step_operator
 from ci_autotest.errors import AuthorError
 from ci_autotest.judgement import BACKWARD, Misalignment, Verdict
-from ci_autotest.program.ir import step_refs
+from ci_autotest.program.ir import maker_of, step_refs
 from ci_autotest.result import TOLERATED_BLAMES
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.trace import Attempt, GradientKey
-    from ci_autotest.program.ir import Program, Step
+    from ci_autotest.program.ir import Program
 
 #: Misalignments of one program that are looked into before it is called ill-conditioned.
 _LOOKED_INTO: Final = 12
@@ -129,14 +129,12 @@ def _is_backward(found: Misalignment) -> bool:
 
 
 def _verdict(culprit: Culprit, rules: Rules) -> Verdict:
-    step = culprit.live.program.steps[culprit.step]
-    if culprit.accumulated and culprit.misalignment.kind == "gradient":
-        step = _user(culprit)
+    operator, target = operator_at(culprit.live.program, _to_blame(culprit))
     opinion = _opinion(culprit, rules)
     return Verdict(
         outcome="aligned" if opinion.blame == "ill_conditioned" else "misaligned",
-        operator=step_operator(step, culprit.live.program.steps),
-        target=spelled(step),
+        operator=operator,
+        target=target,
         kind=culprit.misalignment.kind,
         blame=opinion.blame,
         step=culprit.step,
@@ -150,15 +148,21 @@ def _verdict(culprit: Culprit, rules: Rules) -> Verdict:
 
 def operator_at(program: Program, index: int) -> tuple[str, str]:
     """Return the operator of a step, and its target as a reader looks it up."""
-    step = program.steps[index]
+    step = program.steps[maker_of(program.steps, index)]
     return step_operator(step, program.steps), spelled(step)
 
 
-def _user(culprit: Culprit) -> Step:
-    """Return the last call that uses a value whose gradient differs: the gradient came through its backward pass."""
-    program = culprit.live.program
-    users = [step for _, step in program.calls if any(ref.index == culprit.step for ref in step_refs(step))]
-    return users[-1] if users else program.steps[culprit.step]
+def _to_blame(culprit: Culprit) -> int:
+    """Return the step whose operator is told: one that the candidate computes, and what differs follows from."""
+    if culprit.is_alone or culprit.misalignment.kind == "leniency":
+        return culprit.step  # Of a misuse that was accepted, the call that should have been refused.
+    steps, index = culprit.live.program.steps, culprit.step
+    goes_back = culprit.misalignment.kind == "gradient"
+    if goes_back:
+        # The gradient came through the backward pass of the last call that uses the value.
+        users = [i for i, step in culprit.live.program.calls if any(ref.index == index for ref in step_refs(step))]
+        index = users[-1] if users else index
+    return answered_step(steps, index, culprit.candidate.calls, goes_back=goes_back)
 
 
 def _opinion(culprit: Culprit, rules: Rules) -> Opinion:

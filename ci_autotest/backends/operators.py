@@ -16,10 +16,23 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR, UNPACK, Ref, Step
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    CALL_METHOD,
+    CALL_MODULE,
+    GET_ATTR,
+    OUTPUT,
+    PLACEHOLDER,
+    UNHOOKED,
+    UNPACK,
+    Ref,
+    Step,
+    follows_from,
+    step_refs,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 #: Python's operators, by the name that the ``operator`` module and the special methods share.
 PYTHON_OPERATORS: Final[dict[str, str]] = {
@@ -80,6 +93,12 @@ RANDOM: Final = frozenset({
     "scaled_dot_product_attention", "fractional_max_pool2d", "fractional_max_pool3d",
 })  # fmt: skip
 
+#: Calls that compute nothing by themselves: what is wrong after them was computed by others.
+_BOOKKEEPING: Final = frozenset({
+    "backward", "torch.autograd.backward", "torch.autograd.grad", "register_hook", UNHOOKED, "retain_grad",
+    "requires_grad_", "item", "tolist",
+})  # fmt: skip
+
 
 @lru_cache(maxsize=4096)
 def operator_of(target: str, op: str = CALL_FUNCTION) -> str:
@@ -117,6 +136,43 @@ def step_operator(step: Step, steps: Sequence[Step] = ()) -> str:
     if step.op == CALL_METHOD and steps and isinstance(receiver, Ref) and _is_module(steps[receiver.index]):
         return f"torch.nn.Module.{step.target}"
     return operator_of(step.target, step.op)
+
+
+def answers(step: Step, steps: Sequence[Step], calls: Mapping[str, int]) -> bool:
+    """Whether a candidate computes a step, so that it can be to blame for it.
+
+    Args:
+        step: Any.
+        steps: Of the program.
+        calls: How often functions of the user's were called in place of each operator that was called, 0 where none
+            was; empty of a candidate that answers all of them.
+    """
+    if step.op in {PLACEHOLDER, OUTPUT, GET_ATTR} or step.in_setup or step.target.startswith("builtins."):
+        return False
+    # What a module calls inside is not known by its operator: it may be one that is replaced.
+    return step.target not in _BOOKKEEPING and calls.get(step_operator(step, steps), 1) > 0
+
+
+def answered_step(steps: Sequence[Step], index: int, calls: Mapping[str, int], *, goes_back: bool = False) -> int:
+    """Return the nearest step that a candidate computes and that a step follows from; itself, where it computes that.
+
+    Args:
+        steps: Of the program.
+        index: Of a step.
+        calls: As in ``answers``.
+        goes_back: Whether it is a gradient that differs: it follows from what uses the value.
+    """
+    found = [i for i, step in enumerate(steps) if answers(step, steps, calls)]
+    if index in found or not found:
+        return index
+    before, after = follows_from(steps, index), {index}
+    for i, step in enumerate(steps):
+        after.update({i} if any(ref.index in after for ref in step_refs(step)) else ())
+    nearest = [max((i for i in found if i in before), default=-1), min((i for i in found if i in after), default=-1)]
+    if goes_back:
+        nearest.reverse()
+    # What ``x.grad`` reads follows from a backward pass, which no reference tells.
+    return next((i for i in nearest if i >= 0), max((i for i in found if i < index), default=found[-1]))
 
 
 def spelled(step: Step) -> str:

@@ -302,6 +302,15 @@ def maker_of(steps: Sequence[Step], index: int) -> int:
     return index
 
 
+def follows_from(steps: Sequence[Step], index: int) -> set[int]:
+    """Return the steps whose values a step follows from, itself among them."""
+    found = {index}
+    for i in range(index, -1, -1):
+        if i in found:
+            found.update(ref.index for ref in step_refs(steps[i]))
+    return found
+
+
 def refs(argument: Argument) -> Iterator[Ref]:
     """Yield the references inside an argument, in order."""
     match argument:
