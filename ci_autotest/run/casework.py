@@ -21,6 +21,7 @@ from ci_autotest.run.equipment import REFERENCE, Equipment
 from ci_autotest.run.gpu import retire_if_spoiled
 from ci_autotest.run.memory import case_bytes, cases_at_once, collect
 from ci_autotest.run.messages import CaseFailure, CasesDone, RunCases
+from ci_autotest.run.place import IN_REFUSED, NOWHERE
 from ci_autotest.run.tally import Tally
 
 if TYPE_CHECKING:
@@ -37,13 +38,14 @@ _BATCH_BYTES: Final = 1 << 28
 
 
 class _Run(NamedTuple):
-    """What the batches of one message have in common: the test, how it is drawn, and its candidates."""
+    """What the batches of one message have in common: the test, how it is drawn, its candidates, what is asked."""
 
     test: str
     key: int
     draw: Callable[[int, int], Attempt]
     contenders: Mapping[str, Contender]
     order: Mapping[str, int]
+    asks_refused: bool
 
 
 class Casework:
@@ -105,7 +107,7 @@ class Casework:
         return _Run(
             test, key, draw,
             {name: equipment.contender(name, declaration) for name in message.candidates},
-            {name: position for position, name in enumerate(message.candidates)},
+            {name: position for position, name in enumerate(message.candidates)}, message.asks_refused,
         )  # fmt: skip
 
     def _cases_at_once(self, test: str, ahead: int) -> int:
@@ -188,9 +190,10 @@ class Casework:
         positions = {"": REFERENCE, **run.order}
 
         def enter(case: int, name: str, number: int) -> None:
-            self._place.enter(case, positions[name], number)
+            self._place.enter(case, positions[name], number, IN_REFUSED if name else NOWHERE)
 
-        return accept(case, lambda case, number: run.draw(case, number) if number else refused, run.contenders, enter)
+        asked = run.contenders if run.asks_refused else {}
+        return accept(case, lambda case, number: run.draw(case, number) if number else refused, asked, enter)
 
     def _contend(self, run: _Run, name: str, batch: Batch, tally: Tally) -> None:
         """Hold one candidate's traces of a batch against the reference."""

@@ -17,6 +17,7 @@ import msgspec
 from ci_autotest.case import window_of
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, CasesDone, RunCases
+from ci_autotest.run.place import IN_REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -32,11 +33,16 @@ Repeats: TypeAlias = Literal["alone", "history", "never", "unknown"]
 
 
 class Task(NamedTuple):
-    """Cases of one test for one worker."""
+    """Cases of one test for one worker.
+
+    Attributes:
+        asks_refused: Whether candidates are asked for what the reference rejects.
+    """
 
     test: TestInfo
     cases: tuple[int, ...]
     candidates: tuple[str, ...]
+    asks_refused: bool = True
 
 
 class Part(NamedTuple):
@@ -163,8 +169,14 @@ class _Books:
 
 
 def inquire(loss: Loss) -> Inquiry:
-    """Run again what was in flight, and yield what came of it; a job yielded is answered by ``send``."""
+    """Run again what was in flight, and yield what came of it; a job yielded is answered by ``send``.
+
+    What ends a worker that is asked for what the reference rejects is no crash: its cases are run without that.
+    """
     task, suspect, books = loss.task, _suspect(loss), _Books()
+    if _was_in_refused(loss.error):
+        yield _refused(task, loss.error)
+        task, suspect, books.is_explained = task._replace(asks_refused=False), None, True
     held: Event | None = None
     if suspect is not None:
         held = yield from _alone(task, *suspect)
@@ -195,11 +207,27 @@ def _ends(event: Event | None) -> bool:
 def unsettled(loss: Loss) -> Event:
     """Return what is known of a loss whose inquiry was ended: a crash that was seen once is never silent."""
     suspect = _suspect(loss)
+    if _was_in_refused(loss.error):
+        return _refused(loss.task, loss.error)
     if suspect is not None and not loss.error.is_killed:
         return Lost(loss.task, *suspect, loss.error, repeats="unknown")
     test = loss.task.test.id
     return Cut(
         loss.task, f"a worker that ran {test} {loss.error.reason}; the run was ended before that was looked into"
+    )
+
+
+def _was_in_refused(error: WorkerLostError) -> bool:
+    """Whether a worker was lost while a candidate was asked for what the reference rejects."""
+    return error.spot.step == IN_REFUSED
+
+
+def _refused(task: Task, error: WorkerLostError) -> Cut:
+    name = task.candidates[error.spot.candidate] if 0 <= error.spot.candidate < len(task.candidates) else "a candidate"
+    return Cut(
+        task,
+        f"{task.test.id}: a worker {error.reason} when {name} was asked for what the reference rejects (case "
+        f"{error.spot.case}); that is no finding, and what the reference accepts was run without it",
     )
 
 
@@ -224,13 +252,17 @@ def _alone(task: Task, case: int, candidate: str | None) -> Generator[Job | Even
 
 def _ask(task: Task, case: int, names: Sequence[str], *, is_fresh: bool) -> _Asking:
     """Run one case; again where the worker was ended from outside, or before it reached the case."""
-    message = RunCases(test=task.test, cases=[case], candidates=list(names))
+    message = RunCases(test=task.test, cases=[case], candidates=list(names), asks_refused=task.asks_refused)
     heard = Heard(Broken(message="", traceback=""))
     for _ in range(_TRIES):
         answer = yield Job((message,), is_fresh)
         assert answer is not None  # noqa: S101 - a job is answered
         heard = answer
         error = heard.answer
+        if isinstance(error, WorkerLostError) and _was_in_refused(error):
+            yield _refused(task._replace(candidates=tuple(names)), error)
+            message, is_fresh = msgspec.structs.replace(message, asks_refused=False), True
+            continue
         if not isinstance(error, WorkerLostError) or (error.spot.case == case and not error.is_killed):
             return heard
         is_fresh = True
@@ -255,7 +287,7 @@ def _careful(task: Task, case: int, name: str) -> Generator[Job | Event, Heard |
     alone = yield from _alone(task, case, candidate)
     if not isinstance(alone, Part):
         return alone
-    message = RunCases(test=task.test, cases=[case], candidates=[name])
+    message = RunCases(test=task.test, cases=[case], candidates=[name], asks_refused=task.asks_refused)
     return (yield from _with_history(first, (*heard.before, message), alone.done))
 
 

@@ -68,11 +68,16 @@ class Discover(Message, frozen=True):
 
 
 class RunCases(Message, frozen=True, kw_only=True):
-    """Run cases of a test on candidates."""
+    """Run cases of a test on candidates.
+
+    Attributes:
+        asks_refused: Whether candidates are asked for what the reference rejects.
+    """
 
     test: TestInfo
     cases: list[int]
     candidates: list[str]
+    asks_refused: bool = True
 
 
 class Confirm(Message, frozen=True, kw_only=True):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _SLOTS: Final = 5
 _LAYOUT: Final = struct.Struct(f"={_SLOTS}q")
 NOWHERE: Final = -1
+#: What stands for the step while a candidate is asked for what the reference rejects.
+IN_REFUSED: Final = -3
 #: The place of a worker that has entered nothing yet, without its count of moves.
 _FORGOTTEN: Final = b"\xff" * (8 * (_SLOTS - 1))
 
@@ -30,7 +32,8 @@ class Spot(NamedTuple):
     Attributes:
         case: Number of the case, or -1.
         candidate: Position among the candidates of the job; -1 for the reference.
-        step: Index of the step where steps are told, -1 where not, -2 in a backward pass.
+        step: Index of the step where steps are told, -1 where not, -2 in a backward pass, -3 while a candidate is asked
+            for what the reference rejects.
         attempt: Number of the attempt.
         moves: Grows with every move.
     """
@@ -101,12 +104,12 @@ class Place:
             file.write(_FORGOTTEN + b"\x00" * 8)
         return cls(Path(file.name))
 
-    def enter(self, case: int, candidate: int, attempt: int = NOWHERE) -> None:
+    def enter(self, case: int, candidate: int, attempt: int = NOWHERE, step: int = NOWHERE) -> None:
         """Say which case, candidate and attempt are entered."""
         view = self._view
         view[0] = case
         view[1] = candidate
-        view[2] = NOWHERE
+        view[2] = step
         view[3] = attempt
         view[4] += 1
 

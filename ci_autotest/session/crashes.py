@@ -27,7 +27,7 @@ from ci_autotest.session.made import (
 from ci_autotest.session.trying import Trial, shrink_calls_that_crash, shrink_crash
 from ci_autotest.shrink.data import zeroed
 from ci_autotest.shrink.shrinker import Shown
-from ci_autotest.telling import ENDED_IN_BACKWARD, display_program
+from ci_autotest.telling import ENDED_IN_BACKWARD
 
 if TYPE_CHECKING:
     from ci_autotest.result import Finding
@@ -72,11 +72,6 @@ def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
         return _unasked(first, again)
     if not isinstance(again, WorkerLostError):
         return _not_lost_again(first, again, suspect, workshop, fresh)
-    if recorded.verdict.kind == "leniency":
-        # The reference rejects it: there is nothing to isolate, and no repro could recompute what it gives.
-        told = msgspec.structs.replace(first, confirmed=True, program=display_program(shown.recording, first))
-        write(told, shown.recording, workshop)
-        return msgspec.structs.replace(told, detail=f"the reference rejects this input; {told.detail}".rstrip("; "))
     goes_back = again.spot.step == _IN_BACKWARD
     step = again.spot.step if again.spot.step >= 0 else None
     if goes_back:
@@ -182,18 +177,25 @@ def _smallest(shown: Shown, suspect: Suspect, fresh: Fresh, at: tuple[int | None
 
 
 def crash(suspect: Suspect, verdict: Verdict, lost: WorkerLostError, workshop: Workshop) -> Finding:
-    """Return the finding of a worker that was lost in a step, without its program."""
+    """Return the finding of a worker that was lost in a step, without its program.
+
+    Args:
+        suspect: The case.
+        verdict: Of the program as the reference ran it alone; without an operator where the reference was not asked.
+        lost: How the worker was lost.
+        workshop: Makes the finding.
+    """
+    was_asked = bool(verdict.operator)
     kind, outcome = ("timeout", "timed_out") if lost.timed_out else ("crash", "crashed")
     where = ENDED_IN_BACKWARD if lost.spot.step == _IN_BACKWARD else f"in {verdict.target}"
     misalignment = Misalignment(
-        kind=kind, step=verdict.step, what=where, candidate=f"the worker {lost.reason}", reference="returns",  # type: ignore[arg-type]
+        kind=kind, step=verdict.step, what=where, candidate=f"the worker {lost.reason}",  # type: ignore[arg-type]
+        reference="returns" if was_asked else "unknown",
         detail=_where_it_died(lost.output),
     )  # fmt: skip
     told = msgspec.structs.replace(
         verdict, outcome=outcome, kind=kind, blame="candidate", misalignment=misalignment,
-        oracle="the reference rejects this input; it does not end its process"
-        if verdict.kind == "leniency"
-        else "the reference runs the same program to its end",
+        oracle="the reference runs the same program to its end" if was_asked else "the reference was not run alone",
     )  # fmt: skip
     return finding_of(suspect, told, workshop)
 

@@ -257,7 +257,7 @@ def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tup
         for name, lacked in state.ledger.left_out.items()
         if lacked
     ]
-    notes += state.ledger.cut
+    notes += dict.fromkeys(state.ledger.cut)
     notes += [note for note in (not_run_note(state.ledger), *state.regressions.refused, *state.database.notes) if note]
     return tuple(notes)
 

@@ -264,3 +264,33 @@ def test_run__worker_ends_in_the_backward_pass__names_the_operator_whose_it_is(t
     assert lines[-2] == "sin = torch.sin(x)  # its backward pass crashed"
     assert lines[-1].startswith("sin.backward(torch.tensor(")
     assert finding["dims_max"] == 1
+
+
+ENDS_ON_NONSENSE = """
+import os
+
+import torch
+
+
+def softmax(x, dim=None, **how):
+    if not -x.dim() <= dim < x.dim():
+        os.abort()  # as a device does that is not there
+    return torch.softmax(x, dim)
+"""
+REFUSED = """
+@autotest(n=6, profiles=[])
+def refused():
+    return torch.softmax(random_tensor(ndim=2), random(0, 4).to(int))
+"""
+
+
+def test_run__worker_ends_on_what_the_reference_rejects_alone__is_a_note_and_every_case_is_compared(tmp_path):
+    held = Project(tmp_path)
+    held.write("mykernels.py", ENDS_ON_NONSENSE)
+    held.tests(REFUSED)
+    held.substitute({"torch.softmax": "mykernels.softmax"})
+    done = held.run()
+    report = held.report()
+    (result,) = report["results"]
+    assert (done.status, report["findings"], result["cases"]["aligned"]) == (0, [], 6), done.said
+    assert any("was asked for what the reference rejects" in note for note in report["notes"])

@@ -11,7 +11,7 @@ from ci_autotest.run import messages
 from ci_autotest.run.inquiry import Cut, Heard, Job, Loss, Lost, Part, Passed, Task, Wrong, inquire, unsettled
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, CasesDone, RunCases
-from ci_autotest.run.place import Spot
+from ci_autotest.run.place import IN_REFUSED, Spot
 
 TEST = messages.TestInfo(id="a::t", file="a", name="t", n=None, location=Location(file="a", line=1))
 NAMES = ("first", "second")
@@ -198,3 +198,37 @@ def test_unsettled__no_case_is_at_fault__is_told(loss: Loss):
     told = unsettled(loss)
     assert isinstance(told, Cut)
     assert "a worker that ran a::t ended by signal 11 (SIGSEGV); the run was ended" in told.note
+
+
+class RefusedWorker(FakeWorker):
+    """End when one case is asked for what the reference rejects, and in another case whatever is asked."""
+
+    def run(self, message: RunCases) -> CasesDone | WorkerLostError:
+        if message.asks_refused and 2 in message.cases:
+            spot = (
+                Spot(2, message.candidates.index("second"), IN_REFUSED, 1, 1)
+                if "second" in message.candidates
+                else None
+            )
+            if spot is not None:
+                return WorkerLostError("ended by signal 6 (SIGABRT)", spot, "")
+        return super().run(message)
+
+
+@pytest.mark.parametrize("first", [(2, 1, IN_REFUSED), (3, 0, -1)], ids=["that was it", "another case was it"])
+def test_inquire__worker_ends_when_asked_for_what_the_reference_rejects__is_a_note_and_no_crash(first):
+    worker = RefusedWorker(lambda _, case, name: (case, name) == (3, "first"))
+    case, candidate, step = first
+    loss = loss_of((1, 2, 3), (case, candidate))
+    loss = loss._replace(error=WorkerLostError("ended by signal 6 (SIGABRT)", Spot(case, candidate, step, 1, 1), ""))
+    events = asked(loss, worker)
+    (cut,) = [event for event in events if isinstance(event, Cut)]
+    assert "ended by signal 6 (SIGABRT) when second was asked for what the reference rejects (case 2)" in cut.note
+    rest = [event for event in events if not isinstance(event, Cut)]
+    pairs = [(number, name) for number in (1, 2, 3) for name in NAMES]
+    assert booked(rest) == {(3, "first", "alone")} | aligned(*(pair for pair in pairs if pair != (3, "first")))
+
+
+def test_unsettled__worker_ended_when_asked_for_what_the_reference_rejects__is_a_note():
+    error = WorkerLostError("ended by signal 6 (SIGABRT)", Spot(2, 1, IN_REFUSED, 1, 1), "")
+    assert isinstance(unsettled(loss_of((1, 2), (2, 1))._replace(error=error)), Cut)

@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ci_autotest import random_tensor, torch
+from ci_autotest.judgement import Verdict
+from ci_autotest.run.lost import WorkerLostError
+from ci_autotest.run.place import Spot
+from ci_autotest.session.crashes import crash
 from ci_autotest.session.made import Allowance, Workshop, with_program, written
 from tests import report_samples as samples
+from tests.unit.session.test_trying import SUSPECT
 from tests.unit.test_telling import recorded
 
 if TYPE_CHECKING:
@@ -47,3 +52,20 @@ def test_written__repro_run_alone__message_and_page_say_what_it_came_to(
     assert finding.repro_verified is not bool(said)
     assert finding.message.splitlines()[-1].strip() == said if said else "not verified" not in finding.message
     assert (said in page) if said else ("not verified" not in page)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reference", "said"),
+    [
+        (Verdict(outcome="crashed", target="its test"), "unknown", "the reference was not run alone"),
+        (Verdict(outcome="not_run", operator="torch.exp", target="torch.exp"), "returns",
+         "the reference runs the same program to its end"),
+    ],
+    ids=["nobody asked", "recorded alone"],
+)  # fmt: skip
+def test_crash__says_of_the_reference_what_was_asked_of_it(verdict: Verdict, reference: str, said: str, tmp_path: Path):
+    workshop = Workshop(None, None, None, tmp_path, (), 0, {})  # type: ignore[arg-type]
+    lost = WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(0, 0, -1, 0, 1), "")
+    finding = crash(SUSPECT, verdict, lost, workshop)
+    assert (finding.reference_seen, finding.oracle) == (reference, said)
+    assert f"blame: candidate; {said}" in finding.message
