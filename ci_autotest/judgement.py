@@ -28,7 +28,7 @@ class Difference(Struct, frozen=True, kw_only=True):
     Attributes:
         mismatched: Elements outside the tolerance.
         total: Elements compared.
-        greatest_absolute: In the unit of the elements; ``None`` when not finite.
+        greatest_absolute: In the unit of the elements, exact of integers; ``None`` when not finite.
         greatest_relative: A ratio to the reference; ``None`` when not finite or the reference is 0.
         greatest_ulp: Units in the last place; ``None`` for what has none.
         greatest_index: Where ``greatest_absolute`` is.
@@ -41,7 +41,7 @@ class Difference(Struct, frozen=True, kw_only=True):
 
     mismatched: int
     total: int
-    greatest_absolute: float | None
+    greatest_absolute: int | float | None
     greatest_relative: float | None
     greatest_ulp: int | None
     greatest_index: tuple[int, ...]
@@ -87,7 +87,7 @@ class StepError(Struct, frozen=True, kw_only=True):
 
     step: int
     what: str
-    greatest_absolute: float | None
+    greatest_absolute: int | float | None
     greatest_ulp: int | None
 
 

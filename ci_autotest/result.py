@@ -136,7 +136,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     profile: str = "ordinary"
     steps: int = 0
     dims_max: int = 0
-    greatest_absolute_difference: float | None = None
+    greatest_absolute_difference: int | float | None = None
     greatest_relative_difference: float | None = None
     greatest_ulp_difference: int | None = None
     first_index: tuple[int, ...] | None = None

@@ -111,7 +111,9 @@ def headline(finding: Finding) -> str:
     difference = finding.difference
     if finding.kind in {"value", "gradient", "state"} and difference is not None:
         amount = (
-            "not finite" if difference.greatest_absolute is None else f"off by up to {difference.greatest_absolute:.2g}"
+            "not finite"
+            if difference.greatest_absolute is None
+            else f"off by up to {amount_of(difference.greatest_absolute, '.2g')}"
         )
         return f"{subject}: {finding.where} is {amount}"
     sentences = {
@@ -171,8 +173,13 @@ def earlier(finding: Finding) -> str:
     )
 
 
+def amount_of(number: float, form: str) -> str:
+    """Return a difference for a reader: that of integers with all its digits."""
+    return f"{number:,}" if isinstance(number, int) else f"{number:{form}}"
+
+
 def _amount(number: float | None) -> str:
-    return "not finite" if number is None else f"{number:.2g}"
+    return "not finite" if number is None else amount_of(number, ".2g")
 
 
 def _numbers(finding: Finding) -> list[str]:
@@ -181,7 +188,7 @@ def _numbers(finding: Finding) -> list[str]:
         return []
     share = 100 * difference.mismatched / max(difference.total, 1)
     allowed = f"up to {difference.atol:g} + {difference.rtol:g} * |reference| allowed"
-    absolute = "not finite" if difference.greatest_absolute is None else f"{difference.greatest_absolute:.2e}"
+    absolute = "not finite" if difference.greatest_absolute is None else amount_of(difference.greatest_absolute, ".2e")
     ulp = "" if difference.greatest_ulp is None else f", {difference.greatest_ulp:,} ULP"
     pair, (candidate, reference) = difference.first_pair_decimal, sides(finding.kind)
     mismatched = f"  mismatched elements: {difference.mismatched} / {difference.total} ({share:.3g} %)"

@@ -1,6 +1,6 @@
 """Elements: whether two tensors hold the same bits, are close, and by how much they differ.
 
-Bits first: a bitwise-equal pair costs about a microsecond. What differs is looked at in float64.
+Bits first: a bitwise-equal pair costs about a microsecond. What differs is looked at in float64, and integers exactly.
 """
 
 from __future__ import annotations
@@ -102,6 +102,23 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
     return found.to(torch.complex128 if found.is_complex() else torch.float64)
 
 
+def is_whole(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
+    """Whether both tensors hold integers or bools, which are exact and are never held against each other in float64."""
+    return not any(side.is_floating_point() or side.is_complex() for side in (candidate, reference))
+
+
+def whole_distance(candidate: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """Return ``|candidate - reference|`` of integers, taken exactly and then rounded: float64 of the tensors' shape."""
+    return torch.from_numpy(_whole_distance(candidate, reference).astype(_FLOAT64))
+
+
+def _whole_distance(candidate: torch.Tensor, reference: torch.Tensor) -> NDArray[np.uint64]:
+    """Return ``|candidate - reference|`` of integers: below 2^64, so that it is what is left of it modulo 2^64."""
+    left, right = (_numpy(dense(side)) for side in (candidate, reference))
+    ours, theirs = left.astype(np.uint64), right.astype(np.uint64)
+    return np.where(left > right, ours - theirs, theirs - ours)
+
+
 def close(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance) -> bool:
     """Whether every element is within tolerance; NaN aligns with NaN, infinities must be equal."""
     if tolerance is ANY:
@@ -157,8 +174,11 @@ def mismatches(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tole
     Source:
         ``torch.testing.assert_close`` (PyTorch 2.13) for the formula at ``tolerance``.
     """
-    if not (candidate.is_floating_point() or candidate.is_complex()) and tolerance.rtol == tolerance.atol == 0:
-        return dense(candidate) != dense(reference)  # integers are exact, beyond what float64 can tell apart too
+    if is_whole(candidate, reference):
+        if tolerance.strictness != "tolerance" or tolerance.rtol == tolerance.atol == 0:
+            return dense(candidate) != dense(reference)
+        allowed = tolerance.atol + tolerance.rtol * wide(reference).abs()
+        return whole_distance(candidate, reference) > allowed
     left, right = wide(candidate), wide(reference)
     if tolerance.strictness == "tolerance":
         return _outside(left, right, tolerance)
@@ -220,7 +240,9 @@ def difference(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tole
     if not count:
         return None
     left, right = wide(candidate), wide(reference)
-    apart = torch.where(bad, (left - right).abs(), 0.0)
+    whole = _whole_distance(candidate, reference) if is_whole(candidate, reference) else None
+    distance = (left - right).abs() if whole is None else torch.from_numpy(whole.astype(_FLOAT64))
+    apart = torch.where(bad, distance, 0.0)
     # A NaN against a number, or unequal infinities, is farther than any finite distance.
     apart = torch.where(bad & ~torch.isfinite(apart), torch.inf, apart)
     relative = torch.where(bad & (right != 0), apart / right.abs(), 0.0)
@@ -229,10 +251,10 @@ def difference(candidate: torch.Tensor, reference: torch.Tensor, tolerance: Tole
     return Difference(
         mismatched=count,
         total=bad.numel(),
-        greatest_absolute=_finite(float(apart.max())),
+        greatest_absolute=_finite(float(apart.max())) if whole is None else int(whole.max()),
         greatest_relative=_finite(float(relative.max())) if has_any(bad & (right != 0)) else None,
         greatest_ulp=_ulp(float(ulps[bad].max())) if ulps is not None else None,
-        greatest_index=_index(apart, int(apart.flatten().argmax())),
+        greatest_index=_index(apart, int(apart.flatten().argmax() if whole is None else whole.argmax())),
         first_index=first,
         first_pair=(hexadecimal(dense(candidate)[first]), hexadecimal(dense(reference)[first])),
         first_pair_decimal=(decimal(dense(candidate)[first]), decimal(dense(reference)[first])),

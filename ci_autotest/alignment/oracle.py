@@ -22,7 +22,16 @@ from ci_autotest.alignment.conditioning import (
     owed_by_rounding,
     wanted,
 )
-from ci_autotest.alignment.elements import dense, has_any, hexadecimal, mismatches, ulp_distance, wide
+from ci_autotest.alignment.elements import (
+    dense,
+    has_any,
+    hexadecimal,
+    is_whole,
+    mismatches,
+    ulp_distance,
+    whole_distance,
+    wide,
+)
 from ci_autotest.alignment.gradients import third_opinion
 from ci_autotest.alignment.limit import limit_of
 from ci_autotest.alignment.rounding import CLEARLY, Errors, excuse, excuse_by_reference
@@ -173,9 +182,9 @@ def judge(
         return Opinion("ill_conditioned", "both sides are aligned when the step is given the same inputs")
     truth = _in_range(wide(exact), reference.dtype)
     allowed = tolerance.atol + tolerance.rtol * truth.abs().nan_to_num(0.0, 0.0, 0.0)
-    far = [distance(wide(side), truth) for side in (candidate, reference)]
+    far = [_distance(side, exact, truth) for side in (candidate, reference)]
     errors = Errors(far[0], far[1], allowed, bad, truth, reference.dtype)
-    value = hexadecimal(dense(exact)[tuple(int(i) for i in bad.nonzero()[0])] if bad.dim() else dense(exact))
+    value = None if is_whole(exact, reference) else _at(exact, bad)
     question = Question(live, wider, key, chosen(bad))
     few = errors.at(chosen(bad))
     excused = excuse(errors) or excuse_by_inputs(question, few)
@@ -240,6 +249,16 @@ def _beside_the_limit(question: Question, errors: Errors, candidate: torch.Tenso
     )
 
 
+def _at(exact: torch.Tensor, bad: torch.Tensor) -> str:
+    """Return the oracle's value at the first misaligned element."""
+    return hexadecimal(dense(exact)[tuple(int(i) for i in bad.nonzero()[0])] if bad.dim() else dense(exact))
+
+
+def _distance(side: torch.Tensor, exact: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+    """Return how far a side is from the oracle's result; of integers exactly, beyond what float64 tells apart."""
+    return whole_distance(side, exact) if is_whole(side, exact) else distance(wide(side), truth)
+
+
 def _beyond_rounding(question: Question, errors: Errors, few: Errors) -> Errors:
     """Return the errors with what rounding owes allowed too: a side that is off by that only has nothing wrong."""
     owed = owed_by_rounding(question, few) if errors.dtype.is_floating_point or errors.dtype.is_complex else None
@@ -250,7 +269,9 @@ def _beyond_rounding(question: Question, errors: Errors, few: Errors) -> Errors:
     return errors._replace(allowed=allowed.reshape(errors.allowed.shape))
 
 
-def _blamed(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, errors: Errors, value: str) -> Opinion:
+def _blamed(
+    sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, errors: Errors, value: str | None
+) -> Opinion:
     """Return which side is wrong, once neither is excused."""
     bad = errors.bad
     far_candidate, far_reference = (bad & (error > errors.allowed) for error in (errors.candidate, errors.reference))
@@ -262,6 +283,9 @@ def _blamed(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, error
         )
     names = ("candidate", "reference") if only_candidate else ("reference", "candidate")
     wrong, near = (errors.candidate, errors.reference) if only_candidate else (errors.reference, errors.candidate)
+    if is_whole(sides[0], exact) and not has_any(near[bad]):
+        sentence = f"integers are exact: the reference's own operators, run again, agree with the {names[1]}"
+        return Opinion(names[0], sentence, value)  # type: ignore[arg-type]
     sentence = _sentence(names, wrong[bad], near[bad]) + _in_ulp(sides, exact, bad)
     return Opinion(names[0], sentence, value)  # type: ignore[arg-type]
 

@@ -80,22 +80,31 @@ def differs(what, found, expected):
     if left.shape != right.shape or (CHECK_DTYPE and dtype != wanted):
         print(f"misaligned: {{what}}: candidate {{shown(found)}}, reference {{shown(expected)}}")
         return True
-    wide = np.complex128 if np.iscomplexobj(right) else np.float64
-    left, right = left.astype(wide), right.astype(wide)
-    with np.errstate(all="ignore"):
-        bad = ~np.isclose(left, right, rtol=RTOL, atol=ATOL, equal_nan=True)
-        if STRICTNESS != "tolerance":  # every bit but a NaN's
-            signs = np.signbit(left.real) != np.signbit(right.real)
-            bad = ((left != right) | signs) & ~(np.isnan(left) & np.isnan(right))
-        apart = np.where(bad, np.abs(left - right), 0.0)
+    if left.dtype.kind in "biu" and right.dtype.kind in "biu":  # float64 does not hold all integers
+        bad = left != right
+        greatest = max((abs(a - b) for a, b in zip(left[bad].tolist(), right[bad].tolist())), default=0)
+    else:
+        wide = np.complex128 if np.iscomplexobj(right) else np.float64
+        left, right = left.astype(wide), right.astype(wide)
+        with np.errstate(all="ignore"):
+            bad = apart_of(left, right)
+            greatest = f"{{float(np.abs(left - right)[bad].max(initial=0)):.3g}}"
     if not bad.any():
         print(f"aligned: {{what}}")
         return False
     first = tuple(int(i) for i in np.argwhere(bad)[0])
     count = f"{{int(bad.sum())}} / {{bad.size}} elements"
-    print(f"misaligned: {{what}}: {{count}}, greatest difference {{float(apart.max()):.3g}}")
+    print(f"misaligned: {{what}}: {{count}}, greatest difference {{greatest}}")
     print(f"  first at {{first}}: candidate {{left[first].item()!r}}, reference {{right[first].item()!r}}")
     return True
+
+
+def apart_of(left, right):
+    """Return which elements are apart; a strict comparison wants every bit but a NaN's."""
+    if STRICTNESS == "tolerance":
+        return ~np.isclose(left, right, rtol=RTOL, atol=ATOL, equal_nan=True)
+    signs = np.signbit(left.real) != np.signbit(right.real)
+    return ((left != right) | signs) & ~(np.isnan(left) & np.isnan(right))
 
 
 def shown(value):

@@ -137,21 +137,41 @@ def differs(what, candidate, expected):
     if candidate.shape != expected.shape or (CHECK_DTYPE and candidate.dtype != expected.dtype):
         print(f"misaligned: {{what}}: candidate {{shown(candidate)}}, reference {{shown(expected)}}")
         return True
-    wide = torch.complex128 if expected.is_complex() else torch.float64
-    left, right = candidate.detach().cpu().to(wide), expected.detach().cpu().to(wide)
+    left, right = comparable(candidate), comparable(expected)
     bad = apart_of(left, right)
     if not bad.any():
         print(f"aligned: {{what}}")
         return False
-    apart = torch.where(bad, (left - right).abs(), 0.0)
     first = tuple(bad.nonzero()[0].tolist())
-    print(f"misaligned: {{what}}: {{int(bad.sum())}} / {{bad.numel()}} elements, greatest difference {{float(apart.max()):.3g}}")
+    print(f"misaligned: {{what}}: {{int(bad.sum())}} / {{bad.numel()}} elements, greatest difference {{greatest(left[bad], right[bad])}}")
     print(f"  first at {{first}}: candidate {{left[first].item()!r}}, reference {{right[first].item()!r}}")
     return True
 
 
+def comparable(value):
+    """Return the elements on the host: integers as they are, because float64 does not hold all of them."""
+    value = value.detach().cpu()
+    return value.to(torch.complex128) if value.is_complex() else value.double() if value.is_floating_point() else value
+
+
+def whole(left, right):
+    """Whether both hold integers or bools."""
+    return not any(side.is_floating_point() or side.is_complex() for side in (left, right))
+
+
+def greatest(left, right):
+    """Return the greatest difference, for reading."""
+    if whole(left, right):
+        return max(abs(ours - theirs) for ours, theirs in zip(left.tolist(), right.tolist()))
+    return f"{{float((left - right).abs().max()):.3g}}"
+
+
 def apart_of(left, right):
-    """Return which elements are apart; a strict comparison wants every bit but a NaN's."""
+    """Return which elements are apart, integers exactly; a strict comparison wants every bit but a NaN's."""
+    if whole(left, right):
+        return left != right
+    kind = torch.promote_types(left.dtype, right.dtype)
+    left, right = left.to(kind), right.to(kind)
     if STRICTNESS == "tolerance" or left.is_complex():
         return ~torch.isclose(left, right, rtol=RTOL, atol=ATOL, equal_nan=True)
     return ((left != right) | (torch.signbit(left) != torch.signbit(right))) & ~(left.isnan() & right.isnan())
@@ -213,9 +233,8 @@ def quiet(candidate, expected):
     """Say whether two values differ, without a word."""
     if candidate is None or expected is None or candidate.shape != expected.shape:
         return candidate is not expected
-    wide = torch.complex128 if expected.is_complex() else torch.float64
-    left, right = candidate.detach().cpu().to(wide), expected.detach().cpu().to(wide)
-    return not torch.allclose(left, right, rtol=RTOL, atol=ATOL, equal_nan=True)
+    left, right = comparable(candidate), comparable(expected)
+    return bool(apart_of(left, right).any())
 
 
 {watch}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.report.markdown_text import code, plural, row, text
 from ci_autotest.report.standing import marks
-from ci_autotest.telling import earlier, sides
+from ci_autotest.telling import amount_of, earlier, sides
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +88,7 @@ def _greatest(finding: Finding) -> str:
 def _amounts(finding: Finding) -> list[str]:
     """Return the greatest absolute, relative and ULP difference, those that there are."""
     absolute = finding.greatest_absolute_difference
-    amounts = [f"absolute {absolute:.3g}"] if absolute is not None else []
+    amounts = [f"absolute {amount_of(absolute, '.3g')}"] if absolute is not None else []
     if absolute is None and finding.difference is not None:
         amounts.append("absolute not finite")
     if finding.greatest_relative_difference is not None:

@@ -12,6 +12,7 @@ from ci_autotest.report.evidence import Evidence
 from ci_autotest.report.facts import facts_line, facts_table
 from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text
 from ci_autotest.report.standing import headline
+from ci_autotest.telling import amount_of
 
 if TYPE_CHECKING:
     from ci_autotest.report.evidence import Source
@@ -112,7 +113,7 @@ def _grown(finding: Finding) -> list[str]:
         return []
     rows = [row("step", "greatest difference", "ULP"), row("---", "---", "---")]
     for item in finding.growth:
-        absolute = "not finite" if item.greatest_absolute is None else f"{item.greatest_absolute:.3g}"
+        absolute = "not finite" if item.greatest_absolute is None else amount_of(item.greatest_absolute, ".3g")
         rows.append(row(code(item.what, 80), absolute, "" if item.greatest_ulp is None else f"{item.greatest_ulp:,}"))
     return ["How the error grows:", "".join(rows)]
 

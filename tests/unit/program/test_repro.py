@@ -94,11 +94,10 @@ def kernels(monkeypatch):
     return module
 
 
-def script(body, profile: str | None = None, **told) -> tuple[str, bytes]:
+def script(body, profile: str | None = None, operator: str = "exp", **told) -> tuple[str, bytes]:
     live = live_of(record(body, profile=profile))
-    note = repro_note(
-        Candidate(name="kernels", backend="substitute", replace={"torch.exp": "fake_kernels.exp"}), live.program.steps
-    )
+    replaced = {f"torch.{operator}": f"fake_kernels.{operator}"}
+    note = repro_note(Candidate(name="kernels", backend="substitute", replace=replaced), live.program.steps)
     recording = with_expected(to_recording(live, note), live, TorchBackend())
     return repro_text(recording, {**TOLD, **told}), encode_tensors(recording)
 
@@ -291,3 +290,19 @@ def test_repro_text__note_with_code_in_it__is_refused(note: dict[str, object], s
     recording = to_recording(live_of(record(lambda: torch.exp(x()))), note)
     with pytest.raises(ProgramError, match=said):
         repro_text(recording, TOLD)
+
+
+def test_repro__integers_beyond_float64__are_exact_and_printed_as_integers(kernels, tmp_path, capsys):
+    number = 2**60
+
+    def body():
+        return torch.add(random_tensor(dims=(3,), dtype=int, low=0, high=1), number)
+
+    text, tensors = script(body, operator="add")
+    kernels.add = lambda value, other: value + other + real.tensor([0, 257, 1])
+    assert ran(text, tensors, tmp_path) == 1
+    said = capsys.readouterr().out
+    assert "greatest difference 257" in said
+    assert f"candidate {number + 257}, reference {number}" in said
+    kernels.add = real.add
+    assert ran(text, tensors, tmp_path) == 0
