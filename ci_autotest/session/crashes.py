@@ -90,7 +90,7 @@ def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
             write(with_program(finding, kept.recording, workshop), kept.recording, workshop, repro=True)
             kept = _smallest(kept, suspect, fresh, (step, goes_back))
         finding = with_program(finding, kept.recording, workshop)
-        return written(msgspec.structs.replace(finding, shrunk=cut), kept.recording, workshop)
+        return written(msgspec.structs.replace(finding, shrunk=cut), kept.recording, workshop, suspect.test)
     return msgspec.structs.replace(first, confirmed=True)
 
 
@@ -115,7 +115,7 @@ def _crash_of_probe(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Findi
     at_call = msgspec.structs.replace(verdict, outcome="crashed", kind="stateful", step=lost.spot.step)
     fewest = shrink_calls_that_crash(Shown(at_call, calls), trial).recording
     shrunk = msgspec.structs.replace(finding, shrunk=True)
-    return written(with_program(shrunk, fewest, workshop), fewest, workshop)
+    return written(with_program(shrunk, fewest, workshop), fewest, workshop, suspect.test)
 
 
 def _not_lost_again(first: Finding, again: Tried, suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
@@ -124,7 +124,7 @@ def _not_lost_again(first: Finding, again: Tried, suspect: Suspect, workshop: Wo
         remove_finding(workshop.output / FINDINGS / first.id)
         shown = shown_of(again)
         finding = msgspec.structs.replace(finding_of(suspect, again.verdict, workshop), confirmed=True)
-        return written(with_program(finding, shown.recording, workshop), shown.recording, workshop)
+        return written(with_program(finding, shown.recording, workshop), shown.recording, workshop, suspect.test)
     in_probe = _crash_of_probe(suspect, workshop, fresh)
     if in_probe is not None:
         if in_probe.id != first.id:

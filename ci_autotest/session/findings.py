@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ci_autotest.config import Candidate
     from ci_autotest.program.ir import Recording
     from ci_autotest.run.fresh import Fresh
+    from ci_autotest.run.messages import TestInfo
     from ci_autotest.session.ledger import Suspect
     from ci_autotest.shrink.shrinker import Shown
 
@@ -98,11 +99,11 @@ def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh, told: Collec
         return finding
     write(finding, whole, workshop)
     if is_unsteady:
-        return _written(finding, shown.recording, workshop)
+        return _written(finding, shown.recording, workshop, suspect.test)
     best, layer = _smallest(suspect, shown, workshop, fresh)
     found = finding_of(suspect, best.verdict, workshop)
     finding = msgspec.structs.replace(found, confirmed=True, shrunk=True, layer=layer)
-    return _written(finding, best.recording, workshop, _variants(suspect, best, workshop, fresh))
+    return _written(finding, best.recording, workshop, suspect.test, _variants(suspect, best, workshop, fresh))
 
 
 def _of_probe(suspect: Suspect, workshop: Workshop, fresh: Fresh, told: Collection[str]) -> Finding | None:
@@ -177,10 +178,15 @@ def _signature(recording: Recording) -> tuple[object, ...]:
     return tuple((step.target, tuple(sorted(key for key, _ in step.kwargs))) for _, step in recording.program.calls)
 
 
-def _written(finding: Finding, recording: Recording, workshop: Workshop, variants: tuple[Variant, ...] = ()) -> Finding:
+def _written(
+    finding: Finding, recording: Recording, workshop: Workshop, test: TestInfo, variants: tuple[Variant, ...] = ()
+) -> Finding:
     """Put the program into a finding, and write it down with its repro, which is run alone."""
     return written(
-        msgspec.structs.replace(with_program(finding, recording, workshop), variants=variants), recording, workshop
+        msgspec.structs.replace(with_program(finding, recording, workshop), variants=variants),
+        recording,
+        workshop,
+        test,
     )
 
 

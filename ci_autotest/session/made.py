@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,8 @@ from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.report.artifacts import FINDINGS, write_finding
 from ci_autotest.report.markdown import render_finding
 from ci_autotest.run.fresh import Fresh
-from ci_autotest.run.messages import Broken, Tried
+from ci_autotest.run.lost import WorkerLostError
+from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.session.repros import repro_script, versions
 from ci_autotest.shrink.shrinker import Shown
 from ci_autotest.telling import About, display_program, message_lines
@@ -27,13 +29,16 @@ if TYPE_CHECKING:
 
     from ci_autotest.result import Finding
     from ci_autotest.run.executor import Worker
-    from ci_autotest.run.lost import WorkerLostError
-    from ci_autotest.run.messages import Hello
+    from ci_autotest.run.messages import Hello, TestInfo
     from ci_autotest.run.nursery import Nursery
     from ci_autotest.session.ledger import Suspect
 
 _REPRO_TIMEOUT_S: Final = 120.0
 _REPRO_LEAST_S: Final = 5.0
+_OUR_FAULT: Final = (
+    "run alone it ended with status 0, but the saved program fails again in a fresh process: the fault is in "
+    "the script that ci-autotest wrote; use ci-autotest replay"
+)
 
 
 @dataclass(slots=True)
@@ -167,14 +172,45 @@ def write(finding: Finding, recording: Recording, workshop: Workshop, *, repro: 
     write_finding(workshop.output / FINDINGS / finding.id, files)
 
 
-def written(finding: Finding, recording: Recording, workshop: Workshop) -> Finding:
-    """Write a finding down with its repro, run that alone, and write down what came of it."""
+def written(finding: Finding, recording: Recording, workshop: Workshop, test: TestInfo) -> Finding:
+    """Write a finding down with its repro, run that alone, and write down what came of it.
+
+    A repro that says that all is well is not believed, and nor is the finding: its saved program is run once more.
+    """
     write(finding, recording, workshop, repro=True)
     status = _repro_status(workshop, finding.id)
-    told = finding.message if status == 1 else f"{finding.message}\n  {_unverified(status)}"
-    finding = msgspec.structs.replace(finding, repro_verified=status == 1, message=told)
+    again = _second_confirmation(finding, workshop, test) if status == 0 else None
+    if isinstance(again, Tried) and again.verdict.outcome != "misaligned":
+        finding = _not_repeated(finding, again)
+    elif status != 1:
+        told = _OUR_FAULT if isinstance(again, Tried | WorkerLostError) else _unverified(status)
+        finding = msgspec.structs.replace(finding, message=f"{finding.message}\n  repro not verified: {told}")
+    finding = msgspec.structs.replace(finding, repro_verified=status == 1)
     write(finding, recording, workshop, repro=True)
     return finding
+
+
+def _second_confirmation(finding: Finding, workshop: Workshop, test: TestInfo) -> Tried | Broken | WorkerLostError:
+    """Return what the saved program of a finding shows in a process of its own."""
+    folder = workshop.output / FINDINGS / finding.id
+    program, tensors = (folder / name for name in ("program.json", "tensors.safetensors"))
+    with closing(workshop.fresh(finding.seed)) as fresh:
+        return fresh.ask(
+            TryProgram(
+                program=program.read_bytes(), tensors=tensors.read_bytes(), candidate=finding.candidate, test=test
+            )
+        )
+
+
+def _not_repeated(finding: Finding, again: Tried) -> Finding:
+    """Return a finding that neither its repro nor its saved program shows again."""
+    second = f"in a fresh process its saved program is {again.verdict.outcome}, and its repro ended with status 0"
+    detail = f"first run: {finding.outcome}, {finding.operator} ({finding.kind}); {second}"
+    return msgspec.structs.replace(
+        finding, outcome="flaky", confirmed=False, detail=detail,
+        message=f"flaky: {finding.operator} on {finding.candidate}\n  {detail}",
+        headline=f"{finding.operator} on {finding.candidate} is flaky",
+    )  # fmt: skip
 
 
 def _repro_status(workshop: Workshop, finding: str) -> int | None:
@@ -187,8 +223,9 @@ def _repro_status(workshop: Workshop, finding: str) -> int | None:
 
 
 def _unverified(status: int | None) -> str:
-    why = "it was not run to its end in the time left" if status is None else f"run alone it ended with status {status}"
-    return f"repro not verified: {why}"
+    return (
+        "it was not run to its end in the time left" if status is None else f"run alone it ended with status {status}"
+    )
 
 
 def _python_path(environ: Mapping[str, str]) -> list[str]:

@@ -151,7 +151,7 @@ def regressed(
         finding = _shown(item, shown, tests[item.entry.test], workshop)
         if finding.identity not in known:  # Else its folder is the other's.
             known.add(finding.identity)
-            found.append(_written(finding, item, workshop, is_over=is_over))
+            found.append(_written(finding, item, workshop, tests[item.entry.test], is_over=is_over))
 
 
 def _shown(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, workshop: Workshop) -> Finding:
@@ -169,7 +169,7 @@ def _shown(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, worksho
     return msgspec.structs.replace(finding, seed=entry.seed, confirmed=True, shrunk=True, earlier=True)
 
 
-def _written(finding: Finding, item: Kept, workshop: Workshop, *, is_over: bool) -> Finding:
+def _written(finding: Finding, item: Kept, workshop: Workshop, test: TestInfo, *, is_over: bool) -> Finding:
     """Write a finding down with the program that was kept, and run its repro alone unless the run is over."""
     recording = decode(item.program, item.tensors)
     finding = with_program(finding, recording, workshop)
@@ -179,7 +179,7 @@ def _written(finding: Finding, item: Kept, workshop: Workshop, *, is_over: bool)
     if is_over:
         write(finding, recording, workshop, repro=True)
         return finding
-    return written(finding, recording, workshop)
+    return written(finding, recording, workshop, test)
 
 
 def kept_of(finding: Finding, output: Path) -> Kept | None:

@@ -159,7 +159,7 @@ def _of_sequence(recording: Recording, suspect: Suspect, workshop: Workshop, fre
     write(finding, shown.recording, workshop)
     best = shrink(shown, Trial(suspect, fresh, is_sequence=True))
     found = msgspec.structs.replace(finding_of(suspect, best.verdict, workshop), confirmed=True, shrunk=True)
-    return Made(written(with_program(found, best.recording, workshop), best.recording, workshop))
+    return Made(written(with_program(found, best.recording, workshop), best.recording, workshop, suspect.test))
 
 
 def _try(recording: Recording, suspect: Suspect, fresh: Fresh, passed_over: Sequence[int] = ()) -> Tried | None:

@@ -263,3 +263,51 @@ def test_run__candidate_returns_what_cannot_be_read__costs_no_other_candidate_it
     done = project.run()
     found = {item["candidate"]: item["outcome"] for item in project.report()["results"]}
     assert (done.status, found) == (1, {"unreadable": "misaligned", "wrong": "misaligned"})
+
+
+#: Wrong in the first processes that call it, or in every one that compares, which a repro does by itself.
+PASSING = """
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+SEEN = Path(__file__).with_name("seen.txt")
+
+
+def exp(x):
+    seen = SEEN.read_text().split() if SEEN.exists() else []
+    if str(os.getpid()) not in seen:
+        seen.append(str(os.getpid()))
+        SEEN.write_text(" ".join(seen))
+    return torch.Tensor.exp(x) + (seen.index(str(os.getpid())) < 2)
+
+
+def tanh(x):
+    return torch.Tensor.tanh(x) + ("ci_autotest.alignment" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome", "said"),
+    [
+        ("exp", "flaky", "in a fresh process its saved program is aligned, and its repro ended with status 0"),
+        (
+            "tanh",
+            "misaligned",
+            "repro not verified: run alone it ended with status 0, but the saved program fails again",
+        ),
+    ],
+)
+def test_run__repro_says_that_all_is_well__the_saved_program_is_run_once_more(
+    name: str, outcome: str, said: str, tmp_path: Path
+):
+    project = project_in(tmp_path, f"@autotest(n=1)\ndef a_test():\n    return torch.{name}(random_tensor())\n", name)
+    project.write("mykernels.py", PASSING)
+    done = project.run("--workers", "1")
+    report = project.report()
+    found = finding_of(report, name)
+    assert (found["outcome"], found["confirmed"], found["repro_verified"]) == (outcome, outcome != "flaky", False)
+    assert said in found["message"]
+    assert said in done.out

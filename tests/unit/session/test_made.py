@@ -8,7 +8,10 @@ import pytest
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.judgement import Verdict
+from ci_autotest.result import Location
+from ci_autotest.run import messages
 from ci_autotest.run.lost import WorkerLostError
+from ci_autotest.run.messages import Broken, Hello, Ready, Tried, TryProgram
 from ci_autotest.run.place import Spot
 from ci_autotest.session.crashes import crash
 from ci_autotest.session.made import Allowance, Workshop, with_program, written
@@ -31,15 +34,76 @@ class Ended:
         return self._status
 
 
+TEST = messages.TestInfo(id="a.py::b", file="a.py", name="b", n=None, location=Location(file="a.py", line=1))
+HELLO = Hello(
+    root="/", folders=[], seed=0, strictness="tolerance", reference_device="cpu", candidates=[], tolerances=[]
+)
+
+
+class Answering:
+    """A worker that gives one answer to every program."""
+
+    def __init__(self, answer: Tried | Broken | WorkerLostError) -> None:
+        self._answer = answer
+        self.asked: list[Any] = []
+        self.is_closed = False
+
+    def begin(self) -> None:
+        pass
+
+    def ask(self, message: Any, _until: float | None = None) -> Any:
+        if isinstance(message, Hello):
+            return Ready(torch="2.13", candidates=[])
+        self.asked.append(message)
+        if isinstance(self._answer, WorkerLostError):
+            raise self._answer
+        return self._answer
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "said"),
+    [
+        (Tried(verdict=Verdict(outcome="misaligned", kind="value")), "misaligned", "the fault is in the script that"),
+        (
+            WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(0, 0, 0, 0, 0), ""),
+            "misaligned",
+            "the fault is in the script that",
+        ),
+        (Tried(verdict=Verdict(outcome="aligned")), "flaky", "in a fresh process its saved program is aligned"),
+        (Broken(message="the budget was spent", traceback=""), "misaligned", "run alone it ended with status 0"),
+    ],
+    ids=["misaligned", "lost", "aligned", "not asked"],
+)
+def test_written__repro_says_that_all_is_well__saved_program_decides(
+    answer: Tried | Broken | WorkerLostError, outcome: str, said: str, tmp_path: Path
+):
+    worker, nursery = Answering(answer), Ended(0)
+    workshop = Workshop(lambda: worker, nursery, HELLO, tmp_path, (), 0, {})  # type: ignore[arg-type, return-value]
+    recording = recorded(lambda: torch.exp(random_tensor(ndim=1, dim0=3, requires_grad=False)))
+    finding = written(with_program(samples.finding(), recording, workshop), recording, workshop, TEST)
+    folder = tmp_path / "findings" / finding.id
+    assert (finding.outcome, finding.repro_verified) == (outcome, False)
+    assert finding.confirmed is (outcome != "flaky")
+    assert said in finding.message.splitlines()[-1]
+    assert said in (folder / "README.md").read_text("utf-8")
+    assert worker.is_closed
+    (asked,) = worker.asked
+    assert isinstance(asked, TryProgram)
+    assert (asked.program, asked.test) == ((folder / "program.json").read_bytes(), TEST)
+
+
 @pytest.mark.parametrize(
     ("status", "repros_s", "said"),
     [
         (1, 300.0, ""),
-        (0, 300.0, "repro not verified: run alone it ended with status 0"),
+        (2, 300.0, "repro not verified: run alone it ended with status 2"),
         (None, 300.0, "repro not verified: it was not run to its end in the time left"),
         (1, 0.0, "repro not verified: it was not run to its end in the time left"),
     ],
-    ids=["shows it", "does not", "takes too long", "nothing left"],
+    ids=["shows it", "cannot run", "takes too long", "nothing left"],
 )
 def test_written__repro_run_alone__message_and_page_say_what_it_came_to(
     status: int | None, repros_s: float, said: str, tmp_path: Path
@@ -47,7 +111,7 @@ def test_written__repro_run_alone__message_and_page_say_what_it_came_to(
     nursery: Any = Ended(status)
     workshop = Workshop(None, nursery, None, tmp_path, (), 0, {}, allowance=Allowance(repros_s=repros_s))  # type: ignore[arg-type]
     recording = recorded(lambda: torch.exp(random_tensor(ndim=1, dim0=3, requires_grad=False)))
-    finding = written(with_program(samples.finding(), recording, workshop), recording, workshop)
+    finding = written(with_program(samples.finding(), recording, workshop), recording, workshop, TEST)
     page = (tmp_path / "findings" / finding.id / "README.md").read_text("utf-8")
     assert finding.repro_verified is not bool(said)
     assert finding.message.splitlines()[-1].strip() == said if said else "not verified" not in finding.message
