@@ -63,6 +63,8 @@ BLAMES = [
      ([[1.0, 0.0], [0.0, 1e-7]],), "candidate"),
     ("var_mean of an infinity", lambda x: torch.var_mean(x)[1], {"var_mean": lambda v: (v.var(), v.mean())},
      ([INF, 0.0],), "unknown"),
+    ("var_mean of an infinity beside a NaN", lambda x: torch.var_mean(x, dim=0)[1],
+     {"var_mean": lambda v, dim: (v.var(dim), v.mean(dim))}, ([[INF, NAN], [0.0, 1.0]],), "unknown"),
     ("var_mean of an infinity, another mean", lambda x: torch.var_mean(x)[1],
      {"var_mean": lambda v: (v.var(), v.mean().nan_to_num(0, 5.0))}, ([INF, 0.0],), "candidate"),
     ("inf - inf", lambda x, y: x - y, {"sub": without_nan(real.sub)}, ([INF, 1.0], [INF, 0.0]), "candidate"),
