@@ -5,23 +5,31 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
+from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.isolate import Live
+from ci_autotest.backends.observing import metadata
 from ci_autotest.backends.placing import contiguous_spec
 from ci_autotest.program.ir import (
     OUTPUT,
     PLACEHOLDER,
+    Mapping_,
+    Program,
     Recording,
+    Step,
     TensorSpec,
     cotangent_key,
     output_refs,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ci_autotest.backends.protocol import Backend
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Argument
 
 
 def to_recording(live: Live, note: Mapping[str, object]) -> Recording:
@@ -33,7 +41,7 @@ def to_recording(live: Live, note: Mapping[str, object]) -> Recording:
     specs: list[TensorSpec | None] = [None] * count
     for position, source in live.cotangents.items():
         specs[position], tensors[cotangent_key(position)] = _with_layout(source)
-    program = live.program.__class__(live.program.setup, live.program.body, tuple(specs))
+    program = Program(live.program.setup, live.program.body, tuple(specs))
     return Recording(program, tensors, dict(note))
 
 
@@ -65,24 +73,73 @@ def to_live(recording: Recording) -> Live:
 
 
 def with_expected(recording: Recording, live: Live, reference: Backend) -> Recording:
-    """Return a recording with what the reference gives: its outputs and the gradients of its inputs and parameters."""
+    """Return a recording with what the reference gives.
+
+    Its outputs with their flags, the gradients of its inputs and parameters, and what its run has changed of those.
+    """
     trace = reference.run(live.program, live.sources)
     if trace.failure is not None or live.program.body[-1].op != OUTPUT:
         return recording
     reference.backward(live.program, trace, live.cotangents)
     found = {f"output_{i}": trace.values[ref.index] for i, ref in enumerate(output_refs(live.program))}
+    facts = {key: _facts(value) for key, value in found.items() if _has_facts(value)}
     for key, gradient in trace.gradients.items():
         index = key if isinstance(key, int) else key[0]
-        if gradient is not None and (isinstance(key, tuple) or live.program.steps[index].op == PLACEHOLDER):
+        if isinstance(key, tuple) or live.program.steps[index].op == PLACEHOLDER:
             label = str(key) if isinstance(key, int) else f"{key[0]}.{key[1]}"
             found[f"gradient_{label}"] = gradient
+            facts.update({f"gradient_{label}": None} if gradient is None else {})
+    for label, before, after in _ends(live, trace, reference):
+        if _facts(before) != _facts(after):
+            facts[f"after_{label}"] = _facts(after)
+        if not _is_as_it_was(before.detach(), after.detach()):
+            found[f"after_{label}"] = after
     specs = {}
     tensors = dict(recording.tensors)
-    for label, tensor in found.items():
+    for label, value in found.items():
+        tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
         if isinstance(tensor, torch.Tensor):
             specs[label] = contiguous_spec(tensor)
             tensors[label] = to_bytes(tensor)
-    return Recording(recording.program, tensors, recording.note, specs)
+    return Recording(recording.program, tensors, recording.note, specs, facts)
+
+
+def _has_facts(value: object) -> bool:
+    """Whether something can be said of a value besides its elements: not of a dtype or a module, say."""
+    if isinstance(value, tuple | list):
+        return all(isinstance(item, int) for item in value)
+    return value is None or isinstance(value, bool | int | float | complex | str | torch.Tensor)
+
+
+def _facts(value: Any) -> Argument:  # noqa: ANN401 - whatever a step gave
+    """Return a tensor's flags, a shape as a tuple, any other plain value as it is."""
+    if isinstance(value, tuple | list):
+        return tuple(int(item) for item in value)
+    if not isinstance(value, torch.Tensor):
+        return value  # type: ignore[no-any-return]
+    seen = metadata(value)
+    names = ("requires_grad", "is_leaf", "layout", "strides")
+    return Mapping_(tuple((name, getattr(seen, name)) for name in names))
+
+
+def _is_as_it_was(before: torch.Tensor, after: torch.Tensor) -> bool:
+    return (before.shape, before.dtype) == (after.shape, after.dtype) and same_bits(before, after)
+
+
+def _ends(live: Live, trace: Trace, reference: Backend) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+    """Yield each input, parameter and buffer by its label, as it is before the run and after it."""
+    program = live.program
+    given = [i for i, step in enumerate(program.steps) if step.in_setup or step.op == PLACEHOLDER]
+    body = (*(program.steps[i] for i in given[len(program.setup) :]), Step(OUTPUT, "output", ()))
+    values = reference.run(Program(program.setup, body), live.sources).values
+    for place, index in enumerate(given):
+        before, after = values[place], trace.values[index]
+        if isinstance(before, torch.nn.Module):
+            state = after.state_dict()
+            for name, old in before.state_dict().items():
+                yield f"{index}.{name}", old, state.get(name, old)
+        elif isinstance(before, torch.Tensor) and not program.steps[index].in_setup:
+            yield str(index), before, after
 
 
 def to_bytes(tensor: torch.Tensor) -> bytes:

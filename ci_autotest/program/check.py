@@ -34,7 +34,7 @@ from ci_autotest.program.ir import (
 from ci_autotest.program.targets import is_attribute, is_function, is_method, is_settable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ci_autotest.program.ir import Argument, Program, Recording, Step
 
@@ -120,6 +120,26 @@ def wanted_specs(recording: Recording) -> dict[str, TensorSpec]:
         _check_spec(key, spec)
         checked[key] = spec
     return checked
+
+
+def check_facts(facts: Mapping[str, Argument]) -> None:
+    """Refuse facts that are no plain values: they are printed.
+
+    Raises:
+        ProgramError: One refers to a step, or holds a tensor.
+    """
+    for key, fact in facts.items():
+        if not _is_plain(fact):
+            message = f"the fact {key[:40]!r} is no plain value."
+            raise ProgramError(message)
+
+
+def _is_plain(fact: Argument) -> bool:
+    if isinstance(fact, tuple):
+        return all(map(_is_plain, fact))
+    if isinstance(fact, Mapping_):
+        return all(_is_plain(value) for _, value in fact.items)
+    return fact is None or isinstance(fact, bool | int | float | complex | str)
 
 
 def _check_hook(step: Step, index: int, steps: Sequence[Step]) -> None:

@@ -13,13 +13,22 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.codegen import body_lines, inputs, names, output_text, setup_lines
+from ci_autotest.program.codegen import body_lines, inputs, literal, names, output_text, setup_lines
 from ci_autotest.program.definitions import definitions
 from ci_autotest.program.host_repro_glues import JAX, MINDSPORE, PADDLE, PADDLE_GRAPHED
 from ci_autotest.program.host_repro_template import GRAPHED, READER, REPEATED, TEMPLATE, TORCH_LIKE
-from ci_autotest.program.ir import CALL_FUNCTION, PLACEHOLDER, Program, TensorSpec, cotangent_key, output_refs
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    PLACEHOLDER,
+    Mapping_,
+    Program,
+    TensorSpec,
+    cotangent_key,
+    output_refs,
+)
 from ci_autotest.program.literals import INLINE_ELEMENTS, array_of, nested
 from ci_autotest.program.plain import program_of
+from ci_autotest.program.repro import carried_flags
 from ci_autotest.program.repro_entries import WATCH
 from ci_autotest.program.spelling import is_module, is_pythons
 from ci_autotest.program.targets import is_function
@@ -37,10 +46,13 @@ _GRAPHS_WITH_GRADIENTS: Final = {"paddle": PADDLE_GRAPHED}
 #: numpy's dtype of what lies in the tensor file; bfloat16 is widened.
 _WIDENED: Final = "float32"
 _ADAPTERS: Final = "adapters."
+#: Frameworks that differentiate functions, and not values.
+_OF_FUNCTIONS: Final = frozenset({"jax", "mindspore"})
 #: What the script itself binds.
 _OWN_NAMES: Final = frozenset({
     "np", "json", "os", "sys", "Path", "inputs", "candidate", "tensor", "elements", "run", "stored", "differs", "shown",
-    "main", "watched", "repeated", "graphed", "as_graph", "eagerly", "Body", "device",
+    "main", "watched", "repeated", "graphed", "as_graph", "eagerly", "Body", "device", "flags", "members", "observed",
+    "plain", "unlike", "is_array", "flags_differ",
 })  # fmt: skip
 
 
@@ -84,8 +96,11 @@ def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
             for i, spec in enumerate(recording.program.cotangents)
             if spec is not None and not is_forward
         }),
-        outputs=_listing([_expected(recording, f"output_{i}") for i, _ in enumerate(output_refs(program))]),
-        gradients=_mapping({} if is_forward else _gradients(recording, host, named)),
+        outputs=_mapping(_outputs(recording)),
+        flags=_mapping(carried_flags(recording, "output_", range(len(output_refs(program))))),
+        gradients=_mapping({} if is_forward else _by_name(recording, "gradient_", host, named)),
+        after=_mapping(_by_name(recording, "after_", host, named)),
+        after_flags=_mapping(carried_flags(recording, "after_", [named[place] for place in host["moved"]])),
         names=repr([named[ref.index] for ref in output_refs(program)]),
         **_entry(told),
     )  # fmt: skip
@@ -228,22 +243,36 @@ def _specs(recording: Recording) -> dict[str, TensorSpec]:
     return {key: spec for key, spec in every.items() if isinstance(spec, TensorSpec)}
 
 
-def _expected(recording: Recording, key: str) -> str:
-    return _tensor(recording, key, recording.expected[key]) if key in recording.expected else "None"
-
-
-def _gradients(recording: Recording, host: Mapping[str, Any], named: Sequence[str]) -> dict[str, str]:
-    """Return the reference's gradients by the name that their tensor has in the script."""
-    parameters = {(index, name): place for index, name, place in host["parameters"]}
+def _outputs(recording: Recording) -> dict[int, str]:
+    """Return the text of each output that is carried: a tensor's, else a plain value's."""
     found = {}
-    for key in recording.expected:
-        if key.startswith("gradient_"):
-            text, _, parameter = key.removeprefix("gradient_").partition(".")
+    for i, _ in enumerate(output_refs(recording.program)):
+        key = f"output_{i}"
+        if key in recording.expected:
+            found[i] = _tensor(recording, key, recording.expected[key])
+        elif key in recording.facts and not isinstance(recording.facts[key], Mapping_):
+            found[i] = literal(recording.facts[key], ())
+    return found
+
+
+def _by_name(recording: Recording, prefix: str, host: Mapping[str, Any], named: Sequence[str]) -> dict[str, str]:
+    """Return the tensors under a prefix by the name that the script has for them; ``None`` for one that is missing.
+
+    A framework that differentiates functions gives zeros for what no output depends on: there nothing is missing.
+    """
+    parameters = {(index, name): place for index, name, place in host["parameters"]}
+    missing = [] if host["module"] in _OF_FUNCTIONS else [key for key, fact in recording.facts.items() if fact is None]
+    found = {}
+    for key in [*recording.expected, *missing]:
+        if key.startswith(prefix):
+            text, _, parameter = key.removeprefix(prefix).partition(".")
             index = int(text)
             place = parameters.get((index, parameter), host["moved"][index])
             if place >= 0:
                 is_inside = parameter and (index, parameter) not in parameters
-                found[f"{named[place]}.{parameter}" if is_inside else named[place]] = _expected(recording, key)
+                spec = recording.expected.get(key)
+                name = f"{named[place]}.{parameter}" if is_inside else named[place]
+                found[name] = "None" if spec is None else _tensor(recording, key, spec)
     return found
 
 
@@ -253,7 +282,3 @@ def _block(lines: Sequence[str]) -> str:
 
 def _mapping(items: Mapping[Any, str]) -> str:
     return "{" + "".join(f"\n    {key!r}: {text}," for key, text in items.items()) + ("\n}" if items else "}")
-
-
-def _listing(items: Sequence[str]) -> str:
-    return "[" + "".join(f"\n    {text}," for text in items) + ("\n]" if items else "]")

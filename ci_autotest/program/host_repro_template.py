@@ -66,16 +66,19 @@ def inputs():
 # What goes into the backward pass, and what the reference, {reference}, gave when this was found.
 COTANGENTS = {cotangents}
 OUTPUTS = {outputs}
+FLAGS = {flags}
 GRADIENTS = {gradients}
+AFTER, AFTER_FLAGS = {after}, {after_flags}  # of the inputs and states what its run has changed
 NAMES = {names}
 
 
 def differs(what, found, expected):
     """Print how a value departs from the reference's, and say whether it does."""
-    if found is None or expected is None:
-        if found is not expected:
-            print(f"misaligned: {{what}}: candidate {{shown(found)}}, reference {{shown(expected)}}")
-        return found is not expected
+    if not (is_array(found) and is_array(expected)):
+        bad = unlike(found, expected)
+        sides = f"candidate {{shown(found)}}, reference {{shown(expected)}}" if bad else shown(expected)
+        print(f"{{'misaligned' if bad else 'aligned'}}: {{what}}: {{sides}}")
+        return bad
     (left, dtype), (right, wanted) = found, expected
     if left.shape != right.shape or (CHECK_DTYPE and dtype != wanted):
         print(f"misaligned: {{what}}: candidate {{shown(found)}}, reference {{shown(expected)}}")
@@ -105,10 +108,61 @@ def apart_of(left, right):
         return ~np.isclose(left, right, rtol=RTOL, atol=ATOL, equal_nan=True)
     signs = np.signbit(left.real) != np.signbit(right.real)
     return ((left != right) | signs) & ~(np.isnan(left) & np.isnan(right))
+def flags_differ(what, found, expected):
+    """Print which flags of a tensor differ, and say whether any does."""
+    wrong = [flag for flag in found if flag in expected and found[flag] != expected[flag]]
+    for flag in wrong:
+        print(f"misaligned: {{flag}} of {{what}}: candidate {{found[flag]}}, reference {{expected[flag]}}")
+    return bool(wrong)
+
+
+def is_array(value):
+    """Whether a value is the elements of a tensor and the name of its dtype."""
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], np.ndarray)
+
+
+def unlike(found, expected):
+    """Say whether two values differ that are not both tensors, floats by the tolerance."""
+    if isinstance(found, (float, complex)) and type(found) is type(expected):
+        rtol, atol = (RTOL, ATOL) if STRICTNESS == "tolerance" else (0, 0)
+        return not np.isclose(found, expected, rtol=rtol, atol=atol, equal_nan=True)
+    return is_array(found) or is_array(expected) or found != expected
+
+
+def plain(value):
+    """Return a value that is no tensor as it is compared: a shape as a tuple, what is of the framework by its type."""
+    if isinstance(value, (tuple, list)) and all(isinstance(item, int) for item in value):
+        return tuple(map(int, value))
+    if isinstance(value, np.ndarray):
+        return value, str(value.dtype)
+    is_plain = value is None or isinstance(value, (bool, int, float, complex, str))
+    return value if is_plain else f"a {{type(value).__name__}}"
 
 
 def shown(value):
-    return "nothing" if value is None else f"{{value[1]}} of shape {{value[0].shape}}"
+    if is_array(value):
+        return f"{{value[1]}} of shape {{value[0].shape}}"
+    return "nothing" if value is None else repr(value)
+
+
+def observed():
+    """Run the candidate; return what it gives, what became of all that it was given, and the flags of both."""
+    given, weights = inputs(), {{i: tensor(*told) for i, told in COTANGENTS.items()}}
+    outputs, gradients = run(given, weights)
+    found = {{name: elements(gradient) for name, gradient in gradients.items()}}
+    after = members(given, {{i: elements(weight) for i, weight in weights.items()}})
+    own = [flags(output) for output in outputs], {{name: flags(value) for name, value in given.items()}}
+    return [elements(output) for output in outputs], found, after, *own
+
+
+def members(given, weights):
+    """Return the elements of every input, of a module's states, and of what was put into the backward pass, by name."""
+    found = {{f"gradient put into output {{i}}": weight for i, weight in weights.items()}}
+    for name, value in given.items():
+        state = value.state_dict() if hasattr(value, "state_dict") else None
+        own = {{name: value}} if state is None else {{f"{{name}}.{{key}}": each for key, each in state.items()}}
+        found.update({{member: elements(each) for member, each in own.items()}})
+    return found
 
 
 def is_own(error):
@@ -120,15 +174,16 @@ def is_own(error):
 
 
 def main():
-    print(__doc__.strip())
+    print(f"found before: {{__doc__.strip().splitlines()[0]}}")
     print(f"found with {{SEEN_WITH}}; running {module} {{getattr({module}, '__version__', 'of unknown version')}}")
     if KIND == "graph":
         print("cannot run: this was found in a graph that ci-autotest makes: ci-autotest replay shows it again")
         return 2
     try:
-        outputs, gradients = run()
+        outputs, gradients, after, output_flags, after_flags = observed()
     except Exception as error:
-        status = 2 if is_own(error) else {{"leniency": 0, "error": 1, "crash": 1, "timeout": 1}}.get(KIND, 2)
+        statuses = {{"leniency": 0, "error": 1, "crash": 1, "timeout": 1, "shape": 1}}
+        status = 2 if is_own(error) else statuses.get(KIND, 2)
         what = ("aligned", "misaligned", "cannot run")[status]
         print(f"{{what}}: the candidate raises {{type(error).__name__}}: {{error}}")
         return status
@@ -136,17 +191,37 @@ def main():
         print("misaligned: the candidate accepts what the reference rejects")
         return 1
     bad = len(outputs) != len(OUTPUTS)
-    for name, found, expected in zip(NAMES, outputs, OUTPUTS):
-        if expected is not None:
-            bad |= differs(f"value of {{name}}", found, expected)
+    for i, expected in OUTPUTS.items():
+        bad |= differs(f"value of {{NAMES[i]}}", outputs[i], expected)
+    for i, expected in FLAGS.items() if KIND == "metadata" else ():
+        bad |= flags_differ(NAMES[i], output_flags[i], expected)
     for name, expected in GRADIENTS.items():
-        bad |= differs(f"gradient of {{name}}", gradients.get(name), expected)
+        found = gradients.get(name)
+        present = [side[0] for side in (found, expected) if side is not None]
+        if len(present) == 1 and not present[0].any():
+            print(f"aligned: gradient of {{name}}: none, and one of zeros, are the same")
+            continue
+        bad |= differs(f"gradient of {{name}}", found, expected)
+    if KIND in {{"mutation", "state"}}:
+        given = inputs()
+        for name, before in members(given, COTANGENTS).items():
+            bad |= differs(f"{{name}} after the run", after.get(name), AFTER.get(name, before))
+        for name, value in given.items():
+            bad |= flags_differ(f"{{name}} after the run", after_flags[name], AFTER_FLAGS.get(name, flags(value)))
     return 1 if bad else 0
 
 
 {watch}
+def ended(status):
+    """Say in one line what the exit status says; the process that is watched leaves it to the one that watches."""
+    said = {{0: "fixed: nothing differs from the reference any more", 1: "misaligned: the candidate is not fixed"}}
+    if status in said and not os.environ.get("REPRO_WATCHED"):
+        print(said[status])
+    return status
+
+
 if __name__ == "__main__":
-    sys.exit({entry}())
+    sys.exit(ended({entry}()))
 '''
 
 READER: Final = '''
@@ -164,14 +239,14 @@ def stored(name, dtype):
 REPEATED: Final = '''
 def repeated():
     """Say whether the candidate differs from itself."""
-    print(__doc__.strip())
-    first = run()
+    print(f"found before: {__doc__.strip().splitlines()[0]}")
+    first = observed()
     for number in range(2, 51):
         written_to([*first[0], *first[1].values()], number)
-        outputs, gradients = run()
+        outputs, gradients, *_ = observed()
         pairs = [*zip(outputs, first[0]), *((gradients[name], first[1][name]) for name in gradients)]
         for found, before in pairs:
-            if found is not None and before is not None and found[0].tobytes() != before[0].tobytes():
+            if is_array(found) and is_array(before) and found[0].tobytes() != before[0].tobytes():
                 print(f"misaligned: run {number} of the candidate differs from its first on the same inputs")
                 return 1
     print("aligned: fifty runs of the candidate are the same")
@@ -180,7 +255,7 @@ def repeated():
 
 def written_to(results, number):
     """Leave memory of the results' sizes behind that a number was written to: what nothing writes to shows it."""
-    floats = [found for found in results if found is not None and found[0].dtype.kind == "f" and found[0].size]
+    floats = [found for found in results if is_array(found) and found[0].dtype.kind == "f" and found[0].size]
     room = (1 << 25) // max(len(floats), 1)  # bytes
     held = []
     for array, dtype in floats:
@@ -202,27 +277,30 @@ def tensor(array, dtype, requires_grad=False):
 
 
 def elements(value):
-    """Return a tensor's elements and the name of its dtype, ``None`` of what is no tensor."""
+    """Return a tensor's elements and the name of its dtype, any other value as it is compared."""
     if not isinstance(value, {m}.Tensor):
-        return None
+        return plain(value)
     dtype = str(value.dtype).rpartition(".")[2]
     value = value.detach().cpu()
     return np.array((value.to({m}.float32) if dtype == "bfloat16" else value).numpy()), dtype
 
 
-def run():
+def flags(value):
+    """Return what is compared of a tensor besides its elements."""
+    return {{"requires_grad": value.requires_grad, "is_leaf": value.is_leaf}} if isinstance(value, {m}.Tensor) else {{}}
+
+
+def run(given, weights):
     """Return the candidate's outputs and gradients."""
-    given = inputs()
     outputs = candidate(**{{name: given[name] for name in TAKES}})
     wanted = {{name: value for name, value in given.items() if isinstance(value, {m}.Tensor) and value.requires_grad}}
     for name, module in given.items():
         if hasattr(module, "named_parameters"):
             wanted.update({{f"{{name}}.{{n}}": p for n, p in module.named_parameters() if p.requires_grad}})
-    roots = [(o, tensor(*COTANGENTS[i])) for i, o in enumerate(outputs) if i in COTANGENTS and o.requires_grad]
+    roots = [(o, weights[i]) for i, o in enumerate(outputs) if i in weights and o.requires_grad]
     if roots and wanted:
         {m}.autograd.backward([o for o, _ in roots], [w for _, w in roots])
-    found = {{name: None if value.grad is None else elements(value.grad) for name, value in wanted.items()}}
-    return [elements(output) for output in outputs], found
+    return outputs, {{name: value.grad for name, value in wanted.items()}}
 
 '''
 #: In place of ``run`` above, where each body is one graph: outputs without gradients, and beside the eager ones.
@@ -245,14 +323,14 @@ def as_graph(given):
     return Body(given)(*[given[name] for name in TAKES if isinstance(given[name], {m}.Tensor)])
 
 
-def run():
+def run(given, weights):
     """Return the candidate's outputs."""
-    return [elements(output) for output in as_graph(inputs())], {{}}
+    return as_graph(given), {{}}
 
 
 def graphed():
     """Say whether the body as one graph departs from the same body run eagerly."""
-    print(__doc__.strip())
+    print(f"found before: {{__doc__.strip().splitlines()[0]}}")
     given, again, bad = inputs(), inputs(), False
     eager = candidate(**{{name: given[name] for name in TAKES}})
     for name, found, expected in zip(NAMES, as_graph(again), eager):

@@ -225,14 +225,17 @@ class Recording:
         tensors: Storage of each placeholder and cotangent by key: little-endian bytes of
             ``storage_size`` elements.
         note: Where it came from: test, case, seed, draws; plain JSON values.
-        expected: What the reference gives, by ``output_<i>`` and ``gradient_<step>``; their data
-            are in ``tensors`` too.
+        expected: What the reference gives, by ``output_<i>``, ``gradient_<step>`` and, of what its run has changed,
+            ``after_<step>``; their data are in ``tensors`` too.
+        facts: What else it gives, by the same names: of a tensor its flags, as a ``Mapping_``; a value that is no
+            tensor; ``None`` for a gradient that it does not have.
     """
 
     program: Program
     tensors: Mapping[str, bytes]
     note: Mapping[str, object] = field(default_factory=dict)
     expected: Mapping[str, TensorSpec] = field(default_factory=dict)
+    facts: Mapping[str, Argument] = field(default_factory=dict)
 
 
 #: Bytes of one element.

@@ -8,11 +8,11 @@ misaligned, 0 when fixed, 2 when it cannot run.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.codegen import GRAPH_OPTIONS, body_lines, inputs, names, output_text, setup_lines
-from ci_autotest.program.ir import PLACEHOLDER, Ref, TensorSpec, cotangent_key, is_unpacking, output_refs
+from ci_autotest.program.codegen import GRAPH_OPTIONS, body_lines, inputs, literal, names, output_text, setup_lines
+from ci_autotest.program.ir import PLACEHOLDER, Mapping_, Ref, TensorSpec, cotangent_key, is_unpacking, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
 from ci_autotest.program.repro_candidates import (
     device_module,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Program, Recording
 
+_Key = TypeVar("_Key", int, str)
 _READER: Final = '''
 def stored(name, dtype):
     """Read one flat tensor of tensors.safetensors: a JSON head, then the bytes."""
@@ -67,8 +68,11 @@ def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
         body=_block([*body_lines(program), f"return {output_text(program)}"]),
         candidate=_candidate_function(program, takes, renames, mode, recording.note),
         cotangents=_mapping({i: literals[cotangent_key(i)] for i, s in enumerate(program.cotangents) if s is not None}),
-        outputs=_mapping({i: literals.get(f"output_{i}", "None") for i, _ in enumerate(output_refs(program))}),
-        gradients=_mapping(_gradients(recording, literals, named)),
+        outputs=_mapping(_outputs(recording, literals)),
+        flags=_mapping(carried_flags(recording, "output_", range(len(output_refs(program))))),
+        gradients=_mapping(_by_name(recording, "gradient_", literals, named)),
+        after=_mapping(_by_name(recording, "after_", literals, named)),
+        after_flags=_mapping(carried_flags(recording, "after_", named)),
         names=repr([named[ref.index] for ref in output_refs(program)]),
         **_entry(told, recording.note),
         **_ablation(recording),
@@ -86,7 +90,7 @@ def _entry(told: Mapping[str, Any], note: Mapping[str, Any]) -> dict[str, str]:
         found = {"watch": WATCH.format(timeout_s=told["timeout_s"]), "entry": "watched"}
     elif told["kind"] == "nondeterminism":
         found = {"watch": REPEATED.replace("{{", "{").replace("}}", "}"), "entry": "repeated"}
-    ends = "sys.exit({entry}())\n" if _devices(note)["device"] == "'cpu'" else LEAVE
+    ends = "sys.exit(ended({entry}()))\n" if _devices(note)["device"] == "'cpu'" else LEAVE
     return {"watch": found["watch"], "end": ends.format(entry=found["entry"])}
 
 
@@ -197,13 +201,32 @@ def _literal(recording: Recording, key: str, spec: TensorSpec, *, in_shape: bool
     return f"stored({key!r}, torch.{spec.dtype}).reshape({shape})"
 
 
-def _gradients(recording: Recording, literals: Mapping[str, str], named: Sequence[str]) -> dict[str, str]:
+def _outputs(recording: Recording, literals: Mapping[str, str]) -> dict[int, str]:
+    """Return the text of each output that is carried: a tensor's, else a plain value's."""
     found = {}
-    for key in recording.expected:
-        if key.startswith("gradient_"):
-            index, _, parameter = key.removeprefix("gradient_").partition(".")
+    for i, _ in enumerate(output_refs(recording.program)):
+        key = f"output_{i}"
+        if key in recording.expected:
+            found[i] = literals[key]
+        elif key in recording.facts and not isinstance(recording.facts[key], Mapping_):
+            found[i] = literal(recording.facts[key], ())
+    return found
+
+
+def carried_flags(recording: Recording, prefix: str, named: Sequence[_Key]) -> dict[_Key, str]:
+    """Return the text of the flags of each tensor under a prefix, by what its number stands for in the script."""
+    facts = ((key, recording.facts.get(f"{prefix}{i}")) for i, key in enumerate(named))
+    return {key: literal(fact, ()) for key, fact in facts if isinstance(fact, Mapping_)}
+
+
+def _by_name(recording: Recording, prefix: str, literals: Mapping[str, str], named: Sequence[str]) -> dict[str, str]:
+    """Return the tensors under a prefix by the name that the script has for them; ``None`` for one that is missing."""
+    found = {}
+    for key in [*recording.expected, *(key for key, fact in recording.facts.items() if fact is None)]:
+        if key.startswith(prefix):
+            index, _, parameter = key.removeprefix(prefix).partition(".")
             name = named[int(index)]
-            found[f"{name}.{parameter}" if parameter else name] = literals[key]
+            found[f"{name}.{parameter}" if parameter else name] = literals.get(key, "None")
     return found
 
 

@@ -8,7 +8,7 @@ LEAVE: Final = """try:
     except Exception as error:
         print(f"cannot run: device {{DEVICE}} cannot be used here ({{type(error).__name__}}: {{error}})")
         sys.exit(2)
-    status = {entry}()
+    status = ended({entry}())
     sys.stdout.flush()
     os._exit(status)  # an accelerator's threads may abort a process that ends in the usual way
 """
@@ -74,7 +74,8 @@ def ablation(outputs, gradients):
             found, found_gradients, _, _, _ = run(torch.compile(reference, **{{**options, "backend": compiler}}))
             apart = [quiet(a, b) for i, (a, b) in enumerate(zip(found, outputs)) if i not in INDICES]
             apart += [quiet(found_gradients.get(name), gradients[name]) for name in gradients]
-            flags = [(a.requires_grad, a.is_leaf) != (b.requires_grad, b.is_leaf) for a, b in zip(found, outputs)]
+            own = [[flags_of(one).get(name) for name in ("requires_grad", "is_leaf")] for one in (*found, *outputs)]
+            flags = [a != b for a, b in zip(own, own[len(found) :])]
             said = "misaligned" if any(apart + flags) else "aligned"
         except Exception as error:
             said = f"raises {{type(error).__name__}}"
@@ -93,7 +94,7 @@ torch._inductor.config.fallback_random = True  # both sides draw the same number
 REPEATED: Final = """
 def repeated():
     \"\"\"Say whether the candidate differs from itself.\"\"\"
-    print(__doc__.strip())
+    print(f"found before: {{__doc__.strip().splitlines()[0]}}")
     seen = []
     for number in range(50):
         if seen:

@@ -50,7 +50,9 @@ def reference({takes}):
 # What goes into the backward pass, and what the reference gave when this was found.
 COTANGENTS = {cotangents}
 OUTPUTS = {outputs}
+FLAGS = {flags}
 GRADIENTS = {gradients}
+AFTER, AFTER_FLAGS = {after}, {after_flags}  # of the inputs and states what its run has changed
 NAMES = {names}
 INDICES = {indices}  # outputs that are not compared
 
@@ -128,16 +130,15 @@ def function_takes():
 
 def differs(what, candidate, expected):
     """Print how a value departs from what is expected, and say whether it does."""
-    if candidate is None or expected is None:
-        if candidate is not expected:
-            print(f"misaligned: {{what}}: candidate {{shown(candidate)}}, reference {{shown(expected)}}")
-        return candidate is not expected
     if not isinstance(expected, torch.Tensor) or not isinstance(candidate, torch.Tensor):
-        return False
+        bad = quiet(candidate, expected)
+        sides = f"candidate {{shown(candidate)}}, reference {{shown(expected)}}" if bad else shown(expected)
+        print(f"{{'misaligned' if bad else 'aligned'}}: {{what}}: {{sides}}")
+        return bad
     if candidate.shape != expected.shape or (CHECK_DTYPE and candidate.dtype != expected.dtype):
         print(f"misaligned: {{what}}: candidate {{shown(candidate)}}, reference {{shown(expected)}}")
         return True
-    left, right = comparable(candidate), comparable(expected)
+    left, right = (elements(value, expected.is_complex()) for value in (candidate, expected))
     bad = apart_of(left, right)
     if not bad.any():
         print(f"aligned: {{what}}")
@@ -148,10 +149,13 @@ def differs(what, candidate, expected):
     return True
 
 
-def comparable(value):
-    """Return the elements on the host: integers as they are, because float64 does not hold all of them."""
+def elements(value, is_complex):
+    """Return a tensor's elements on the host, in 64 bits; integers as they are, because float64 does not hold all."""
     value = value.detach().cpu()
-    return value.to(torch.complex128) if value.is_complex() else value.double() if value.is_floating_point() else value
+    value = value if value.layout is torch.strided else value.to_dense()
+    if is_complex or value.is_complex():
+        return value.to(torch.complex128)
+    return value.double() if value.is_floating_point() else value
 
 
 def whole(left, right):
@@ -166,6 +170,15 @@ def greatest(left, right):
     return f"{{float((left - right).abs().max()):.3g}}"
 
 
+def gradient_differs(what, candidate, expected):
+    """Do as ``differs``: a gradient that there is none of is one of zeros."""
+    present = [side for side in (candidate, expected) if side is not None]
+    if len(present) == 1 and not present[0].any():
+        print(f"aligned: {{what}}: no gradient, and one of zeros, are the same")
+        return False
+    return differs(what, candidate, expected)
+
+
 def apart_of(left, right):
     """Return which elements are apart, integers exactly; a strict comparison wants every bit but a NaN's."""
     if whole(left, right):
@@ -177,23 +190,43 @@ def apart_of(left, right):
     return ((left != right) | (torch.signbit(left) != torch.signbit(right))) & ~(left.isnan() & right.isnan())
 
 
-def flags_differ(what, candidate, expected):
-    left, right = ((v.requires_grad, v.is_leaf) if isinstance(v, torch.Tensor) else () for v in (candidate, expected))
-    if left != right:
-        print(f"misaligned: {{what}}: (requires_grad, is_leaf) is {{left}} on the candidate, {{right}} on the reference")
-    return left != right
+def flags_of(value):
+    """Return what is compared of a tensor besides its elements: strides where every bit counts, of what has any."""
+    if not isinstance(value, torch.Tensor):
+        return {{}}
+    strides = value.stride() if value.layout is torch.strided else ()
+    found = {{"requires_grad": value.requires_grad, "is_leaf": value.is_leaf, "layout": str(value.layout)[6:]}}
+    return {{**found, "strides": tuple(strides)}}
+
+
+def flags_differ(what, candidate, flags):
+    """Print which flags of a tensor differ, and say whether any does."""
+    found = flags_of(candidate)
+    sizes = tuple(candidate.shape) if found else ()
+    if STRICTNESS != "bitwise" or 0 in sizes or not len(sizes) == len(found["strides"]) == len(flags.get("strides", ())):
+        flags = {{name: flag for name, flag in flags.items() if name != "strides"}}
+    else:
+        meant = [i for i, size in enumerate(sizes) if size > 1]
+        found, flags = ({{**s, "strides": tuple(s["strides"][i] for i in meant)}} for s in (found, flags))
+    apart = [name for name in flags if found and found[name] != flags[name]]
+    for name in apart:
+        print(f"misaligned: {{name}} of {{what}}: candidate {{found[name]}}, reference {{flags[name]}}")
+    return bool(apart)
 
 
 def shown(value):
-    return "nothing" if value is None else f"{{value.dtype}} of shape {{tuple(value.shape)}}"
+    if isinstance(value, torch.Tensor):
+        return f"{{value.dtype}} of shape {{tuple(value.shape)}}"
+    return "nothing" if value is None else repr(value)
 
 
 def main():
-    print(__doc__.strip())
+    print(f"found before: {{__doc__.strip().splitlines()[0]}}")
     print(f"found with {{SEEN_WITH}}; running torch {{torch.__version__}} on {{DEVICE}}")
     outputs, gradients, after, raised, memory = run(reference)
-    carried = [OUTPUTS[i] is None or not quiet(o, OUTPUTS[i]) for i, o in enumerate(outputs)]
+    carried = [not quiet(outputs[i], OUTPUTS[i]) for i in OUTPUTS]
     carried += [not quiet(gradients.get(name), GRADIENTS[name]) for name in GRADIENTS]
+    carried += [not quiet(after.get(name), AFTER[name]) for name in AFTER]
     print(f"the reference recomputed {{'agrees with' if all(carried) else 'DIFFERS from'}} the values carried here")
     try:
         found, found_gradients, found_after, found_raised, found_memory = run(candidate)
@@ -206,7 +239,7 @@ def main():
         print(f"misaligned: backward pass: candidate raises {{found_raised}}, reference raises {{raised}}")
         bad = True
     for i, name in enumerate(NAMES):
-        expected = OUTPUTS[i] if OUTPUTS[i] is not None else outputs[i]
+        expected = OUTPUTS.get(i, outputs[i])
         if i in INDICES:
             print(f"not compared: {{name}} holds indices, and ties have no order")
             continue
@@ -214,15 +247,17 @@ def main():
         if is_apart and i < len(truths):
             baseline(f"value of {{name}}", found[i], expected, truths[i])
         bad |= is_apart
-        bad |= GOES_BACK and flags_differ(name, found[i], outputs[i])
+        bad |= GOES_BACK and flags_differ(name, found[i], FLAGS.get(i, flags_of(outputs[i])))
     for name in gradients if GOES_BACK else ():
         expected = GRADIENTS.get(name, gradients[name])
-        is_apart = differs(f"gradient of {{name}}", found_gradients.get(name), expected)
+        is_apart = gradient_differs(f"gradient of {{name}}", found_gradients.get(name), expected)
         if is_apart:
             baseline(f"gradient of {{name}}", found_gradients.get(name), expected, true_gradients.get(name))
         bad |= is_apart
     for name in after if GOES_BACK else ():
-        bad |= quiet(found_after.get(name), after[name]) and differs(f"{{name}} after the run", found_after.get(name), after[name])
+        left, right, what = found_after.get(name), AFTER.get(name, after[name]), f"{{name}} after the run"
+        bad |= quiet(left, right) and differs(what, left, right)
+        bad |= name.isidentifier() and flags_differ(what, left, AFTER_FLAGS.get(name, flags_of(after[name])))
     if CHECK_MEMORY and found_memory != memory:
         print(f"misaligned: memory shared with inputs: candidate {{found_memory}}, reference {{memory}}")
         bad = True
@@ -231,12 +266,36 @@ def main():
 
 def quiet(candidate, expected):
     """Say whether two values differ, without a word."""
-    if candidate is None or expected is None or candidate.shape != expected.shape:
-        return candidate is not expected
-    left, right = comparable(candidate), comparable(expected)
+    tensors = [isinstance(value, torch.Tensor) for value in (candidate, expected)]
+    if not any(tensors):
+        return not_alike(candidate, expected)
+    if not all(tensors) or candidate.shape != expected.shape or (CHECK_DTYPE and candidate.dtype != expected.dtype):
+        return True
+    left, right = (elements(value, expected.is_complex()) for value in (candidate, expected))
     return bool(apart_of(left, right).any())
 
 
+def not_alike(candidate, expected):
+    """Say whether two plain values differ, floats by the tolerance; of what is not plain nothing is said."""
+    if isinstance(expected, (float, complex)) and type(candidate) is type(expected):
+        wide = torch.complex128 if isinstance(expected, complex) else torch.float64
+        return bool(apart_of(torch.tensor(candidate, dtype=wide), torch.tensor(expected, dtype=wide)))
+    if isinstance(expected, (tuple, list)) and all(isinstance(item, int) for item in expected):
+        return not isinstance(candidate, (tuple, list)) or list(candidate) != list(expected)
+    return isinstance(expected, PLAIN) and (not isinstance(candidate, PLAIN) or candidate != expected)
+
+
+PLAIN = (bool, int, float, complex, str, torch.dtype, type(None))
+
+
 {watch}
+def ended(status):
+    """Say in one line what the exit status says; the process that is watched leaves it to the one that watches."""
+    said = {{0: "fixed: nothing differs from the reference any more", 1: "misaligned: the candidate is not fixed"}}
+    if status in said and not os.environ.get("REPRO_WATCHED"):
+        print(said[status])
+    return status
+
+
 if __name__ == "__main__":
     {end}'''

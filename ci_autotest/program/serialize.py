@@ -15,7 +15,7 @@ import msgspec
 import safetensors
 
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.check import check_program, check_recording, wanted_specs
+from ci_autotest.program.check import check_facts, check_program, check_recording, wanted_specs
 from ci_autotest.program.ir import (
     ITEM_SIZE,
     Argument,
@@ -75,6 +75,7 @@ class _ProgramFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     cotangents: list[_SpecFile | None]
     note: dict[str, Any]
     expected: dict[str, _SpecFile] = {}
+    facts: dict[str, Any] = {}
 
 
 def encode_program(recording: Recording) -> bytes:
@@ -86,6 +87,7 @@ def encode_program(recording: Recording) -> bytes:
         "body": [_plain_step(step) for step in program.body],
         "cotangents": [None if spec is None else _plain_spec(spec) for spec in program.cotangents],
         "expected": {key: _plain_spec(spec) for key, spec in recording.expected.items()},
+        "facts": {key: _plain(fact) for key, fact in recording.facts.items()},
         "note": dict(recording.note),
     }
     return (json.dumps(plain, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
@@ -154,8 +156,10 @@ def decode_program(program: bytes) -> Recording:
              ((file.setup, True), (file.body, False))]  # fmt: skip
     cotangents = tuple(None if spec is None else _spec(spec) for spec in file.cotangents)
     expected = {key: _spec(spec) for key, spec in file.expected.items()}
-    recording = Recording(Program(parts[0], parts[1], cotangents), {}, file.note, expected)
+    facts = {key: _argument(fact, 0) for key, fact in file.facts.items()}
+    recording = Recording(Program(parts[0], parts[1], cotangents), {}, file.note, expected, facts)
     check_program(recording.program)
+    check_facts(recording.facts)
     wanted_specs(recording)
     return recording
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -136,8 +136,15 @@ def flaky(suspect: Suspect, again: Tried | Broken | WorkerLostError, workshop: W
     )
 
 
-def with_program(finding: Finding, recording: Recording, workshop: Workshop) -> Finding:
-    """Return a finding with the program that shows it, its size, and the lines that run it again."""
+def with_program(finding: Finding, recording: Recording, workshop: Workshop, *, has_repro: bool = True) -> Finding:
+    """Return a finding with the program that shows it, its size, and the lines that run it again.
+
+    Args:
+        finding: Without them.
+        recording: The program.
+        workshop: Where its folder is.
+        has_repro: Whether a script is written too; else the line that runs it again is of ``replay``.
+    """
     program = recording.program
     specs = [step.args[0] for step in program.body if step.op == PLACEHOLDER]
     sizes = [size for spec in specs if isinstance(spec, TensorSpec) for size in spec.shape]
@@ -147,7 +154,7 @@ def with_program(finding: Finding, recording: Recording, workshop: Workshop) -> 
         steps=len(program.calls),
         dims_max=max(sizes, default=0),
         program=display_program(recording, finding),
-        repro=f"{FINDINGS}/{finding.id}/repro.py",
+        repro=f"{FINDINGS}/{finding.id}/repro.py" if has_repro else None,
         replay=f"{workshop.replay} {folder}",
         versions=versions(recording),
     )
@@ -160,7 +167,7 @@ def write(finding: Finding, recording: Recording, workshop: Workshop, *, repro: 
         **recording.note, "test": finding.test, "case": finding.case, "seed": finding.seed, "kind": finding.kind,
         "operator": finding.operator,
     }  # fmt: skip
-    noted = Recording(recording.program, recording.tensors, note, recording.expected)
+    noted = replace(recording, note=note)
     files = {
         "program.json": encode_program(noted),
         "tensors.safetensors": encode_tensors(noted),

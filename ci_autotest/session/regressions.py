@@ -172,10 +172,11 @@ def _shown(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, worksho
 def _written(finding: Finding, item: Kept, workshop: Workshop, test: TestInfo, *, is_over: bool) -> Finding:
     """Write a finding down with the program that was kept, and run its repro alone unless the run is over."""
     recording = decode(item.program, item.tensors)
-    finding = with_program(finding, recording, workshop)
-    if recording.note.get("backend") == "module" and "host" not in recording.note:
+    has_repro = recording.note.get("backend") != "module" or "host" in recording.note
+    finding = with_program(finding, recording, workshop, has_repro=has_repro)
+    if not has_repro:
         write(finding, recording, workshop)
-        return msgspec.structs.replace(finding, repro=None)
+        return finding
     if is_over:
         write(finding, recording, workshop, repro=True)
         return finding

@@ -6,6 +6,7 @@ Each trial runs in a process of its own, because the one before has left somethi
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -189,7 +190,7 @@ def _recorded(
     if not isinstance(answer, Tried) or not answer.program:
         return None
     found = decode(answer.program, answer.tensors)
-    return Recording(found.program, found.tensors, {**found.note, **NOTE}, found.expected)
+    return replace(found, note={**found.note, **NOTE})
 
 
 def _part(recording: Recording) -> Part:

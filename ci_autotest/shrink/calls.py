@@ -112,7 +112,7 @@ def _alike(recording: Recording, step: Step, others: list[int]) -> Recording:
     for index in others:
         steps[index] = steps[index]._replace(args=step.args, kwargs=step.kwargs)
     moved = tuple(renumbered_step(steps[index], places) for index in order)
-    alike = Recording(Program(moved[:start], moved[start:]), recording.tensors, recording.note, recording.expected)
+    alike = Recording(Program(moved[:start], moved[start:]), recording.tensors, recording.note)
     return _without(alike, set())
 
 

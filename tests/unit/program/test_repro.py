@@ -137,7 +137,7 @@ def test_repro_text__candidate_is_wrong__is_misaligned(body, kernels, tmp_path, 
     ("function", "said"),
     [
         (with_backward(real.exp, lambda v, grad: grad), "misaligned: gradient of x"),
-        (lambda v: v.exp().detach(), "misaligned: exp: (requires_grad, is_leaf)"),
+        (lambda v: v.exp().detach(), "misaligned: requires_grad of exp: candidate False, reference True"),
         (lambda v: v.exp().double(), "misaligned: value of exp: candidate torch.float64"),
         (lambda v: v.exp()[:1], "misaligned: value of exp: candidate torch.float32 of shape (1, 4)"),
         (mutating(real.exp), "misaligned: x after the run"),

@@ -293,3 +293,28 @@ def only(tensors: bytes, name: str) -> bytes:
     first, last = entry["data_offsets"]
     data = tensors[8 + size + first : 8 + size + last]
     return head({name: {**entry, "data_offsets": [0, len(data)]}}, data)
+
+
+def test_encode_program__flags_plain_values_and_missing_gradients__are_carried():
+    def body():
+        value = x(requires_grad=False)
+        value.mul_(2)
+        return value, value.sum(), value.shape[0] + 0 * x()[0, 0], x().detach().stride()[0] * x()
+
+    recording = recorded(body)
+    read_back = decode(encode_program(recording), encode_tensors(recording))
+    assert dict(read_back.facts) == dict(recording.facts)
+    assert dict(dict(recording.facts)["output_0"].items) == {
+        "requires_grad": False, "is_leaf": True, "layout": "strided", "strides": (3, 1),
+    }  # fmt: skip
+    assert [key for key in recording.expected if key.startswith("after_")] == ["after_0"]
+
+
+@pytest.mark.parametrize(
+    "fact", [{"ref": 0}, {"tuple": [{"ref": 0}]}, {"constant": "torch.strided"}, {"dtype": "int8"}]
+)
+def test_decode__a_fact_that_is_no_plain_value__is_refused(fact):
+    plain, tensors = files()
+    plain["facts"] = {"output_0": fact}
+    with pytest.raises(ProgramError, match="is no plain value"):
+        read(plain, tensors)
