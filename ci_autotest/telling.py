@@ -128,7 +128,9 @@ def headline(finding: Finding) -> str:
         "stateful": f"{subject}: {finding.detail.partition('. ')[0]}",
         "mutation": f"{subject}: {finding.where} differs: one side wrote to memory that the other left alone",
     }
-    what = finding.where.removeprefix("value of ").removeprefix("state ")
+    if finding.kind == "mutation" and difference is None:
+        return f"{subject}: {finding.where} is {finding.candidate_seen}, not {finding.reference_seen}"
+    what = re.sub("^(value of |shape of |dtype of |metadata of |state )", "", finding.where)
     otherwise = f"{subject}: {finding.kind} of {what} is {finding.candidate_seen}, not {finding.reference_seen}"
     return sentences.get(finding.kind, otherwise)
 
@@ -156,7 +158,7 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
         lines.append(f"  the layer at fault is {finding.layer}")
     lines.append(f"  blame: {finding.blame}; {finding.oracle}")
     if folder:
-        lines.append(f"  replay: python {folder}/repro.py")
+        lines.append(f"  replay: {f'python {folder}/repro.py' if finding.repro is not None else finding.replay}")
     return lines
 
 
@@ -352,7 +354,7 @@ def mark(finding: Finding) -> str:
 
 def _marked(calls: list[str], where: str) -> int:
     """Return the position of the line that is misaligned: the last, or that of the element of a tuple that is named."""
-    element = re.fullmatch(r"value of .*(\[\d+\])", where)
+    element = re.fullmatch(r"(?:value|shape|dtype|metadata) of .*(\[\d+\])", where)
     found = [at for at, line in enumerate(calls) if element is not None and line.endswith(element[1])]
     return found[-1] if found else len(calls) - 1
 

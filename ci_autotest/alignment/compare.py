@@ -103,7 +103,14 @@ def _told(kind: Kind, candidate: Observation, reference: Observation) -> Misalig
         names = ("layout", "strides", "requires_grad", "is_leaf")
         pairs = [(name, getattr(left, name), getattr(right, name)) for name in names]
         detail = "; ".join(f"{name}: candidate {a}, reference {b}" for name, a, b in pairs if a != b)
-    return Misalignment(kind=kind, step=-1, what="", candidate=str(left), reference=str(right), detail=detail)
+    shown = [str(left), str(right)]
+    if shown[0] == shown[1]:
+        wrong = [name for name in ("is_leaf", "strides") if getattr(left, name) != getattr(right, name)]
+        shown = [
+            ", ".join([text, *(f"{name} {getattr(side, name)}" for name in wrong)])
+            for text, side in zip(shown, (left, right), strict=True)
+        ]
+    return Misalignment(kind=kind, step=-1, what="", candidate=shown[0], reference=shown[1], detail=detail)
 
 
 def _plain(candidate: Observation, reference: Observation) -> Misalignment | None:

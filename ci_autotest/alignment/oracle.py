@@ -70,6 +70,9 @@ _TAKEN: Final = {
 _OF_THE_DTYPE: Final = frozenset({"nextafter", "matrix_rank", "pinv", "pinverse", "lstsq"})
 
 
+_BOTH: Final = "in float64 both sides are farther from the exact result than the tolerance allows"
+
+
 class Opinion(NamedTuple):
     """What the oracle says.
 
@@ -197,7 +200,7 @@ def judge(
     owed = errors
     if all(has_any(errors.bad & (far > errors.allowed)) for far in errors[:2]):
         owed = _beyond_rounding(question, errors, few)
-    opinion = _blamed((candidate, reference), exact, owed, value)
+    opinion = blamed((candidate, reference), exact, owed, value)
     # A reference that is off elsewhere in the tensor may be right where the candidate differs by luck.
     elsewhere = "" if opinion.blame == "reference" else excuse_by_reference(errors)
     if elsewhere:
@@ -269,23 +272,22 @@ def _beyond_rounding(question: Question, errors: Errors, few: Errors) -> Errors:
     return errors._replace(allowed=allowed.reshape(errors.allowed.shape))
 
 
-def _blamed(
-    sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, errors: Errors, value: str | None
-) -> Opinion:
+def blamed(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, errors: Errors, value: str | None) -> Opinion:
     """Return which side is wrong, once neither is excused."""
     bad = errors.bad
     far_candidate, far_reference = (bad & (error > errors.allowed) for error in (errors.candidate, errors.reference))
     only_candidate = has_any(far_candidate & ~far_reference)
     only_reference = has_any(far_reference & ~far_candidate)
     if only_candidate == only_reference or max(errors.worst) < CLEARLY * min(errors.worst):
-        return Opinion(
-            "both", "in float64 both sides are farther from the exact result than the tolerance allows", value
-        )
+        return Opinion("both", _BOTH, value)
     names = ("candidate", "reference") if only_candidate else ("reference", "candidate")
     wrong, near = (errors.candidate, errors.reference) if only_candidate else (errors.reference, errors.candidate)
     if is_whole(sides[0], exact) and not has_any(near[bad]):
         sentence = f"integers are exact: the reference's own operators, run again, agree with the {names[1]}"
         return Opinion(names[0], sentence, value)  # type: ignore[arg-type]
+    if not float(wrong[bad].max()) > float(near[bad].max()):
+        # The side that alone is wrong somewhere is nearer by its worst element: neither is the right one.
+        return Opinion("both", _BOTH, value)
     sentence = _sentence(names, wrong[bad], near[bad]) + _in_ulp(sides, exact, bad)
     return Opinion(names[0], sentence, value)  # type: ignore[arg-type]
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: How a misalignment of the gradient that was put in begins.
 COTANGENT: Final = "gradient put into output"
+#: Kinds of a value that its elements do not show.
+ASPECTS: Final = frozenset({"shape", "dtype", "metadata"})
 #: What a misaligned parameter or buffer is called, around its name.
 _STATE: Final = "state "
 _AFTER: Final = " after the run"
@@ -112,7 +114,8 @@ class Examination:
                 sides = as_moved(sides, index, self.steps, (candidate, reference))
                 misalignment = arity or self._compared(*sides, flags=candidate.has_flags)
                 if misalignment is not None:
-                    found.append(_placed(misalignment, index, f"value of {_named(step)}"))
+                    aspect = misalignment.kind if misalignment.kind in ASPECTS else "value"
+                    found.append(_placed(misalignment, index, f"{aspect} of {_named(step)}"))
         return found
 
     def _compared(self, left: Observation, right: Observation, *, flags: bool = True) -> Misalignment | None:

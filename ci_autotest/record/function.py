@@ -70,7 +70,8 @@ def plain_function(func: Callable[..., Any]) -> tuple[str, Function]:
     """
     name = _UNRESOLVED.get(func) or resolve_name(func)
     if name is None:
-        shown = f"{getattr(func, '__module__', '')}.{getattr(func, '__name__', 'this function')}"
+        kind, own = type(func), getattr(func, "__name__", "")
+        shown = f"{func.__module__}.{own}" if own else f"a {kind.__module__}.{kind.__qualname__} without a name"
         message = f"{shown} is not recorded: it is no operator of torch. Call the operators that it is made of."
         raise AuthorError(message)
     name = name.replace("torch.functional.", "torch.")

@@ -28,13 +28,16 @@ NOT_FINITE = samples.difference(greatest_absolute=None, greatest_ulp=None)
         ({"kind": "gradient", "where": "gradient of x", "difference": None, "candidate_seen": "no gradient"},
          "gradient of x is no gradient, not float32[1, 2] on cpu"),
         ({"kind": "shape", "difference": None}, "shape of layer_norm is float32[1, 2] on cuda:0, not float32[1, 2] on cpu"),
+        ({"kind": "shape", "where": "shape of layer_norm", "difference": None}, ": shape of layer_norm is float32[1, 2]"),
+        ({"kind": "mutation", "where": "x after the run", "difference": None, "candidate_seen": "float64[1, 2] on cpu"},
+         ": x after the run is float64[1, 2] on cpu, not float32[1, 2] on cpu"),
         ({"kind": "error", "difference": None, "candidate_seen": "raises KeyError"}, "raises KeyError where the reference returns"),
         ({"kind": "leniency", "difference": None}, "accepts what the reference rejects"),
         ({"kind": "crash", "outcome": "crashed", "difference": None, "candidate_seen": "the worker ended by signal 11"},
          "the worker ended by signal 11"),
         ({"kind": "mutation", "where": "x after the run"}, "x after the run differs: one side wrote to memory"),
     ],
-    ids=["value", "not finite", "gradient", "no gradient", "shape", "error", "leniency", "crash", "mutation"],
+    ids=["value", "not finite", "gradient", "no gradient", "shape", "its shape", "its metadata", "error", "leniency", "crash", "mutation"],
 )  # fmt: skip
 def test_headline__kind__is_one_sentence(how, said):
     found = headline(samples.finding(**how))

@@ -272,3 +272,12 @@ def test_close__and_difference__agree(dtype, strictness):
     for left in values:
         for right in values:
             assert close(left, right, tolerance) == (difference(left, right, tolerance) is None), (left, right)
+
+
+def test_compare__sides_that_differ_in_what_their_text_does_not_say__are_told_apart():
+    leaf = torch.ones(2, requires_grad=True)
+    found = compare(observed(leaf), observed(leaf * 1), tolerance_for("float32"))
+    assert found is not None
+    assert (found.candidate, found.reference) == (
+        "float32[2] on cpu that requires grad, is_leaf True", "float32[2] on cpu that requires grad, is_leaf False",
+    )  # fmt: skip

@@ -9,7 +9,7 @@ import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.conditioning import Question, chosen, distance, excuse_by_inputs
-from ci_autotest.alignment.oracle import widened
+from ci_autotest.alignment.oracle import blamed, widened
 from ci_autotest.alignment.rounding import Errors
 from ci_autotest.alignment.verdict import live_of
 from tests.engine import record, substitute, tried
@@ -264,3 +264,11 @@ def test_chosen__large_tensor__what_is_misaligned_and_a_sample():
     assert {3005, 999_999} <= set(found.tolist())
     assert len(found) <= 2**16 + 2
     assert found.tolist() == sorted(set(found.tolist()))
+
+
+def test_blamed__alone_wrong_somewhere_and_nearer_elsewhere__is_both():
+    exact, bad = real.tensor([1.0, 1.0], dtype=real.float64), real.tensor([True, True])
+    sides = real.tensor([2.0, 3.0]), real.tensor([1.0, math.inf])
+    far = [(side.double() - exact).abs() for side in sides]
+    opinion = blamed(sides, exact, Errors(far[0], far[1], real.full((2,), 1e-5), bad, exact, real.float32), "")
+    assert (opinion.blame, "times farther" in opinion.sentence) == ("both", False)

@@ -137,24 +137,26 @@ KINDS = [
     ("value", lambda: torch.exp(x()), {"exp": lambda v: v.exp() + 1}, ("value", "value of exp")),
     ("NaN swallowed", lambda: torch.log(x(low=-2, high=-1)), {"log": lambda v: v.log().nan_to_num()},
      ("value", "value of log")),
-    ("shape", lambda: torch.exp(x()), {"exp": lambda v: v.exp()[None]}, ("shape", "value of exp")),
-    ("dtype", lambda: torch.exp(x()), {"exp": lambda v: v.exp().double()}, ("dtype", "value of exp")),
-    ("requires_grad lost", lambda: torch.exp(x()), {"exp": lambda v: v.exp().detach()}, ("metadata", "value of exp")),
+    ("shape", lambda: torch.exp(x()), {"exp": lambda v: v.exp()[None]}, ("shape", "shape of exp")),
+    ("dtype", lambda: torch.exp(x()), {"exp": lambda v: v.exp().double()}, ("dtype", "dtype of exp")),
+    ("requires_grad lost", lambda: torch.exp(x()), {"exp": lambda v: v.exp().detach()}, ("metadata", "metadata of exp")),
     ("requires_grad gained", lambda: torch.exp(x(requires_grad=False)),
-     {"exp": lambda v: v.exp().requires_grad_()}, ("metadata", "value of exp")),
+     {"exp": lambda v: v.exp().requires_grad_()}, ("metadata", "metadata of exp")),
+    ("leaf of its own", lambda: torch.exp(x()), {"exp": lambda v: v.detach().exp().requires_grad_()},
+     ("metadata", "metadata of exp")),
     ("gradient", lambda: torch.exp(x()), {"exp": with_backward(real.exp, lambda v, g: g)}, ("gradient", "gradient of x")),
     ("gradient missing", lambda: torch.mul(x(), x()), {"mul": lambda a, b: a * b.detach()}, ("gradient", "gradient of y")),
     ("gradient too many", lambda: torch.mul((y := x()), 2) + y.detach(),
-     {"detach": lambda v: v * 1}, ("metadata", "value of detach")),
+     {"detach": lambda v: v * 1}, ("metadata", "metadata of detach")),
     ("mutation of the input", lambda: torch.exp(x()), {"exp": mutating(real.exp)}, ("mutation", "x after the run")),
     ("mutation lost", written_through_a_view, {"detach": lambda v: v.detach().clone()}, ("mutation", "x after the run")),
     ("state", normalized, CANDIDATES["batch_norm that forgets"].functions, ("state", "state running_mean after the run")),
     ("cotangent written to", lambda: torch.exp(x()), {"exp": right_exp_that_writes_its_cotangent},
      ("mutation", "gradient put into output 0, which the backward pass wrote to")),
-    ("arity", lambda: torch.max(x(), dim=1), {"max": lambda v, dim: v.max(dim).values}, ("shape", "value of max")),
-    ("arity, too many", lambda: torch.max(x(), dim=1), {"max": lambda v, dim: (*v.max(dim), v)}, ("shape", "value of max")),
-    ("None for a tensor", lambda: torch.exp(x()), {"exp": lambda _: None}, ("shape", "value of exp")),
-    ("a number for a tensor", lambda: torch.sum(x()), {"sum": lambda v: float(v.detach().sum())}, ("shape", "value of sum")),
+    ("arity", lambda: torch.max(x(), dim=1), {"max": lambda v, dim: v.max(dim).values}, ("shape", "shape of max")),
+    ("arity, too many", lambda: torch.max(x(), dim=1), {"max": lambda v, dim: (*v.max(dim), v)}, ("shape", "shape of max")),
+    ("None for a tensor", lambda: torch.exp(x()), {"exp": lambda _: None}, ("shape", "shape of exp")),
+    ("a number for a tensor", lambda: torch.sum(x()), {"sum": lambda v: float(v.detach().sum())}, ("shape", "shape of sum")),
     ("raises", lambda: torch.exp(x()), {"exp": lambda _: 1 / 0}, ("error", "call of exp")),
     ("raises backward", lambda: torch.exp(x()), {"exp": with_backward(real.exp, lambda _, g: g / 0 + [])},
      ("error", "backward pass")),
@@ -173,6 +175,18 @@ def test_differences__planted_fault__is_of_its_kind(body, functions, expected):
     found = [(item.kind, item.what) for item in differences(attempt, backend)]
     assert expected in found[:1] + [item for item in found if item[0] == "state"]
     assert not is_sure(record(body), backend)
+
+
+def test_tried__input_that_the_reference_alone_writes_to__is_named_by_the_call_that_took_it():
+    def body():
+        value = x(requires_grad=False)
+        value.contiguous().mul_(2)
+        return value
+
+    backend = substitute()
+    backend.functions = {"torch.Tensor.contiguous": lambda v, **_: v.clone()}
+    verdict = tried(body, backend)
+    assert (verdict.kind, verdict.operator, verdict.accumulated) == ("mutation", "torch.Tensor.contiguous", True)
 
 
 def test_tried__flags_of_the_input_changed__is_misaligned():

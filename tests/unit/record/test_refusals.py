@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch as real
 
 from ci_autotest import random, random_tensor, torch
 from ci_autotest.errors import AuthorError
+from ci_autotest.record.function import plain_function
 from tests.engine import record
 
 
@@ -104,3 +107,8 @@ def test_record__leaf_written_in_place__is_a_rejection():
         return value
 
     assert record(body).refused.target == "operator.iadd"
+
+
+def test_plain_function__callable_without_a_name__is_told_by_its_type():
+    with pytest.raises(AuthorError, match=r"^a functools\.partial without a name is not recorded: it is no operator"):
+        plain_function(partial(real.sin))

@@ -133,3 +133,15 @@ def test_crash__says_of_the_reference_what_was_asked_of_it(verdict: Verdict, ref
     finding = crash(SUSPECT, verdict, lost, workshop)
     assert (finding.reference_seen, finding.oracle) == (reference, said)
     assert f"blame: candidate; {said}" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("has_repro", "said"),
+    [(True, "python autotest-report/{}/repro.py"), (False, "ci-autotest replay autotest-report/{}")],
+)
+def test_with_program__repro_not_written__is_run_again_by_what_is_there(has_repro: bool, said: str, tmp_path: Path):
+    workshop = Workshop(None, None, None, tmp_path, (), 0, {})  # type: ignore[arg-type]
+    recording = recorded(lambda: torch.exp(random_tensor(ndim=1, dim0=3, requires_grad=False)))
+    finding = with_program(samples.finding(), recording, workshop, has_repro=has_repro)
+    line = said.format(f"findings/{finding.id}")
+    assert (finding.repro is not None, finding.message.splitlines()[-1]) == (has_repro, f"  replay: {line}")
