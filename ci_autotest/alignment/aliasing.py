@@ -30,11 +30,13 @@ VIEWS: Final = frozenset({
 #: Operators that promise neither.
 #: Source: the same page, "reshape(), reshape_as() and flatten() can return either a view or new tensor", and
 #: ``contiguous``, ``to`` and ``dropout`` outside training, which return their input where nothing is to be done.
+#: Of a reduction of one number nothing is documented: it may return that number itself.
 EITHER: Final = frozenset({
     "reshape", "reshape_as", "flatten", "ravel", "contiguous", "to", "type", "type_as", "float", "double", "half",
     "int", "long", "bool", "cpu", "cuda", "resolve_conj", "resolve_neg", "positive", "dropout", "dropout1d",
     "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "atleast_1d", "atleast_2d", "atleast_3d",
-    "broadcast_tensors", "broadcast_to", "meshgrid", "conj", "Identity", "sum_to_size", "einsum",
+    "broadcast_tensors", "broadcast_to", "meshgrid", "conj", "Identity", "sum_to_size", "einsum", "sum", "mean", "prod",
+    "amax", "amin",
 })  # fmt: skip
 
 

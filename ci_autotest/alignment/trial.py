@@ -12,7 +12,7 @@ import msgspec
 import torch
 
 from ci_autotest.alignment.compare import compare
-from ci_autotest.alignment.elements import same_bits
+from ci_autotest.alignment.elements import dense, has_any, same_bits
 from ci_autotest.alignment.fast_path import has_state
 from ci_autotest.alignment.fast_path_bytes import is_intermediate
 from ci_autotest.alignment.isolate import writes_in_place
@@ -21,7 +21,7 @@ from ci_autotest.alignment.scalars import as_elements
 from ci_autotest.backends.observing import observed
 from ci_autotest.backends.told import ToldModule
 from ci_autotest.judgement import BACKWARD, Misalignment, is_misuse
-from ci_autotest.program.ir import CALL_FUNCTION, HOOK, OUTPUT, PLACEHOLDER, is_unpacking
+from ci_autotest.program.ir import CALL_FUNCTION, HOOK, OUTPUT, PLACEHOLDER, is_unpacking, step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,7 +112,8 @@ class Examination:
                 arity = _arity(candidate.values[index], reference.values[index])
                 sides = as_elements((left, right), index, self.steps, reference)
                 sides = as_moved(sides, index, self.steps, (candidate, reference))
-                misalignment = arity or self._compared(*sides, flags=candidate.has_flags)
+                flags = candidate.has_flags and not _is_argument(step, index, candidate, sides)
+                misalignment = arity or self._compared(*sides, flags=flags)
                 if misalignment is not None:
                     aspect = misalignment.kind if misalignment.kind in ASPECTS else "value"
                     found.append(_placed(misalignment, index, f"{aspect} of {_named(step)}"))
@@ -242,8 +243,9 @@ class Examination:
 
     def _gradient(self, left: Any, right: Any) -> Misalignment | None:  # noqa: ANN401 - a tensor or None
         if left is None or right is None:
-            if left is right:
-                return None
+            present = right if left is None else left
+            if present is None or not has_any(dense(present)):
+                return None  # A gradient that there is none of, and one of zeros, say the same to autograd.
             shown = ["no gradient" if side is None else str(observed(side).metadata) for side in (left, right)]
             return Misalignment(kind="gradient", step=-1, what="", candidate=shown[0], reference=shown[1])
         misalignment = self._compared(observed(left), observed(right), flags=False)
@@ -256,6 +258,24 @@ class Examination:
 def _named(step: Step) -> str:
     """Return what a step's value is called: of a tuple's element, which one it is."""
     return f"{step.name}[{step.args[1]}]" if is_unpacking(step) else step.name
+
+
+def _is_argument(step: Step, index: int, candidate: Trace, sides: tuple[Observation, Observation]) -> bool:
+    """Whether a candidate returned a leaf that it was given, as an operator with nothing to do may: it stays a leaf.
+
+    A host tells no identities: there it is a leaf with the elements of the one that was given.
+    """
+    left, right = (side.metadata for side in sides)
+    if left is None or right is None or not left.is_leaf or left.requires_grad != right.requires_grad:
+        return False
+    value = candidate.values[index]
+    given = [candidate.values[ref.index] for ref in step_refs(step)]
+    return any(other is value or (candidate.is_told and _is_same_leaf(other, value)) for other in given)
+
+
+def _is_same_leaf(left: Any, right: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+    is_alike = isinstance(left, _Tensor) and isinstance(right, _Tensor) and left.is_leaf and left.dtype is right.dtype
+    return is_alike and left.shape == right.shape and same_bits(left.detach(), right.detach())
 
 
 def _is_hooked(step: Step) -> bool:

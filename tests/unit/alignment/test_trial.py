@@ -177,6 +177,32 @@ def test_differences__planted_fault__is_of_its_kind(body, functions, expected):
     assert not is_sure(record(body), backend)
 
 
+#: What two sides may do differently and mean the same.
+CONVENTIONS = {
+    "zeros, where the reference has no gradient": (
+        lambda: torch.linalg.vector_norm(x(), 0), {"torch.linalg.vector_norm": lambda v, _: (v != 0).sum() + 0 * v.sum()}
+    ),
+    "no gradient, where the reference has zeros": (
+        lambda: torch.sign(x()), {"torch.sign": with_backward(real.sign, lambda _, __: None)}
+    ),
+    "a sum of nothing is its argument itself": (lambda: torch.sum(random_tensor(ndim=0)), {"torch.sum": lambda v: v}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "functions"), CONVENTIONS.values(), ids=CONVENTIONS)
+def test_differences__a_convention__is_none(body, functions):
+    backend = substitute()
+    backend.functions = dict(functions)
+    assert differences(record(body), backend) == []
+
+
+def test_differences__gradient_that_the_reference_does_not_have__is_misaligned():
+    backend = substitute()
+    backend.functions = {"torch.linalg.vector_norm": lambda v, _: (v != 0).sum() + v.sum() - v.sum().detach()}
+    found = differences(record(lambda: torch.linalg.vector_norm(x(), 0)), backend)
+    assert [(item.what, item.reference) for item in found] == [("gradient of x", "no gradient")]
+
+
 def test_tried__input_that_the_reference_alone_writes_to__is_named_by_the_call_that_took_it():
     def body():
         value = x(requires_grad=False)
