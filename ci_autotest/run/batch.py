@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.cases import Accepted
     from ci_autotest.backends.protocol import Submission
     from ci_autotest.backends.trace import Attempt
+    from ci_autotest.run.meter import Meter
 
 
 class Batch(NamedTuple):
@@ -23,6 +24,9 @@ class Batch(NamedTuple):
         undefined: How many have no gradients on the reference.
         probes: Several calls of a case's body, as an attempt that the reference has run, by the case's position.
         submissions: What each candidate was given, by name: the attempts, then the probes.
+        meters: What watches each candidate that runs in this process; of a test's first case none does.
+        reference_s: Seconds of the attempts on the reference, at the median of one.
+        allocated_bytes: Before the batch was begun.
     """
 
     cases: list[int]
@@ -32,3 +36,6 @@ class Batch(NamedTuple):
     undefined: int
     probes: Mapping[int, Attempt]
     submissions: Mapping[str, Submission]
+    meters: Mapping[str, Meter]
+    reference_s: float
+    allocated_bytes: int

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import time
 from collections import deque
+from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -20,7 +23,8 @@ from ci_autotest.run.batch import Batch
 from ci_autotest.run.equipment import REFERENCE, Equipment
 from ci_autotest.run.gpu import retire_if_spoiled
 from ci_autotest.run.memory import case_bytes, cases_at_once, collect
-from ci_autotest.run.messages import CaseFailure, CasesDone, RunCases
+from ci_autotest.run.messages import CaseFailure, CasesDone, Cost, RunCases
+from ci_autotest.run.meter import Meter, allocated_bytes
 from ci_autotest.run.place import IN_REFUSED, NOWHERE
 from ci_autotest.run.tally import Tally
 
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two parts of an answer to ``RunCases``.
 _PART_S: Final = 0.5
+#: Bytes that a batch must keep before it is looked into what kept them.
+_KEPT_BYTES: Final = 1 << 22
 #: Memory that the batches held may take, as far as the cases of the test so far say.
 _BATCH_BYTES: Final = 1 << 28
 
@@ -81,7 +87,7 @@ class Casework:
                     left = left[len(cases) :]
                     waiting.append(self._begun(run, cases))
                 if len(waiting) > ahead or not left:
-                    self._end(run, waiting.popleft(), tally)
+                    self._ended(run, waiting.popleft(), tally)
                     if tally.duration_s > _PART_S and (left or waiting):
                         self._send(tally.message(last=False))
                         tally = Tally(self._census)
@@ -121,11 +127,13 @@ class Casework:
 
     def _begun(self, run: _Run, cases: list[int]) -> Batch:
         """Run a few cases on the reference, phase by phase: each phase's code stays warm. Give them to candidates."""
+        is_first, allocated = run.test not in self._overwritten, allocated_bytes()
         self._equipment.attempts.prefetch(run.key, cases)
         refused: list[tuple[int, Accepted]] = []
-        spots, attempts = [], []
+        spots, attempts, seconds = [], [], []
         for case in cases:
             self._place.enter(case, REFERENCE, 0)
+            begun = time.perf_counter()
             attempt, number = run.draw(case, 0), 0
             if attempt.refused is not None:
                 found = self._again(case, attempt, run)
@@ -135,6 +143,7 @@ class Casework:
                 attempt, number = found.attempt, found.number
             spots.append((case, number))
             attempts.append(self._learned(run.test, attempt) or run.draw(case, number))
+            seconds.append(time.perf_counter() - begun)
         enter = self._place.entering(REFERENCE, spots)
         for position, attempt in enumerate(attempts):
             enter(position)
@@ -145,13 +154,22 @@ class Casework:
         probes = self._probes(run, spots, attempts)
         places = [*spots, *(spots[position] for position in probes)]
         given = [*attempts, *probes.values()]
+        meters = {
+            name: Meter(self._place.entering(run.order[name], places), attempts)
+            for name, contender in run.contenders.items()
+            if contender.backend.is_in_process and contender.backend.shows_steps and not is_first
+        }
         submissions = {
             name: contender.backend.submit(
-                given if contender.backend.shows_steps else attempts, self._place.entering(run.order[name], places)
+                given if contender.backend.shows_steps else attempts,
+                meters.get(name) or self._place.entering(run.order[name], places),
             )
             for name, contender in run.contenders.items()
         }
-        return Batch(cases, spots, attempts, refused, undefined, probes, submissions)
+        reference_s = median(seconds) * len(seconds) if seconds else 0.0
+        return Batch(
+            cases, spots, attempts, refused, undefined, probes, submissions, meters, reference_s, allocated
+        )  # fmt: skip
 
     def _probes(self, run: _Run, spots: list[tuple[int, int]], attempts: list[Attempt]) -> dict[int, Attempt]:
         """Return the probes of a batch, by the position of their case: of each window the first that has one.
@@ -170,6 +188,31 @@ class Casework:
                     found[position] = probe
                     self._probed.add(window)
         return found
+
+    def _ended(self, run: _Run, batch: Batch, tally: Tally) -> None:
+        """End a batch, and count what it cost once nothing of it is held any longer."""
+        meters, before = batch.meters, batch.allocated_bytes
+        cases, reference_s = len(batch.attempts), batch.reference_s
+        self._end(run, batch, tally)
+        drawn = {
+            # Another device has a generator of its own.
+            name: meter.drawn(batch.attempts, self._equipment.reference)
+            for name, meter in meters.items()
+            if str(getattr(run.contenders[name].backend, "device", "cpu")) == "cpu"
+        }
+        del batch
+        kept = allocated_bytes() - before
+        if meters and kept >= _KEPT_BYTES:
+            gc.collect()
+            kept = allocated_bytes() - before
+        for name, meter in meters.items():
+            tally.cost(
+                name,
+                Cost(
+                    cases=cases, candidate_s=meter.seconds, reference_s=reference_s,
+                    kept_bytes=meter.kept(kept) if kept >= _KEPT_BYTES else 0, drawn=drawn.get(name, ""),
+                ),
+            )  # fmt: skip
 
     def _end(self, run: _Run, batch: Batch, tally: Tally) -> None:
         """Hold what each candidate made of a batch against the reference, and count what came of it."""
@@ -199,6 +242,8 @@ class Casework:
         """Hold one candidate's traces of a batch against the reference."""
         contender, attempts = run.contenders[name], batch.attempts
         traces = batch.submissions[name].traces()
+        if name in batch.meters:
+            batch.meters[name].stop()
         enter = self._place.entering(run.order[name], batch.spots)
         sure = aligned_in_batch(attempts, contender, traces[: len(attempts)], enter)
         outcomes: list[bool | None] = [True] * len(attempts)

@@ -7,7 +7,7 @@ the protocol, which costs the worker its life and the case in flight, and nothin
 from __future__ import annotations
 
 import struct
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -201,6 +201,33 @@ class CaseFailure(msgspec.Struct, frozen=True, kw_only=True):
     profile: str
 
 
+class Cost(Message, frozen=True, kw_only=True):
+    """What cases of a test cost on one candidate beside the reference; nothing where it cannot be seen.
+
+    Attributes:
+        cases: Measured, without the first of a test: it warms up.
+        candidate_s: Seconds.
+        reference_s: Seconds of the same cases, recording included.
+        kept_bytes: Allocated call by call, and not freed when the cases were over.
+        drawn: What it did with the generator where the reference drew, if that is something else.
+    """
+
+    cases: int = 0
+    candidate_s: float = 0.0
+    reference_s: float = 0.0
+    kept_bytes: int = 0
+    drawn: Literal["", "nothing", "otherwise"] = ""
+
+
+def added(one: Cost, other: Cost) -> Cost:
+    """Return what two parts of a test's cases cost together."""
+    return Cost(
+        cases=one.cases + other.cases, candidate_s=one.candidate_s + other.candidate_s,
+        reference_s=one.reference_s + other.reference_s, kept_bytes=one.kept_bytes + other.kept_bytes,
+        drawn=one.drawn or other.drawn,
+    )  # fmt: skip
+
+
 class CasesDone(Message, frozen=True, kw_only=True):
     """Answer ``RunCases``, in parts; ``last`` ends it.
 
@@ -222,6 +249,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
         seen: Calls by operator, for candidates that count them.
         left_out: By candidate, what its modules lack of the reference's parameters and buffers.
         covered: By candidate that compared it how far each operator was exercised; by no name for what was recorded.
+        costs: By candidate.
         duration_s: Seconds.
     """
 
@@ -242,6 +270,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
     seen: dict[str, dict[str, int]]
     left_out: dict[str, list[str]] = {}
     covered: dict[str, dict[str, Exercised]] = {}
+    costs: dict[str, Cost] = {}
     duration_s: float
     last: bool
 

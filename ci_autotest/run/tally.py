@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ci_autotest.exercised import Exercised, joined
-from ci_autotest.run.messages import CaseFailure, CasesDone
+from ci_autotest.run.messages import CaseFailure, CasesDone, Cost, added
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +43,7 @@ class Tally:
         self._left_out: dict[str, set[str]] = {}
         self._accepted = self._rejected = self._ordinary_rejected = self._empty = 0
         self._refusal = ""
+        self._costs: dict[str, Cost] = {}
 
     @property
     def duration_s(self) -> float:
@@ -108,6 +109,10 @@ class Tally:
                 counts = self._seen.setdefault(candidate, {})
                 counts[operator] = counts.get(operator, 0) + count
 
+    def cost(self, candidate: str, cost: Cost) -> None:
+        """Add what a batch cost on a candidate."""
+        self._costs[candidate] = added(self._costs.get(candidate, Cost()), cost)
+
     def message(self, *, last: bool) -> CasesDone:
         """Return what is sent; counters in an order that no batch changes."""
         seen = {name: dict(sorted(counts.items())) for name, counts in self._seen.items()}
@@ -119,7 +124,7 @@ class Tally:
             refusal=self._refusal, profiles=self._profiles, seen=seen,
             left_out={name: sorted(names) for name, names in self._left_out.items()},
             covered={name: self._exercised(counts) for name, counts in self._covered.items()},
-            duration_s=self.duration_s, last=last,
+            costs=self._costs, duration_s=self.duration_s, last=last,
         )  # fmt: skip
 
     def _exercised(self, counts: dict[int, list[int]]) -> dict[str, Exercised]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.result import HITS_TOLD, TOLERATED_BLAMES
+from ci_autotest.run.messages import Cost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from ci_autotest.run.inquiry import Lost
     from ci_autotest.run.messages import CaseFailure, TestInfo
 
+#: How many times slower than the reference a candidate is told of, and by how many seconds in all, at least.
+_TIMES_SLOWER: Final = 100
+_SLOWER_S: Final = 0.05
+#: Bytes that a candidate keeps of each case, and in all, before that is told.
+_KEPT_BY_CASE: Final = 1 << 19
+_KEPT_IN_ALL: Final = 1 << 23
 #: Failing cases of a test that are kept whole, of each kind of failure: the first, and two to look at if it is flaky.
 KEPT: Final = 3
 
@@ -84,6 +91,7 @@ class PairEntry:
     aligned: int = 0
     unsupported: int = 0
     note: str = ""
+    cost: Cost = field(default_factory=Cost)
     failures: dict[Failing, Hits] = field(default_factory=dict)
     lost: list[Lost] = field(default_factory=list)
 
@@ -112,3 +120,22 @@ class PairEntry:
     def is_left_alone(self) -> bool:
         """Whether cases were left out for those that ended their worker; not where the run was ended meanwhile."""
         return any(item.repeats != "unknown" for item in self.lost)
+
+
+def uncompared(cost: Cost) -> list[str]:
+    """Return sentences on what nothing compares, where it is off by orders of magnitude."""
+    found = []
+    if cost.candidate_s > _TIMES_SLOWER * cost.reference_s and cost.candidate_s > _SLOWER_S:
+        found.append(
+            f"{cost.cases} cases take {cost.candidate_s:.2g} s, on the reference {cost.reference_s:.2g} s: "
+            f"{cost.candidate_s / max(cost.reference_s, 1e-9):,.0f} times as long; no finding"
+        )
+    if cost.kept_bytes > max(_KEPT_IN_ALL, _KEPT_BY_CASE * cost.cases):
+        found.append(
+            f"{cost.kept_bytes / 2**20:,.0f} MiB were allocated in {cost.cases} cases and their probes and are still "
+            "held; no finding"
+        )
+    if cost.drawn:
+        told = "leaves the generator alone" if cost.drawn == "nothing" else "takes another number of draws from it"
+        found.append(f"the reference draws from the generator, and the candidate {told}; no finding")
+    return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ci_autotest.report.coverage import add
 from ci_autotest.result import HITS_TOLD, Hit
+from ci_autotest.run.messages import Cost, added
 from ci_autotest.session.entries import KEPT, PairEntry, TestEntry
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class Ledger:
         for name in self.candidates:  # names that a worker made up are not counted
             pair = self.pairs[test, name]
             pair.aligned += done.aligned.get(name, 0)
+            pair.cost = added(pair.cost, done.costs.get(name, Cost()))
             if name in done.unsupported:
                 pair.unsupported += done.unsupported[name]
                 pair.note = done.notes.get(name, "")

@@ -21,6 +21,7 @@ from ci_autotest.run.orphans import adopt, children, end_others
 from ci_autotest.run.pool import Pool
 from ci_autotest.session.budget import Budget, not_run_note
 from ci_autotest.session.database import FOLDER, Database
+from ci_autotest.session.entries import uncompared
 from ci_autotest.session.executing import Plan, execute, learned_of
 from ci_autotest.session.ledger import Ledger
 from ci_autotest.session.looking import look_at, tell_as_seen
@@ -256,6 +257,11 @@ def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tup
         f"{name} has no {', '.join(sorted(lacked))}: left out of its modules, and not compared"
         for name, lacked in state.ledger.left_out.items()
         if lacked
+    ]
+    notes += [
+        f"{test} on {name}: {note}"
+        for (test, name), pair in state.ledger.pairs.items()
+        for note in uncompared(pair.cost)
     ]
     notes += dict.fromkeys(state.ledger.cut)
     notes += [note for note in (not_run_note(state.ledger), *state.regressions.refused, *state.database.notes) if note]
