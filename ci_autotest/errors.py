@@ -6,8 +6,9 @@ without a traceback. Exit statuses are those of the table in the README ("Exit s
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 _PACKAGE: Final = Path(__file__).resolve().parent
 
@@ -48,6 +49,48 @@ class UnavailableError(AutotestError):
     exit_code: ClassVar[int] = 4
 
 
+class UnsupportedReason(str, Enum):
+    """Say why a case is unsupported. What is decided of such a case goes by this value, never by the text beside it.
+
+    Attributes:
+        NO_COUNTERPART: The framework, or its exporter, has no counterpart of what the test asks for.
+        NO_KERNEL: The device has no kernel of it.
+        NOT_REPLACED: The test calls nothing that the candidate replaces.
+        CONSTANT: The exporter computed the body itself: nothing is left to run.
+        NOT_IMPLEMENTED: A function of the user's raised ``NotImplementedError``.
+        NOT_COMPILED: No graph was made of the body.
+        STEP_BY_STEP: A graph was asked for, and the body ran step by step.
+        UNCHANGED: The pass left the graph as it was.
+        NO_GRAPH: The body cannot be one graph, or the candidate has no graphs.
+        OUTSIDE: All that the test gives was computed outside of the recorded steps.
+        COPIED: The test writes to what is a copy on the device, and no copy on the reference.
+    """
+
+    NO_COUNTERPART = "no_counterpart"
+    NO_KERNEL = "no_kernel"
+    NOT_REPLACED = "not_replaced"
+    CONSTANT = "constant"
+    NOT_IMPLEMENTED = "not_implemented"
+    NOT_COMPILED = "not_compiled"
+    STEP_BY_STEP = "step_by_step"
+    UNCHANGED = "unchanged"
+    NO_GRAPH = "no_graph"
+    OUTSIDE = "outside"
+    COPIED = "copied"
+
+
+class Unsupported(NamedTuple):
+    """Say why a case is unsupported.
+
+    Attributes:
+        reason: What decisions go by.
+        detail: For reading: the operator, the argument, what the framework said.
+    """
+
+    reason: UnsupportedReason
+    detail: str
+
+
 class UnsupportedError(AutotestError):
     """Say that a candidate has no counterpart of what a program does; the case is unsupported, never misaligned.
 
@@ -55,13 +98,26 @@ class UnsupportedError(AutotestError):
         message: Names the framework, the operator and the argument.
         operator: Canonical operator that has none.
         argument: The argument that has none, as torch's documentation spells it, where it is one.
+        reason: Why the case is unsupported.
     """
 
-    def __init__(self, message: str, operator: str = "", argument: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        operator: str = "",
+        argument: str = "",
+        reason: UnsupportedReason = UnsupportedReason.NO_COUNTERPART,
+    ) -> None:
         """Hold what has no counterpart, for the tables of coverage."""
         super().__init__(message)
         self.operator = operator
         self.argument = argument
+        self.reason = reason
+
+    @property
+    def why(self) -> Unsupported:
+        """Why the case is unsupported."""
+        return Unsupported(self.reason, str(self))
 
 
 class AuthorError(AutotestError):
@@ -86,6 +142,23 @@ def said(error: BaseException) -> str:
     except BaseException:  # noqa: BLE001 - an error whose own text raises
         text = "(its message cannot be made)"
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def is_in_user_code(error: BaseException, framework: Path) -> bool:
+    """Whether foreign code's error passed through a function in Python that neither a framework has nor this package.
+
+    Args:
+        error: As it was caught.
+        framework: Folder of the framework.
+    """
+    trace = error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        is_generated = file.startswith("<")  # A program as a function, a graph as code.
+        if not (is_generated or is_own(file) or framework in Path(file).parents):
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def where(error: BaseException) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
+
+from ci_autotest.errors import UnsupportedReason
+
+if TYPE_CHECKING:
+    from ci_autotest.errors import Unsupported
 
 Outcome: TypeAlias = Literal["aligned", "misaligned", "unsupported", "crashed", "timed_out", "flaky", "not_run"]
 Kind: TypeAlias = Literal[
@@ -103,9 +108,10 @@ class Verdict(Struct, frozen=True, kw_only=True):
         step: Index of the culprit in the program.
         accumulated: No step is misaligned alone.
         misalignment: Of the culprit alone, else of the whole program.
-        oracle: The oracle's word, one sentence.
+        oracle: The oracle's word, one sentence; of an unsupported case the detail of its reason.
         oracle_value: The float64 value at ``first_index``, hexadecimal.
         growth: Of accumulated error, step by step.
+        reason: Why the case is unsupported, where it is.
     """
 
     outcome: Outcome
@@ -119,6 +125,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     oracle: str = ""
     oracle_value: str | None = None
     growth: tuple[StepError, ...] = ()
+    reason: UnsupportedReason | None = None
 
     @property
     def is_of_a_rejected_attempt(self) -> bool:
@@ -130,6 +137,11 @@ class Verdict(Struct, frozen=True, kw_only=True):
     def is_no_case(self) -> bool:
         """Whether it is reported beside the case that it is of, which has an outcome of its own."""
         return self.is_of_a_rejected_attempt or self.kind == "stateful"
+
+
+def unsupported_verdict(why: Unsupported) -> Verdict:
+    """Return the verdict on a case that is not compared."""
+    return Verdict(outcome="unsupported", reason=why.reason, oracle=why.detail)
 
 
 #: What a backward pass is called where it is compared as one thing.

@@ -7,10 +7,11 @@ Differences that are not finite are ``None``.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from ci_autotest.errors import UnsupportedReason
 from ci_autotest.exercised import CandidateCoverage, OperatorCoverage
 from ci_autotest.judgement import (
     WORST_FIRST,
@@ -22,6 +23,9 @@ from ci_autotest.judgement import (
     Struct,
     is_misuse,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SCHEMA: Final = "ci-autotest/report/1"
 
@@ -48,6 +52,40 @@ class CaseCounts(Struct, frozen=True, kw_only=True):
     def compared(self) -> int:
         """Cases in which something of the candidate's was held against the reference."""
         return self.aligned + self.misaligned + self.crashed + self.timed_out + self.flaky
+
+
+#: Texts that are kept of the cases that are unsupported for one reason.
+_DETAILS: Final = 3
+
+
+class UnsupportedCases(Struct, frozen=True, kw_only=True):
+    """Count the cases of one (test, candidate) that are unsupported for one reason.
+
+    Attributes:
+        reason: What decisions go by.
+        cases: How many.
+        details: What was said of them, for reading: the first three texts in alphabetical order.
+    """
+
+    reason: UnsupportedReason
+    cases: int
+    details: tuple[str, ...]
+
+
+def joined_unsupported(counts: Iterable[UnsupportedCases]) -> tuple[UnsupportedCases, ...]:
+    """Return counts with one entry for each reason, the most frequent first: the same in whatever order they came."""
+    groups: dict[UnsupportedReason, list[UnsupportedCases]] = {}
+    for item in counts:
+        groups.setdefault(item.reason, []).append(item)
+    joined = [
+        UnsupportedCases(
+            reason=reason,
+            cases=sum(item.cases for item in group),
+            details=tuple(sorted({detail for item in group for detail in item.details})[:_DETAILS]),
+        )
+        for reason, group in groups.items()
+    ]
+    return tuple(sorted(joined, key=lambda item: (-item.cases, item.reason.value)))
 
 
 class AttemptCounts(Struct, frozen=True, kw_only=True):
@@ -220,6 +258,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
         duration_s: Seconds spent in its cases, on all workers.
         findings: Ids of its findings.
         reason: Why it is not aligned, where no finding says so.
+        unsupported: Why its unsupported cases are, most frequent first.
         weak: Fewer than one ordinary attempt in ten was accepted.
         refusal: Of a weak test, what the reference said to an attempt that it rejected.
         undefined_gradients: Cases whose backward pass the reference refused: their values alone were compared.
@@ -234,6 +273,7 @@ class TestResult(Struct, frozen=True, kw_only=True):
     duration_s: float = 0.0
     findings: tuple[str, ...] = ()
     reason: str = ""
+    unsupported: tuple[UnsupportedCases, ...] = ()
     weak: bool = False
     refusal: str = ""
     undefined_gradients: int = 0

@@ -144,7 +144,8 @@ def _run_cases(
                 "aligned",
                 "misaligned",
             }
-            reasons[candidate.name] = found.attempt.untested or judged.verdict.oracle
+            untested = found.attempt.untested
+            reasons[candidate.name] = untested.detail if untested is not None else judged.verdict.oracle
     for name, count in compared.items():
         if not count:
             reason = reasons.get(name) or refusal or "no case was accepted"

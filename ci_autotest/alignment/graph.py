@@ -13,7 +13,8 @@ import msgspec
 
 from ci_autotest.alignment.localize import Sides, examined, localize
 from ci_autotest.backends.operators import answered_step, spelled, step_operator
-from ci_autotest.judgement import Verdict
+from ci_autotest.errors import Unsupported, UnsupportedReason
+from ci_autotest.judgement import Verdict, unsupported_verdict
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.isolate import Live
@@ -32,7 +33,9 @@ def graph_verdict(live: Live, sides: Sides) -> tuple[Verdict, Live] | None:
     graph = sides.candidate.as_graph()
     if graph is None:
         lacking = sides.candidate.lacks_graph
-        return (Verdict(outcome="unsupported", oracle=f"check_graph: {lacking}"), live) if lacking else None
+        if not lacking:
+            return None
+        return unsupported_verdict(Unsupported(UnsupportedReason.NO_GRAPH, f"check_graph: {lacking}")), live
     return _held(live, Sides(graph, sides.candidate, sides.rules))
 
 
@@ -51,7 +54,8 @@ def _held(live: Live, own: Sides) -> tuple[Verdict, Live] | None:
     """Hold a graph mode against the eager mode of the same candidate."""
     differences, compiled, eager, _ = examined(live, own)
     if compiled.untested is not None:
-        return Verdict(outcome="unsupported", oracle=f"check_graph: {compiled.untested}"), live
+        why = Unsupported(compiled.untested.reason, f"check_graph: {compiled.untested.detail}")
+        return unsupported_verdict(why), live
     if not differences:
         return None
     return _told(localize(live, differences[0], (compiled, eager), own))

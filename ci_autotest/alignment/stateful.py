@@ -23,7 +23,7 @@ from ci_autotest.backends.placing import contiguous_spec
 from ci_autotest.backends.protocol import each_step
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.errors import AuthorError
-from ci_autotest.judgement import Verdict
+from ci_autotest.judgement import Verdict, unsupported_verdict
 from ci_autotest.program.call_sequence import GRAD, Part, is_repeatable, placeholders, probe, rewritten
 from ci_autotest.program.ir import (
     CALL_MODULE,
@@ -134,7 +134,7 @@ def suspicion(attempt: Attempt, trace: Trace, rules: Rules) -> Verdict | None:
         trace: What the candidate showed.
         rules: What is allowed.
     """
-    if trace.untested is not None or (trace.failure is not None and trace.failure.kind == "NotImplementedError"):
+    if trace.untested is not None or (trace.failure is not None and trace.failure.lacking is not None):
         return None
     examination = Examination(attempt.program, attempt.sources, attempt.cotangents, rules)
     # A host, and a backend that takes no copies, show values as they are at the end of the run.
@@ -200,8 +200,8 @@ def judge_sequence(live: Live, sides: Sides, passed_over: Collection[int] = ()) 
         return Judged(Verdict(outcome="aligned"), live)  # The reference itself differs from run to run.
     seen = held_against(examination, examination.run(sides.candidate), reference)
     unsupported, differences = counted_differences(live.program, seen)
-    if unsupported:
-        return Judged(Verdict(outcome="unsupported", oracle=unsupported), live)
+    if unsupported is not None:
+        return Judged(unsupported_verdict(unsupported), live)
     shared = _in_inputs(live.program, seen.candidate) | _in_inputs(live.program, reference)
     skipped = {call_of(live.program, item) for item in differences if item.step in passed_over}
     sure = [

@@ -15,10 +15,9 @@ from ci_autotest.alignment.moved import written_copy
 from ci_autotest.alignment.oracle import Opinion, judge
 from ci_autotest.alignment.passes import localize
 from ci_autotest.alignment.trial import COTANGENT, state_named
-from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.operators import answered_step, spelled, step_operator
-from ci_autotest.errors import AuthorError
-from ci_autotest.judgement import BACKWARD, Misalignment, Verdict
+from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason
+from ci_autotest.judgement import BACKWARD, Misalignment, Verdict, unsupported_verdict
 from ci_autotest.program.ir import maker_of, step_refs
 from ci_autotest.result import TOLERATED_BLAMES
 
@@ -33,8 +32,6 @@ _BY_DEFINITION: Final = "the reference defines this: float64 is not asked"
 _RETURNS: Final = "the reference returns a result here"
 #: Kinds of which float64 has an opinion, where elements differ.
 _JUDGED: Final = frozenset({"value", "gradient", "mutation", "state"})
-#: Errors by which a framework says that it does not have something.
-_UNSUPPORTED: Final = ("NotImplementedError",)
 
 
 class Judged(NamedTuple):
@@ -63,8 +60,8 @@ def judge_program(live: Live, sides: Sides) -> Judged:
         message = f"the recording cannot be run again on the reference: {step.target}: {reference.failure.message}"
         raise AuthorError(message)
     unsupported, differences = counted_differences(live.program, seen)
-    if unsupported:
-        return Judged(Verdict(outcome="unsupported", oracle=unsupported), live)
+    if unsupported is not None:
+        return Judged(unsupported_verdict(unsupported), live)
     own = own_verdict(live, sides)
     if own is not None:
         return Judged(*own)
@@ -86,42 +83,44 @@ def judge_program(live: Live, sides: Sides) -> Judged:
     return excused or Judged(Verdict(outcome="aligned"), live)
 
 
-def counted_differences(program: Program, seen: Examined) -> tuple[str, list[Misalignment]]:
-    """Return why the case is unsupported, nothing where it is not, and the differences that count.
+def counted_differences(program: Program, seen: Examined) -> tuple[Unsupported | None, list[Misalignment]]:
+    """Return why the case is unsupported, ``None`` where it is not, and the differences that count.
 
     A value that is wrong is told even where the candidate has no gradient of it; aligned would claim more than was
     compared.
     """
     candidate = seen.candidate
-    if candidate.failure is not None and candidate.failure.kind in _UNSUPPORTED:
-        failure = candidate.failure
-        return _lacking(program, failure.kind, failure.message, failure.step), []
+    failure = candidate.failure
+    if failure is not None and failure.lacking is not None:
+        return _told_of(operator_at(program, failure.step)[0], failure.lacking), []
     if candidate.untested is not None:
         return candidate.untested, []
     written = written_copy(program.steps, (candidate, seen.reference), overwritten(seen.reference))
     if written:
-        return f"{written} is written to: on the device it is a copy, on the reference its argument itself", []
+        detail = f"{written} is written to: on the device it is a copy, on the reference its argument itself"
+        return Unsupported(UnsupportedReason.COPIED, detail), []
     no_gradient = _no_gradient(program, seen)
-    if not no_gradient:
-        return "", seen.differences
+    if no_gradient is None:
+        return None, seen.differences
     forward = [item for item in seen.differences if not _is_backward(item)]
-    return ("" if forward else no_gradient), forward
+    return (None if forward else no_gradient), forward
 
 
-def _lacking(program: Program, kind: str, message: str, step: int) -> str:
-    """Return what the candidate does not implement: the operator and the kernel, where its error names one."""
-    missing = lacking(kind, message)
-    return f"{operator_at(program, step)[0]}: {missing}" if missing else f"{kind}: {message[:300]}"
+def _told_of(what: str, why: Unsupported) -> Unsupported:
+    """Return why something is unsupported, with its name where a device has no kernel of it."""
+    return why._replace(detail=f"{what}: {why.detail}") if why.reason is UnsupportedReason.NO_KERNEL else why
 
 
-def _no_gradient(program: Program, seen: Examined) -> str:
-    """Return which kernel the candidate's backward pass lacks, where the reference has one; else nothing."""
-    if seen.candidate.backward_failure is None or seen.reference.backward_failure is not None:
-        return ""
-    kind, _, message = seen.candidate.backward_failure.partition(": ")
-    missing = lacking(kind, message)
+def _no_gradient(program: Program, seen: Examined) -> Unsupported | None:
+    """Return which kernel the candidate's backward pass lacks, where the reference has one; else ``None``.
+
+    What a user's backward pass does not implement is its error.
+    """
+    why = seen.candidate.backward_lacking
+    if why is None or why.reason is not UnsupportedReason.NO_KERNEL or seen.reference.backward_failure is not None:
+        return None
     operators = ", ".join(dict.fromkeys(operator_at(program, index)[0] for index, _ in program.calls))
-    return f"backward pass of {operators}: {missing}" if missing else ""
+    return _told_of(f"backward pass of {operators}", why)
 
 
 def _is_backward(found: Misalignment) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
+from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.engine import gradients
 from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.errors import said
@@ -50,6 +51,7 @@ def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> N
     except FOREIGN as error:
         pass_interrupt(error)
         trace.backward_failure = f"{type(error).__name__}: {said(error)}"
+        trace.backward_lacking = lacking(error)
         return
     finally:
         boundary.remove()

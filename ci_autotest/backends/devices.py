@@ -9,12 +9,12 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.errors import UnavailableError, said
-from ci_autotest.execute.failing import NO_KERNEL
+from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, is_in_user_code, said, where
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,6 +28,7 @@ _LOOKED_FOR: Final = (
     "It is looked for in the test file's folder, the configuration's folder, the current folder and PYTHONPATH."
 )
 _ELEMENTS: Final = 8
+_TORCH: Final = Path(torch.__file__).resolve().parent
 
 
 def available_device(device: str) -> str:
@@ -128,20 +129,27 @@ def devices_here(*asked: str) -> list[str]:
     return list(dict.fromkeys([*own, *asked]))
 
 
-def lacking(kind: str, message: str) -> str:
-    """Return what an error of torch says that a device has no kernel of; nothing where it says something else.
+def lacking(error: BaseException) -> Unsupported | None:
+    """Return what an error of a step says that is not implemented; ``None`` where it says something else.
 
-    Args:
-        kind: Name of the error's class.
-        message: Its text.
+    A device has no kernel where torch itself says so. What came through a function of the user's is that function's
+    word, whatever it says.
     """
-    if kind != "NotImplementedError":
-        return ""
+    if not isinstance(error, NotImplementedError):
+        return None
+    missing = "" if is_in_user_code(error, _TORCH) else _missing_kernel(said(error))
+    if missing:
+        return Unsupported(UnsupportedReason.NO_KERNEL, missing)
+    detail = f"{type(error).__name__}: {said(error)[:300]}{where(error)}"
+    return Unsupported(UnsupportedReason.NOT_IMPLEMENTED, detail)
+
+
+def _missing_kernel(message: str) -> str:
     missing = _MISSING.search(message)
     if missing:
-        return f"device '{missing[2].lower()}' {NO_KERNEL} {missing[1]}"
+        return f"device '{missing[2].lower()}' has no kernel of {missing[1]}"
     dtype = _MISSING_DTYPE.search(message)
-    return f"the device {NO_KERNEL} {dtype[1]} for {dtype[2]}" if dtype else ""
+    return f"the device has no kernel of {dtype[1]} for {dtype[2]}" if dtype else ""
 
 
 def lacks(operator: str, device: str) -> str:
@@ -161,7 +169,7 @@ def lacks(operator: str, device: str) -> str:
     kernels = [overload for each in spelled for overload in _overloads(each) if has(overload, "CPU")]
     if not kernels or any(has(overload, key) for overload in kernels):
         return ""
-    return f"device '{device}' {NO_KERNEL} {kernels[0]}"
+    return f"device '{device}' has no kernel of {kernels[0]}"
 
 
 def _overloads(name: str) -> list[str]:

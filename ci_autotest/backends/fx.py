@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.backends.fx_graph import modules_of, printed, to_graph_module
 from ci_autotest.backends.protocol import IN_BACKWARD, Backend
@@ -19,7 +20,7 @@ from ci_autotest.backends.substitute import load_function
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.backends.whole import backward_of_whole, begun, prepared, see, see_outputs
-from ci_autotest.errors import ProgramError, said, where
+from ci_autotest.errors import ProgramError, Unsupported, UnsupportedReason, said, where
 from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import PLACEHOLDER
 
@@ -79,7 +80,7 @@ class FxBackend(Backend):
             raise
         except FOREIGN as error:
             pass_interrupt(error)
-            trace.failure = Failure(first, type(error).__name__, said(error) + where(error))
+            trace.failure = Failure(first, type(error).__name__, said(error) + where(error), lacking(error))
             return trace
         see_outputs(program, trace, outputs, frozenset({*placed, *kept}), snapshots=snapshots)
         return trace
@@ -100,7 +101,8 @@ class FxBackend(Backend):
             raise TypeError(message)
         found: torch.nn.Module = given
         if isinstance(found, fx.GraphModule) and printed(found) == before and _is_same(_state(found), state):
-            trace.untested = f"{self._name} left the graph as it was: nothing of it was tested"
+            detail = f"{self._name} left the graph as it was: nothing of it was tested"
+            trace.untested = Unsupported(UnsupportedReason.UNCHANGED, detail)
         return found
 
 

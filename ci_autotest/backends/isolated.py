@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ci_autotest.backends.operators import operator_of
 from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.backends.substitute import Replacing, load_function, nothing_replaced
+from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.execute.frameworks.torch_like import TorchLike
 
 if TYPE_CHECKING:
@@ -29,8 +30,11 @@ class IsolatedBackend(RemoteBackend):
         """Return nothing: a repro calls the replacements itself, in a process of its own."""
         return None
 
-    def _refuse(self, trace: Trace, lacking: str) -> None:
-        trace.untested, trace.shown = lacking, frozenset()
+    def _refuse(self, trace: Trace, lacking: Unsupported) -> None:
+        """Say why nothing is compared; torch has a counterpart of everything, so what lacks one is the user's."""
+        is_users = lacking.reason is UnsupportedReason.NO_COUNTERPART
+        reason = UnsupportedReason.NOT_IMPLEMENTED if is_users else lacking.reason
+        trace.untested, trace.shown = Unsupported(reason, lacking.detail), frozenset()
 
 
 class IsolatedKernels(TorchLike):
@@ -59,6 +63,10 @@ class IsolatedKernels(TorchLike):
         """Return how often each replacement was called in the run, and 0 for each other operator."""
         return dict(self.around.counts)
 
-    def untested(self) -> str:
-        """Return why the run says nothing of the replacements; nothing where one was called."""
-        return "" if self.around.replaced else nothing_replaced(self._functions, self.around)
+    def lacking(self, error: BaseException) -> str:  # noqa: ARG002 - a framework's
+        """Return nothing: whatever words a user's function uses, its error is the outcome of the case."""
+        return ""
+
+    def untested(self) -> Unsupported | None:
+        """Return why the run says nothing of the replacements; ``None`` where one was called."""
+        return None if self.around.replaced else nothing_replaced(self._functions, self.around)

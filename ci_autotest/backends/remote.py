@@ -13,7 +13,7 @@ from ci_autotest.backends.jobs import Message, Outstanding, ToldTrace, outside, 
 from ci_autotest.backends.memory_filling import filling_program
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.told import ToldError, about_of, failure_of, fill
-from ci_autotest.errors import UnsupportedError
+from ci_autotest.errors import Unsupported, UnsupportedError, UnsupportedReason
 from ci_autotest.execute.host import OWN_FAULT
 from ci_autotest.program.ir import HOOK, REGISTERS
 from ci_autotest.program.plain import plain_program
@@ -200,11 +200,12 @@ class RemoteBackend(Backend):
         """Translate; say whether there is anything to run."""
         trace.has_flags = self.hello.has_flags
         if any(mode in _HOOKS for step in program.body for mode in step.modes):
-            return _left_out(trace, "hooks are not repeated in another interpreter")
+            detail = "hooks are not repeated in another interpreter"
+            return _left_out(trace, Unsupported(UnsupportedReason.NO_COUNTERPART, detail))
         try:
             trace.translated = self._translator.translated(program, sources)
         except UnsupportedError as error:
-            return _left_out(trace, str(error))
+            return _left_out(trace, error.why)
         moved = trace.translated.moved
         if self.is_graph:
             trace.has_flags = False  # Outputs of a graph are no leaves, also where eagerly they are an input itself.
@@ -244,9 +245,10 @@ class RemoteBackend(Backend):
             del trace.values[trace.failure.step :], trace.facts[trace.failure.step :]
         self._take_gradients(trace, reader)
 
-    def _refuse(self, trace: Trace, lacking: str) -> None:
+    def _refuse(self, trace: Trace, lacking: Unsupported) -> None:
         """Say that the framework has not what the program asks of it."""
-        _left_out(trace, f"{self._where.module} {self.hello.version}: {lacking}")
+        detail = f"{self._where.module} {self.hello.version}: {lacking.detail}"
+        _left_out(trace, Unsupported(lacking.reason, detail))
 
     def _take_gradients(self, trace: ToldTrace, reader: Reader) -> None:
         """Put the gradients under what they are with respect to as it was recorded."""
@@ -306,7 +308,7 @@ class _HostBatch:
             self._backend.settle()
 
 
-def _left_out(trace: Trace, why: str) -> bool:
+def _left_out(trace: Trace, why: Unsupported) -> bool:
     """Say why a program is not compared; of what was not run nothing is seen, modules least of all."""
     trace.untested, trace.shown = why, frozenset()
     return False

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from ci_autotest.backends.operators import operator_of
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_eager import TorchBackend, graph_on
-from ci_autotest.errors import UnavailableError
+from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason
 from ci_autotest.program.ir import CALL_METHOD
 
 if TYPE_CHECKING:
@@ -79,10 +79,11 @@ class SubstituteBackend(Backend):
         return found
 
 
-def nothing_replaced(functions: Mapping[str, Callable[..., Any]], mode: Replacing) -> str:
-    """Return the sentence that says that none of some replacements was called, and what was."""
+def nothing_replaced(functions: Mapping[str, Callable[..., Any]], mode: Replacing) -> Unsupported:
+    """Return that none of some replacements was called, and what was."""
     wanted, seen = ", ".join(sorted(functions)), ", ".join(sorted(mode.seen)) or "none"
-    return f"no call was replaced: {wanted} did not occur; operators called: {seen}"
+    detail = f"no call was replaced: {wanted} did not occur; operators called: {seen}"
+    return Unsupported(UnsupportedReason.NOT_REPLACED, detail)
 
 
 class Replacing(TorchFunctionMode):

@@ -16,7 +16,7 @@ import torch
 
 from ci_autotest.backends.observing import observed
 from ci_autotest.backends.trace import Failure, Trace
-from ci_autotest.errors import AutotestError
+from ci_autotest.errors import AutotestError, Unsupported
 from ci_autotest.program.ir import COMPLEX, FLOATING, ITEM_SIZE
 from ci_autotest.program.plain import argument_of
 
@@ -41,7 +41,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gradients: list[tuple[int | tuple[int, str], Any]]
     failure: tuple[int, str, str] | None
     backward_failure: str | None
-    lacking: str | None
+    lacking: Unsupported | None
     written: list[tuple[int, Any]] = []
     has_kept: bool = False
     calls: dict[str, int] = {}

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.backends.operators import operator_of, step_operator
 from ci_autotest.backends.protocol import IN_BACKWARD, Backend
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.whole import backward_of_whole, begun, prepared, see, see_outputs
-from ci_autotest.errors import ConfigError, said
+from ci_autotest.errors import ConfigError, Unsupported, UnsupportedReason, said
 from ci_autotest.program.codegen import function_text, inputs, names
 from ci_autotest.program.hook_names import kept_names
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program
@@ -81,7 +82,8 @@ class CompileBackend(Backend):
         for index in bound:
             see(trace, index, snapshots=snapshots)
         if kept_names(program.steps, names(program)):
-            trace.untested, trace.shown = _KEPT, frozenset(bound)
+            trace.untested = Unsupported(UnsupportedReason.NO_GRAPH, _KEPT)
+            trace.shown = frozenset(bound)
             return trace
         outputs = self._call(program, [trace.values[index] for index in bound], trace)
         see_outputs(program, trace, outputs, frozenset(bound), snapshots=snapshots)
@@ -105,10 +107,11 @@ class CompileBackend(Backend):
             found = function(*arguments)
         except FOREIGN as error:
             pass_interrupt(error)
-            trace.failure = Failure(first, type(error).__name__, said(error))
+            trace.failure = Failure(first, type(error).__name__, said(error), lacking(error))
             return ()
         if not counter.graphs:
-            trace.untested = "nothing was compiled: torch.compile ran the body eagerly"
+            detail = "nothing was compiled: torch.compile ran the body eagerly"
+            trace.untested = Unsupported(UnsupportedReason.NOT_COMPILED, detail)
         return tuple(found)
 
 

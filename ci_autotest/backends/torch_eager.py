@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.backends.backward import backward
+from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.backends.observing import keep_copy, observe
 from ci_autotest.backends.placing import place
@@ -88,7 +89,7 @@ class TorchBackend(Backend):
                 seen = (value.requires_grad, value.is_leaf, value._version) if isinstance(value, _Tensor) else None
             except FOREIGN as error:
                 pass_interrupt(error)
-                trace.failure = Failure(len(values), type(error).__name__, said(error) + where(error))
+                trace.failure = Failure(len(values), type(error).__name__, said(error) + where(error), lacking(error))
                 return trace
             values.append(value)
             facts.append(seen)

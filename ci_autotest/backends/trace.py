@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ci_autotest.case import Draw
+    from ci_autotest.errors import Unsupported
     from ci_autotest.program.ir import Program, Step
 
 
@@ -20,11 +21,19 @@ Facts: TypeAlias = tuple[bool, bool, int]
 
 
 class Failure(NamedTuple):
-    """Say which step raised what."""
+    """Say which step raised what.
+
+    Attributes:
+        step: Its index.
+        kind: Name of the error's class, for reading.
+        message: Its text, for reading.
+        lacking: That it says that something is not implemented, where it does.
+    """
 
     step: int
     kind: str
     message: str
+    lacking: Unsupported | None = None
 
 
 class Metadata(NamedTuple):
@@ -78,7 +87,8 @@ class Trace:
         failure: The step that raised, if one did.
         gradients: Gradient by what it is with respect to: a step's index, or ``(index, parameter)``
             of a module.
-        backward_failure: What the backward pass raised.
+        backward_failure: What the backward pass raised, for reading.
+        backward_lacking: That this says that something is not implemented, where it does.
         cotangents: The gradients put in, by position; checked afterwards for having been written
             to.
         shown: Steps whose values the backend shows; ``None`` for all. A compiler shows inputs and
@@ -109,7 +119,8 @@ class Trace:
     shown: frozenset[int] | None = None
     fired: int = 0
     moved: Sequence[int] | None = None
-    untested: str | None = None
+    backward_lacking: Unsupported | None = None
+    untested: Unsupported | None = None
     is_told: bool = False
     has_flags: bool = True
     goes_back: bool = True
@@ -144,7 +155,7 @@ class Attempt(NamedTuple):
         refused: The step that the reference refused, where it did.
         is_probe: Whether it is several calls of a body, which take several times as long as a case.
         has_outside: Whether an input was made of an array that left the recording, or may have been computed from one.
-        untested: Why nothing of it is compared, empty where something is.
+        untested: Why nothing of it is compared, ``None`` where something is.
     """
 
     program: Program
@@ -156,7 +167,7 @@ class Attempt(NamedTuple):
     refused: Step | None
     is_probe: bool = False
     has_outside: bool = False
-    untested: str = ""
+    untested: Unsupported | None = None
 
     @property
     def draws(self) -> list[Draw]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ci_autotest.backends.backward import backward
+from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.engine import gradient_edge
 from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.backends.observing import observed
@@ -41,7 +42,7 @@ def prepared(torch_steps: TorchSteps, program: Program, sources: Mapping[str, An
                 trace.values[index] = execute_step(step, trace.values, binding)
             except FOREIGN as error:
                 pass_interrupt(error)
-                trace.failure = Failure(index, type(error).__name__, said(error))
+                trace.failure = Failure(index, type(error).__name__, said(error), lacking(error))
                 return False
     return True
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.execute.frameworks.protocol import LackingError
 from ci_autotest.program.ir import CALL_METHOD, GET_ATTR, LOADS_STATE, Ref, TensorSpec
 
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
     from ci_autotest.execute.frameworks.protocol import Framework
     from ci_autotest.execute.running import Run
     from ci_autotest.program.ir import Step
-
-#: What is said of a device that cannot do what a step asks for. The exit status goes by these words.
-NO_KERNEL: Final = "has no kernel of"
 
 
 def failed(run: Run, step: Step, index: int, error: BaseException, framework: Framework) -> None:
@@ -30,12 +28,16 @@ def failed(run: Run, step: Step, index: int, error: BaseException, framework: Fr
     """
     said = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0].rstrip('.')}"
     if isinstance(spec := step.args[0] if step.args else None, TensorSpec):
-        run.lacking = f"it takes no {spec.dtype} tensor such as this one ({said})"
+        text = f"it takes no {spec.dtype} tensor such as this one ({said})"
+        run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, text)
     elif step.in_setup and step.target == LOADS_STATE:
         # Nobody's test asked for it: the harness copies the reference's state.
-        run.lacking = f"a module of it does not take the state of the reference's ({said})"
+        text = f"a module of it does not take the state of the reference's ({said})"
+        run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, text)
     elif lacking := framework.lacking(error):
-        run.lacking = lacking
+        run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, lacking)
+    elif isinstance(error, NotImplementedError):
+        run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, f"{type(error).__name__}: {str(error)[:300]}")
     else:
         run.failure = (index, type(error).__name__, str(error))
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.execute.binding import storage_dtype
 from ci_autotest.execute.outline import Outline
 from ci_autotest.execute.running import PutIn
@@ -47,7 +48,8 @@ def backward(
 def failed_backward(run: Run, error: BaseException, framework: Framework) -> None:
     """Note what an error of the backward pass means: the framework has not what was asked for, or it is the outcome."""
     run.gradients = []
-    run.lacking = framework.lacking(error) or None
+    lacking = framework.lacking(error)
+    run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, lacking) if lacking else None
     run.backward_failure = f"{type(error).__name__}: {error}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ci_autotest.errors import UnsupportedReason
 from ci_autotest.execute.binding import Binding
 from ci_autotest.execute.failing import failed, needs_attribute
 from ci_autotest.execute.frameworks.protocol import NOT_COMPILED, STEP_BY_STEP, LackingError
@@ -62,7 +63,7 @@ def as_graph(
         graphed.begin()
         graphed.go()
     except LackingError as error:
-        run.lacking = f"it has no {graphed.lacking or error}"
+        run.lacking = (graphed.lacking or error).why
     except BaseException as error:  # noqa: BLE001 - foreign code: its error is the outcome
         failed(run, program.steps[graphed.at], graphed.at, error, framework)
     run.values += [None] * (len(program.steps) - len(run.values))
@@ -90,7 +91,7 @@ class _Graphed:
     def __init__(self, program: Program, binding: Binding, framework: Framework) -> None:
         self.run = Run()
         self.at = 0
-        self.lacking = ""
+        self.lacking: LackingError | None = None
         self._program = program
         self._binding = binding
         self._framework = framework
@@ -134,19 +135,19 @@ class _Graphed:
             try:
                 return self._carry_out(values)
             except LackingError as error:
-                self.lacking = str(error)
+                self.lacking = error
                 raise
 
         self.at = first
         graph = framework.graph(body, [run.values[i] for i in inputs], [run.values[i] for i in modules])  # type: ignore[attr-defined]
         entered = self._entered
         if not entered:
-            raise LackingError(NOT_COMPILED)
+            raise LackingError(NOT_COMPILED, UnsupportedReason.NOT_COMPILED)
         run.graph = graph
         outputs = graph([run.values[i] for i in inputs])
         framework.synchronize()
         if self._entered != entered:
-            raise LackingError(STEP_BY_STEP)
+            raise LackingError(STEP_BY_STEP, UnsupportedReason.STEP_BY_STEP)
         self._place(outputs)
 
     def _carry_out(self, values: list[Any]) -> list[Any]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from ci_autotest.errors import Unsupported
     from ci_autotest.execute.frameworks.protocol import Framework
     from ci_autotest.program.ir import Program, Step
 
@@ -57,7 +58,7 @@ class Run:
         facts: Of each tensor as it was observed, ``None`` for other values.
         copies: Of each value at its step; empty unless the run took snapshots.
         failure: The step that raised, the error's kind and message.
-        lacking: What the framework has not, where a step asked for it.
+        lacking: Why the run says nothing of the framework: mostly what it has not, where a step asked for it.
         memory: Leaves whose elements are in memory of NumPy's, with that memory.
         gradients: Live tensors, ``None`` where there is none, with what they are with respect to.
         put_in: The gradients that were put in, by position.
@@ -74,7 +75,7 @@ class Run:
         self.facts: list[Facts | None] = []
         self.copies: list[Seen] = []
         self.failure: tuple[int, str, str] | None = None
-        self.lacking: str | None = None
+        self.lacking: Unsupported | None = None
         self.memory: list[tuple[Any, np.ndarray]] = []
         self.gradients: list[tuple[Any, Any]] = []
         self.put_in: dict[int, PutIn] = {}
@@ -133,7 +134,7 @@ def forward(
                 if snapshots:
                     run.copies.append(seen(value, facts, framework))
             except LackingError as error:
-                run.lacking = f"it has no {error}"
+                run.lacking = error.why
                 return run
             except BaseException as error:  # noqa: BLE001 - foreign code: its error is the outcome
                 failed(run, step, index, error, framework)

@@ -154,8 +154,8 @@ class Work:
         if calls is None:
             return
         run.calls = calls()
-        untested = getattr(self._framework, "untested", str)()
-        if untested and not run.has_stopped:
+        untested = self._framework.untested()  # type: ignore[attr-defined]
+        if untested is not None and not run.has_stopped:
             run.lacking = untested
 
     def _go_back(self, ran: _Ran, cotangents: Mapping[int, np.ndarray]) -> None:

@@ -15,6 +15,7 @@ import torch
 from ci_autotest.backends.placing import CPU
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.case import key_of
+from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.ir import PLACEHOLDER, Program, arranged, step_refs
 from ci_autotest.record.autograd_functions import Tracer
 from ci_autotest.record.body import run_body
@@ -33,9 +34,10 @@ if TYPE_CHECKING:
     from ci_autotest.case import DrawnValue
     from ci_autotest.record.declare import Declaration
 
-_OUTSIDE: Final = (
+_OUTSIDE: Final = Unsupported(
+    UnsupportedReason.OUTSIDE,
     "its outputs rest on values that may have been computed outside of the recorded steps, by numpy or another "
-    "library: both sides are given them, and they are not compared"
+    "library: both sides are given them, and they are not compared",
 )
 _seed_torch: Final = torch.default_generator.manual_seed
 
@@ -119,7 +121,7 @@ class Attempts:
             applied,
             None,
             has_outside=bool(recorder.outside),
-            untested=_OUTSIDE if recorder.outside and _rests_on(program, recorder.outside) else "",
+            untested=_OUTSIDE if recorder.outside and _rests_on(program, recorder.outside) else None,
         )
 
     def _seed(self, seed: int) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.report.atomic import write_text
 from ci_autotest.report.markdown_text import line, plain, plural
-from ci_autotest.report.standing import headline
+from ci_autotest.report.standing import headline, unsupported_sentence
 from ci_autotest.result import counts_against
 
 if TYPE_CHECKING:
@@ -138,6 +138,8 @@ def _told(item: TestResult, own: Sequence[Finding]) -> str:
     ]
     if item.outcome == "flaky":
         lines.append(f"flaky: {item.cases.flaky:,} of {plural(item.cases.compared, 'case')} differ from run to run")
+    if item.unsupported:
+        lines.append(unsupported_sentence(item))
     lines += [_tolerated(finding) for finding in own if not counts_against(finding)]
     return "\n".join(plain(each) for each in lines)
 

@@ -23,6 +23,7 @@ from ci_autotest.report.sections import (
     notes_part,
     silent_part,
     tests_part,
+    unsupported_part,
 )
 from ci_autotest.report.standing import in_reading_order, verdict
 
@@ -118,6 +119,7 @@ def _page(result: RunResult, limit: int, setting: Setting, extent: _Extent) -> s
         *((region, []) for region in _row_regions(findings, extent)),
         broken_part(result, extent.most, (_UNTESTED, _TRACEBACKS), links),
         silent_part(result, extent.most, _UNTESTED),
+        unsupported_part(result, extent.most, _UNTESTED),
         notes_part(result, extent.most, _UNTESTED),
         *([coverage_part(result, _TESTS), tests_part(result, _TESTS)] if extent.has_tests else []),
         footer_part(result, links, _FRAME),

@@ -29,6 +29,7 @@ from ci_autotest.result import (
     Summary,
     TestResult,
     counts_against,
+    joined_unsupported,
     worst,
 )
 
@@ -187,6 +188,7 @@ def _merged_result(parts: Sequence[TestResult]) -> TestResult:
         reason="" if outcome == "aligned" else " ".join(dict.fromkeys(part.reason for part in parts if part.reason)),
         weak=any(part.weak for part in parts),
         refusal=next((part.refusal for part in parts if part.refusal), ""),
+        unsupported=joined_unsupported(each for part in parts for each in part.unsupported),
         undefined_gradients=sum(part.undefined_gradients for part in parts),
     )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.report.budget import Block, Form, Region, fixed
 from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text
+from ci_autotest.report.standing import partly_unsupported, unsupported_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,6 +81,17 @@ def silent_part(result: RunResult, most: int, rank: int) -> Part:
         rank,
         _beyond(silent, most),
     )
+
+
+def unsupported_part(result: RunResult, most: int, rank: int) -> Part:
+    """Return the tests of which some cases were compared and some are unsupported, with the reasons."""
+    partly = partly_unsupported(result)
+    lines = [
+        f"- {code(item.test)} on {code(item.candidate, 60)}: {text(unsupported_sentence(item), 400)}\n"
+        for item in partly[:most]
+    ]
+    title = f"Compared in part ({len(partly):,} of {len(result.results):,})"
+    return _listing("unsupported", title, lines, rank, _beyond(partly, most))
 
 
 def notes_part(result: RunResult, most: int, rank: int) -> Part:

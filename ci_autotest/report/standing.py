@@ -8,14 +8,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ci_autotest.errors import UnsupportedReason
 from ci_autotest.judgement import WORST_FIRST
 from ci_autotest.report.markdown_text import plural, text
-from ci_autotest.result import TOLERATED_BLAMES, TOLERATED_KINDS, Finding, RunResult, counts_against
+from ci_autotest.result import TOLERATED_BLAMES, TOLERATED_KINDS, Finding, RunResult, TestResult, counts_against
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _BAD = ("crashed", "timed_out", "misaligned")
+_REASONS = {
+    UnsupportedReason.NO_COUNTERPART: "no counterpart",
+    UnsupportedReason.NO_KERNEL: "no kernel on the device",
+    UnsupportedReason.NOT_REPLACED: "nothing of it is replaced",
+    UnsupportedReason.CONSTANT: "exported as a constant",
+    UnsupportedReason.NOT_IMPLEMENTED: "not implemented",
+    UnsupportedReason.NOT_COMPILED: "not compiled",
+    UnsupportedReason.STEP_BY_STEP: "run step by step instead of as a graph",
+    UnsupportedReason.UNCHANGED: "left as it was by the pass",
+    UnsupportedReason.NO_GRAPH: "not one graph",
+    UnsupportedReason.OUTSIDE: "computed outside of the recorded steps",
+    UnsupportedReason.COPIED: "a copy on the device is written to",
+}
 _NAMES_SHOWN = 3
 _UNAVAILABLE = 4
 _NOTHING_COMPARED = 3
@@ -62,6 +76,20 @@ def marks(finding: Finding, is_new: bool | None = None) -> list[str]:  # noqa: F
         "repro not verified": finding.repro is not None and not finding.repro_verified,
     }
     return [words for words, holds in told.items() if holds]
+
+
+def unsupported_sentence(item: TestResult) -> str:
+    """Return how many cases of a test are unsupported and why, with examples; not yet harmless in Markdown."""
+    count = sum(each.cases for each in item.unsupported)
+    reasons = "; ".join(
+        f"{each.cases:,} {_REASONS[each.reason]} ({' | '.join(each.details)})" for each in item.unsupported
+    )
+    return f"{count:,} of {plural(item.cases.compared + count, 'case')} unsupported: {reasons}"
+
+
+def partly_unsupported(result: RunResult) -> list[TestResult]:
+    """Return the tests of which some cases were compared and some are unsupported."""
+    return [item for item in result.results if item.cases.compared and item.unsupported]
 
 
 def verdict(result: RunResult) -> str:
@@ -163,6 +191,8 @@ def _caveats(result: RunResult) -> list[str]:
     silence = [_silence(result)] if _silent(result) else []
     if left := sum(item.cases.not_run for item in result.results if item.cases.compared):
         silence.append(f"{plural(left, 'case')} not run")
+    if lacking := sum(each.cases for item in partly_unsupported(result) for each in item.unsupported):
+        silence.append(f"{plural(lacking, 'case')} unsupported")
     counted = {
         "test{} differing, and not by the candidate's fault": _excused(result),
         "test{} flaky": sum(item.outcome == "flaky" for item in result.results),

@@ -18,7 +18,7 @@ from ci_autotest.backends.hosting import HostLostError
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.case import test_key, window_of
 from ci_autotest.errors import AuthorError, said
-from ci_autotest.judgement import Misalignment, Verdict
+from ci_autotest.judgement import Misalignment, Verdict, unsupported_verdict
 from ci_autotest.run.batch import Batch
 from ci_autotest.run.equipment import REFERENCE, Equipment
 from ci_autotest.run.gpu import retire_if_spoiled
@@ -254,7 +254,7 @@ class Casework:
             enter(position)
             verdict = self._judged(attempt, contender, traces[position])
             if attempt.untested and verdict.outcome == "aligned":
-                verdict = Verdict(outcome="unsupported", oracle=attempt.untested)
+                verdict = unsupported_verdict(attempt.untested)
             outcomes[position] = None if verdict.outcome == "unsupported" else verdict.outcome == "aligned"
             tally.judged(name, verdict)
             if verdict.kind is None:

@@ -15,7 +15,7 @@ from ci_autotest.case import Draw
 from ci_autotest.config import Candidate, ToleranceRule
 from ci_autotest.exercised import Exercised
 from ci_autotest.judgement import Verdict
-from ci_autotest.result import CandidateInfo, Location, OperatorStanding
+from ci_autotest.result import CandidateInfo, Location, OperatorStanding, UnsupportedCases
 from ci_autotest.tolerance import Strictness
 
 #: A mark, so that what foreign code writes to the pipe is noticed at its first bytes, and the length of the body.
@@ -234,9 +234,8 @@ class CasesDone(Message, frozen=True, kw_only=True):
     Attributes:
         done: Cases of this part, in order.
         aligned: Cases by candidate.
-        unsupported: Cases by candidate.
+        unsupported: Cases by candidate and reason.
         failures: What was misaligned or lenient.
-        notes: Why a case was unsupported, by candidate.
         accepted: Attempts.
         rejected: Attempts.
         ordinary_accepted: Ordinary attempts.
@@ -255,9 +254,8 @@ class CasesDone(Message, frozen=True, kw_only=True):
 
     done: list[int]
     aligned: dict[str, int]
-    unsupported: dict[str, int]
+    unsupported: dict[str, tuple[UnsupportedCases, ...]]
     failures: list[CaseFailure]
-    notes: dict[str, str]
     accepted: int
     rejected: int
     ordinary_accepted: int

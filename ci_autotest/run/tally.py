@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ci_autotest.exercised import Exercised, joined
+from ci_autotest.result import UnsupportedCases, joined_unsupported
 from ci_autotest.run.messages import CaseFailure, CasesDone, Cost, added
 
 if TYPE_CHECKING:
@@ -36,8 +37,7 @@ class Tally:
         self._begun = time.perf_counter()
         self._done: list[int] = []
         self._aligned: dict[str, int] = {}
-        self._unsupported: dict[str, int] = {}
-        self._notes: dict[str, str] = {}
+        self._unsupported: dict[str, tuple[UnsupportedCases, ...]] = {}
         self._profiles: dict[str, int] = {}
         self._seen: dict[str, dict[str, int]] = {}
         self._left_out: dict[str, set[str]] = {}
@@ -96,9 +96,9 @@ class Tally:
         """Count a verdict; misaligned ones are counted by their failures."""
         if verdict.outcome == "aligned":
             self.aligned(candidate, 1)
-        elif verdict.outcome == "unsupported":
-            self._unsupported[candidate] = self._unsupported.get(candidate, 0) + 1
-            self._notes[candidate] = verdict.oracle
+        elif verdict.reason is not None:
+            one = UnsupportedCases(reason=verdict.reason, cases=1, details=(verdict.oracle,))
+            self._unsupported[candidate] = joined_unsupported((*self._unsupported.get(candidate, ()), one))
 
     def saw(self, candidate: str, traces: Sequence[Trace]) -> None:
         """Add what was counted in the runs of a candidate: calls, and what its modules lack."""
@@ -118,7 +118,7 @@ class Tally:
         seen = {name: dict(sorted(counts.items())) for name, counts in self._seen.items()}
         return CasesDone(
             done=self._done, aligned=self._aligned, unsupported=self._unsupported, failures=self.failures,
-            notes=self._notes, accepted=self._accepted, rejected=self._rejected,
+            accepted=self._accepted, rejected=self._rejected,
             ordinary_accepted=self._profiles.get("ordinary", 0), ordinary_rejected=self._ordinary_rejected,
             empty=self._empty, undefined=self.undefined, outside=self.outside,
             refusal=self._refusal, profiles=self._profiles, seen=seen,

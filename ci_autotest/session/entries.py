@@ -13,6 +13,7 @@ from ci_autotest.run.messages import Cost
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ci_autotest.result import UnsupportedCases
     from ci_autotest.run.inquiry import Lost
     from ci_autotest.run.messages import CaseFailure, TestInfo
 
@@ -89,8 +90,7 @@ class PairEntry:
     """Hold what is counted for one (test, candidate): its size does not grow with its cases."""
 
     aligned: int = 0
-    unsupported: int = 0
-    note: str = ""
+    unsupported: tuple[UnsupportedCases, ...] = ()
     cost: Cost = field(default_factory=Cost)
     failures: dict[Failing, Hits] = field(default_factory=dict)
     lost: list[Lost] = field(default_factory=list)
@@ -114,7 +114,13 @@ class PairEntry:
     @property
     def done(self) -> int:
         """Cases run so far."""
-        return self.aligned + self.unsupported + sum(h.count for h in self.misaligned.values()) + len(self.lost)
+        misaligned = sum(hits.count for hits in self.misaligned.values())
+        return self.aligned + self.not_compared + misaligned + len(self.lost)
+
+    @property
+    def not_compared(self) -> int:
+        """Cases that are unsupported."""
+        return sum(item.cases for item in self.unsupported)
 
     @property
     def is_left_alone(self) -> bool:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from ci_autotest.report.coverage import add
-from ci_autotest.result import HITS_TOLD, Hit
+from ci_autotest.result import HITS_TOLD, Hit, joined_unsupported
 from ci_autotest.run.messages import Cost, added
 from ci_autotest.session.entries import KEPT, PairEntry, TestEntry
 
@@ -117,12 +117,11 @@ class Ledger:
             pair = self.pairs[test, name]
             pair.aligned += done.aligned.get(name, 0)
             pair.cost = added(pair.cost, done.costs.get(name, Cost()))
-            if name in done.unsupported:
-                pair.unsupported += done.unsupported[name]
-                pair.note = done.notes.get(name, "")
+            unsupported = done.unsupported.get(name, ())
+            pair.unsupported = joined_unsupported((*pair.unsupported, *unsupported))
             self.seen[name].update(done.seen.get(name, {}))
             self.left_out[name].update(done.left_out.get(name, ()))
-            self._done += done.aligned.get(name, 0) + done.unsupported.get(name, 0)
+            self._done += done.aligned.get(name, 0) + sum(item.cases for item in unsupported)
         for name, counts in self.covered.items():
             for operator, found in done.covered.get(name, {}).items():
                 add(counts, operator, found)

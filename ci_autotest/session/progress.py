@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ci_autotest.report.coverage import sentence
-from ci_autotest.report.standing import verdict
+from ci_autotest.report.standing import partly_unsupported, unsupported_sentence, verdict
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -112,7 +112,7 @@ def show_result(result: RunResult, stream: TextIO, output: str) -> None:
         if item.reason and not item.cases.compared and item.reason not in said:
             said.add(item.reason)
             console.print(Text(f"not compared: {item.test} on {item.candidate}: {item.reason}", style="yellow"))
-    for line in _of_tests(result):
+    for line in (*_in_part(result), *_of_tests(result)):
         console.print(Text(line, style="yellow"))
     said_last = [*(f"note: {note}" for note in result.notes), *map(sentence, result.coverage)]
     for line in said_last:
@@ -120,6 +120,14 @@ def show_result(result: RunResult, stream: TextIO, output: str) -> None:
     console.print()
     console.print(Text(verdict(result).replace("\\", "").replace("`", "")))
     console.print(Text(f"seed {result.seed}; report in {output}; exit status {result.exit_code}"))
+
+
+def _in_part(result: RunResult) -> list[str]:
+    """Return what is said of the tests of which some cases are unsupported."""
+    return [
+        f"compared in part: {item.test} on {item.candidate}: {unsupported_sentence(item)}"
+        for item in partly_unsupported(result)
+    ]
 
 
 def _of_tests(result: RunResult) -> list[str]:

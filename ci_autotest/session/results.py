@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ci_autotest.execute.failing import NO_KERNEL
-from ci_autotest.execute.frameworks.protocol import NOT_COMPILED, STEP_BY_STEP
+from ci_autotest.errors import UnsupportedReason
 from ci_autotest.report.coverage import counted, covered
 from ci_autotest.report.merge import summarize
 from ci_autotest.report.report_json import ordered
@@ -35,8 +34,11 @@ if TYPE_CHECKING:
     from ci_autotest.session.ledger import Ledger
 
 _ELSEWHERE: Final = "its cases are in other shards"
-#: Backends of what does not have all of torch: a test of what one lacks is no failure of the run.
-_FRAMEWORKS: Final = frozenset({"module", "onnxruntime"})
+#: What a candidate lacks and no test can give it: a test that shows nothing else does not by itself fail the run.
+_EXCUSED: Final = frozenset({
+    UnsupportedReason.NO_COUNTERPART, UnsupportedReason.NO_KERNEL, UnsupportedReason.NOT_REPLACED,
+    UnsupportedReason.CONSTANT,
+})  # fmt: skip
 #: Share of ordinary attempts that must be accepted; below it a test is weak.
 WEAK_BELOW: Final = 0.1
 INTERRUPTED, NOTHING, FAILED, FINE = 130, 3, 1, 0
@@ -128,6 +130,7 @@ def _result(
         attempts=AttemptCounts(accepted=entry.accepted, rejected=entry.rejected),
         profiles=dict(sorted(entry.profiles.items())), duration_s=round(entry.duration_s, 3),
         findings=tuple(sorted(item.id for item in own)), reason=reason,
+        unsupported=pair.unsupported if pair is not None else (),
         weak=weak, refusal=entry.refusal if weak else "", undefined_gradients=entry.undefined,
         location=entry.info.location,
     )  # fmt: skip
@@ -145,12 +148,12 @@ def _counts(ledger: Ledger, entry: TestEntry, name: str, findings: list[Finding]
     for item in pair.lost:
         lost[item.error.timed_out] += item.repeats != "never"
         flakies += item.repeats == "never"
-    run = pair.aligned + misaligned + flakies + pair.unsupported + lost[False] + lost[True]
+    run = pair.aligned + misaligned + flakies + pair.not_compared + lost[False] + lost[True]
     # What a probe showed is counted with its case, whose own outcome was aligned, once it is confirmed.
     probed = min(pair.aligned, sum(_of_probes(pair, item) for item in findings))
     misaligned += probed
     return CaseCounts(
-        aligned=pair.aligned - probed, misaligned=misaligned, unsupported=pair.unsupported, crashed=lost[False],
+        aligned=pair.aligned - probed, misaligned=misaligned, unsupported=pair.not_compared, crashed=lost[False],
         timed_out=lost[True], flaky=flakies, not_run=max(0, len(entry.cases) - run),
     )  # fmt: skip
 
@@ -182,8 +185,8 @@ def _reason(entry: TestEntry, pair: PairEntry | None, counts: CaseCounts, info: 
         return f"{ended} cases ended their worker; the other {counts.not_run} were left alone"
     if counts.compared:
         return ""
-    if counts.unsupported:
-        return (pair.note if pair is not None else "") or "the candidate does not support it"
+    if pair is not None and pair.unsupported:
+        return "; ".join(pair.unsupported[0].details[:1])
     if entry.rejected and not entry.accepted:
         return f"the reference rejected all {entry.rejected} attempts, last: {entry.refusal}"
     return "not run: the budget was spent or the run was stopped"
@@ -278,8 +281,5 @@ def _is_untested(item: TestResult, result: RunResult) -> bool:
     if item.cases.compared or (item.cases == CaseCounts() and not item.attempts.rejected):
         return False  # compared, or no case of it belongs to this shard
     elsewhere = any(other.candidate == item.candidate and other.cases.compared for other in result.results)
-    frameworks = {candidate.name for candidate in result.candidates if candidate.backend in _FRAMEWORKS}
-    has_fallen_back = any(said in item.reason for said in (NOT_COMPILED, STEP_BY_STEP))
-    is_lacking = item.outcome == "unsupported" and item.candidate in frameworks and not has_fallen_back
-    is_lacking |= item.outcome == "unsupported" and NO_KERNEL in item.reason
-    return not ((item.reason.startswith("no call was replaced") or is_lacking) and elsewhere)
+    is_lacking = bool(item.unsupported) and all(each.reason in _EXCUSED for each in item.unsupported)
+    return not (item.outcome == "unsupported" and is_lacking and elsewhere)

@@ -311,3 +311,54 @@ def test_run__repro_says_that_all_is_well__the_saved_program_is_run_once_more(
     assert (found["outcome"], found["confirmed"], found["repro_verified"]) == (outcome, outcome != "flaky", False)
     assert said in found["message"]
     assert said in done.out
+
+
+#: What a kernel may say of itself: our words for what lacks, torch's words, its own, a whole sentence of another reason.
+WORDS = {
+    "ours": "mykernels has no kernel of exp yet",
+    "its own": "exp is not written yet",
+    "torch's": "Could not run 'aten::exp' with arguments from the 'CPU' backend",
+    "of another reason": "no call was replaced: torch.exp did not occur; operators called: none",
+}
+
+
+@pytest.mark.parametrize("isolated", [False, True], ids=["in the worker", "isolated"])
+@pytest.mark.parametrize("words", WORDS.values(), ids=WORDS)
+def test_run__kernel_that_is_not_written__ends_alike_in_whatever_words(tmp_path: Path, words: str, *, isolated: bool):
+    kernels = f"def exp(x):\n    raise NotImplementedError({words!r})\n\n\ndef sin(x):\n    return x.sin()\n"
+    project = Project(tmp_path)
+    replace = {"torch.exp": "mykernels.exp", "torch.sin": "mykernels.sin"}
+    project.configure(candidates=[{"name": "k", "backend": "substitute", "replace": replace, "isolated": isolated}])
+    project.write("mykernels.py", kernels)
+    bodies = (f"@autotest(n=2)\ndef {name}():\n    return random_tensor().{name}()\n" for name in ("exp", "sin"))
+    project.tests("\n\n".join(bodies))
+    done = project.run()
+    (exp,) = [item for item in project.report()["results"] if item["test"].endswith("::exp")]
+    (told,) = exp["unsupported"]
+    assert (done.status, told["reason"], told["cases"]) == (3, "not_implemented", 2)
+    assert words in told["details"][0]
+
+
+def test_run__some_cases_unsupported__every_file_says_how_many_and_why(tmp_path: Path):
+    kernels = (
+        "import torch\n\n\ndef exp(x):\n    if x.shape[0] > 2:\n        raise NotImplementedError('long rows')\n"
+        "    return torch.Tensor.exp(x)\n"
+    )
+    project = project_in(
+        tmp_path, "@autotest(n=20)\ndef exp():\n    return random_tensor(1, random(1, 5).to(int)).exp()\n", "exp"
+    )
+    project.write("mykernels.py", kernels)
+    done = project.run()
+    (item,) = project.report()["results"]
+    counts = item["cases"]
+    assert counts["unsupported"] > 0 < counts["aligned"]
+    assert item["unsupported"] == [
+        {"reason": "not_implemented", "cases": counts["unsupported"], "details": item["unsupported"][0]["details"]}
+    ]
+    said = f"{counts['unsupported']} of 20 cases unsupported: {counts['unsupported']} not implemented"
+    output = tmp_path / "autotest-report"
+    assert said in (output / "junit.xml").read_text("utf-8")
+    assert said in (output / "summary.md").read_text("utf-8")
+    assert said in done.out
+    assert done.status == 0
+    assert "✓" not in done.out

@@ -15,7 +15,7 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.backends.operators import operator_of
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.errors import AuthorError
+from ci_autotest.errors import AuthorError, UnsupportedReason
 from tests.engine import judged, record
 
 
@@ -367,7 +367,8 @@ def test_body__writes_nothing_that_counts__is_recorded(body):
 def test_array_of_another_library__outputs_rest_on_it_alone__nothing_is_compared():
     attempt = record(lambda: torch.from_numpy(np.tanh(random_tensor(1, 3).detach().numpy())) * 2)
     assert attempt.has_outside
-    assert "computed outside of the recorded steps" in attempt.untested
+    assert "computed outside of the recorded steps" in attempt.untested.detail
+    assert attempt.untested.reason is UnsupportedReason.OUTSIDE
 
 
 def test_array_of_another_library__beside_something_recorded__is_named():
@@ -376,7 +377,7 @@ def test_array_of_another_library__beside_something_recorded__is_named():
         return torch.from_numpy(np.tanh(x.detach().numpy())) * x
 
     attempt = record(body)
-    assert (attempt.has_outside, attempt.untested) == (True, "")
+    assert (attempt.has_outside, attempt.untested) == (True, None)
 
 
 def test_array_that_no_value_left_for__is_an_input_like_others():

@@ -21,7 +21,7 @@ from ci_autotest.backends.torch_compile import python_function
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.whole import begun, prepared, see
-from ci_autotest.errors import ConfigError, UnavailableError, UnsupportedError, said
+from ci_autotest.errors import ConfigError, UnavailableError, UnsupportedError, UnsupportedReason, said
 from ci_autotest.program.codegen import inputs
 from ci_autotest.program.ir import HOOK, REGISTERS, output_refs
 from ci_autotest.recipes import beside_torch
@@ -99,7 +99,7 @@ class OnnxBackend(Backend):
             _refuse_what_cannot_be_asked(program)
             self._go(program, sources, trace, snapshots=snapshots)
         except UnsupportedError as error:
-            trace.untested, trace.shown = str(error), frozenset()
+            trace.untested, trace.shown = error.why, frozenset()
         return trace
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
@@ -148,7 +148,7 @@ class OnnxBackend(Backend):
             raise UnsupportedError(message)
         if not any(ran):
             message = f"the exporter folded the body into constants ({called}): nothing of it ran on onnxruntime"
-            raise UnsupportedError(message)
+            raise UnsupportedError(message, reason=UnsupportedReason.CONSTANT)
         try:
             session = self._runtime.InferenceSession(data, self._session_options(), providers=["CPUExecutionProvider"])
             found = session.run(None, {item.name: arrays[item.name] for item in session.get_inputs()})

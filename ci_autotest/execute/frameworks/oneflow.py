@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ci_autotest.errors import UnsupportedReason
 from ci_autotest.execute.frameworks.protocol import STEP_BY_STEP, LackingError
 from ci_autotest.execute.frameworks.torch_like import TorchLike, name_of
 
@@ -106,7 +107,7 @@ class OneFlow(TorchLike):
 
             def build(self, *tensors: Any) -> list[Any]:  # noqa: ANN401 - lazy tensors
                 if not is_lazy():
-                    raise LackingError(STEP_BY_STEP)
+                    raise LackingError(STEP_BY_STEP, UnsupportedReason.STEP_BY_STEP)
                 return body(tensors, [getattr(self, f"part_{number}") for number in range(len(modules))])
 
         graph = Body()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ci_autotest.errors import Unsupported, UnsupportedReason
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -12,14 +14,28 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument, Step, TensorSpec
 
 
-#: What is said of a graph that is none. A test that shows nothing else is no test of the candidate: the exit status
-#: goes by these words.
+#: What is said of a graph that is none.
 NOT_COMPILED: Final = "graph that is made of the body: nothing was compiled"
 STEP_BY_STEP: Final = "graph of this body: it was run step by step"
 
 
 class LackingError(LookupError):
-    """Say what a framework has not: a step that asks for it is unsupported, and nobody's error."""
+    """Say what a framework has not: a step that asks for it is unsupported, and nobody's error.
+
+    Args:
+        what: It has not, for reading.
+        reason: Why the case is unsupported.
+    """
+
+    def __init__(self, what: str, reason: UnsupportedReason = UnsupportedReason.NO_COUNTERPART) -> None:
+        """Hold what decisions go by."""
+        super().__init__(what)
+        self.reason = reason
+
+    @property
+    def why(self) -> Unsupported:
+        """Why the case is unsupported."""
+        return Unsupported(self.reason, f"it has no {self}")
 
 
 class Framework(Protocol):

@@ -12,6 +12,7 @@ from ci_autotest.alignment.verdict import judge_program, live_of
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import Trace
 from ci_autotest.backends.whole import begun
+from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.codegen import body_lines, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER
 from ci_autotest.result import TOLERATED_BLAMES
@@ -376,7 +377,7 @@ class WithoutTheModule(TorchBackend):
 
     def run(self, program, sources, *, snapshots=False, copied=()):
         trace = begun(program, snapshots=snapshots)
-        trace.untested = "it has no nn.Linear"
+        trace.untested = Unsupported(UnsupportedReason.NO_COUNTERPART, "it has no nn.Linear")
         return trace
 
 
@@ -392,7 +393,7 @@ class Silent(TorchBackend):
     def run(self, program, sources, **_):
         trace = Trace()
         trace.values = [None] * len(program.steps)
-        trace.untested = "it has no such module"
+        trace.untested = Unsupported(UnsupportedReason.NO_COUNTERPART, "it has no such module")
         return trace
 
 
@@ -406,8 +407,22 @@ def no_kernel(*_):
     raise NotImplementedError(message)
 
 
-def test_judge_program__gradient_has_no_kernel__is_unsupported_with_its_name():
+class WithoutTheKernel(TorchBackend):
+    """A device that has no kernel of a gradient."""
+
+    def backward(self, program, trace, cotangents):
+        trace.backward_failure = "NotImplementedError: Could not run it"
+        detail = "device 'npu' has no kernel of aten::sin_backward"
+        trace.backward_lacking = Unsupported(UnsupportedReason.NO_KERNEL, detail)
+
+
+def test_judge_program__gradient_of_the_users_says_that_there_is_no_kernel__is_an_error():
     verdict = tried(chain, substitute(sin=with_backward(real.sin, no_kernel)))
+    assert (verdict.outcome, verdict.kind) == ("misaligned", "error")
+
+
+def test_judge_program__gradient_has_no_kernel__is_unsupported_with_its_name():
+    verdict = tried(chain, WithoutTheKernel())
     assert verdict.outcome == "unsupported"
     assert verdict.oracle == (
         "backward pass of torch.mul, torch.sin, torch.exp, torch.sum: device 'npu' has no kernel of aten::sin_backward"

@@ -34,7 +34,7 @@ class Host:
     def told(self):
         count, self.frames = self.frames[0], self.frames[1:]
         empty = {"values": [], "copies": [], "gradients": [], "failure": None, "backward_failure": None}
-        return json.dumps([{**empty, "lacking": str(i)} for i in range(count)]).encode(), []
+        return json.dumps([{**empty, "lacking": ["no_counterpart", str(i)]} for i in range(count)]).encode(), []
 
 
 def message(count):
@@ -47,7 +47,7 @@ def message(count):
 def test_next__answers_come_in_frames__are_heard_in_order(frames):
     hearing = Hearing(Host(frames))
     hearing.ask(message(3))
-    heard = [hearing.next().answer.lacking for _ in range(3)]
+    heard = [hearing.next().answer.lacking.detail for _ in range(3)]
     assert heard == [str(i) for count in frames for i in range(count)]
 
 

@@ -9,7 +9,7 @@ import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.torch_compile import CompileBackend
-from ci_autotest.errors import ConfigError
+from ci_autotest.errors import ConfigError, UnsupportedReason
 from tests.engine import judged, record, substitute, tried
 
 EAGER = CompileBackend({"backend": "eager"})
@@ -145,7 +145,10 @@ def test_run__nothing_compiled__is_untested():
     attempt = record(lambda: x().detach() if False else torch.exp(x()))
     with real.compiler.set_stance("force_eager"):
         trace = EAGER.run(attempt.program, attempt.sources)
-    assert trace.untested == "nothing was compiled: torch.compile ran the body eagerly"
+    assert trace.untested == (
+        UnsupportedReason.NOT_COMPILED,
+        "nothing was compiled: torch.compile ran the body eagerly",
+    )
 
 
 def test_run__of_a_compiler__shows_inputs_and_outputs_only():

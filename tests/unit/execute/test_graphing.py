@@ -8,6 +8,7 @@ import torch as real
 from torch import fx
 
 from ci_autotest import random_tensor, torch
+from ci_autotest.errors import UnsupportedReason
 from ci_autotest.execute.frameworks.torch_like import TorchLike
 from ci_autotest.execute.graphing import as_graph
 from ci_autotest.program.ir import output_refs
@@ -104,11 +105,12 @@ def test_as_graph__wrong_compiler__is_seen_in_the_output():
 
 
 @pytest.mark.parametrize(
-    ("framework", "said"), [(Eager, "nothing was compiled"), (EagerAfterTracing, "it was run step by step")]
+    ("framework", "reason"),
+    [(Eager, UnsupportedReason.NOT_COMPILED), (EagerAfterTracing, UnsupportedReason.STEP_BY_STEP)],
 )
-def test_as_graph__fallback_to_eager__is_no_pass(framework, said):
+def test_as_graph__fallback_to_eager__is_no_pass(framework, reason):
     _, found = run(BODIES["a chain"], framework)
-    assert said in found.lacking
+    assert found.lacking.reason is reason
 
 
 def reads(value):
@@ -134,7 +136,7 @@ def test_as_graph__result_that_cannot_be_read__is_the_failure():
 
 def test_as_graph__body_that_reads_a_number__says_so():
     _, found = run(lambda: reads(x()), Traced)
-    assert "builtins.float" in found.lacking
+    assert "builtins.float" in found.lacking.detail
 
 
 def test_as_graph__graph_that_cannot_be_made__is_the_failure():

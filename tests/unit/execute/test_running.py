@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ci_autotest.errors import UnsupportedReason
 from ci_autotest.execute.binding import adapter, elements, has, leaf, storage_of
 from ci_autotest.execute.frameworks.torch_like import TorchLike
 from ci_autotest.execute.gradients import backward
@@ -104,14 +105,14 @@ def test_forward__step_raises__is_the_end_and_is_told(framework):
 )
 def test_forward__framework_has_it_not__is_lacking_and_no_failure(framework, step, said):
     run = ran(program(step), framework)
-    assert (run.lacking, run.failure) == (said, None)
+    assert (run.lacking, run.failure) == ((UnsupportedReason.NO_COUNTERPART, said), None)
 
 
 def test_forward__kernel_of_a_dtype_is_not_there__is_lacking(framework):
     spec = TensorSpec("int64", (3,), (1,), 0, 3)
     run = ran(program(call("torch.nn.functional.softplus", Ref(0)), spec=spec), framework, np.arange(3))
     assert run.failure is None
-    assert "not implemented for 'Long'" in run.lacking
+    assert "not implemented for 'Long'" in run.lacking.detail
 
 
 def test_forward__framework_ends_the_process_by_an_exception__is_its_failure(framework):

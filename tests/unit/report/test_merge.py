@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ci_autotest.errors import UsageError
+from ci_autotest.errors import UnsupportedReason, UsageError
 from ci_autotest.report.merge import merge, summarize
-from ci_autotest.result import AttemptCounts, CandidateInfo, CaseCounts, Environment, Summary
+from ci_autotest.result import AttemptCounts, CandidateInfo, CaseCounts, Environment, Summary, UnsupportedCases
 from tests import report_samples as samples
 
 OTHER = "autotests/autotest_a.py::relu"
@@ -191,3 +191,19 @@ def test_summarize__results_of_every_outcome__counts_pairs_and_compared_cases():
     assert counted == Summary(
         aligned=1, misaligned=1, unsupported=1, crashed=1, not_run=1, broken=1, findings=3, cases=45
     )
+
+
+def test_merge__unsupported_cases__are_counted_by_reason_in_any_order():
+    def part(index, reason, cases, *details):
+        found = UnsupportedCases(reason=reason, cases=cases, details=details)
+        return shard(index, count=3, results=(samples.outcome(unsupported=(found,)),))
+
+    parts = [
+        part(1, UnsupportedReason.NO_KERNEL, 2, "b", "d"), part(2, UnsupportedReason.NO_KERNEL, 3, "a", "c"),
+        part(3, UnsupportedReason.OUTSIDE, 9, "z"),
+    ]  # fmt: skip
+    expected = (
+        UnsupportedCases(reason=UnsupportedReason.OUTSIDE, cases=9, details=("z",)),
+        UnsupportedCases(reason=UnsupportedReason.NO_KERNEL, cases=5, details=("a", "b", "c")),
+    )
+    assert [merge(order).results[0].unsupported for order in (parts, parts[::-1])] == [expected, expected]

@@ -20,7 +20,7 @@ NAMES = ("first", "second")
 def done(message: RunCases) -> CasesDone:
     count = len(message.cases)
     return CasesDone(
-        done=message.cases, aligned=dict.fromkeys(message.candidates, count), unsupported={}, failures=[], notes={},
+        done=message.cases, aligned=dict.fromkeys(message.candidates, count), unsupported={}, failures=[],
         accepted=count, rejected=0, ordinary_accepted=count, ordinary_rejected=0, empty=0, undefined=0, refusal="",
         profiles={"ordinary": count}, seen={}, duration_s=0.0, last=True,
     )  # fmt: skip

@@ -35,7 +35,7 @@ def done(cases, verdict=OFF):
         CaseFailure(case=case, attempt=0, candidate="here", verdict=verdict, profile="ordinary") for case in cases
     ]
     return CasesDone(
-        done=list(cases), aligned={}, unsupported={}, failures=failures, notes={}, accepted=len(failures), rejected=0,
+        done=list(cases), aligned={}, unsupported={}, failures=failures, accepted=len(failures), rejected=0,
         ordinary_accepted=len(failures), ordinary_rejected=0, empty=0, undefined=0, refusal="", profiles={}, seen={},
         duration_s=0.0, last=True,
     )  # fmt: skip

@@ -6,31 +6,35 @@ import itertools
 
 import pytest
 
+from ci_autotest.errors import UnsupportedReason
 from ci_autotest.execute.frameworks import protocol
-from ci_autotest.result import CandidateInfo, CaseCounts, Environment, RunResult, Summary, worst
+from ci_autotest.result import CandidateInfo, CaseCounts, Environment, RunResult, Summary, UnsupportedCases, worst
 from ci_autotest.session.results import settled
 from tests import report_samples as samples
 
 ALIGNED = samples.outcome()
 IDLE = samples.outcome("autotests/b.py::idle", outcome="not_run", cases=CaseCounts(not_run=20))
-UNSUPPORTED = samples.outcome(
-    "autotests/b.py::other", outcome="unsupported", cases=CaseCounts(unsupported=20), reason="no exp here"
-)
-NOT_REPLACED = samples.outcome(
-    "autotests/b.py::other", outcome="unsupported", cases=CaseCounts(unsupported=20),
-    reason="no call was replaced: torch.exp did not occur; operators called: none",
+#: What a user's exception may say: our own words for each reason, torch's, or none of them.
+HOSTILE = (
+    "device 'npu' has no kernel of aten::tanh.out", "no call was replaced: torch.exp did not occur", "no exp here",
+    protocol.STEP_BY_STEP, protocol.NOT_COMPILED, "", "\n", "Could not run 'aten::exp' with arguments from the 'CPU' backend",
 )  # fmt: skip
-STEP_BY_STEP, NOT_COMPILED = (
-    samples.outcome(
-        "autotests/b.py::other", outcome="unsupported", cases=CaseCounts(unsupported=20),
-        reason=f"oneflow 0.9.0: it has no {said}",
-    )
-    for said in (protocol.STEP_BY_STEP, protocol.NOT_COMPILED)
-)  # fmt: skip
-NO_KERNEL = samples.outcome(
-    "autotests/b.py::other", outcome="unsupported", cases=CaseCounts(unsupported=20),
-    reason="torch.tanh: device 'npu' has no kernel of aten::tanh.out",
-)  # fmt: skip
+EXCUSED = {
+    UnsupportedReason.NO_COUNTERPART, UnsupportedReason.NO_KERNEL, UnsupportedReason.NOT_REPLACED,
+    UnsupportedReason.CONSTANT,
+}  # fmt: skip
+
+
+def lacking(*reasons, text="no exp here"):
+    return samples.outcome(
+        "autotests/b.py::other", outcome="unsupported", cases=CaseCounts(unsupported=20 * len(reasons)), reason=text,
+        unsupported=tuple(UnsupportedCases(reason=reason, cases=20, details=(text,)) for reason in reasons),
+    )  # fmt: skip
+
+
+UNSUPPORTED = lacking(UnsupportedReason.NOT_IMPLEMENTED)
+NO_COUNTERPART = lacking(UnsupportedReason.NO_COUNTERPART)
+NOT_REPLACED = lacking(UnsupportedReason.NOT_REPLACED)
 FINDING = samples.finding()
 FLAKY = samples.finding(outcome="flaky", confirmed=False)
 MISALIGNED = samples.failed()
@@ -49,12 +53,8 @@ def code(results=(ALIGNED,), findings=(), *, broken=(), new=None, **told) -> int
 
 ROWS = [
     # a framework has not all of torch; a graph that is none is no such thing
-    ("framework lacks it", {"results": (ALIGNED, UNSUPPORTED), "backend": "module"}, 0),
-    ("framework lacks all", {"results": (UNSUPPORTED,), "backend": "module"}, 3),
-    ("device lacks it", {"results": (ALIGNED, NO_KERNEL), "backend": "torch"}, 0),
-    ("device lacks all", {"results": (NO_KERNEL,), "backend": "torch"}, 3),
-    ("graph by steps", {"results": (ALIGNED, STEP_BY_STEP), "backend": "module"}, 3),
-    ("graph not compiled", {"results": (ALIGNED, NOT_COMPILED), "backend": "module"}, 3),
+    ("framework lacks it", {"results": (ALIGNED, NO_COUNTERPART), "backend": "module"}, 0),
+    ("framework lacks all", {"results": (NO_COUNTERPART,), "backend": "module"}, 3),
     # 130
     ("interrupted", {"interrupted": True}, 130),
     ("interrupted, with a finding", {"interrupted": True, "results": [MISALIGNED], "findings": [FINDING]}, 130),
@@ -100,6 +100,19 @@ ROWS = [
 @pytest.mark.parametrize(("how", "status"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_exit_code__row__holds(how, status):
     assert code(**how) == status
+
+
+@pytest.mark.parametrize("backend", ["substitute", "torch", "module", "onnxruntime", "fx"])
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("reason", UnsupportedReason, ids=lambda reason: reason.value)
+def test_exit_code__unsupported__goes_by_the_reason_whatever_is_said(reason, text, backend):
+    assert code((ALIGNED, lacking(reason, text=text)), backend=backend) == (0 if reason in EXCUSED else 3)
+    assert code((lacking(reason, text=text),), backend=backend) == 3
+
+
+def test_exit_code__some_cases_unsupported_for_what_is_no_excuse__is_not_green():
+    both = lacking(UnsupportedReason.NO_KERNEL, UnsupportedReason.NOT_IMPLEMENTED)
+    assert code((ALIGNED, both)) == 3
 
 
 def test_exit_code__interrupted__is_above_everything():
