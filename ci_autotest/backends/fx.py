@@ -78,6 +78,10 @@ class FxBackend(Backend):
             outputs = found(*(trace.values[index] for index in placed))
         except ProgramError:
             raise
+        except fx.proxy.TraceError as error:  # of a pass that traces anew: what the body branches on is not there yet
+            detail = f"torch.fx cannot trace this body: {said(error)}"
+            trace.untested, trace.shown = Unsupported(UnsupportedReason.NO_GRAPH, detail), frozenset()
+            return trace
         except FOREIGN as error:
             pass_interrupt(error)
             trace.failure = Failure(first, type(error).__name__, said(error) + where(error), lacking(error))

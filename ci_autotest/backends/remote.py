@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ci_autotest.backends.hearing import Hearing
 from ci_autotest.backends.hosting import HostLostError, HostProcess, end_as
@@ -15,7 +15,7 @@ from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.told import ToldError, about_of, failure_of, fill
 from ci_autotest.errors import Unsupported, UnsupportedError, UnsupportedReason
 from ci_autotest.execute.host import OWN_FAULT
-from ci_autotest.program.ir import HOOK, REGISTERS
+from ci_autotest.program.hook_names import changes_by_hooks
 from ci_autotest.program.plain import plain_program
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ci_autotest.backends.told import About, Reader
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
-
-_HOOKS: Final = frozenset({*HOOK, *REGISTERS})
 
 
 class RemoteBackend(Backend):
@@ -199,7 +197,7 @@ class RemoteBackend(Backend):
     def _prepare(self, program: Program, sources: Mapping[str, Any], trace: ToldTrace) -> bool:
         """Translate; say whether there is anything to run."""
         trace.has_flags = self.hello.has_flags
-        if any(mode in _HOOKS for step in program.body for mode in step.modes):
+        if changes_by_hooks(program):
             detail = "hooks are not repeated in another interpreter"
             return _left_out(trace, Unsupported(UnsupportedReason.NO_COUNTERPART, detail))
         try:

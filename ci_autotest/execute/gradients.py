@@ -8,6 +8,7 @@ import numpy as np
 
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.execute.binding import storage_dtype
+from ci_autotest.execute.frameworks.protocol import LackingError
 from ci_autotest.execute.outline import Outline
 from ci_autotest.execute.running import PutIn
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, is_unpacking, output_refs
@@ -48,8 +49,11 @@ def backward(
 def failed_backward(run: Run, error: BaseException, framework: Framework) -> None:
     """Note what an error of the backward pass means: the framework has not what was asked for, or it is the outcome."""
     run.gradients = []
-    lacking = framework.lacking(error)
-    run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, lacking) if lacking else None
+    if isinstance(error, LackingError):
+        run.lacking = error.why
+    else:
+        lacking = framework.lacking(error)
+        run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, lacking) if lacking else None
     run.backward_failure = f"{type(error).__name__}: {error}"
 
 

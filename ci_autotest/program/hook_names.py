@@ -12,7 +12,7 @@ from ci_autotest.program.ir import UNHOOKED, Ref, step_refs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.program.ir import Argument, Step
+    from ci_autotest.program.ir import Argument, Program, Step
 
 
 def hooks_of(steps: Sequence[Step]) -> dict[int, int]:
@@ -40,6 +40,16 @@ def kept_names(steps: Sequence[Step], named: Sequence[str]) -> dict[int, str]:
             taken.add(name)
             found[ref.index] = name
     return found
+
+
+def changes_by_hooks(program: Program) -> bool:
+    """Whether a hook returns a gradient of its own, or leaves a value that a step outside of it uses."""
+    owners, steps = hooks_of(program.steps), program.steps
+    if not owners:
+        return False
+    registered = set(owners.values())
+    returns = any(steps[index].args[2] is not None for index in registered)
+    return returns or bool(kept_names(steps, [step.name for step in steps]))
 
 
 def handle_name(steps: Sequence[Step], hook: Argument, named: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ import torch
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.module_hooks import KINDS
+from ci_autotest.record.values import Method
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -82,7 +83,7 @@ class RecordedModule:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method, a parameter, a setting
         if name in _CHANGES:
-            return lambda *args, **kwargs: self._change(name, args, kwargs)
+            return Method(self, name, lambda args, kwargs: self._change(name, args, kwargs))
         if name in KINDS:
             return lambda hook, **options: self._steps.hooks_of(self).register(name, hook, options)
         found = getattr(self.real, name)
@@ -117,6 +118,9 @@ class RecordedModule:
             "and give it this one's state: other.load_state_dict(module.state_dict())."
         )
         raise AuthorError(message)
+
+    def __repr__(self) -> str:
+        return f"<recorded {self.real!r}>"
 
     def __len__(self) -> int:
         return len(self.real)  # type: ignore[arg-type]

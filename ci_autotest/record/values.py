@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _REFUSED: Final = {
     "data_ptr": "its result means nothing on another side. Compare values instead.",
     "share_memory_": "it leaves the process.",
-    "grad_fn": "it names an implementation. Compare requires_grad, is_leaf and gradients.",
 }
 
 
@@ -39,6 +38,59 @@ def _settable(name: str) -> Any:  # noqa: ANN401 - a property
         lambda self: self._recorder.call_python("builtins.getattr", getattr, (self, name), name),
         lambda self, given: self._recorder.call_python("builtins.setattr", setattr, (self, name, given), f"set_{name}"),
     )
+
+
+class Method:
+    """A method of a recorded value or module: calling it records.
+
+    Args:
+        owner: Whose it is.
+        name: What it is called.
+        call: Records a call.
+    """
+
+    __slots__ = ("_call", "_name", "_owner")
+
+    def __init__(self, owner: object, name: str, call: Callable[[tuple[Any, ...], dict[str, Any]], Any]) -> None:
+        """Hold all three."""
+        self._owner, self._name, self._call = owner, name, call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - what the method takes and returns
+        """Record a call."""
+        return self._call(args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<recorded method {self._name} of {self._owner!r}>"
+
+
+class GradFn:
+    """What a recorded value shows of its graph: a name to print. It names an implementation, so nothing is compared.
+
+    Args:
+        name: Of torch's node.
+    """
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        """Hold the name."""
+        self._name = name
+
+    def name(self) -> str:
+        """Return the node's name, as torch's does."""
+        return self._name
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - never returns
+        if name.startswith("_"):
+            raise AttributeError(name)
+        message = (
+            f"`.grad_fn.{name}` of a recorded tensor: it names an implementation, and can be printed alone. "
+            "Compare requires_grad, is_leaf and gradients."
+        )
+        raise AuthorError(message)
+
+    def __repr__(self) -> str:
+        return f"<{self._name}>"
 
 
 class Value:
@@ -67,7 +119,13 @@ class Value:
             raise AttributeError(message)
         if not callable(found):
             return self._recorder.call_python("builtins.getattr", getattr, (self, name), name)
-        return lambda *args, **kwargs: self._recorder.call_method(self, name, args, kwargs)
+        return Method(self, name, lambda args, kwargs: self._recorder.call_method(self, name, args, kwargs))
+
+    @property
+    def grad_fn(self) -> GradFn | None:
+        """What autograd remembers of the value, to be printed; ``None`` of a leaf."""
+        found = self._tensor.grad_fn
+        return None if found is None else GradFn(found.name())
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - a handle
         """Record a hook on the gradient."""
@@ -123,6 +181,9 @@ class Value:
 
     def __hash__(self) -> int:
         return id(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(self._tensor.detach(), spec) if spec else repr(self)
 
     def __repr__(self) -> str:
         return f"<recorded {self._tensor.dtype} of shape {tuple(self._tensor.shape)}>"

@@ -156,7 +156,7 @@ WRONG = {
     "returns a number": (lambda: 3, f"the body returns int 3. {RETURN}"),
     "returns a read number": (lambda: float(x().sum() * 0), f"the body returns float 0.0. {RETURN}"),
     "returns text": (lambda: [x(), "text"], f"the body returns str 'text'. {RETURN}"),
-    "returns a method": (lambda: x().sum, f"the body returns function. {RETURN}"),
+    "returns a method": (lambda: x().sum, f"the body returns Method. {RETURN}"),
     "returns a set": (lambda: {x()}, f"the body returns set. {RETURN}"),
     "returns a module": (linear, f"the body returns RecordedModule. {RETURN}"),
     "returns a plain tensor": (lambda: real.ones(2), f"the body returns Tensor. {RETURN}"),
@@ -214,7 +214,7 @@ WRONG = {
     "numpy's function": (lambda: np.sin(x()), "Write numpy.sin(x.numpy()), or torch's own operator."),
     "an array that is returned": (lambda: plain().numpy(), f"the body returns ndarray. {RETURN}"),
     "data_ptr": (lambda: x().data_ptr(), "`.data_ptr` of a recorded tensor: its result means nothing on another side. Compare values instead."),
-    "grad_fn": (lambda: x().grad_fn, "`.grad_fn` of a recorded tensor: it names an implementation. Compare requires_grad, is_leaf and gradients."),
+    "grad_fn": (lambda: (x() * 2).grad_fn.next_functions, "`.grad_fn.next_functions` of a recorded tensor: it names an implementation, and can be printed alone. Compare requires_grad, is_leaf and gradients."),
     "share_memory_": (lambda: x().share_memory_(), "`.share_memory_` of a recorded tensor: it leaves the process."),
     "deepcopy": (lambda: copy.deepcopy(x()), "a recorded tensor cannot be copied or pickled. Write x.clone(), or x.detach().clone()."),
     "deepcopy of a module": (

@@ -171,6 +171,21 @@ def greedy():
     return torch.sinh(random_tensor(1, 3))
 
 @autotest(n=2)
+def watched():
+    x, seen = random_tensor(), []
+    handle = x.register_hook(lambda gradient: print(gradient))
+    (x * 2).register_hook(lambda gradient: seen.append(gradient * 2))
+    y = x * 3
+    handle.remove()
+    return y
+
+@autotest(n=2)
+def watched_and_wrong():
+    x = random_tensor()
+    x.register_hook(print)
+    return torch.exp(x)
+
+@autotest(n=2)
 def hooked():
     x = random_tensor()
     x.register_hook(lambda gradient: gradient * 2)
@@ -181,6 +196,7 @@ EXPECTED = {
     "large_and_wrong": "misaligned", "wrong": "misaligned", "aborts": "crashed", "exits": "crashed",
     "in_place_module": "aligned", "in_place_by_position": "aligned", "array": "aligned", "greedy": "misaligned",
     "detached": "misaligned", "raises": "misaligned", "absent": "unsupported", "hooked": "unsupported",
+    "watched": "aligned", "watched_and_wrong": "misaligned",
 }  # fmt: skip
 
 

@@ -32,6 +32,51 @@ def worked_example() -> Any:
     return loss, w1.grad, w2.grad, w3.grad, l1.grad, l4.grad
 
 
+def printed_example() -> Any:
+    """The article's example as it stands: it prints what it goes through."""
+    x = torch.ones(2, 2)
+    w1, w2, w3 = (torch.full((), value, requires_grad=True) for value in (2.0, 3.0, 4.0))
+    l1 = x * w1
+    l2 = l1 + w2
+    l3 = l1 * w3
+    l4 = l2 * l3
+    loss = l4.mean()
+    for value in (x, w1, l1, l2, l3, l4, loss):
+        print(value.grad_fn, value.is_leaf, value)  # noqa: T201 - what is under test
+    print(l1.grad_fn.name(), f"{loss} {loss:.1f}", l1.backward)  # noqa: T201 - what is under test
+    l1.retain_grad()
+    l4.retain_grad()
+    loss.backward()
+    print(w1.grad, l1.grad, [loss, w1.grad])  # noqa: T201 - what is under test
+    return loss, w1.grad, w2.grad, w3.grad, l1.grad, l4.grad
+
+
+def test_printed_example__is_recorded_as_the_same_steps(capsys: pytest.CaptureFixture[str]):
+    attempt = record(printed_example)
+    plain = record(worked_example)
+    said = capsys.readouterr().out
+    assert "None True <recorded torch.float32 of shape (2, 2)>" in said
+    assert "<MulBackward0> False <recorded torch.float32 of shape (2, 2)>" in said
+    assert "MulBackward0 <recorded torch.float32 of shape ()> 40.0 <recorded method backward of <recorded" in said
+    found = [attempt.trace.values[ref.index].flatten()[0].item() for ref in attempt.program.body[-1].args[:6]]
+    assert found == [40.0, 28.0, 8.0, 10.0, 7.0, 0.25]
+    steps = [step.target for step in attempt.program.steps if step.target != "builtins.getattr"]  # Reads are steps.
+    assert steps == [step.target for step in plain.program.steps if step.target != "builtins.getattr"]
+    assert judged(attempt, BACKEND).verdict.outcome == "aligned"
+
+
+def test_recorded_module__is_printed_as_what_it_is(capsys: pytest.CaptureFixture[str]):
+    def body() -> Any:
+        module = torch.nn.Sequential(torch.nn.Linear(3, 2))
+        print(module, module[0], module.eval)  # noqa: T201 - what is under test
+        return module(random_tensor(2, 4, 3))
+
+    record(body)
+    said = capsys.readouterr().out
+    assert "<recorded Linear(in_features=3, out_features=2, bias=True)>" in said
+    assert "<recorded method eval of <recorded Sequential(" in said
+
+
 def test_worked_example__loss_and_gradients__are_those_of_the_textbook():
     attempt = record(worked_example)
     trace = BACKEND.run(attempt.program, attempt.sources)

@@ -14,7 +14,17 @@ from ci_autotest.backends.mapping.refusing import refuse_foreign, refuse_random_
 from ci_autotest.backends.mapping.writing import Writer
 from ci_autotest.backends.operators import step_operator
 from ci_autotest.errors import UnsupportedError
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_MODULE, LOADS_STATE, OUTPUT, PLACEHOLDER, UNPACK, Program
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    CALL_MODULE,
+    HOOK,
+    LOADS_STATE,
+    OUTPUT,
+    PLACEHOLDER,
+    REGISTERS,
+    UNPACK,
+    Program,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,6 +109,8 @@ class Translator:
         """Write what stands for a step; return where its value is."""
         if step.op in {PLACEHOLDER, OUTPUT} or step.target == UNPACK:
             return writer.keep(step)
+        if HOOK[0] in step.modes or REGISTERS[0] in step.modes:
+            return -1  # It changes nothing and nothing reads what it saw: else the program is not translated.
         if step.modes:
             refuse_foreign(step, self.table)
         if step.in_setup and step.target == LOADS_STATE:

@@ -168,8 +168,15 @@ class TorchLike:
         return self._module.autocast(kind, dtype=self._dtype(dtype), cache_enabled=False)  # type: ignore[no-any-return]
 
     def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
-        """Return the gradients, ``None`` where an input is not reached."""
-        grad = self._module.autograd.grad
+        """Return the gradients, ``None`` where an input is not reached.
+
+        Raises:
+            LackingError: The framework differentiates nothing.
+        """
+        grad = getattr(getattr(self._module, "autograd", None), "grad", None)
+        if grad is None:
+            message = "autograd.grad"
+            raise LackingError(message)
         return list(grad(list(outputs), list(inputs), list(weights), allow_unused=True))
 
     def lacking(self, error: BaseException) -> str:

@@ -47,6 +47,11 @@ def numbers() -> Any:
     return x.reshape(len(x) * x.shape[1]) * float(x[0, 0]) if bool(x.sum() * 0 == 0) else x
 
 
+def branches() -> Any:
+    x = random_tensor(2, 3, 5)
+    return x * 2 if bool(x.sum() * 0 == 0) else x
+
+
 def graph_of(body: Any) -> tuple[Any, fx.GraphModule, Any]:
     attempt = record(body)
     program = attempt.program
@@ -193,6 +198,16 @@ def test_fx__pass_that_fails__is_an_error_of_the_candidate(transform: Any, says:
     assert (verdict.outcome, verdict.kind) == ("misaligned", "error")
     assert verdict.misalignment is not None
     assert says in verdict.misalignment.detail
+
+
+def traced_anew(module: fx.GraphModule) -> Any:
+    return fx.symbolic_trace(module)
+
+
+def test_fx__pass_traces_what_branches__is_unsupported_and_no_misalignment():
+    verdict = judged(record(branches), backend(traced_anew)).verdict
+    assert verdict.outcome == "unsupported"
+    assert verdict.oracle.startswith("torch.fx cannot trace this body: ")
 
 
 def test_fx__pass_that_cannot_be_imported__says_so():

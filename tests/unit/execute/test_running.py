@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import types
+
 import numpy as np
 import pytest
+import torch
 
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.execute.binding import adapter, elements, has, leaf, storage_of
@@ -179,6 +183,17 @@ def test_backward__framework_raises__is_told(framework):
     run = ran(made, refusing)
     backward(made, run, {0: np.ones(3, np.float32)}, refusing)
     assert (run.backward_failure, run.lacking) == ("RuntimeError: no way back", None)
+
+
+def test_backward__framework_without_autograd__is_lacking(monkeypatch):
+    bare = types.ModuleType("bare")
+    vars(bare).update({name: value for name, value in vars(torch).items() if not name.startswith("__")})
+    del bare.autograd
+    monkeypatch.setitem(sys.modules, "bare", bare)
+    framework, made = TorchLike("bare", "cpu"), program(Step(CALL_METHOD, "exp", (Ref(0),)))
+    run = ran(made, framework)
+    backward(made, run, {0: DATA}, framework)
+    assert (run.lacking, run.gradients) == ("it has no autograd.grad", [])
 
 
 def test_elements__layout_of_its_own__are_in_order_and_own_memory():
