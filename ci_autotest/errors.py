@@ -129,6 +129,10 @@ class AuthorError(AutotestError):
     exit_code: ClassVar[int] = 1
 
 
+class UntypedError(AuthorError):
+    """Say that the type of a drawn number cannot be told from where it is used."""
+
+
 def is_own(file: str) -> bool:
     """Whether a frame's file is this package's, but not user code that ships with it: it tells a user nothing."""
     path = Path(file)

@@ -373,6 +373,23 @@ def counts_against(finding: Finding) -> bool:
     return not is_tolerated and finding.blame not in TOLERATED_BLAMES
 
 
+def uncalled(result: RunResult) -> dict[str, list[str]]:
+    """Return the replacements that were never called, by candidate; only a whole run can say that of one."""
+    if result.interrupted or result.is_partial or result.broken or result.shard != (1, 1):
+        return {}
+    found = {}
+    for candidate in result.candidates:
+        if not candidate.replaces or not candidate.available:
+            continue
+        called = {name.rpartition(".")[2] for name, count in result.calls.get(candidate.name, {}).items() if count}
+        # A call that ended its worker was counted by no one; its finding says that it was made.
+        called |= {item.operator.rpartition(".")[2] for item in result.findings if item.candidate == candidate.name}
+        missing = [name for name in candidate.replaces if name.rpartition(".")[2].rstrip("_") not in called]
+        if missing:
+            found[candidate.name] = missing
+    return found
+
+
 def worst(counts: CaseCounts) -> Outcome:
     """Return the outcome of a test from the outcomes of its cases: the worst that happened, ``not_run`` if none did."""
     for outcome in WORST_FIRST:

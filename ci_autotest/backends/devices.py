@@ -91,7 +91,7 @@ def prove(device: str, who: str) -> None:
     except Exception as error:
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
         message = (
-            f"{who} asks for device '{device}', which torch {torch.__version__} cannot use here ({reason}). "
+            f"{who}: torch {torch.__version__} cannot use device '{device}' here ({reason}). "
             "Run on a machine that has one, or ask for cpu."
         )
         raise UnavailableError(message) from error

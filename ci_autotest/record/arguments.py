@@ -14,7 +14,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from ci_autotest.backends.operators import operator_of
-from ci_autotest.errors import AuthorError
+from ci_autotest.errors import AuthorError, UntypedError
 from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Mapping_, Slice
 from ci_autotest.record.generators import NOTHING, Generator
 from ci_autotest.record.modules import RecordedModule
@@ -180,9 +180,7 @@ def _drawn(
         wanted = _deferred(callee, key, name, given)
     try:
         return generator.value(recorder.drawer, wanted)
-    except AuthorError as error:
-        if "cannot be told" not in str(error):
-            raise
+    except UntypedError as error:
         place = f"argument {key!r} of {_label(callee, name)}"
         message = f"{place}: {error}"
         raise AuthorError(message) from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import UnionType
 from typing import TYPE_CHECKING, Final, Protocol, Union, get_args, get_origin, runtime_checkable
 
-from ci_autotest.errors import AuthorError
+from ci_autotest.errors import AuthorError, UntypedError
 from ci_autotest.program.ir import HOST_DEVICE, OWN_DEVICE, Device
 from ci_autotest.record.generators import NOTHING, Constant, Either, Generator, settle
 
@@ -77,7 +77,7 @@ def _number(source: RandomNumber, drawer: Drawer, wanted: object, site: str, bou
     if isinstance(wanted, Lookup):
         return _number(source, drawer, wanted.resolve(), site, bounds)
     message = f"the type of {source!r} cannot be told. Write {source!r}.to(int), .to(float) or .to(bool)."
-    raise AuthorError(message)
+    raise UntypedError(message)
 
 
 class RandomBool(Generator):

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.judgement import WORST_FIRST
 from ci_autotest.report.markdown_text import plural, text
-from ci_autotest.result import TOLERATED_BLAMES, TOLERATED_KINDS, Finding, RunResult, TestResult, counts_against
+from ci_autotest.result import (
+    TOLERATED_BLAMES,
+    TOLERATED_KINDS,
+    Finding,
+    RunResult,
+    TestResult,
+    counts_against,
+    uncalled,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,6 +100,11 @@ def partly_unsupported(result: RunResult) -> list[TestResult]:
     return [item for item in result.results if item.cases.compared and item.unsupported]
 
 
+def is_wholly_aligned(result: RunResult) -> bool:
+    """Whether everything that was asked for was compared, and nothing counts against the run."""
+    return not _faults(result) and not _caveats(result)
+
+
 def verdict(result: RunResult) -> str:
     """Return the run in one sentence, with its sign, harmless in Markdown."""
     faults, caveats = _faults(result), _caveats(result)
@@ -134,8 +147,8 @@ def _exit_faults(result: RunResult) -> list[str]:
         return [f"not available: {_listed(names) or 'a required device or worker'}"]
     if silent == len(result.results):
         return ["nothing was compared"]
-    if uncalled := [note for note in result.notes if "was never called" in note]:
-        return [text(uncalled[0].partition(". ")[0])]
+    for name, missing in uncalled(result).items():
+        return [text(f"candidate '{name}': the replacement of {', '.join(missing)} was never called")]
     if result.exit_code == _NOTHING_COMPARED:
         return [_silence(result)]
     if result.exit_code:

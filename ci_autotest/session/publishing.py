@@ -26,6 +26,7 @@ from ci_autotest.github.sticky import Wanted
 from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.links import Links
 from ci_autotest.report.markdown import LEAST, render_comment
+from ci_autotest.report.standing import is_wholly_aligned
 from ci_autotest.session.baseline import Baselines
 from ci_autotest.session.downloaded import read_downloaded
 from ci_autotest.session.surfaces import links_from, read_report, saved_programs, write_surfaces
@@ -170,7 +171,7 @@ def wanted_of(asked: Publication, legs: list[Leg], turn: Turn) -> Wanted:
 def _section(leg: Leg, turn: Turn, room: int) -> Section:
     text = render_comment(leg.result, limit=room - len(_AGAIN.encode()), setting=leg.setting, title=leg.name)
     head, between, rest = text.partition("\n\n")
-    is_aligned = head.startswith("### ✓")
+    is_aligned = bool(head) and is_wholly_aligned(leg.result)
     return Section(leg=leg.name, turn=turn, text=text, again=f"{head}\n\n{_AGAIN}{between}{rest}" if is_aligned else "")
 
 

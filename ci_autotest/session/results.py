@@ -24,6 +24,7 @@ from ci_autotest.result import (
     RunResult,
     TestResult,
     counts_against,
+    uncalled,
     worst,
 )
 
@@ -216,39 +217,23 @@ def held_against(result: RunResult, baseline: tuple[Finding, ...]) -> RunResult:
 
 def settled(result: RunResult, fail_on: str) -> RunResult:
     """Return a result with its exit status, and with what a whole run says of replacements that were never called."""
-    is_whole = not (result.interrupted or result.is_partial or result.broken) and result.shard == (1, 1)
-    uncalled = _uncalled(result) if is_whole else ()
-    noted = msgspec.structs.replace(result, notes=(*result.notes, *uncalled))
-    return msgspec.structs.replace(noted, exit_code=exit_code(result, fail_on, is_uncalled=bool(uncalled)))
+    sentences = tuple(
+        f"candidate '{name}': the replacement of {', '.join(missing)} was never called. "
+        f"Operators that were called: {', '.join(sorted(result.calls.get(name, {}))) or 'none'}. "
+        "Correct the spelling, or add a test that uses it."
+        for name, missing in uncalled(result).items()
+    )
+    noted = msgspec.structs.replace(result, notes=(*result.notes, *sentences))
+    return msgspec.structs.replace(noted, exit_code=exit_code(result, fail_on))
 
 
-def _uncalled(result: RunResult) -> tuple[str, ...]:
-    """Return, for candidates of which a replacement was never called, the sentence that says so."""
-    sentences = []
-    for candidate in result.candidates:
-        if not candidate.replaces or not candidate.available:
-            continue
-        seen = result.calls.get(candidate.name, {})
-        called = {operator.rpartition(".")[2] for operator, count in seen.items() if count}
-        # A call that ended its worker was counted by no one; its finding says that it was made.
-        called |= {item.operator.rpartition(".")[2] for item in result.findings if item.candidate == candidate.name}
-        missing = [name for name in candidate.replaces if name.rpartition(".")[2].rstrip("_") not in called]
-        if missing:
-            sentences.append(
-                f"candidate '{candidate.name}': the replacement of {', '.join(missing)} was never called. "
-                f"Operators that were called: {', '.join(sorted(seen)) or 'none'}. "
-                "Correct the spelling, or add a test that uses it."
-            )
-    return tuple(sentences)
-
-
-def exit_code(result: RunResult, fail_on: str, *, is_uncalled: bool) -> int:
+def exit_code(result: RunResult, fail_on: str) -> int:
     """Return the exit status: the first row of the table that holds, from the top."""
     if result.interrupted:
         return INTERRUPTED
     if _fails(result.findings, fail_on, result.new) or result.broken or _unexplained(result.results, result.findings):
         return FAILED
-    if not result.results or is_uncalled or any(_is_untested(item, result) for item in result.results):
+    if not result.results or uncalled(result) or any(_is_untested(item, result) for item in result.results):
         return NOTHING
     return FINE
 

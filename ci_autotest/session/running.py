@@ -216,8 +216,6 @@ def _refuse_missing(infos: list[CandidateInfo], request: Request) -> None:
     for info in infos:
         if not info.available and info.name in required:
             message = f"candidate '{info.name}' is required and not available: {_why(info)}"
-            if f"'{info.name}' asks for" in info.reason:
-                message = info.reason
             raise UnavailableError(message)
 
 

@@ -229,6 +229,15 @@ TESTS = {
         status=4,
         config="candidates: [{name: k, backend: substitute, replace: {torch.add: nokernels.add}}]\n",
     ),
+    "named candidate whose module says what we say of devices": Row(
+        "run --candidate k",
+        "candidate 'k' is required and not available: replacement 'hostile.add' cannot be imported: "
+        "ImportError: 'k' asks for more. It is looked for in the test file's folder, the configuration's folder, "
+        "the current folder and PYTHONPATH.",
+        status=4,
+        config="candidates: [{name: k, backend: substitute, replace: {torch.add: hostile.add}}]\n",
+        files={"hostile.py": "raise ImportError(\"'k' asks for more\")\n"},
+    ),
     "isolated on another backend": Row(
         "run",
         "{folder}/autotest.yml: candidate 't' has 'isolated', which backend torch does not use. It is for backend substitute.",
@@ -255,14 +264,18 @@ TESTS = {
     ),
 }
 CUDA = (
-    "asks for device 'cuda', which torch {torch} cannot use here (Torch not compiled with CUDA enabled). "
+    "torch {torch} cannot use device 'cuda' here (Torch not compiled with CUDA enabled). "
     "Run on a machine that has one, or ask for cpu."
 )
 DEVICES = {
-    "device that is not there": Row("run --device cuda", f"candidate 'torch' {CUDA}", status=4),
-    "candidate's device that is not there": Row("run --candidate cuda", f"candidate 'cuda' {CUDA}", status=4),
+    "device that is not there": Row(
+        "run --device cuda", f"candidate 'torch' is required and not available: {CUDA}", status=4
+    ),
+    "candidate's device that is not there": Row(
+        "run --candidate cuda", f"candidate 'cuda' is required and not available: {CUDA}", status=4
+    ),
     "reference's device that is not there": Row(
-        "run", f"the reference {CUDA}", status=4, config="reference: {device: cuda}\n" + TORCH
+        "run", f"the reference: {CUDA}", status=4, config="reference: {device: cuda}\n" + TORCH
     ),
 }
 ROWS = {**CONFIGURATION, **ARGUMENTS, **TESTS, **DEVICES}

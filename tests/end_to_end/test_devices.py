@@ -194,7 +194,7 @@ HERE = "It is looked for in the test file's folder, the configuration's folder, 
 UNAVAILABLE = {
     "no device": (
         {"TOY_NPU_COUNT": "0"}, {},
-        "candidate 'npu' asks for device 'npu', which torch {torch} cannot use here (no NPU is attached to this machine). "
+        "candidate 'npu' is required and not available: torch {torch} cannot use device 'npu' here (no NPU is attached to this machine). "
         "Run on a machine that has one, or ask for cpu.\n",
     ),
     "module is missing": (

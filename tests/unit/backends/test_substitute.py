@@ -197,5 +197,5 @@ def test_load_function__what_is_not_there__says_what_is(path, said, kernels):
 @pytest.mark.skipif(real.cuda.is_available(), reason="there is a device")
 def test_prove__device_that_is_not_there__says_what_to_do():
     prove("cpu", "mine")
-    with pytest.raises(UnavailableError, match=r"gpu asks for device 'cuda', which torch .* cannot use here"):
+    with pytest.raises(UnavailableError, match=r"gpu: torch .* cannot use device 'cuda' here"):
         prove("cuda", "gpu")

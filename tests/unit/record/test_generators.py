@@ -24,7 +24,7 @@ from ci_autotest import (
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import Device
 from ci_autotest.record.draws import Drawer
-from ci_autotest.record.generators import NOTHING
+from ci_autotest.record.generators import NOTHING, Generator
 from ci_autotest.record.streams import Streams
 from tests.engine import record
 
@@ -325,3 +325,17 @@ def test_or__recorded_tensor_and_a_number__is_the_operator():
 def test_random_tensor__negative_ndim__is_refused():
     with pytest.raises(AuthorError, match=r"random_tensor\(ndim=-1\): a tensor has 0 dimensions or more"):
         record(lambda: random_tensor(ndim=-1) * 2)
+
+
+class Refusing(Generator):
+    """Refuses in words that we use for something else."""
+
+    def value(self, drawer: Drawer, wanted: object = None) -> object:
+        message = "what I want cannot be told"
+        raise AuthorError(message)
+
+
+def test_argument__generator_refuses_in_our_words__its_message_is_left_as_it_is():
+    with pytest.raises(AuthorError) as caught:
+        record(lambda: torch.sum(random_tensor(), dim=Refusing()))
+    assert str(caught.value).startswith("what I want cannot be told (test_generators.py")

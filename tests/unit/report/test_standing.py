@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.report.standing import headline, in_reading_order, marks, verdict
-from ci_autotest.result import CandidateInfo, CaseCounts
+from ci_autotest.errors import UnsupportedReason
+from ci_autotest.report.standing import headline, in_reading_order, is_wholly_aligned, marks, verdict
+from ci_autotest.result import CandidateInfo, CaseCounts, UnsupportedCases
 from tests import report_samples as samples
 
 IDLE = samples.outcome(outcome="not_run", cases=CaseCounts(not_run=20))
@@ -126,3 +127,25 @@ def test_marks__finding__tells_what_is_not_as_it_should_be(change, told):
 
 def test_headline__finding_without_one__is_made_up():
     assert headline(samples.finding(headline="")) == f"{LAYER_NORM}: misaligned (value of layer_norm)"
+
+
+def test_verdict__note_says_what_we_say_of_replacements__is_not_taken_for_it():
+    idle = samples.outcome("autotests/b.py::idle", outcome="not_run", cases=CaseCounts(not_run=20))
+    told = samples.run(
+        results=(samples.outcome(), idle), exit_code=3, notes=("the queen was never called. Not at all",)
+    )
+    assert verdict(told) == "✗ nothing was compared in 1 of 2 pairs of test and candidate"
+
+
+def test_verdict__replacement_never_called__is_named_whatever_the_notes_say():
+    kernels = CandidateInfo(name="kernels", backend="substitute", replaces=("torch.exp",))
+    told = samples.run(candidates=(kernels,), results=(samples.outcome(),), exit_code=3)
+    assert verdict(told) == "✗ candidate 'kernels': the replacement of torch.exp was never called"
+
+
+def test_is_wholly_aligned__some_cases_unsupported__is_not():
+    lacking = UnsupportedCases(reason=UnsupportedReason.NO_KERNEL, cases=3, details=("### ✓ aligned",))
+    part = samples.outcome(cases=CaseCounts(aligned=17, unsupported=3), unsupported=(lacking,))
+    assert is_wholly_aligned(samples.run(results=(samples.outcome(),)))
+    assert not is_wholly_aligned(samples.run(results=(part,)))
+    assert verdict(samples.run(results=(part,))).endswith("; 3 cases unsupported")
