@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ci_autotest.session.requested import Request
 
 _INTERRUPTED = 130
+#: As in ``config.values``, which imports more than ``--help`` may wait for.
+_FAIL_ON = ("misaligned", "new", "never", "flaky", "leniency")
 #: A fault of this package: EX_SOFTWARE of sysexits.h, so that no caller takes it for a finding.
 _FAULT = 70
 
@@ -96,7 +98,7 @@ _artifact_option = click.option(
 )
 @click.option(
     "--fail-on",
-    type=click.Choice(["misaligned", "new", "never", "flaky"]),
+    type=click.Choice(_FAIL_ON),
     help="Which findings end with status 1.",
 )
 @click.option("--output", metavar="DIR", help="Folder of the report; autotest-report unless given.")
@@ -161,7 +163,7 @@ def replay(path: Path, **given: Any) -> int:
 )
 @click.option(
     "--fail-on",
-    type=click.Choice(["misaligned", "new", "never", "flaky"]),
+    type=click.Choice(_FAIL_ON),
     default="misaligned",
     help="Which findings end with status 1.",
 )

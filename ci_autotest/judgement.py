@@ -112,6 +112,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
         oracle_value: The float64 value at ``first_index``, hexadecimal.
         growth: Of accumulated error, step by step.
         reason: Why the case is unsupported, where it is.
+        is_demanded: The author wrote that the reference refuses the step, so that a candidate that accepts it fails.
+        is_of_a_rejected_attempt: The reference rejected the attempt: it is reported, and no case.
     """
 
     outcome: Outcome
@@ -126,12 +128,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     oracle_value: str | None = None
     growth: tuple[StepError, ...] = ()
     reason: UnsupportedReason | None = None
-
-    @property
-    def is_of_a_rejected_attempt(self) -> bool:
-        """Whether the reference rejected the attempt: it is reported, and no case."""
-        found = self.misalignment
-        return self.kind == "leniency" and (found is None or found.what != BACKWARD)
+    is_demanded: bool = False
+    is_of_a_rejected_attempt: bool = False
 
     @property
     def is_no_case(self) -> bool:

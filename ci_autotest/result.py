@@ -21,7 +21,6 @@ from ci_autotest.judgement import (
     Outcome,
     StepError,
     Struct,
-    is_misuse,
 )
 
 if TYPE_CHECKING:
@@ -159,6 +158,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         output: For a crash or a timeout, the end of what its process printed, with the fault handler's stack.
         earlier: Whether an earlier run found it and no case of this one did: its program, kept in ``.autotest/``,
             still shows it.
+        demanded: Of a leniency, whether the author wrote that the reference refuses it: then it fails the run.
     """
 
     id: str
@@ -208,6 +208,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     attempt: int = 0
     output: str = ""
     earlier: bool = False
+    demanded: bool = False
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -359,8 +360,6 @@ class RunResult(Struct, frozen=True, kw_only=True):
     exit_code: int = 0
 
 
-#: Kinds that never fail a run by themselves, but for a misuse of autograd.
-TOLERATED_KINDS: Final = frozenset({"leniency"})
 #: Blames that never fail the candidate.
 TOLERATED_BLAMES: Final = frozenset({"reference", "ill_conditioned"})
 
@@ -369,8 +368,12 @@ def counts_against(finding: Finding) -> bool:
     """Whether a finding fails the run under ``--fail-on misaligned``."""
     if finding.known is not None or finding.outcome == "flaky":
         return False
-    is_tolerated = finding.kind in TOLERATED_KINDS and not is_misuse(finding.detail)
-    return not is_tolerated and finding.blame not in TOLERATED_BLAMES
+    return not is_found_leniency(finding) and finding.blame not in TOLERATED_BLAMES
+
+
+def is_found_leniency(finding: Finding) -> bool:
+    """Whether a candidate accepts what the reference refuses, and nobody wrote that it must be refused."""
+    return finding.kind == "leniency" and not finding.demanded
 
 
 def uncalled(result: RunResult) -> dict[str, list[str]]:

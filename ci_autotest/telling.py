@@ -90,7 +90,7 @@ def finding_of(verdict: Verdict, about: About) -> Finding:
         reference_seen=found.reference if found else "", detail=found.detail if found else "", difference=difference,
         oracle=verdict.oracle, oracle_value=verdict.oracle_value, accumulated=verdict.accumulated,
         cases=about.cases, of_cases=max(about.cases, about.of_cases), tests=about.tests, location=about.location,
-        growth=verdict.growth, hits=about.hits,
+        growth=verdict.growth, hits=about.hits, demanded=verdict.is_demanded,
     )  # fmt: skip
     lines = message_lines(finding)
     return msgspec.structs.replace(finding, headline=headline(finding), message="\n".join(lines))
@@ -212,7 +212,7 @@ def display_program(recording: Recording, finding: Finding) -> str:
         return "\n".join([*program_head(recording, answers, []), *_compiled(recording, finding)])
     calls = [line for _, lines in body_statements(recording.program) for line in lines]
     if calls:
-        at = _marked(calls, finding.where)
+        at = _marked(calls, finding)
         calls[at] = f"{calls[at]}  # {mark(finding)}"
     after = backward_lines(recording, finding, finding.headline) if goes_back(finding) else []
     return "\n".join([*program_head(recording, answers, [*calls, *after]), *calls, *after])
@@ -344,6 +344,8 @@ def mark(finding: Finding) -> str:
     """Return what is written beside the line that is at fault."""
     if finding.kind == "nondeterminism":
         return "its gradient differs from run to run" if goes_back(finding) else "differs from run to run"
+    if finding.kind == "leniency" and not goes_back(finding):
+        return f"is accepted; the reference {finding.reference_seen}"
     if finding.kind == "stateful" and finding.where.endswith(" after the run"):
         return f"changes {finding.where.removesuffix(' after the run')}"
     what = finding.outcome.replace("_", " ") if finding.kind in {"crash", "timeout"} else "misaligned"
@@ -352,9 +354,11 @@ def mark(finding: Finding) -> str:
     return f"its backward pass is {what}" if what == "misaligned" else f"its backward pass {what}"
 
 
-def _marked(calls: list[str], where: str) -> int:
-    """Return the position of the line that is misaligned: the last, or that of the element of a tuple that is named."""
-    element = re.fullmatch(r"(?:value|shape|dtype|metadata) of .*(\[\d+\])", where)
+def _marked(calls: list[str], finding: Finding) -> int:
+    """Return the position of the line at fault: the last, a tuple's element that is named, or what is to be refused."""
+    if finding.kind == "leniency" and "try:" in calls:
+        return len(calls) - calls[::-1].index("except Exception as error:") - 2
+    element = re.fullmatch(r"(?:value|shape|dtype|metadata) of .*(\[\d+\])", finding.where)
     found = [at for at, line in enumerate(calls) if element is not None and line.endswith(element[1])]
     return found[-1] if found else len(calls) - 1
 

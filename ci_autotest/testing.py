@@ -138,6 +138,8 @@ def autotest(
     check_allclose: bool = True,
     check_grad_use_random_data: bool = True,
     include_complex: bool = False,
+    raises: type[Exception] | tuple[type[Exception], ...] | None = None,
+    match: str | None = None,
     **unknown: Any,  # noqa: ANN401 - told apart, with one message
 ) -> Callable[[F], F]:
     """Declare a function, or a method of a ``unittest.TestCase``, as a test of operators.
@@ -161,6 +163,9 @@ def autotest(
         check_allclose: Whether elements are compared; shapes, dtypes and flags always are.
         check_grad_use_random_data: Whether the gradients put in are random and signed, else ones.
         include_complex: Whether complex64 is one of the dtypes that the test is swept over.
+        raises: What the body ends with, because the reference refuses a step of it. A candidate that accepts that step
+            fails the run.
+        match: A regular expression that is found in what the reference says then; a candidate may say it otherwise.
         unknown: Refused.
 
     Raises:
@@ -169,7 +174,8 @@ def autotest(
     given = {
         "n": n, "auto_backward": auto_backward, "rtol": rtol, "atol": atol, "check_dtype": check_dtype,
         "check_graph": check_graph, "profiles": profiles, "dtypes": dtypes, "id": id, "check_allclose": check_allclose,
-        "check_grad_use_random_data": check_grad_use_random_data, "include_complex": include_complex, **unknown,
+        "check_grad_use_random_data": check_grad_use_random_data, "include_complex": include_complex, "raises": raises,
+        "match": match, **unknown,
     }  # fmt: skip
     declared(lambda: None, given)  # what is wrong is told at the decorator's line, before the function's
 

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from ci_autotest.alignment.confirm import is_off, judge_confirmed, judge_first_run
 from ci_autotest.alignment.fast_path import is_surely_aligned, surely_aligned
 from ci_autotest.alignment.localize import Sides
-from ci_autotest.alignment.verdict import Judged, judge_program, live_of
+from ci_autotest.alignment.verdict import REFUSED, Judged, judge_program, live_of
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.backends.protocol import run_backward, run_forward
 from ci_autotest.case import ATTEMPTS_PER_CASE
 from ci_autotest.judgement import Misalignment, Verdict
+from ci_autotest.program.ir import output_refs
+from ci_autotest.program.refusal import refused_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +34,14 @@ class Contender(NamedTuple):
     rules: Rules
 
 
+class Lenient(NamedTuple):
+    """What a candidate accepted that the reference rejects: the attempt's number and profile, and the verdict."""
+
+    number: int
+    profile: str
+    judged: Judged
+
+
 class Accepted(NamedTuple):
     """What came of the attempts at one case.
 
@@ -41,7 +51,7 @@ class Accepted(NamedTuple):
         rejected: Attempts that the reference rejected.
         ordinary_rejected: Those of them that were ordinary.
         refusal: What the reference said to the last rejected one.
-        lenient: Candidates that accepted what the reference rejects, with the verdict.
+        lenient: Candidates that accepted what the reference rejects, with the first attempt that showed it.
     """
 
     attempt: Attempt | None
@@ -49,7 +59,7 @@ class Accepted(NamedTuple):
     rejected: int
     ordinary_rejected: int
     refusal: str
-    lenient: dict[str, Judged]
+    lenient: dict[str, Lenient]
 
 
 _ALIGNED = Verdict(outcome="aligned")
@@ -71,7 +81,7 @@ def accept(
     """
     rejected = ordinary = 0
     refusal = ""
-    lenient: dict[str, Judged] = {}
+    lenient: dict[str, Lenient] = {}
     for number in range(ATTEMPTS_PER_CASE):
         enter(case, "", number)
         attempt = draw(case, number)
@@ -85,31 +95,31 @@ def accept(
                 enter(case, name, number)
                 found = leniency(attempt, contender)
                 if found is not None:
-                    lenient[name] = found
+                    lenient[name] = Lenient(number, attempt.profile, found)
     return Accepted(None, ATTEMPTS_PER_CASE - 1, rejected, ordinary, refusal, lenient)
 
 
 def refusal_of(attempt: Attempt) -> str:
     """Return what the reference said to a rejected attempt, with the step's target."""
-    failure = attempt.trace.failure
-    if attempt.refused is None or failure is None:
+    if attempt.refused is None:
         return ""
-    return f"{attempt.refused.target}: {failure.kind}: {failure.message}"[:500]
+    refusal = attempt.trace.values[output_refs(attempt.program)[0].index]
+    return f"{attempt.refused.target}: {refusal}: {refusal.said}"[:500]
 
 
 def leniency(attempt: Attempt, contender: Contender) -> Judged | None:
     """Return the verdict when a candidate accepts the step that the reference refused."""
     trace = contender.backend.run(attempt.program, attempt.sources)
-    if trace.failure is not None or trace.untested is not None or attempt.refused is None:
+    index = output_refs(attempt.program)[0].index
+    if trace.failure is not None or trace.untested is not None or attempt.refused is None or trace.values[index]:
         return None
-    index = len(attempt.program.steps) - 1
     step = attempt.program.steps[index]
     misalignment = Misalignment(
         kind="leniency",
         step=index,
-        what=f"call of {step.name}",
+        what=f"call of {step.target.rpartition('.')[2]}",
         candidate="accepts",
-        reference="raises",
+        reference=f"raises {refused_as(step)}",
         detail=refusal_of(attempt),
     )
     verdict = Verdict(
@@ -120,7 +130,8 @@ def leniency(attempt: Attempt, contender: Contender) -> Judged | None:
         blame="candidate",
         step=index,
         misalignment=misalignment,
-        oracle="the reference raises: there is no value to judge by",
+        oracle=REFUSED,
+        is_of_a_rejected_attempt=True,
     )
     return Judged(verdict, live_of(attempt))
 

@@ -130,7 +130,9 @@ def _run_cases(
         refusal = found.refusal or refusal
         for candidate in setting.candidates:
             lenient = found.lenient.get(candidate.name)
-            if lenient is not None and (message := _failure(lenient, candidate, setting, (case, "ordinary"))):
+            if lenient is not None and (
+                message := _failure(lenient.judged, candidate, setting, (case, lenient.profile))
+            ):
                 raise AssertionError(message)
         if found.attempt is None:
             continue

@@ -19,6 +19,7 @@ from ci_autotest.alignment.settle import settle
 from ci_autotest.alignment.trial import COTANGENT, Examination
 from ci_autotest.judgement import BACKWARD
 from ci_autotest.program.ir import Program, follows_from, maker_of, output_refs, step_refs
+from ci_autotest.program.refusal import ended_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Steps that are tried alone before the error is called accumulated.
 TRIED_AT_MOST: Final = 16
+#: Kinds that nothing of another kind is like, but for an error that a wrong value may lead to.
+_BY_KIND: Final = frozenset({"mutation", "state", "error", "gradient", "aliasing", "leniency"})
 #: Kinds that are looked at when everything has run, whatever step they are of.
 _AT_THE_END: Final = frozenset({"gradient", "mutation", "state"})
 
@@ -131,13 +134,15 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
             return Culprit(
                 alone, _call(alone), same[0], seen.candidate, seen.reference, accumulated=False, is_alone=True
             )
-    whole = pruned(live)
+    # What comes after a refusal that a side did not give is not looked at.
+    cut = live._replace(program=ended_at(live.program, found.step), cotangents={})
+    whole = pruned(cut if found.kind == "leniency" and not backward else live)
     seen = examined(whole, sides)
     shown = next((item for item in seen.differences if _is_alike(item, found)), None)
     if shown is None:
         whole, shown, seen = live, found, Examined([found], *traces, [])
     written = None if backward else _written_later(whole, shown, seen, sides)
-    is_accumulated = len(whole.program.calls) > 1
+    is_accumulated = len(whole.program.calls) > 1 and shown.kind != "leniency"  # A refusal is given or not.
     return written or Culprit(whole, shown.step, shown, seen.candidate, seen.reference, accumulated=is_accumulated)
 
 
@@ -185,9 +190,9 @@ def _call(live: Live) -> int:
 
 
 def _is_alike(found: Misalignment, wanted: Misalignment) -> bool:
-    if wanted.kind in {"mutation", "state", "error", "gradient", "aliasing"}:
+    if wanted.kind in _BY_KIND:
         return found.kind == wanted.kind
-    return found.kind not in {"mutation", "state", "gradient", "aliasing"}
+    return found.kind not in _BY_KIND - {"error"}
 
 
 def _suspects(live: Live, found: Misalignment, candidate: Trace, *, backward: bool) -> Iterable[int]:
@@ -203,6 +208,8 @@ def _suspects(live: Live, found: Misalignment, candidate: Trace, *, backward: bo
         return users[:TRIED_AT_MOST] or calls[:TRIED_AT_MOST]
     if found.kind == "aliasing" and candidate.shown is None:
         return [maker_of(program.steps, found.step)]
+    if found.kind == "leniency":
+        return [found.step]
     if candidate.shown is not None:
         return calls[:TRIED_AT_MOST]
     first = maker_of(program.steps, found.step)

@@ -22,6 +22,7 @@ from ci_autotest.backends.observing import observed
 from ci_autotest.backends.told import ToldModule
 from ci_autotest.judgement import BACKWARD, Misalignment, is_misuse
 from ci_autotest.program.ir import CALL_FUNCTION, HOOK, OUTPUT, PLACEHOLDER, is_unpacking, step_refs
+from ci_autotest.program.refusal import Refusal, refused_as
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,6 +105,9 @@ class Examination:
                 or (shown is not None and index not in shown)
             ):
                 continue
+            if step.modes and refused_as(step) is not None:
+                found += self._refusal(step, index, candidate, reference)
+                continue
             left, right = candidate.observations[index], reference.observations[index]
             if shown is not None:
                 # A compiler shows a value at the end of the run, after later steps may have written to it.
@@ -118,6 +122,33 @@ class Examination:
                     aspect = misalignment.kind if misalignment.kind in ASPECTS else "value"
                     found.append(_placed(misalignment, index, f"{aspect} of {_named(step)}"))
         return found
+
+    def _refusal(self, step: Step, index: int, candidate: Trace, reference: Trace) -> list[Misalignment]:
+        """Return how a candidate answers a step that the reference refuses: it accepts it, or raises something else.
+
+        The class of what is raised is compared where torch raises it on both sides, step by step; the words never are.
+        """
+        left, right = candidate.values[index], reference.values[index]
+        if not isinstance(right, Refusal) or not right:
+            return []  # The reference accepts it in this program: nothing is asked.
+        call = f"call of {step.target.rpartition('.')[2]}"
+        told = f"{step.target}: {right}: {right.said}"[:2000]
+        if not left:
+            return [
+                Misalignment(
+                    kind="leniency", step=index, what=call, candidate="accepts", reference=f"raises {right}",
+                    detail=told,
+                )
+            ]  # fmt: skip
+        is_torchs = candidate.shown is None and not candidate.is_told and candidate.around is None
+        if left == right or not is_torchs:
+            return []
+        return [
+            Misalignment(
+                kind="error", step=index, what=call, candidate=f"raises {left}", reference=f"raises {right}",
+                detail=f"{left}: {left.said}"[:2000],
+            )
+        ]  # fmt: skip
 
     def _compared(self, left: Observation, right: Observation, *, flags: bool = True) -> Misalignment | None:
         dtype = right.metadata.dtype if right.metadata else ""

@@ -19,6 +19,7 @@ from ci_autotest.backends.operators import answered_step, spelled, step_operator
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason
 from ci_autotest.judgement import BACKWARD, Misalignment, Verdict, unsupported_verdict
 from ci_autotest.program.ir import maker_of, step_refs
+from ci_autotest.program.refusal import is_demanded
 from ci_autotest.result import TOLERATED_BLAMES
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 #: Misalignments of one program that are looked into before it is called ill-conditioned.
 _LOOKED_INTO: Final = 12
 _BY_DEFINITION: Final = "the reference defines this: float64 is not asked"
+REFUSED: Final = "the reference raises: there is no value to judge by"
 _RETURNS: Final = "the reference returns a result here"
 #: Kinds of which float64 has an opinion, where elements differ.
 _JUDGED: Final = frozenset({"value", "gradient", "mutation", "state"})
@@ -141,6 +143,7 @@ def _verdict(culprit: Culprit, rules: Rules) -> Verdict:
         misalignment=culprit.misalignment,
         oracle=opinion.sentence,
         oracle_value=opinion.value,
+        is_demanded=is_demanded(culprit.live.program.steps[culprit.step]),
         growth=growth(culprit.live.program, culprit.candidate, culprit.reference) if culprit.accumulated else (),
     )
 
@@ -168,6 +171,8 @@ def _opinion(culprit: Culprit, rules: Rules) -> Opinion:
     misalignment = culprit.misalignment
     if misalignment.kind == "error":
         return Opinion("candidate", _RETURNS)
+    if misalignment.kind == "leniency":
+        return Opinion("candidate", REFUSED)
     if misalignment.difference is None or misalignment.kind not in _JUDGED or misalignment.what.startswith(COTANGENT):
         return Opinion("candidate", _BY_DEFINITION)
     key, tensors = _tensors(culprit, misalignment)

@@ -19,10 +19,11 @@ from ci_autotest.backends.protocol import IN_BACKWARD, Backend
 from ci_autotest.backends.substitute import load_function
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Failure, Trace
-from ci_autotest.backends.whole import backward_of_whole, begun, prepared, see, see_outputs
+from ci_autotest.backends.whole import backward_of_whole, begun, prepared, see, see_outputs, with_refusals
 from ci_autotest.errors import ProgramError, Unsupported, UnsupportedReason, said, where
 from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import PLACEHOLDER
+from ci_autotest.program.refusal import refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -61,6 +62,8 @@ class FxBackend(Backend):
         copied: Collection[int] = (),  # noqa: ARG002 - a graph shows its outputs at its end
     ) -> Trace:
         """Run the setup, then the transformed graph of the body."""
+        if refusals(program.steps):
+            return with_refusals(self.run, program, sources, snapshots=snapshots)
         trace = begun(program, snapshots=snapshots)
         if not prepared(self._torch, program, sources, trace):
             return trace

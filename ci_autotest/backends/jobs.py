@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ci_autotest.backends.observing import observed
 from ci_autotest.backends.told import elements_of
 from ci_autotest.backends.trace import Trace
 from ci_autotest.program.ir import CALL_FUNCTION, PLACEHOLDER, TensorSpec, output_refs
 from ci_autotest.program.plain import plain_outline, plain_spec
+from ci_autotest.program.refusal import ACCEPTED, Refusal, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,11 +53,25 @@ class ToldTrace(Trace):
         self.reader: Reader | None = None
         self.loader: Callable[[ToldTrace, Reader], None] | None = None
         self._recorded: dict[Any, Any] | None = None
+        self._refused = refusals(program.steps)
 
     def load(self) -> None:
         """Put what the host has sent into the trace, where it is not there yet."""
         if self.reader is not None and self.loader is not None:
             self.loader(self, self.reader)
+
+    def tell_refusals(self) -> None:
+        """Say of each step that the reference refused how this side did: where it ended the run, or by what it gave."""
+        for index in self._refused:
+            failure = self.failure
+            if failure is not None and failure.step <= index:
+                if failure.step < index or failure.kind == "NotImplementedError":
+                    return
+                self.values[index], self.failure = Refusal(failure.kind, failure.message), None
+            elif not isinstance(self.values[index], Refusal):
+                self.values[index], self.facts[index] = ACCEPTED, None
+            if self.observations:
+                self.observations[index] = observed(self.values[index])
 
     def recorded(self, key: int | tuple[int, str]) -> Any:  # noqa: ANN401 - a key of gradients; ``None`` for none
         """Return by its recorded name what a gradient that was told is with respect to."""

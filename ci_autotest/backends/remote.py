@@ -17,6 +17,7 @@ from ci_autotest.errors import Unsupported, UnsupportedError, UnsupportedReason
 from ci_autotest.execute.host import OWN_FAULT
 from ci_autotest.program.hook_names import changes_by_hooks
 from ci_autotest.program.plain import plain_program
+from ci_autotest.program.refusal import refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -200,6 +201,9 @@ class RemoteBackend(Backend):
         if changes_by_hooks(program):
             detail = "hooks are not repeated in another interpreter"
             return _left_out(trace, Unsupported(UnsupportedReason.NO_COUNTERPART, detail))
+        if self.is_graph and refusals(program.steps):
+            detail = "a step that is to be refused is not part of a graph"
+            return _left_out(trace, Unsupported(UnsupportedReason.NO_GRAPH, detail))
         try:
             trace.translated = self._translator.translated(program, sources)
         except UnsupportedError as error:
@@ -239,6 +243,7 @@ class RemoteBackend(Backend):
             return
         trace.failure = failure_of(answer, translated.moved)
         fill(trace, reader, translated.moved, trace.expected)
+        trace.tell_refusals()
         if trace.failure is not None:
             del trace.values[trace.failure.step :], trace.facts[trace.failure.step :]
         self._take_gradients(trace, reader)

@@ -18,11 +18,12 @@ from ci_autotest.backends.operators import operator_of, step_operator
 from ci_autotest.backends.protocol import IN_BACKWARD, Backend
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Failure
-from ci_autotest.backends.whole import backward_of_whole, begun, prepared, see, see_outputs
+from ci_autotest.backends.whole import backward_of_whole, begun, prepared, see, see_outputs, with_refusals
 from ci_autotest.errors import ConfigError, Unsupported, UnsupportedReason, said
 from ci_autotest.program.codegen import function_text, inputs, names
 from ci_autotest.program.hook_names import kept_names
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program
+from ci_autotest.program.refusal import refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -75,6 +76,8 @@ class CompileBackend(Backend):
         copied: Collection[int] = (),  # noqa: ARG002 - a graph shows its outputs at its end
     ) -> Trace:
         """Run the setup, then the compiled body."""
+        if refusals(program.steps):
+            return with_refusals(self.run, program, sources, snapshots=snapshots)
         trace = begun(program, snapshots=snapshots)
         if not prepared(self._torch, program, sources, trace):
             return trace

@@ -131,6 +131,13 @@ class Binding:
                 stack.enter_context(mode_of(mode, self.device))
             return call()
 
+    def wait(self) -> None:
+        """Do nothing: torch raises where it is called."""
+
+    def lacks(self, error: Exception) -> bool:
+        """Whether torch has no kernel of what was asked for on this device, or a function of the user's says so."""
+        return isinstance(error, NotImplementedError)
+
     def _register(self, step: Step) -> None:
         """Register a hook, whose steps are carried out when autograd calls, or remove one."""
         receiver = step.args[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -14,13 +14,18 @@ from ci_autotest.backends.observing import observed
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import said
 from ci_autotest.execute.steps import execute_step
-from ci_autotest.program.ir import PLACEHOLDER, output_refs
+from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, output_refs
+from ci_autotest.program.refusal import ACCEPTED, Refusal, bare, refusals
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.backends.torch_steps import TorchSteps
-    from ci_autotest.program.ir import Program
+
+#: Errors that say that a side has not what it is asked for, which refuses nothing.
+_LACKING: Final = frozenset({"NotImplementedError", "Unsupported"})
+#: Calls whose value is nothing, so that what they write to is given.
+_GIVES_NOTHING: Final = frozenset({"operator.setitem", "builtins.setattr"})
 
 
 def begun(program: Program, *, snapshots: bool) -> Trace:
@@ -45,6 +50,50 @@ def prepared(torch_steps: TorchSteps, program: Program, sources: Mapping[str, An
                 trace.failure = Failure(index, type(error).__name__, said(error), lacking(error))
                 return False
     return True
+
+
+def with_refusals(run: Callable[..., Trace], program: Program, sources: Mapping[str, Any], *, snapshots: bool) -> Trace:
+    """Run a body with refused steps: each as the end of a function of its own, then the rest as one without them.
+
+    What makes one function of a body raises before a ``try`` inside of it could catch.
+    """
+    found = {}
+    for index in refusals(program.steps):
+        trace = run(_until(program, index), sources)
+        if trace.untested is not None or (trace.failure is not None and trace.failure.kind in _LACKING):
+            return trace
+        found[index] = ACCEPTED if trace.failure is None else Refusal(trace.failure.kind, trace.failure.message)
+    trace = run(_without_refusals(program), sources, snapshots=snapshots)
+    if len(program.calls) == len(found):
+        trace.untested = None  # What was run are the refusals.
+    if trace.failure is None and trace.untested is None:
+        trace.shown = (trace.shown or frozenset()) | found.keys()
+        for index, refusal in found.items():
+            trace.values[index] = refusal
+            see(trace, index, snapshots=snapshots)
+    return trace
+
+
+def _until(program: Program, index: int) -> Program:
+    """Return a program that ends with a step that is to raise, and gives what it gives: nothing leaves that out."""
+    plain = _without_refusals(program)
+    step = bare(program.steps[index])
+    at = index - len(program.setup)
+    returned = step.args[0] if step.target in _GIVES_NOTHING else Ref(index)
+    return Program(
+        program.setup, (*plain.body[:at], step, Step(OUTPUT, "output", (returned,), (), "output"))
+    )  # fmt: skip
+
+
+def _without_refusals(program: Program) -> Program:
+    """Return a program with a zero in the place of each step that is refused: all others keep theirs."""
+    refused = frozenset(refusals(program.steps))
+    start = len(program.setup)
+    body = (
+        Step(CALL_FUNCTION, "torch.zeros", ((),), (), step.name) if index in refused else step
+        for index, step in enumerate(program.body, start)
+    )
+    return Program(program.setup, tuple(body), program.cotangents)
 
 
 def see(trace: Trace, index: int, *, snapshots: bool) -> None:

@@ -198,7 +198,7 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "seed": ("a number", "commit", "random"),
     "strictness": ("tolerance", "ulp", "bitwise"),
     "workers": ("a number", "auto"),
-    "fail_on": ("misaligned", "new", "never", "flaky"),
+    "fail_on": ("misaligned", "new", "never", "flaky", "leniency"),
     "candidates.backend": ("torch", "torch.compile", "fx", "onnxruntime", "substitute", "module"),
     "candidates.mode": ("eager", "graph"),
     "reference.device": ("cpu", "cuda", "auto"),

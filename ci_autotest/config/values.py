@@ -130,7 +130,7 @@ class Config(Section, frozen=True, kw_only=True):
     candidates: tuple[Candidate, ...] = ()
     tolerances: tuple[ToleranceRule, ...] = ()
     known: tuple[Known, ...] = ()
-    fail_on: Literal["misaligned", "new", "never", "flaky"] = "misaligned"
+    fail_on: Literal["misaligned", "new", "never", "flaky", "leniency"] = "misaligned"
     output: str = "autotest-report"
 
 

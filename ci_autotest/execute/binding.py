@@ -39,6 +39,14 @@ class Binding:
         self.memory: list[tuple[Any, np.ndarray]] = []
         self.in_mode = framework.in_mode
 
+    def wait(self) -> None:
+        """Wait until what was called is done."""
+        self._framework.synchronize()
+
+    def lacks(self, error: Exception) -> bool:
+        """Whether an error says that the framework has not what was asked for."""
+        return isinstance(error, LackingError | NotImplementedError) or bool(self._framework.lacking(error))
+
     def placeholder(self, step: Step) -> Any:  # noqa: ANN401 - a framework's tensor
         """Return a leaf of the data of one run."""
         spec = step.args[0]

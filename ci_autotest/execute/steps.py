@@ -25,6 +25,7 @@ from ci_autotest.program.ir import (
     Ref,
     Slice,
 )
+from ci_autotest.program.refusal import ACCEPTED, Refusal, bare, refusal_of, refused_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,6 +78,12 @@ class Binding(Protocol):
     def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - a framework's value
         """Call under the step's modes and seed."""
 
+    def wait(self) -> None:
+        """Wait until what was called is done: only then is it sure that nothing raises."""
+
+    def lacks(self, error: Exception) -> bool:
+        """Whether an error says that the framework has not what was asked for, which refuses nothing."""
+
 
 def execute_step(step: Step, values: Sequence[Any], binding: Binding) -> Any:  # noqa: ANN401 - a framework's value
     """Return what a step gives, from the values of the steps before it."""
@@ -85,6 +92,8 @@ def execute_step(step: Step, values: Sequence[Any], binding: Binding) -> Any:  #
         return binding.placeholder(step)
     if modes and HOOK[0] in modes:
         return None  # It waits for its gradient.
+    if modes and (kind := refused_as(step)) is not None:
+        return _tried(bare(step), kind, values, binding)
     args = []
     for arg in step_args:
         args.append(values[arg.index] if type(arg) is Ref else materialize(arg, values, binding.constant))
@@ -96,6 +105,18 @@ def execute_step(step: Step, values: Sequence[Any], binding: Binding) -> Any:  #
     if modes or seed is not None:
         return binding.in_mode(step, lambda: call(*args, **kwargs))
     return call(*args, **kwargs)
+
+
+def _tried(step: Step, kind: str, values: Sequence[Any], binding: Binding) -> Refusal:
+    """Try a step that the reference refused with an exception of class ``kind``, and return how it was refused."""
+    try:
+        execute_step(step, values, binding)
+        binding.wait()
+    except Exception as error:
+        if kind != "NotImplementedError" and binding.lacks(error):
+            raise
+        return refusal_of(error)
+    return ACCEPTED
 
 
 def _callee(op: Opcode, target: str, receiver: Any) -> Callable[..., Any]:  # noqa: ANN401 - a framework's value

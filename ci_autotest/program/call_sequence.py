@@ -30,6 +30,7 @@ from ci_autotest.program.ir import (
     output_refs,
     renumbered_step,
 )
+from ci_autotest.program.refusal import refusals
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -66,10 +67,10 @@ class Part(NamedTuple):
 def is_repeatable(program: Program) -> bool:
     """Whether a body may be called again on the same inputs.
 
-    It registers nothing, runs no backward pass, and draws no numbers: what is defined of those is asked of the inputs
-    that a call had, and a probe has written to them since.
+    It registers nothing, runs no backward pass, is refused nothing, and draws no numbers: what is defined of those is
+    asked of the inputs that a call had, and a probe has written to them since.
     """
-    return not any(
+    return not refusals(program.steps) and not any(
         step.target in _ONCE or HOOK[0] in step.modes or REGISTERS[0] in step.modes or _draws(step)
         for step in program.steps
     )

@@ -36,6 +36,7 @@ from ci_autotest.program.ir import (
     output_refs,
     step_refs,
 )
+from ci_autotest.program.refusal import bare, refused_as
 from ci_autotest.program.spelling import is_name, is_path
 from ci_autotest.program.targets import is_function
 
@@ -142,6 +143,8 @@ def statement(
     is_bound: bool = True,
 ) -> list[str]:
     """Return the lines that carry out a step and bind its value, where it is to be bound."""
+    if step.modes and refused_as(step) is not None:
+        return _tried(index, step, named, rename, namespace)
     name = named[index]
     operator_name = step.target.removeprefix("operator.") if step.op == CALL_FUNCTION else ""
     if step.target.startswith("operator.") and operator_name in _AUGMENTED:
@@ -161,6 +164,21 @@ def statement(
             continue
         lines = [f"with {_block(mode, namespace)}:", *(f"    {line}" for line in lines)]
     return lines if step.seed is None or not needs_seed(step) else [f"{namespace}.manual_seed({step.seed})", *lines]
+
+
+def _tried(
+    index: int, step: Step, named: Sequence[str], rename: Callable[[str], str] | None, namespace: str
+) -> list[str]:
+    """Return the lines that try a step that is refused; its value is the class of what it raises."""
+    name = named[index]
+    lines = statement(index, bare(step), [*named[:index], "_", *named[index + 1 :]], rename, namespace)
+    return [
+        f"{name} = ''",
+        "try:",
+        *(f"    {line.removeprefix('_ = ') if len(lines) == 1 else line}" for line in lines),
+        "except Exception as error:",
+        f"    {name} = type(error).__name__",
+    ]
 
 
 def _block(mode: str, namespace: str) -> str:

@@ -28,6 +28,7 @@ from ci_autotest.program.ir import (
 )
 from ci_autotest.program.literals import INLINE_ELEMENTS, array_of, nested
 from ci_autotest.program.plain import program_of
+from ci_autotest.program.refusal import refused_as, refused_outputs
 from ci_autotest.program.repro import carried_flags
 from ci_autotest.program.repro_entries import WATCH
 from ci_autotest.program.spelling import is_module, is_pythons
@@ -97,6 +98,7 @@ def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
             if spec is not None and not is_forward
         }),
         outputs=_mapping(_outputs(recording)),
+        refused=repr(refused_outputs(program)),
         flags=_mapping(carried_flags(recording, "output_", range(len(output_refs(program))))),
         gradients=_mapping({} if is_forward else _by_name(recording, "gradient_", host, named)),
         after=_mapping(_by_name(recording, "after_", host, named)),
@@ -244,11 +246,13 @@ def _specs(recording: Recording) -> dict[str, TensorSpec]:
 
 
 def _outputs(recording: Recording) -> dict[int, str]:
-    """Return the text of each output that is carried: a tensor's, else a plain value's."""
+    """Return the text of each output that is carried: a tensor's, a plain value's, of a refusal what was raised."""
     found = {}
-    for i, _ in enumerate(output_refs(recording.program)):
-        key = f"output_{i}"
-        if key in recording.expected:
+    for i, ref in enumerate(output_refs(recording.program)):
+        key, kind = f"output_{i}", refused_as(recording.program.steps[ref.index])
+        if kind is not None:
+            found[i] = repr(kind)
+        elif key in recording.expected:
             found[i] = _tensor(recording, key, recording.expected[key])
         elif key in recording.facts and not isinstance(recording.facts[key], Mapping_):
             found[i] = literal(recording.facts[key], ())

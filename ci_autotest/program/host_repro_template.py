@@ -66,6 +66,7 @@ def inputs():
 # What goes into the backward pass, and what the reference, {reference}, gave when this was found.
 COTANGENTS = {cotangents}
 OUTPUTS = {outputs}
+REFUSED = {refused}  # outputs that say how a step was refused
 FLAGS = {flags}
 GRADIENTS = {gradients}
 AFTER, AFTER_FLAGS = {after}, {after_flags}  # of the inputs and states what its run has changed
@@ -187,12 +188,15 @@ def main():
         what = ("aligned", "misaligned", "cannot run")[status]
         print(f"{{what}}: the candidate raises {{type(error).__name__}}: {{error}}")
         return status
-    if KIND == "leniency":
-        print("misaligned: the candidate accepts what the reference rejects")
-        return 1
     bad = len(outputs) != len(OUTPUTS)
     for i, expected in OUTPUTS.items():
-        bad |= differs(f"value of {{NAMES[i]}}", outputs[i], expected)
+        if i in REFUSED:
+            how = f"raises {{outputs[i]}}" if outputs[i] else "accepts"
+            verdict = "aligned" if outputs[i] else "misaligned"
+            print(f"{{verdict}}: {{NAMES[i]}}: the candidate {{how}}, the reference raises {{expected}}")
+            bad |= not outputs[i]
+        else:
+            bad |= differs(f"value of {{NAMES[i]}}", outputs[i], expected)
     for i, expected in FLAGS.items() if KIND == "metadata" else ():
         bad |= flags_differ(NAMES[i], output_flags[i], expected)
     for name, expected in GRADIENTS.items():

@@ -23,6 +23,7 @@ from ci_autotest.program.ir import (
     Step,
     TensorSpec,
 )
+from ci_autotest.program.refusal import Refusal
 
 #: Plain values that JSON holds as they are; a float only where it is finite.
 _AS_IT_IS: Final = frozenset({int, bool, str, type(None)})
@@ -74,6 +75,8 @@ def plain_argument(argument: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - one b
         return ["ref", argument.index]
     if kind is float:
         return ["float", repr(argument)]
+    if kind is Refusal:
+        return ["refusal", str(argument), argument.said]
     if kind is complex:
         return ["complex", repr(argument.real), repr(argument.imag)]
     if kind is type(...):
@@ -104,7 +107,7 @@ def plain_spec(spec: TensorSpec) -> list[Any]:
     return [spec.dtype, shape, strides, spec.offset, spec.storage_size, spec.requires_grad, spec.device]
 
 
-def argument_of(plain: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - one branch for each kind
+def argument_of(plain: Any) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 - one branch for each kind
     """Return the argument that plain values say.
 
     Raises:
@@ -122,6 +125,8 @@ def argument_of(plain: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - one branch 
             return complex(float(rest[0]), float(rest[1]))
         case "...":
             return ...
+        case "refusal":
+            return Refusal(str(rest[0]), str(rest[1]))
         case "dtype":
             return DType(rest[0])
         case "device":

@@ -14,6 +14,7 @@ from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import GRAPH_OPTIONS, body_lines, inputs, literal, names, output_text, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER, Mapping_, Ref, TensorSpec, cotangent_key, is_unpacking, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
+from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro_candidates import (
     device_module,
     exported_candidate,
@@ -69,6 +70,7 @@ def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
         candidate=_candidate_function(program, takes, renames, mode, recording.note),
         cotangents=_mapping({i: literals[cotangent_key(i)] for i, s in enumerate(program.cotangents) if s is not None}),
         outputs=_mapping(_outputs(recording, literals)),
+        refused=repr(refused_outputs(program)),
         flags=_mapping(carried_flags(recording, "output_", range(len(output_refs(program))))),
         gradients=_mapping(_by_name(recording, "gradient_", literals, named)),
         after=_mapping(_by_name(recording, "after_", literals, named)),
@@ -78,7 +80,7 @@ def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
         **_ablation(recording),
         rtol=told["rtol"], atol=told["atol"], check_dtype=told["check_dtype"],
         goes_back=not is_exported(recording.note),
-        check_memory=told["kind"] == "aliasing", strictness=told["strictness"],
+        check_memory=told["kind"] == "aliasing", check_class=told["kind"] == "error", strictness=told["strictness"],
         versions=repr(told["versions"]),
     )  # fmt: skip
 

@@ -33,6 +33,7 @@ DEVICE, REFERENCE_DEVICE = torch.device({device}), torch.device({reference_devic
 device = DEVICE
 RTOL, ATOL = {rtol}, {atol}  # |candidate - reference| <= ATOL + RTOL * |reference|
 CHECK_DTYPE, CHECK_MEMORY, GOES_BACK, STRICTNESS = {check_dtype}, {check_memory}, {goes_back}, {strictness!r}
+CHECK_CLASS = {check_class}  # whether it matters what a refused step raises
 SEEN_WITH = {versions}
 
 
@@ -55,6 +56,7 @@ GRADIENTS = {gradients}
 AFTER, AFTER_FLAGS = {after}, {after_flags}  # of the inputs and states what its run has changed
 NAMES = {names}
 INDICES = {indices}  # outputs that are not compared
+REFUSED = {refused}  # outputs that say how a step was refused; nothing, where it was not
 
 
 def run(function, wide=False):
@@ -170,6 +172,14 @@ def greatest(left, right):
     return f"{{float((left - right).abs().max()):.3g}}"
 
 
+def refusal_differs(name, candidate, expected):
+    """Print how a step was refused on both sides, and say whether that differs."""
+    bad = bool(expected) and (not candidate or (CHECK_CLASS and candidate != expected))
+    said = [f"raises {{side}}" if side else "accepts" for side in (candidate, expected)]
+    print(f"{{'misaligned' if bad else 'aligned'}}: {{name}}: the candidate {{said[0]}}, the reference {{said[1]}}")
+    return bad
+
+
 def gradient_differs(what, candidate, expected):
     """Do as ``differs``: a gradient that there is none of is one of zeros."""
     present = [side for side in (candidate, expected) if side is not None]
@@ -242,6 +252,9 @@ def main():
         expected = OUTPUTS.get(i, outputs[i])
         if i in INDICES:
             print(f"not compared: {{name}} holds indices, and ties have no order")
+            continue
+        if i in REFUSED:
+            bad |= refusal_differs(name, found[i], expected)
             continue
         is_apart = differs(f"value of {{name}}", found[i], expected)
         if is_apart and i < len(truths):

@@ -34,6 +34,7 @@ from ci_autotest.program.ir import (
     cotangent_key,
     is_mode,
 )
+from ci_autotest.program.refusal import is_refusal
 
 SCHEMA: Final = "ci-autotest/program/1"
 #: Bytes that a program or a tensor file may have.
@@ -232,7 +233,7 @@ def _plain(argument: Argument) -> Any:  # noqa: ANN401, C901, PLR0911 - one arm 
 
 
 def _step(file: _StepFile, *, in_setup: bool) -> Step:
-    unknown = [mode for mode in file.modes if not is_mode(mode)]
+    unknown = [mode for mode in file.modes if not (is_mode(mode) or is_refusal(mode))]
     if unknown:
         message = f"program.json names mode {unknown[0][:40]!r}; known: no_grad, autocast:bfloat16, autocast:float16."
         raise ProgramError(message)

@@ -1,6 +1,6 @@
 """One attempt: seeds set, the body run once on the reference, and what came of it as a value.
 
-The rule kept here (SEMANTICS, rule 1): only an exception from a reference step rejects an attempt.
+The rule kept here (SEMANTICS, rule 1): only an exception from a reference step that ends the body rejects an attempt.
 Any other exception of a body is the author's error and ends the test.
 """
 
@@ -16,10 +16,12 @@ from ci_autotest.backends.placing import CPU
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.case import key_of
 from ci_autotest.errors import Unsupported, UnsupportedReason
-from ci_autotest.program.ir import PLACEHOLDER, Program, arranged, step_refs
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Program, Ref, Step, arranged, step_refs
+from ci_autotest.program.refusal import is_demanded
 from ci_autotest.record.autograd_functions import Tracer
 from ci_autotest.record.body import run_body
 from ci_autotest.record.cotangents import cotangent
+from ci_autotest.record.demands import hear_demands
 from ci_autotest.record.draws import Drawer
 from ci_autotest.record.module_hooks import hear_lost_hooks
 from ci_autotest.record.optimizers import record_optimizers
@@ -101,12 +103,13 @@ class Attempts:
         recorder = Recorder(drawer, self._device)
         recorder.dtype = dtype_of(case, declaration.dtypes)
         recorder.watched = watched
+        hear_demands()  # pytest may have been imported since
         tracer = self._tracers.get(key)
         if tracer is None:
             tracer = self._tracers[key] = Tracer()
-        run_body(recorder, call, tracer)
-        if recorder.rejection is not None:
-            return _rejected(recorder)
+        ended_at = run_body(recorder, declaration, call, tracer)
+        if ended_at is not None:
+            return _ended(recorder, ended_at)
         are_random = declaration.check_grad_use_random_data
         goes_back = declaration.auto_backward and recorder.keeps_graph
         cotangents = _cotangents(recorder, are_random=are_random) if goes_back else {}
@@ -164,22 +167,18 @@ def _rests_on(program: Program, keys: Collection[str]) -> bool:
     return all(steps[index].target in keys for index in needed if steps[index].op == PLACEHOLDER)
 
 
-def _rejected(recorder: Recorder) -> Attempt:
-    assert recorder.rejection is not None  # noqa: S101 - the caller looked
-    step, failure = recorder.rejection
-    recorder.trace.failure = failure
-    # Steps of a body that swallowed the refusal and went on are dropped: the program ends where the
-    # reference did.
-    del (
-        recorder.steps[failure.step :],
-        recorder.trace.values[failure.step :],
-        recorder.trace.facts[failure.step :],
-    )
-    recorder.steps.append(step)
-    recorder.trace.values.append(None)
-    recorder.trace.facts.append(None)
-    log, profile = recorder.drawer.log, recorder.drawer.profile
-    return Attempt(_program(recorder), recorder.trace, recorder.sources, {}, log, profile, step)
+def _ended(recorder: Recorder, at: int) -> Attempt:
+    """Return an attempt that ends with a step that the reference refused: rejected, or as its author demanded.
+
+    What a side computes after a refusal, such as the gradients of a backward pass that it gave up, is not defined.
+    """
+    steps, trace = recorder.steps, recorder.trace
+    step = steps[at]
+    del steps[at + 1 :], trace.values[at + 1 :], trace.facts[at + 1 :]
+    recorder.silent(Step(OUTPUT, "output", (Ref(at),), (), "output"))
+    applied = recorder.drawer.profile if recorder.profile_applied or not is_demanded(step) else ORDINARY
+    refusal = None if is_demanded(step) else step
+    return Attempt(_program(recorder), trace, recorder.sources, {}, recorder.drawer.log, applied, refusal)
 
 
 def _program(recorder: Recorder) -> Program:

@@ -11,6 +11,7 @@ from ci_autotest.errors import AuthorError, is_own, said
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
 from ci_autotest.record.arrays import refuse_written
 from ci_autotest.record.current import CURRENT
+from ci_autotest.record.demands import check_demand, comes_of
 from ci_autotest.record.guard import refuse_unrecorded_writes
 from ci_autotest.record.optimizers import put_back
 from ci_autotest.record.outputs import record_output
@@ -22,21 +23,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ci_autotest.record.autograd_functions import Tracer
+    from ci_autotest.record.declare import Declaration
     from ci_autotest.record.recorder import Recorder
 
 _STANDARD_LIBRARY: Final = str(Path(traceback.__file__).parent)
 
 
-def run_body(recorder: Recorder, call: Callable[[], object], tracer: Tracer) -> None:
-    """Run a body and record what it returns.
+def run_body(recorder: Recorder, declaration: Declaration, call: Callable[[], object], tracer: Tracer) -> int | None:
+    """Run a body and record what it returns; return the step that ended it, where the reference refused that.
 
     Raises:
-        AuthorError: It raised something of its own, or returned what is not recorded.
+        AuthorError: It raised something of its own, or returned what is not recorded, or did not raise what it was to.
     """
     token = CURRENT.set(recorder)
     try:
-        returned = tracer.call(call)
-        if recorder.rejection is None:
+        ended_at, returned = _called(recorder, declaration, call, tracer)
+        if ended_at is None:
             record_output(recorder, returned)
             _refuse_empty(recorder)
             if recorder.shared:
@@ -48,19 +50,40 @@ def run_body(recorder: Recorder, call: Callable[[], object], tracer: Tracer) -> 
         raise AuthorError(message) from error
     except BaseException as error:
         pass_interrupt(error)
-        if recorder.rejection is None:
-            line = _body_line(error, call)
-            message = f"the body raised {type(error).__name__}: {said(error)}{line}{meaning(said(error))}"
-            raise AuthorError(message) from error
+        line = _body_line(error, call)
+        message = f"the body raised {type(error).__name__}: {said(error)}{line}{meaning(said(error))}"
+        raise AuthorError(message) from error
     finally:
         CURRENT.reset(token)
         watch_no_more(recorder)
+        recorder.refusal = None  # Its traceback holds the body's frames.
         _take_back(recorder)
         recorder.__class__ = Ended
         # Modules and generators of values hold the recorder: what it holds would stay until the collector comes.
         recorder.modules.clear()
         recorder.module_steps = None
         recorder.drawer.cache.clear()
+    return ended_at
+
+
+def _called(
+    recorder: Recorder, declaration: Declaration, call: Callable[[], object], tracer: Tracer
+) -> tuple[int | None, object]:
+    """Call a body; return the refused step that ended it, and what it returned."""
+    try:
+        returned = tracer.call(call)
+    except AuthorError:
+        raise
+    except Exception as error:
+        if recorder.refusal is None or not comes_of(error, recorder.refusal[1]):
+            raise
+        if declaration.raises:
+            check_demand(declaration, error)
+            recorder.demand(recorder.refusal[1])
+        return recorder.refusal[0], None
+    if declaration.raises:
+        check_demand(declaration, None)
+    return None, returned
 
 
 def _refuse_empty(recorder: Recorder) -> None:

@@ -29,6 +29,8 @@ class Declaration:
         check_grad_use_random_data: Whether the gradients put in are random and signed, else ones.
         check_graph: Whether the body is run as one compiled graph too.
         dtypes: What ``random_tensor()`` is swept over where a test leaves its dtype open; ``None``: float32.
+        raises: What the body ends with on every side, because a step of it must be refused; empty: it ends.
+        match: A regular expression that is found in what the reference says then.
     """
 
     body: Callable[..., Any]
@@ -43,6 +45,8 @@ class Declaration:
     check_grad_use_random_data: bool = True
     check_graph: bool = False
     dtypes: tuple[str, ...] | None = None
+    raises: tuple[type[Exception], ...] = ()
+    match: str | None = None
 
 
 def declaration_of(value: object) -> Declaration | None:

@@ -25,6 +25,7 @@ from ci_autotest.program.ir import (
     Ref,
     Step,
 )
+from ci_autotest.program.refusal import refusals
 from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
@@ -109,6 +110,9 @@ class _Kept:
 
 
 def _refuse(steps: list[Step], result: object) -> None:
+    if refusals(steps):
+        message = "a hook catches what the reference refuses, which is not recorded. Take it out of the hook."
+        raise AuthorError(message)
     asked = next((step for step in steps if step.target in _ASKING), None)
     if asked is not None:
         message = "a hook asks its gradient for a number: what it does then is not recorded. Use torch.where or clamp."

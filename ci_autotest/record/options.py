@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -23,7 +24,7 @@ _OTHER_NAMES: Final = {
 }  # fmt: skip
 _KNOWN: Final = (
     "n", "auto_backward", "rtol", "atol", "check_dtype", "check_allclose", "check_grad_use_random_data", "check_graph",
-    "include_complex", "profiles", "dtypes", "id",
+    "include_complex", "profiles", "dtypes", "id", "raises", "match",
 )  # fmt: skip
 _SWITCHES: Final = ("check_dtype", "check_allclose", "check_grad_use_random_data", "include_complex")
 #: What each many-valued switch takes. ``ValidatedFalse`` is OneFlow's: known not to compile.
@@ -61,6 +62,7 @@ def declared(body: Callable[..., Any], given: Mapping[str, Any]) -> Declaration:
         check_allclose=given["check_allclose"], check_grad_use_random_data=given["check_grad_use_random_data"],
         check_graph=given["check_graph"] is True,
         dtypes=_dtypes(given["dtypes"], include_complex=given["include_complex"]),
+        raises=_raises(given["raises"]), match=_match(given["match"], given["raises"]),
     )  # fmt: skip
 
 
@@ -115,6 +117,30 @@ def _check_tolerances(rtol: object, atol: object) -> None:
                 "compares no elements."
             )
             raise AuthorError(message)
+
+
+def _raises(given: object) -> tuple[type[Exception], ...]:
+    kinds = given if isinstance(given, tuple) else () if given is None else (given,)
+    if (given is not None and not kinds) or not all(isinstance(k, type) and issubclass(k, Exception) for k in kinds):
+        message = (
+            f"autotest(raises={given!r}) is no class of exceptions. Write raises=RuntimeError, or a tuple of some."
+        )
+        raise AuthorError(message)
+    return kinds
+
+
+def _match(given: object, raises: object) -> str | None:
+    if given is None:
+        return None
+    if raises is None:
+        message = f"autotest(match={given!r}) is given without raises=. Write raises=RuntimeError beside it."
+        raise AuthorError(message)
+    try:
+        re.compile(given)  # type: ignore[call-overload]
+    except (TypeError, re.error) as error:
+        message = f"autotest(match={given!r}) is no regular expression: {error}. Write a part of the message, escaped."
+        raise AuthorError(message) from error
+    return str(given)
 
 
 def _profiles(given: object) -> tuple[str, ...] | None:

@@ -1,7 +1,7 @@
 """The recorder: runs each call on the reference and writes down the step.
 
-The rule kept here: a step is appended only with its value, and only an exception that a *reference
-step* raises rejects the attempt; it is remembered even when the body swallows it.
+The rule kept here: a step is appended only with its value. What a *reference step* raises is the value of that step,
+whether the body catches it or ends with it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch.nn.utils.rnn import PackedSequence
 from ci_autotest.backends.observing import keep_copy
 from ci_autotest.backends.operators import is_random
 from ci_autotest.backends.placing import contiguous_spec, place
-from ci_autotest.backends.trace import Failure, Trace
-from ci_autotest.errors import AuthorError, said
+from ci_autotest.backends.trace import Trace
+from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import (
     ARRAY,
     CALL_FUNCTION,
@@ -31,6 +31,7 @@ from ci_autotest.program.ir import (
     TensorSpec,
     ref_to,
 )
+from ci_autotest.program.refusal import refusal_of, refused
 from ci_autotest.record.arguments import split
 from ci_autotest.record.arrays import read_only
 from ci_autotest.record.function import plain_function
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ci_autotest.program.refusal import Refusal
     from ci_autotest.record.draws import Drawer
     from ci_autotest.record.function import Function
     from ci_autotest.record.module_steps import ModuleSteps
@@ -85,7 +87,7 @@ class Recorder:
         trace: The reference's side of it.
         shared: Arrays of numpy that became inputs, each with its bytes then.
         sources: Data of each placeholder by key, given to no one; every side gets its own copy.
-        rejection: The step that the reference refused, with what it raised.
+        refusal: What the last step that the reference refused raised, with its index.
         dtype: Of tensors whose dtype the test leaves open; ``None`` for float32.
         has_setup: Whether a module was constructed.
         keeps_graph: Whether an automatic backward pass is still possible: no step has run one of its own.
@@ -124,7 +126,7 @@ class Recorder:
         "outside",
         "plain_tensors",
         "profile_applied",
-        "rejection",
+        "refusal",
         "shared",
         "sources",
         "steps",
@@ -141,7 +143,7 @@ class Recorder:
         self.watched: Collection[int] = ()
         self.sources: dict[str, torch.Tensor] = {}
         self.shared: list[tuple[NDArray[Any], bytes]] = []
-        self.rejection: tuple[Step, Failure] | None = None
+        self.refusal: tuple[int, Exception] | None = None
         self.dtype: torch.dtype | None = None
         self.has_setup = False
         self.hook_values: list[Any] = []
@@ -245,7 +247,7 @@ class Recorder:
         return read_only(receiver._tensor, real_kwargs)
 
     def run(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-        """Run a step on the reference and write it down; what the reference raises rejects the attempt."""
+        """Run a step on the reference and write it down; one that the reference refuses too."""
         if step.seed is not None:
             torch.default_generator.manual_seed(step.seed)
         try:
@@ -254,11 +256,20 @@ class Recorder:
             else:
                 with self.plain_tensors.paused():
                     result = call(*args, **kwargs)
+        except AuthorError:
+            raise
         except Exception as error:
-            if self.rejection is None:
-                self.rejection = step, Failure(len(self.steps), type(error).__name__, said(error))
+            self.refusal = len(self.steps), error
+            how = refusal_of(error)
+            self.silent(refused(step, how), how)
             raise
         return self.keep(step, result)
+
+    def demand(self, error: BaseException | None) -> None:
+        """Note that the author wrote that the last step was to be refused, if that is what an exception is of."""
+        if self.refusal is not None and error is self.refusal[1]:
+            index = self.refusal[0]
+            self.steps[index] = refused(self.steps[index], self.trace.values[index], is_demanded=True)
 
     def keep(self, step: Step, result: Any) -> Any:  # noqa: ANN401 - whatever the reference returned
         """Write down a step with its value, and return what the body gets."""
@@ -287,10 +298,10 @@ class Recorder:
         taken = Step(CALL_FUNCTION, UNPACK, (Ref(index), position), (), step.name)
         return self.keep(taken, item)
 
-    def silent(self, step: Step) -> None:
-        """Write down a step that gives nothing."""
+    def silent(self, step: Step, value: Refusal | None = None) -> None:
+        """Write down a step that gives nothing that a body could use."""
         self.steps.append(step)
-        self.trace.values.append(None)
+        self.trace.values.append(value)
         self.trace.facts.append(None)
 
     def capture(self, tensor: torch.Tensor) -> Value:

@@ -13,11 +13,11 @@ from ci_autotest.judgement import WORST_FIRST
 from ci_autotest.report.markdown_text import plural, text
 from ci_autotest.result import (
     TOLERATED_BLAMES,
-    TOLERATED_KINDS,
     Finding,
     RunResult,
     TestResult,
     counts_against,
+    is_found_leniency,
     uncalled,
 )
 
@@ -77,7 +77,7 @@ def marks(finding: Finding, is_new: bool | None = None) -> list[str]:  # noqa: F
         f"accepted: {text(finding.known or '')}": finding.known is not None,
         "flaky: the second run, in a fresh process, differs from the first": finding.outcome == "flaky",
         "not confirmed: it was not run again in a fresh process": not finding.confirmed and finding.outcome != "flaky",
-        "the candidate accepts what the reference rejects": finding.kind in TOLERATED_KINDS,
+        "the candidate accepts what the reference rejects": is_found_leniency(finding),
         "not the candidate's fault": finding.blame in TOLERATED_BLAMES,
         "accumulated: no step is misaligned when it is given the reference's inputs": finding.accumulated,
         "not shrunk": not finding.shrunk,

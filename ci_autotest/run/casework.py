@@ -218,8 +218,9 @@ class Casework:
         """Hold what each candidate made of a batch against the reference, and count what came of it."""
         for case, found in batch.refused:
             tally.rejected(found)
-            for name, judged in found.lenient.items():
-                tally.failures.append(_failure(case, found.number, name, judged.verdict, "ordinary"))
+            for name, lenient in found.lenient.items():
+                verdict = lenient.judged.verdict
+                tally.failures.append(_failure(case, lenient.number, name, verdict, lenient.profile))
         tally.accepted(
             batch.cases, [attempt.profile for attempt in batch.attempts], list(map(self._census.form, batch.attempts))
         )

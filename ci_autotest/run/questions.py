@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ci_autotest.alignment.cases import Contender, accept, differentiate, leniency
+from ci_autotest.alignment.cases import accept, differentiate
 from ci_autotest.alignment.confirm import judge_confirmed
 from ci_autotest.alignment.inline import inlined
 from ci_autotest.alignment.isolate import isolate, pruned
@@ -19,7 +19,7 @@ from ci_autotest.backends.torch_steps import resolve
 from ci_autotest.case import test_key
 from ci_autotest.errors import AuthorError
 from ci_autotest.judgement import Verdict
-from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, Program, Step, maker_of
+from ci_autotest.program.ir import CALL_FUNCTION, maker_of, output_refs
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.record.declare import Declaration
 from ci_autotest.run.equipment import REFERENCE, Equipment
@@ -31,6 +31,7 @@ from ci_autotest.run.messages import (
 )
 
 if TYPE_CHECKING:
+    from ci_autotest.alignment.cases import Contender
     from ci_autotest.alignment.isolate import Live
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.trace import Attempt
@@ -64,8 +65,6 @@ class Questions:
             "profile": attempt.profile,
             "attempt": message.attempt,
         }
-        if attempt.refused is not None:
-            return self._refused(attempt, contender, message)
         live = live_of(attempt)
         self._place.enter(message.case, 0)
         judged = (judge_confirmed if message.twice else judge_program)(live, self._watched(contender))
@@ -75,14 +74,6 @@ class Questions:
             whole_program=encode_program(whole), whole_tensors=encode_tensors(whole),
             draws=attempt.draws, profile=attempt.profile, attempt=message.attempt,
         )  # fmt: skip
-
-    def _refused(self, attempt: Attempt, contender: Contender, message: Confirm) -> Tried:
-        """Try again what the reference rejects."""
-        self._place.enter(message.case, 0, message.attempt)
-        contender.backend.on_step = self._place.step
-        found = leniency(attempt, contender)
-        verdict = found.verdict if found is not None else Verdict(outcome="not_run")
-        return Tried(verdict=verdict, draws=attempt.draws, profile=attempt.profile, attempt=message.attempt)
 
     def _watched(self, contender: Contender) -> Sides:
         """Return the sides with each step of the candidate told to the parent."""
@@ -147,19 +138,18 @@ class Questions:
         return pruned(isolate(live, maker_of(live.program.steps, message.step), reference, weights))
 
     def _record_refused(self, attempt: Attempt, message: Record, number: int) -> Tried:
-        """Record an attempt that the reference rejects: its program ends with the refused step and puts nothing out."""
+        """Record an attempt that the reference rejects: its program ends with the refused step."""
         program = attempt.program
-        step = program.steps[-1]
-        ended = Program(program.setup, (*program.body, Step(OUTPUT, "output", ())))
-        live = live_of(attempt)._replace(program=ended)
+        index = output_refs(program)[0].index
+        step = program.steps[index]
         verdict = Verdict(
             outcome="not_run", operator=step_operator(step, program.steps), kind="leniency",
-            target=spelled(step), step=len(program.steps) - 1,
+            target=spelled(step), step=index,
         )  # fmt: skip
         rules = self._equipment.contender(message.candidate, None).rules
         return self._tried(
             message.candidate,
-            Judged(verdict, live),
+            Judged(verdict, live_of(attempt)),
             rules,
             draws=attempt.draws,
             profile=attempt.profile,

@@ -98,7 +98,7 @@ class PairEntry:
     def fail(self, failure: CaseFailure) -> None:
         """Count a case that was not aligned."""
         verdict = failure.verdict
-        is_tolerated = verdict.blame in TOLERATED_BLAMES
+        is_tolerated = verdict.blame in TOLERATED_BLAMES or (verdict.kind == "leniency" and not verdict.is_demanded)
         alike = Failing(verdict.outcome, verdict.operator, verdict.kind or "", is_tolerated, verdict.is_no_case)
         self.failures.setdefault(alike, Hits()).add(failure)
 

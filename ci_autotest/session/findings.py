@@ -76,9 +76,8 @@ def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh, told: Collec
     if verdict.kind == "stateful":
         return _of_probe(suspect, workshop, fresh, told)
     again = fresh.ask(_question(suspect))
-    if verdict.is_of_a_rejected_attempt:
-        same = isinstance(again, Tried) and again.verdict.kind == "leniency"
-        return msgspec.structs.replace(finding_of(suspect, verdict, workshop), confirmed=same)
+    if verdict.is_of_a_rejected_attempt and not (isinstance(again, Tried) and again.verdict.kind == "leniency"):
+        return finding_of(suspect, verdict, workshop)
     if isinstance(again, WorkerLostError):
         return lost_finding(suspect._replace(lost=again), workshop, fresh)
     if isinstance(again, Broken):

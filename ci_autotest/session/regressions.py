@@ -12,6 +12,7 @@ from ci_autotest.errors import AutotestError
 from ci_autotest.judgement import Verdict
 from ci_autotest.program.serialize import decode, encode_program
 from ci_autotest.report.artifacts import FINDINGS
+from ci_autotest.result import is_found_leniency
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Confirm, Tried, TryProgram
 from ci_autotest.session.crashes import crash
@@ -186,7 +187,7 @@ def _written(finding: Finding, item: Kept, workshop: Workshop, test: TestInfo, *
 def kept_of(finding: Finding, output: Path) -> Kept | None:
     """Return what is kept of a finding of this run; ``None`` of what is not confirmed or has no program."""
     folder = output / FINDINGS / finding.id
-    if not finding.confirmed or finding.outcome == "flaky" or finding.kind == "leniency":
+    if not finding.confirmed or finding.outcome == "flaky" or is_found_leniency(finding):
         return None
     try:
         program, tensors = (folder / "program.json").read_bytes(), (folder / "tensors.safetensors").read_bytes()

@@ -24,6 +24,7 @@ from ci_autotest.result import (
     RunResult,
     TestResult,
     counts_against,
+    is_found_leniency,
     uncalled,
     worst,
 )
@@ -251,6 +252,8 @@ def _fails(findings: tuple[Finding, ...], fail_on: str, new: tuple[str, ...] | N
     counted = [item for item in findings if counts_against(item)]
     if fail_on == "flaky":
         counted += [item for item in findings if item.outcome == "flaky" and item.known is None]
+    if fail_on == "leniency":
+        counted += [item for item in findings if is_found_leniency(item) and item.known is None]
     if fail_on == "new" and new is not None:
         return any(item.id in new for item in counted)
     return bool(counted)

@@ -164,7 +164,7 @@ ARGUMENTS = {
     ),
     "fail-on x": Row(
         "run --fail-on x",
-        "Invalid value for '--fail-on': 'x' is not one of 'misaligned', 'new', 'never', 'flaky'. "
+        "Invalid value for '--fail-on': 'x' is not one of 'misaligned', 'new', 'never', 'flaky', 'leniency'. "
         "See ci-autotest run --help.",
     ),
     "unknown option": Row(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from ci_autotest.alignment.cases import differentiate
+from ci_autotest.alignment.cases import differentiate, refusal_of
 from ci_autotest.alignment.recording import to_live, to_recording
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.fx import FxBackend
@@ -31,7 +31,7 @@ def recorded(name: str) -> Any:
         attempt = record(BODIES[name], number=number, test=name)
         if attempt.refused is None:
             return attempt
-    pytest.fail(f"{name}: the reference rejects every attempt: {attempt.trace.failure}")
+    pytest.fail(f"{name}: the reference rejects every attempt: {refusal_of(attempt)}")
 
 
 def same(left: Any, right: Any) -> bool:

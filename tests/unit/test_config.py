@@ -94,7 +94,7 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
         ("cases: true", "cases is true or false; a whole number is expected."),
         ("strictness: strict", "strictness is 'strict'; allowed: tolerance, ulp, bitwise."),
         ("seed: tuesday", "seed is 'tuesday'; allowed: a number, commit, random."),
-        ("fail_on: always", "fail_on is 'always'; allowed: misaligned, new, never, flaky."),
+        ("fail_on: always", "fail_on is 'always'; allowed: misaligned, new, never, flaky, leniency."),
         ("budget: soon", "budget is 'soon', which is no duration. Write a number with ms, s, m or h, such as 90s or 10m."),
         ("budget: 0s", "budget is '0s', which is no duration."),
         ("case_timeout: -1s", "case_timeout is '-1s', which is no duration."),

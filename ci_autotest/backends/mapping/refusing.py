@@ -16,6 +16,7 @@ from ci_autotest.program.ir import (
     autocast_dtype,
     step_refs,
 )
+from ci_autotest.program.refusal import refusals
 
 if TYPE_CHECKING:
     from ci_autotest.backends.mapping.table import Table
@@ -40,6 +41,17 @@ def refuse_foreign(step: Step, table: Table) -> None:
     if not table.like_torch and any(autocast_dtype(mode) for mode in step.modes):
         message = f"autocast is not carried over to {table.label}: it casts for other operators."
         raise UnsupportedError(message, "torch.autocast")
+
+
+def refuse_refusals(program: Program, table: Table) -> None:
+    """Refuse a program that goes on after a step that is to be refused, where that takes several steps.
+
+    Raises:
+        UnsupportedError: It does.
+    """
+    for index in refusals(program.steps):
+        message = f"a body that goes on after what {table.label} is to refuse in several steps is not carried over."
+        raise UnsupportedError(message, program.steps[index].target)
 
 
 def refuse_random_modules(program: Program, table: Table) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest.backends.mapping.answering import Answers
 from ci_autotest.backends.mapping.lowering import has_modules, lowered
-from ci_autotest.backends.mapping.refusing import refuse_foreign, refuse_random_modules
+from ci_autotest.backends.mapping.refusing import refuse_foreign, refuse_random_modules, refuse_refusals
 from ci_autotest.backends.mapping.writing import Writer
 from ci_autotest.backends.operators import step_operator
 from ci_autotest.errors import UnsupportedError
@@ -25,6 +25,7 @@ from ci_autotest.program.ir import (
     UNPACK,
     Program,
 )
+from ci_autotest.program.refusal import bare, bare_at_end, refused_as
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,15 +75,18 @@ class Translator:
         """Return a program in the framework's words.
 
         Args:
-            program: As recorded; it may end with a step that the reference refused, without output.
+            program: As recorded. One that ends with a step that the reference refused ends there with an error of its
+                own: in other words it may take several steps.
             sources: Data of each placeholder by key; read where a module is lowered, zeros without.
 
         Raises:
             UnsupportedError: An operator, an argument, a mode or a module has no counterpart.
         """
+        program = bare_at_end(program)
         if self.table.like_torch:
             refuse_random_modules(program, self.table)
         elif has_modules(program):
+            refuse_refusals(program, self.table)
             whole = lowered(program, self._is_answered, sources)
             found = self._mapped(whole.program)
             places = found.moved
@@ -99,11 +103,23 @@ class Translator:
         writer = Writer(steps)
         setup = 0
         for step in steps:
-            writer.give(self._write(step, steps, writer))
+            if step.modes and refused_as(step) is not None:
+                writer.give(self._write_refused(step, steps, writer))
+            else:
+                writer.give(self._write(step, steps, writer))
             if step.in_setup:
                 setup = len(writer.steps)
         done = tuple(writer.steps)
         return Translated(Program(done[:setup], done[setup:], program.cotangents), writer.places)
+
+    def _write_refused(self, step: Step, steps: tuple[Step, ...], writer: Writer) -> int:
+        """Write a step that is to be refused, and after which the body goes on; return where its value is."""
+        before = len(writer.steps)
+        found = self._write(bare(step), steps, writer)
+        if len(writer.steps) != before + 1:
+            refuse_refusals(Program((), (step,)), self.table)
+        writer.steps[found] = writer.steps[found]._replace(modes=step.modes)
+        return found
 
     def _write(self, step: Step, steps: tuple[Step, ...], writer: Writer) -> int:
         """Write what stands for a step; return where its value is."""

@@ -24,6 +24,7 @@ from ci_autotest.backends.whole import begun, prepared, see
 from ci_autotest.errors import ConfigError, UnavailableError, UnsupportedError, UnsupportedReason, said
 from ci_autotest.program.codegen import inputs
 from ci_autotest.program.ir import HOOK, REGISTERS, output_refs
+from ci_autotest.program.refusal import refused_as
 from ci_autotest.recipes import beside_torch
 
 if TYPE_CHECKING:
@@ -199,6 +200,9 @@ def _refuse_what_cannot_be_asked(program: Program) -> None:
             raise UnsupportedError(message)
         if {*HOOK, *REGISTERS} & set(step.modes):
             message = "hooks are not part of a model"
+            raise UnsupportedError(message)
+        if refused_as(step) is not None:
+            message = "a step that is to be refused is not part of a model"
             raise UnsupportedError(message)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unittest
 from functools import partial
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 import torch as real
 
 from ci_autotest import random, random_tensor, torch
+from ci_autotest.alignment.cases import refusal_of
 from ci_autotest.errors import AuthorError
+from ci_autotest.program.refusal import is_demanded
 from ci_autotest.record.function import plain_function
 from tests.engine import record
 
@@ -60,11 +63,11 @@ def test_record__error_of_the_author__names_file_and_line(body):
 def test_record__reference_refuses__is_a_rejection():
     attempt = record(lambda: x().reshape(7) * 2)
     assert (attempt.refused.target, attempt.refused.args[1:]) == ("reshape", (7,))
-    assert attempt.trace.failure.kind == "RuntimeError"
-    assert attempt.program.steps[-1] == attempt.refused
+    assert refusal_of(attempt).startswith("reshape: RuntimeError: shape '[7]' is invalid")
+    assert attempt.program.steps[-2] == attempt.refused
 
 
-def test_record__refusal_swallowed_by_the_body__is_rejected_still():
+def test_record__refusal_caught_by_the_body__is_a_step_and_the_body_goes_on():
     def body():
         value = x()
         try:
@@ -74,8 +77,77 @@ def test_record__refusal_swallowed_by_the_body__is_rejected_still():
         return value * 2
 
     attempt = record(body)
-    assert attempt.refused.target == "reshape"
-    assert [step.target for step in attempt.program.steps] == ["t0", "reshape"]
+    assert attempt.refused is None
+    assert [(step.target, step.modes) for step in attempt.program.steps] == [
+        ("t0", ()), ("reshape", ("refuses:RuntimeError",)), ("operator.mul", ()), ("output", ()),
+    ]  # fmt: skip
+
+
+def expects_by_pytest():
+    value = x()
+    with pytest.raises(RuntimeError, match="invalid"):
+        value.reshape(7)
+    return value * 2
+
+
+def expects_by_unittest():
+    value = x()
+    with unittest.TestCase().assertRaises(RuntimeError):  # noqa: PT027 - what is tested
+        value.reshape(7)
+    return value * 2
+
+
+@pytest.mark.parametrize("body", [expects_by_pytest, expects_by_unittest])
+def test_record__refusal_that_the_body_expects__is_demanded(body):
+    attempt = record(body)
+    assert attempt.refused is None
+    assert [step.modes for step in attempt.program.steps] == [(), ("raises:RuntimeError",), (), ()]
+
+
+def test_record__raises_is_declared_and_the_reference_refuses__ends_there_and_is_accepted():
+    attempt = record(lambda: x().reshape(7) * 2, raises=(RuntimeError,), match="invalid for input")
+    assert (attempt.refused, [step.target for step in attempt.program.steps]) == (None, ["t0", "reshape", "output"])
+    assert [is_demanded(step) for step in attempt.program.steps] == [False, True, False]
+
+
+ACCEPTS = "the reference refuses nothing: the body was to raise RuntimeError and ran to its end. Correct what the body asks for"
+OTHER = "the reference raises RuntimeError: shape '[7]' is invalid for input of size 6, and the body was to raise IndexError"
+WORDS = "and the body was to raise RuntimeError matching 'must match'. Correct raises= and match="
+
+
+@pytest.mark.parametrize(
+    ("body", "declared", "says"),
+    [
+        pytest.param(lambda: x() * 2, {"raises": (RuntimeError,)}, ACCEPTS, id="accepts"),
+        pytest.param(lambda: x().reshape(7), {"raises": (IndexError,)}, OTHER, id="another class"),
+        pytest.param(lambda: x().reshape(7), {"raises": (RuntimeError,), "match": "must match"}, WORDS, id="words"),
+        pytest.param(
+            lambda: 1 / 0, {"raises": (ZeroDivisionError,)}, "the body raised ZeroDivisionError", id="no step"
+        ),
+    ],
+)
+def test_record__raises_is_declared_and_not_so__is_the_authors_error(body, declared, says):
+    with pytest.raises(AuthorError) as error:
+        record(body, **declared)
+    assert says in str(error.value)
+
+
+def test_record__expected_by_the_body_and_accepted_by_the_reference__is_the_authors_error():
+    def body():
+        with pytest.raises(RuntimeError):
+            x().reshape(6)
+
+    with pytest.raises(AuthorError, match=r"the body raised Failed: DID NOT RAISE .*RuntimeError"):
+        record(body)
+
+
+def test_record__refused_otherwise_than_the_body_expects__is_the_authors_error():
+    def body():
+        with pytest.raises(RuntimeError, match="must match"):
+            x().reshape(7)
+
+    with pytest.raises(AuthorError, match="the body raised AssertionError"):
+        record(body)
 
 
 def test_record__refusal_turned_into_another_error__is_rejected():
@@ -92,7 +164,7 @@ def test_record__refusal_turned_into_another_error__is_rejected():
 def test_record__refusal_with_a_module__ends_with_the_refused_step():
     attempt = record(lambda: torch.nn.Linear(9, 2)(x()))
     assert attempt.refused.target == "torch.nn.Linear"
-    assert attempt.program.body[-1] == attempt.refused
+    assert attempt.program.body[-2] == attempt.refused
     assert len(attempt.trace.values) == len(attempt.program.steps)
 
 

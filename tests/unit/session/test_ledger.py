@@ -25,6 +25,7 @@ FIRST, SECOND = (
 OFF = Verdict(outcome="misaligned", operator="torch.exp", kind="value", blame="candidate")
 REFERENCE = msgspec.structs.replace(OFF, blame="reference")
 LENIENT = msgspec.structs.replace(OFF, kind="leniency")
+REJECTED = msgspec.structs.replace(LENIENT, is_of_a_rejected_attempt=True)
 LENIENT_BACKWARD = msgspec.structs.replace(
     LENIENT, misalignment=Misalignment(kind="leniency", step=0, what="backward pass", candidate="a", reference="b")
 )
@@ -80,7 +81,7 @@ def test_suspects__not_the_candidates_fault__never_stands_for_what_is():
 @pytest.mark.parametrize(
     ("verdict", "count"),
     [
-        pytest.param(LENIENT, 0, id="the reference rejects the attempt"),
+        pytest.param(REJECTED, 0, id="the reference rejects the attempt"),
         pytest.param(LENIENT_BACKWARD, 1, id="the reference rejects its backward pass"),
         pytest.param(OFF, 1, id="misaligned"),
     ],
