@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ci_autotest.backends.hearing import Hearing
 from ci_autotest.backends.hosting import HostLostError, HostProcess, end_as
@@ -15,7 +15,8 @@ from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.told import ToldError, about_of, failure_of, fill
 from ci_autotest.errors import Unsupported, UnsupportedError, UnsupportedReason
 from ci_autotest.execute.host import OWN_FAULT
-from ci_autotest.program.hook_names import changes_by_hooks
+from ci_autotest.program.hook_names import idle_hooks
+from ci_autotest.program.ir import HOOK, REGISTERS
 from ci_autotest.program.plain import plain_program
 from ci_autotest.program.refusal import refusals
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from ci_autotest.backends.told import About, Reader
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
+
+_HOOKS: Final = frozenset({*HOOK, *REGISTERS})
 
 
 class RemoteBackend(Backend):
@@ -198,7 +201,8 @@ class RemoteBackend(Backend):
     def _prepare(self, program: Program, sources: Mapping[str, Any], trace: ToldTrace) -> bool:
         """Translate; say whether there is anything to run."""
         trace.has_flags = self.hello.has_flags
-        if changes_by_hooks(program):
+        idle = idle_hooks(program.steps)
+        if any(not _HOOKS.isdisjoint(step.modes) for i, step in enumerate(program.steps) if i not in idle):
             detail = "hooks are not repeated in another interpreter"
             return _left_out(trace, Unsupported(UnsupportedReason.NO_COUNTERPART, detail))
         if self.is_graph and refusals(program.steps):

@@ -12,7 +12,7 @@ from ci_autotest.program.ir import UNHOOKED, Ref, step_refs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.program.ir import Argument, Program, Step
+    from ci_autotest.program.ir import Argument, Step
 
 
 def hooks_of(steps: Sequence[Step]) -> dict[int, int]:
@@ -42,14 +42,17 @@ def kept_names(steps: Sequence[Step], named: Sequence[str]) -> dict[int, str]:
     return found
 
 
-def changes_by_hooks(program: Program) -> bool:
-    """Whether a hook returns a gradient of its own, or leaves a value that a step outside of it uses."""
-    owners, steps = hooks_of(program.steps), program.steps
-    if not owners:
-        return False
+def idle_hooks(steps: Sequence[Step]) -> frozenset[int]:
+    """Return the steps of hooks, of their registration and removal, where no hook changes anything.
+
+    One that returns a gradient of its own changes it, and one that leaves a value which a step outside uses is needed.
+    """
+    owners = hooks_of(steps)
     registered = set(owners.values())
-    returns = any(steps[index].args[2] is not None for index in registered)
-    return returns or bool(kept_names(steps, [step.name for step in steps]))
+    if any(steps[index].args[2] is not None for index in registered) or kept_names(steps, [s.name for s in steps]):
+        return frozenset()
+    removed = {i for i, step in enumerate(steps) if step.target == UNHOOKED and step_refs(step)[0].index in registered}
+    return frozenset({*owners, *registered, *removed})
 
 
 def handle_name(steps: Sequence[Step], hook: Argument, named: Sequence[str]) -> str:

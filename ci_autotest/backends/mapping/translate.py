@@ -14,14 +14,13 @@ from ci_autotest.backends.mapping.refusing import refuse_foreign, refuse_random_
 from ci_autotest.backends.mapping.writing import Writer
 from ci_autotest.backends.operators import step_operator
 from ci_autotest.errors import UnsupportedError
+from ci_autotest.program.hook_names import idle_hooks
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_MODULE,
-    HOOK,
     LOADS_STATE,
     OUTPUT,
     PLACEHOLDER,
-    REGISTERS,
     UNPACK,
     Program,
 )
@@ -102,8 +101,11 @@ class Translator:
         steps = program.steps
         writer = Writer(steps)
         setup = 0
-        for step in steps:
-            if step.modes and refused_as(step) is not None:
+        idle = idle_hooks(steps)
+        for index, step in enumerate(steps):
+            if index in idle:
+                writer.give(-1)
+            elif step.modes and refused_as(step) is not None:
                 writer.give(self._write_refused(step, steps, writer))
             else:
                 writer.give(self._write(step, steps, writer))
@@ -125,8 +127,6 @@ class Translator:
         """Write what stands for a step; return where its value is."""
         if step.op in {PLACEHOLDER, OUTPUT} or step.target == UNPACK:
             return writer.keep(step)
-        if HOOK[0] in step.modes or REGISTERS[0] in step.modes:
-            return -1  # It changes nothing and nothing reads what it saw: else the program is not translated.
         if step.modes:
             refuse_foreign(step, self.table)
         if step.in_setup and step.target == LOADS_STATE:
