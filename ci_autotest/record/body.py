@@ -11,7 +11,7 @@ from ci_autotest.errors import AuthorError, is_own, said
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
 from ci_autotest.record.arrays import refuse_written
 from ci_autotest.record.current import CURRENT
-from ci_autotest.record.demands import check_demand, comes_of
+from ci_autotest.record.demands import check_demand, comes_of, is_met
 from ci_autotest.record.guard import refuse_unrecorded_writes
 from ci_autotest.record.optimizers import put_back
 from ci_autotest.record.outputs import record_output
@@ -77,13 +77,21 @@ def _called(
     except Exception as error:
         if recorder.refusal is None or not comes_of(error, recorder.refusal[1]):
             raise
-        if declaration.raises:
-            check_demand(declaration, error)
-            recorder.demand(recorder.refusal[1])
-        return recorder.refusal[0], None
+        return _ended_at(recorder, declaration, *recorder.refusal), None
     if declaration.raises:
         check_demand(declaration, None)
     return None, returned
+
+
+def _ended_at(recorder: Recorder, declaration: Declaration, index: int, refusal: Exception) -> int:
+    """Return the refused step that ended a body, demanded where the declaration says so.
+
+    A profile may bring a refusal of its own, such as of memory that is written to twice: that attempt is rejected.
+    """
+    if declaration.raises and (is_met(declaration, refusal) or not recorder.profile_applied):
+        check_demand(declaration, refusal)
+        recorder.demand(refusal)
+    return index
 
 
 def _refuse_empty(recorder: Recorder) -> None:

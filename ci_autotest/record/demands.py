@@ -66,13 +66,18 @@ def check_demand(declaration: Declaration, error: BaseException | None) -> None:
             "Correct what the body asks for, draw it so that it is refused in every profile, or take raises= away."
         )
         raise AuthorError(message)
-    is_meant = isinstance(error, declaration.raises)
-    if not is_meant or (declaration.match is not None and re.search(declaration.match, said(error)) is None):
+    if not is_met(declaration, error):
         message = (
             f"the reference raises {type(error).__name__}: {said(error)[:_SHOWN]}, and the body was to raise {demand}. "
             "Correct raises= and match=, or what the body asks for."
         )
         raise AuthorError(message)
+
+
+def is_met(declaration: Declaration, error: BaseException) -> bool:
+    """Whether the reference raises what a declaration says."""
+    is_meant = isinstance(error, declaration.raises)
+    return is_meant and (declaration.match is None or re.search(declaration.match, said(error)) is not None)
 
 
 def comes_of(error: BaseException, refusal: BaseException) -> bool:

@@ -132,6 +132,20 @@ def test_record__raises_is_declared_and_not_so__is_the_authors_error(body, decla
     assert says in str(error.value)
 
 
+def test_record__profile_brings_a_refusal_of_its_own__is_a_rejection():
+    def body():
+        value, weight = random_tensor(1, 4, requires_grad=False), random_tensor(1, 4)
+        doubled = value * weight
+        value.mul_(weight)
+        doubled.sum().backward()
+
+    attempts = [
+        record(body, number=number, raises=(RuntimeError,), match="modified by an inplace", profile="non_contiguous")
+        for number in range(12)
+    ]
+    assert {attempt.refused.target if attempt.refused else "" for attempt in attempts} == {"", "mul_"}
+
+
 def test_record__expected_by_the_body_and_accepted_by_the_reference__is_the_authors_error():
     def body():
         with pytest.raises(RuntimeError):
