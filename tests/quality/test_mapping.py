@@ -80,11 +80,15 @@ def compared(family, translator):
     return count, wrong, refused
 
 
+#: Families of what must be refused: there are no bits to compare.
+REFUSED = frozenset({"autograd"})
+
+
 @pytest.mark.parametrize("family", families())
 def test_suite__translated_for_another_torch__gives_the_same_bits(family):
     count, wrong, refused = compared(family, Translator(load_table("torch")))
     assert (wrong, refused - DRAWN) == ([], set())
-    assert count or family == "randomness"
+    assert count or family in {"randomness", *REFUSED}
 
 
 class EveryOperator(dict):
@@ -110,7 +114,7 @@ def test_suite__bound_and_lowered__gives_the_same_bits(family):
     count, wrong, refused = compared(family, Translator(table))
     assert wrong == []
     assert refused <= GATHERING | {"torch.nn.functional.dropout", "torch.nn.functional.dropout2d"}
-    assert count
+    assert count or family in REFUSED
 
 
 def test_differing__a_program_with_an_argument_lost__is_seen():

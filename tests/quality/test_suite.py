@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +13,12 @@ import ci_autotest.suite
 from ci_autotest.backends.operators import step_operator
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.discovery import families
-from ci_autotest.record.declare import declaration_of
+from ci_autotest.record.declare import Declaration, declaration_of
 from ci_autotest.record.profiles import ORDINARY, PROFILES
 from tests.engine import judged, record
+
+if TYPE_CHECKING:
+    from ci_autotest.backends.trace import Attempt
 
 #: Ordinary attempts of each test, and the share that the reference must accept.
 ATTEMPTS = 16
@@ -28,12 +32,17 @@ def declared_in(family: str):
     return {name: found for name, value in vars(module).items() if (found := declaration_of(value)) is not None}
 
 
+def attempted(declaration: Declaration, *case: int, **how: str) -> Attempt:
+    """Make an attempt that is accepted where the reference refuses what the test says that it must."""
+    return record(declaration.body, *case, raises=declaration.raises, match=declaration.match, **how)
+
+
 @pytest.mark.parametrize("family", families())
 def test_suite__ordinary_attempts__are_accepted_and_aligned_with_torch_itself(family):
     weak, misaligned, undefined = [], [], []
     for name, declaration in declared_in(family).items():
         attempts = [
-            record(declaration.body, case, test=f"{family}::{name}", profile=ORDINARY) for case in range(ATTEMPTS)
+            attempted(declaration, case, test=f"{family}::{name}", profile=ORDINARY) for case in range(ATTEMPTS)
         ]
         accepted = [attempt for attempt in attempts if attempt.refused is None]
         if len(accepted) < SHARE * ATTEMPTS:
@@ -52,7 +61,7 @@ def test_suite__every_profile__is_aligned_with_torch_itself(family):
     for name, declaration in declared_in(family).items():
         for profile in PROFILES:
             for case in range(IN_PROFILE):
-                attempt = record(declaration.body, case, test=f"{family}::{name}", profile=profile)
+                attempt = attempted(declaration, case, test=f"{family}::{name}", profile=profile)
                 if attempt.refused is None and judged(attempt, TorchBackend()).verdict.outcome != "aligned":
                     misaligned.append((name, profile, case))
     assert misaligned == []
@@ -62,7 +71,7 @@ def test_suite__counted__has_twenty_families_and_two_hundred_operators():
     operators = set()
     for family in families():
         for name, declaration in declared_in(family).items():
-            attempt = record(declaration.body, test=f"{family}::{name}", profile=ORDINARY)
+            attempt = attempted(declaration, test=f"{family}::{name}", profile=ORDINARY)
             operators |= {step_operator(step, attempt.program.steps) for _, step in attempt.program.calls}
     assert len(families()) >= 20
     assert len(operators) >= 200
