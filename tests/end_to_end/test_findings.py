@@ -301,4 +301,4 @@ def test_repro__once_fixed__is_0(run: Run, tmp_path: Path):
 def test_repro__of_a_crash__survives_it(run: Run):
     done = run.project.repro(run.finding("sigmoid"))
     assert done.status == 1, done.said
-    assert done.out.splitlines()[-1] == "misaligned: the candidate ended its process with status -6"
+    assert done.out.splitlines()[-2] == "misaligned: the candidate ended its process with status -6"
