@@ -218,9 +218,9 @@ def _verdict(program: Program, found: Misalignment, candidate: Trace) -> Verdict
     goes_back = found.kind == "gradient" or program.steps[found.step].op == PLACEHOLDER
     call = answered_step(program.steps, call_of(program, found), candidate.calls, goes_back=goes_back)
     operator, target = operator_at(program, call)
-    earlier = sum(operator_at(program, index)[0] == operator for index, _ in program.calls if index < call)
-    calls = "1 earlier call" if earlier == 1 else f"{earlier} earlier calls"
-    detail = f"right alone, wrong after {calls}"
+    others = [i for i, _ in program.calls if i < found.step and i != call and operator_at(program, i)[0] == operator]
+    which = "earlier" if all(index < call for index in others) else "other"  # after it, and before its backward pass
+    detail = f"right alone, wrong after {len(others)} {which} call{'' if len(others) == 1 else 's'}"
     if found.kind == "mutation":
         detail = f"the value of {program.steps[found.step].name} was changed by a later call"
     elif found.kind not in {"value", "gradient"}:

@@ -12,9 +12,10 @@ import re
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch.overrides import resolve_name
 
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
@@ -32,7 +33,7 @@ from ci_autotest.program.ir import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 #: Python's operators, by the name that the ``operator`` module and the special methods share.
 PYTHON_OPERATORS: Final[dict[str, str]] = {
@@ -101,6 +102,15 @@ _BOOKKEEPING: Final = frozenset({
 
 
 @lru_cache(maxsize=4096)
+def public_name(func: Callable[..., Any]) -> str | None:
+    """Return the dotted name of a function that torch hands over, ``None`` where it has none.
+
+    Torch has one function under the names ``mm`` and ``spmm``, and tells the second.
+    """
+    name = resolve_name(func)
+    return "torch.mm" if name == "torch.spmm" else name
+
+
 def operator_of(target: str, op: str = CALL_FUNCTION) -> str:
     """Return the canonical operator of a target as spelled in a step of opcode ``op``."""
     if op == CALL_METHOD:

@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch.overrides import TorchFunctionMode
 
-from ci_autotest.backends.operators import operator_of
+from ci_autotest.backends.operators import operator_of, public_name
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_eager import TorchBackend, graph_on
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason
@@ -137,7 +137,7 @@ class Replacing(TorchFunctionMode):
 @lru_cache(maxsize=4096)
 def _named(func: Callable[..., Any]) -> tuple[str, bool]:
     """Return a torch function's operator, and whether it writes to its first argument."""
-    name = resolve_name(func)
+    name = public_name(func)
     if name is None or name.endswith((".__get__", ".__set__")):
         return "", False
     bare = name.rpartition(".")[2]
@@ -150,7 +150,7 @@ def _named(func: Callable[..., Any]) -> tuple[str, bool]:
 @lru_cache(maxsize=4096)
 def _is_reflected(func: Callable[..., Any]) -> bool:
     """Whether the first operand of a torch function is the second of its operator, and which comes first matters."""
-    name = resolve_name(func) or ""
+    name = public_name(func) or ""
     return name.rpartition(".")[2] in _REFLECTED or name == "torch.Tensor.where"
 
 

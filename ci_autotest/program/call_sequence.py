@@ -41,9 +41,6 @@ _ONCE: Final = frozenset({
     "backward", "torch.autograd.backward", GRAD, "retain_grad", "register_hook", "requires_grad_", "builtins.setattr",
     "detach_", "set_",
 })  # fmt: skip
-#: Forward calls at the end of a probe, beside those with gradients: they are cheap, and kernels may count.
-_FURTHER_CALLS: Final = 5
-
 
 _SIMPLE: Final = frozenset({Ref, int, float, bool, str, type(None)})
 
@@ -132,26 +129,33 @@ class CallSequence:
             given: Where its setup and its inputs are.
             with_gradients: Whether its backward pass follows.
         """
+        at = self.forward(part, given)
+        if with_gradients:
+            self.gradients(part, at)
+
+    def forward(self, part: Part, given: Mapping[int, int]) -> dict[int, int]:
+        """Append a call of a body; return where its steps are."""
         program = part.program
         indices = range(len(program.setup), len(program.steps) - 1)
         at = self._copied(part, [i for i in indices if i not in given], dict(given))
-        refs = [at[ref.index] for ref in output_refs(program)]
-        self._outputs += list(map(Ref, dict.fromkeys(refs)))
-        leaves = [at[index] for index in part.leaves]
-        if not (with_gradients and leaves and part.cotangents):
+        self._outputs += list(map(Ref, dict.fromkeys(at[ref.index] for ref in output_refs(program))))
+        return at
+
+    def gradients(self, part: Part, at: Mapping[int, int]) -> None:
+        """Append the backward pass of a call whose steps are ``at``, where it has one."""
+        if not (part.leaves and part.cotangents):
             return
+        refs = output_refs(part.program)
         roots, weights = [], []
         for position, (spec, data) in part.cotangents.items():
-            roots.append(Ref(refs[position]))
+            roots.append(Ref(at[refs[position].index]))
             weights.append(self.placeholder(spec, data, "cotangent"))
+        leaves = tuple(Ref(at[index]) for index in part.leaves)
         made = self.add(
-            Step(
-                CALL_FUNCTION, GRAD, (tuple(roots), tuple(map(Ref, leaves)), tuple(weights)),
-                (("allow_unused", True),), "gradients",
-            )
-        )  # fmt: skip
+            Step(CALL_FUNCTION, GRAD, (tuple(roots), leaves, tuple(weights)), (("allow_unused", True),), "gradients")
+        )
         for position, index in enumerate(part.leaves):
-            name = f"gradient_{program.steps[index].name}"
+            name = f"gradient_{part.program.steps[index].name}"
             self._outputs.append(self.add(Step(CALL_FUNCTION, UNPACK, (made, position), (), name)))
 
     def write(self, receiver: int, new: Ref) -> None:
@@ -186,11 +190,21 @@ def placeholders(program: Program) -> dict[int, TensorSpec]:
     return {index: spec for index, spec in found.items() if isinstance(spec, TensorSpec)}
 
 
-def joined(parts: Collection[Part]) -> tuple[Program, dict[str, Any]]:
-    """Return the calls of some bodies, each with its own inputs and its own backward pass, as one program."""
+def joined(parts: Collection[Part], *, forwards_first: bool = False) -> tuple[Program, dict[str, Any]]:
+    """Return the calls of some bodies, each with its own inputs and its own backward pass, as one program.
+
+    Args:
+        parts: In order.
+        forwards_first: Whether the backward passes come after all calls, as a worker has it for the cases of a batch.
+    """
     found = CallSequence()
-    for part in parts:
-        found.call(part, found.setup(part))
+    if forwards_first:
+        called = [(part, found.forward(part, found.setup(part))) for part in parts]
+        for part, at in called:
+            found.gradients(part, at)
+    else:
+        for part in parts:
+            found.call(part, found.setup(part))
     return found.program(), found.data
 
 
@@ -200,9 +214,10 @@ def probe(
     """Return a body that is called ten times, so that a kernel that goes by an earlier call is wrong in a later one.
 
     The inputs hold other values at the same addresses, first in the same tensors, then in new ones; then the first
-    values at new addresses; then parameters are changed; then the first values come once more where they were, in
-    turn with others where those came from. The first three calls have gradients. What each call gave is looked at in
-    the end.
+    values at new addresses; then parameters are changed; then the first values come once more where they were. The
+    first three calls have gradients, the third after the fourth call: what was saved for it must still be there. Five
+    calls without gradients follow, because kernels may count. The ten have the values A B C A A C B C B A: a call has
+    other values than the one n before it for as many n as can be. What each call gave is looked at in the end.
 
     Args:
         part: The body; ``is_repeatable``.
@@ -226,9 +241,10 @@ def probe(
         if specs[index].requires_grad:
             found.add(Step(CALL_METHOD, "requires_grad_", (data,), (), "data"))
         new_tensors[index] = data.index
-    found.call(part, {**setup, **new_tensors})
+    third_call = found.forward(part, {**setup, **new_tensors})
     again = found.inputs(part, requires_grad=False)
     found.call(part, {**setup, **again}, with_gradients=False)
+    found.gradients(part, third_call)
     if with_parameters and _change_parameters(found, part, setup):
         found.call(part, {**setup, **again}, with_gradients=False)
     for index in changed:
@@ -237,8 +253,11 @@ def probe(
     # Without gradients too: what a call wrote over its earlier result shows only where the values are others.
     for index, (other, _) in changed.items():
         found.write(again[index], found.placeholder(plain[index], other, "new"))
-    for number in range(_FURTHER_CALLS):
-        found.call(part, {**setup, **(first if number % 2 else again)}, with_gradients=False)
+    others = dict(again)
+    for index, (_, third) in changed.items():
+        others[index] = found.placeholder(plain[index], third, "new").index
+    for given in (others, again, others, again, first):
+        found.call(part, {**setup, **given}, with_gradients=False)
     return found.program(), found.data
 
 

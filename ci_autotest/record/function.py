@@ -6,9 +6,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch.overrides import resolve_name
 
-from ci_autotest.backends.operators import is_random
+from ci_autotest.backends.operators import is_random, public_name
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.targets import PACKING, is_function
 from ci_autotest.record.current import CURRENT
@@ -68,7 +67,7 @@ def plain_function(func: Callable[..., Any]) -> tuple[str, Function]:
     Raises:
         AuthorError: It has no public name.
     """
-    name = _UNRESOLVED.get(func) or resolve_name(func)
+    name = _UNRESOLVED.get(func) or public_name(func)
     if name is None:
         kind, own = type(func), getattr(func, "__name__", "")
         shown = f"{func.__module__}.{own}" if own else f"a {kind.__module__}.{kind.__qualname__} without a name"

@@ -15,8 +15,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch.overrides import TorchFunctionMode
 
+from ci_autotest.backends.operators import public_name
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.guard import unrecorded
 from ci_autotest.record.values import Value
@@ -65,7 +66,7 @@ class PlainTensors(TorchFunctionMode):
             return func(*args, **kwargs)
         if own_name.startswith(_FOREACH):
             return self._each(func, own_name.removeprefix(_FOREACH), args, kwargs)
-        name = resolve_name(func) or ""
+        name = public_name(func) or ""
         if name.endswith(".__set__") or (name.endswith(".__get__") and name.split(".")[-2] not in _VIEWS):
             return func(*args, **kwargs)
         return self._both(func, name, (args, kwargs), given)

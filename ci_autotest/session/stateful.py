@@ -94,12 +94,16 @@ def after_others(suspect: Suspect, workshop: Workshop, fresh: Fresh, *, is_probe
         orders = [[*before, own], [*before, *probes, own]]
     noted = next((group.own for group in groups if group.own is not None), None)
     if noted is None:
-        return Made(_without_program(suspect, runs, workshop))
-    for parts in orders:
-        made = _of_sequence(_sequence(parts, noted), suspect, workshop, fresh)
+        return Made(_without_program(suspect, runs, workshop) if len(runs) > 1 else None)
+    sequences = [_sequence(parts, noted) for parts in orders]
+    if not is_probe and len(groups[-1].cases) > 1:
+        # A worker runs all cases of a message forward before any goes back: what one saves another may overwrite.
+        sequences.append(_sequence(groups[-1].cases, noted, forwards_first=True))
+    for sequence in sequences:
+        made = _of_sequence(sequence, suspect, workshop, fresh)
         if made.finding is not None or made.is_wrong_alone:
             return made
-    return Made(_without_program(suspect, runs, workshop))
+    return Made(_without_program(suspect, runs, workshop) if len(runs) > 1 else None)
 
 
 class _Group(NamedTuple):
@@ -209,8 +213,8 @@ def _part(recording: Recording) -> Part:
     return Part(Program(program.setup, program.body), data, cotangents, leaves)
 
 
-def _sequence(parts: Sequence[Part], noted: Recording) -> Recording:
-    program, data = joined(parts)
+def _sequence(parts: Sequence[Part], noted: Recording, *, forwards_first: bool = False) -> Recording:
+    program, data = joined(parts, forwards_first=forwards_first)
     return Recording(program, data, noted.note)
 
 
@@ -235,7 +239,10 @@ class _Search:
         self._end = time.monotonic() + _SECONDS_AT_MOST
 
     def fewest(self) -> list[_Run]:
-        """Return the cases that are needed, the one that is wrong among them; none where it stays right."""
+        """Return the cases that are needed, the one that is wrong among them; none where it stays right.
+
+        Alone it may be wrong here each time and right elsewhere: a worker calls its probe too.
+        """
         runs = list(self._before())
         if len(runs) < 2 or not self._shows(runs):  # noqa: PLR2004 - one beside its own
             return []
@@ -245,8 +252,9 @@ class _Search:
             size //= 2
         # What is wrong by chance shows now and then, after these and alone.
         own = [run for run in runs if _is_own(run.test, run.case, self._suspect)]
-        repeats = all(self._shows(runs) for _ in range(_REPEATS))
-        return runs if repeats and not any(self._shows(own) for _ in range(_REPEATS)) else []
+        if not all(self._shows(runs) for _ in range(_REPEATS)):
+            return []
+        return runs if runs == own or not any(self._shows(own) for _ in range(_REPEATS)) else []
 
     def _without_parts(self, runs: list[_Run], size: int) -> list[_Run]:
         at = 0
@@ -263,15 +271,14 @@ class _Search:
         return runs
 
     def _before(self) -> Iterator[_Run]:
-        """Yield the cases that ran in the process up to the one that is wrong; its probe ran after its message's."""
+        """Yield the cases that ran in the process, to the end of the message of the one that is wrong.
+
+        Cases after it may count: those of a message run forward before any goes back, and probes after all of them.
+        """
         for number, message in enumerate(self._suspect.before):
-            has_own = False
             for case in message.cases:
                 yield _Run(message.test, case, number)
-                has_own = has_own or _is_own(message.test, case, self._suspect)
-                if has_own and not self._is_probe:
-                    return
-            if has_own:
+            if any(_is_own(message.test, case, self._suspect) for case in message.cases):
                 return
 
     def _shows(self, runs: Sequence[_Run]) -> bool:

@@ -12,9 +12,9 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import torch
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch.overrides import TorchFunctionMode
 
-from ci_autotest.backends.operators import operator_of
+from ci_autotest.backends.operators import operator_of, public_name
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
@@ -87,7 +87,7 @@ class Tracer(TorchFunctionMode):
     ) -> Any:  # noqa: ANN401 - what the function gives
         """Carry out a call, and write it down where it gives a tensor."""
         given = kwargs or {}
-        name = (resolve_name(func) or "").replace("torch.functional.", "torch.")
+        name = (public_name(func) or "").replace("torch.functional.", "torch.")
         inner = _enterable(func) if not self._is_answered(operator_of(name)) else None
         if inner is not None:
             found = self._entered(inner, args, given)

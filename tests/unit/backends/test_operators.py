@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ci_autotest.backends.operators import is_random, matches, operator_of, spellings, step_operator
+from ci_autotest.backends.operators import is_random, matches, operator_of, public_name, spellings, step_operator
 from ci_autotest.backends.substitute import _named
 from ci_autotest.backends.torch_steps import resolve
 from ci_autotest.errors import ProgramError
@@ -251,3 +251,8 @@ def test_resolve__operator__is_found(target):
 def test_resolve__what_is_no_operator__is_refused(target):
     with pytest.raises(ProgramError):
         resolve(target)
+
+
+def test_public_name__function_that_torch_has_under_two_names__is_the_one_that_people_write():
+    assert public_name(torch.mm) == "torch.mm"
+    assert public_name(torch.add) == "torch.add"
