@@ -93,7 +93,7 @@ CONFIGURATION = {
         config="candidates: [\n",
     ),
     "missing file": Row("run --config none.yml", "configuration none.yml cannot be read: No such file or directory."),
-    "a folder as file": Row("run --config autotests", "configuration autotests cannot be read: Is a directory."),
+    "a folder as file": Row("run --config autotests", "configuration autotests cannot be read: it is no regular file."),
     "no candidate": Row(
         "run",
         "no candidate: name one with --candidate (cuda, jax, mindspore, oneflow, onnxruntime, paddle, torch, torch.compile), or list your own under `candidates:` "
@@ -148,7 +148,7 @@ ARGUMENTS = {
         for seed in ("x", "-1", "9223372036854775808")
     },
     **{
-        f"workers {count}": Row(f"run --workers {count}", f"--workers is '{count}'. Give a number from 1, or auto.")
+        f"workers {count}": Row(f"run --workers {count}", f"--workers is '{count}'. Give a number from 1 to 10000, or auto.")
         for count in ("x", "0")
     },
     **{
