@@ -97,7 +97,7 @@ def run_test(body: Callable[[], object], backend: Backend, cases: int = 20, rule
         accepted = accept(
             0, lambda _case, number, draw=draw: draw(number=number), contenders, lambda _case, _name, _number: None
         )
-        found += [item.verdict for item in accepted.lenient.values()]
+        found += [item.judged.verdict for item in accepted.lenient.values()]
         if accepted.attempt is not None:
             found.append(judged(accepted.attempt, backend, rules).verdict)
     return found

@@ -132,9 +132,13 @@ def _ends(live: Live, trace: Trace, reference: Backend) -> Iterator[tuple[str, t
     given = [i for i, step in enumerate(program.steps) if step.in_setup or step.op == PLACEHOLDER]
     body = (*(program.steps[i] for i in given[len(program.setup) :]), Step(OUTPUT, "output", ()))
     values = reference.run(Program(program.setup, body), live.sources).values
+    told: set[int] = set()
     for place, index in enumerate(given):
         before, after = values[place], trace.values[index]
         if isinstance(before, torch.nn.Module):
+            if id(before) in told:  # `module.train()` gives the module again
+                continue
+            told.add(id(before))
             state = after.state_dict()
             for name, old in before.state_dict().items():
                 yield f"{index}.{name}", old, state.get(name, old)

@@ -148,7 +148,9 @@ ARGUMENTS = {
         for seed in ("x", "-1", "9223372036854775808")
     },
     **{
-        f"workers {count}": Row(f"run --workers {count}", f"--workers is '{count}'. Give a number from 1 to 10000, or auto.")
+        f"workers {count}": Row(
+            f"run --workers {count}", f"--workers is '{count}'. Give a number from 1 to 10000, or auto."
+        )
         for count in ("x", "0")
     },
     **{

@@ -118,7 +118,9 @@ def test_run__step_of_many_cases_takes_longer_than_one_may__is_aligned(tmp_path:
     report = project.report()
     (result,) = report["results"]
     # A worker that was ended would be told: its case, run again alone, is aligned too.
-    assert (done.status, result["cases"]["aligned"], report["notes"]) == (0, 20, []), done.said
+    assert (done.status, result["cases"]["aligned"]) == (0, 20), done.said
+    (slow,) = report["notes"]
+    assert "times as long; no finding" in slow
 
 
 def test_run__parent_is_killed__its_workers_end(tmp_path: Path):

@@ -30,7 +30,8 @@ def test_run_test__planted_fault__is_found_with_its_operator_kind_and_blame(plan
     found = [item for item in verdicts if item.outcome == "misaligned" and item.blame not in TOLERATED_BLAMES]
     (operator,) = candidate.functions
     assert found, "not found in any case"
-    assert {(item.operator, item.blame) for item in found} == {(operator, "candidate")}
+    # Of infinities nobody knows who is right where the reference makes NaN of them: that alone would not do.
+    assert {(item.operator, item.blame) for item in found} - {(operator, "unknown")} == {(operator, "candidate")}
     assert {item.kind for item in found} & planted.kinds
 
 

@@ -23,6 +23,8 @@ from ci_autotest.telling import About, display_program, finding_of
 from tests.engine import RULES, judged, record, substitute
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ci_autotest.alignment.verdict import Judged
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt
@@ -172,19 +174,20 @@ def test_leniency__of_a_rejected_attempt__is_reported_and_no_case():
 
 
 #: Of a large input any elements will do.
-STORED = "import torch\ndef stored(_): return torch.zeros(252)"
 
 
 @pytest.mark.parametrize("name", DECLARED)
-def test_display__what_is_refused__runs_and_is_read_back(name: str):
+def test_display__what_is_refused__runs_and_is_read_back(name: str, tmp_path: Path):
     attempt = attempted(name)
     live = judged(attempt, TorchBackend()).live
     recording = to_recording(live, {})
     assert decode(encode_program(recording), encode_tensors(recording)).program == recording.program
     verdict = judged(attempt, TorchBackend()).verdict
     shown = display_program(recording, finding_of(verdict, About("kernels", "a.py::test", "test", 0, 0)))
+    (tmp_path / "tensors.safetensors").write_bytes(encode_tensors(recording))
     ended = subprocess.run(
-        [sys.executable, "-c", f"{STORED}\n{shown}\nassert refusal == 'RuntimeError'"],
+        [sys.executable, "-c", f"{shown}\nassert refusal == 'RuntimeError'"],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
