@@ -131,7 +131,7 @@ def _blamed(program: Program, found: Misalignment) -> int:
 
 def _told(live: Live, found: Misalignment, backend: Backend, sides: Sides, blame: Blame) -> Judged:
     """Return the verdict, with the first unsteady step alone where it is unsteady alone too."""
-    calls = backend.run(live.program, live.sources).calls
+    calls = backend.run(live.program, live.sources).answered
     goes_back = found.kind == "gradient"
     at = answered_step(live.program.steps, _blamed(live.program, found), calls, goes_back=goes_back)
     if any(index == at for index, _ in live.program.calls):

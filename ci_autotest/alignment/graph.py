@@ -66,7 +66,7 @@ def _told(culprit: Culprit) -> tuple[Verdict, Live]:
     found = culprit.misalignment
     at = culprit.step
     if not culprit.is_alone:
-        at = answered_step(steps, at, culprit.candidate.calls, goes_back=found.kind == "gradient")
+        at = answered_step(steps, at, culprit.candidate.answered, goes_back=found.kind == "gradient")
     step = steps[at]
     detail = found.detail or f"{found.kind} of the graph differs"
     misalignment = msgspec.structs.replace(found, kind="graph", what=f"{found.what}, as a graph", detail=detail)

@@ -216,7 +216,7 @@ def judge_sequence(live: Live, sides: Sides, passed_over: Collection[int] = ()) 
 
 def _verdict(program: Program, found: Misalignment, candidate: Trace) -> Verdict:
     goes_back = found.kind == "gradient" or program.steps[found.step].op == PLACEHOLDER
-    call = answered_step(program.steps, call_of(program, found), candidate.calls, goes_back=goes_back)
+    call = answered_step(program.steps, call_of(program, found), candidate.answered, goes_back=goes_back)
     operator, target = operator_at(program, call)
     others = [i for i, _ in program.calls if i < found.step and i != call and operator_at(program, i)[0] == operator]
     which = "earlier" if all(index < call for index in others) else "other"  # after it, and before its backward pass

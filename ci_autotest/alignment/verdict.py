@@ -164,7 +164,7 @@ def _to_blame(culprit: Culprit) -> int:
         # The gradient came through the backward pass of the last call that uses the value.
         users = [i for i, step in culprit.live.program.calls if any(ref.index == index for ref in step_refs(step))]
         index = users[-1] if users else index
-    return answered_step(steps, index, culprit.candidate.calls, goes_back=goes_back)
+    return answered_step(steps, index, culprit.candidate.answered, goes_back=goes_back)
 
 
 def _opinion(culprit: Culprit, rules: Rules) -> Opinion:

@@ -233,6 +233,7 @@ class RemoteBackend(Backend):
             for trace in owed:
                 trace.reader = self._hearing.next()
                 trace.calls, trace.left_out = trace.reader.answer.calls, trace.reader.answer.left_out
+                trace.answered = trace.calls
             for trace in owed:
                 if trace.reader is not None and trace.reader.answer.has_kept:
                     self._take(trace, trace.reader)

@@ -53,6 +53,8 @@ class SubstituteBackend(Backend):
         mode = Replacing(self.functions)
         trace = self._torch.run(program, sources, snapshots=snapshots, copied=copied, around=mode)
         trace.around, trace.calls = mode, mode.counts
+        if self.device.type == "cpu":
+            trace.answered = mode.counts
         if not mode.replaced:
             trace.untested = nothing_replaced(self.functions, mode)
         return trace

@@ -105,6 +105,8 @@ class Trace:
         around: What the backend entered for each call, and enters for those of hooks.
         calls: How often functions of the user's were called in place of an operator; 0 of an operator that was not
             replaced. Of backends that replace none, empty.
+        answered: Those of ``calls`` that say what the candidate computes itself: of a device of its own it is all, and
+            this is empty.
         left_out: Parameters and buffers that this side's modules lack: they are not compared.
     """
 
@@ -126,6 +128,7 @@ class Trace:
     goes_back: bool = True
     around: object = None
     calls: Mapping[str, int] = MappingProxyType({})
+    answered: Mapping[str, int] = MappingProxyType({})
     left_out: Sequence[str] = ()
 
     def __init__(self) -> None:
