@@ -138,6 +138,7 @@ def reads():
         (lambda: torch.mm(x(2, 2, dtype=real.int64), x(2, 2, dtype=real.int64)), "but received int64"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:A window was not provided")
 def test_to_static__what_cannot_be_one_graph__is_unsupported_and_says_why(graphs, body, said):
     verdict = tried(body, graphs, profile="ordinary")
     assert verdict.outcome == "unsupported"
