@@ -112,7 +112,7 @@ def stopped(project: Project, sign: Path) -> Done:
     """Start a run, and stop it as Ctrl-C does when a file of that name is there."""
     process = project.start("run", "--workers", "1")
     is_there = wait_until(sign.exists, 60)
-    time.sleep(0.5)  # A batch is told when it ends.
+    time.sleep(1.5)  # A batch is told when it ends.
     process.send_signal(signal.SIGINT)
     done = ended(process, 30)
     assert is_there, done.said

@@ -18,7 +18,7 @@ from tests.projects import Project, ended, processes, wait_until
 
 MARK = "CI_AUTOTEST_STOPPED"
 #: Seconds within which everything must be gone.
-GONE_S = 5
+GONE_S = 15  # A loaded machine takes as many as it likes; what stays for good is found after any number.
 KERNELS = """
 import time
 
