@@ -155,7 +155,7 @@ def operator_at(program: Program, index: int) -> tuple[str, str]:
 
 
 def _to_blame(culprit: Culprit) -> int:
-    """Return the step whose operator is told: one that the candidate computes, and what differs follows from."""
+    """Return the step whose operator names the finding: the candidate computes it, and what differs follows from it."""
     if culprit.is_alone or culprit.misalignment.kind == "leniency":
         return culprit.step  # Of a misuse that was accepted, the call that should have been refused.
     steps, index = culprit.live.program.steps, culprit.step

@@ -25,7 +25,7 @@ class Refusal(str):
     """Say how a step was refused: the class of what was raised, the nearest of Python's own; empty: it was not.
 
     Attributes:
-        said: The message, which is told and never compared.
+        said: The message, for reading; it is never compared.
     """
 
     __slots__ = ("said",)

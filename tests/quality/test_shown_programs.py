@@ -152,10 +152,13 @@ def finding(recording: Recording, kind: str) -> Any:
     return samples.finding(kind=kind, where=where, operator="torch.exp", target="torch.exp")
 
 
-def execute(text: str, folder: Path, recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+def execute(text: str, folder: Path, recording: Recording, monkeypatch: pytest.MonkeyPatch) -> list[plain.Tensor]:
+    """Run a program as a reader would; return the tensors that it leaves."""
     (folder / "tensors.safetensors").write_bytes(encode_tensors(recording))
     monkeypatch.chdir(folder)
-    exec(compile(text, "shown", "exec"), {"__name__": "shown"})  # noqa: S102 - what is under test
+    scope: dict[str, Any] = {"__name__": "shown"}
+    exec(compile(text, "shown", "exec"), scope)  # noqa: S102 - what is under test
+    return [value for value in scope.values() if isinstance(value, plain.Tensor)]
 
 
 def status(text: str, recording: Recording, folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -174,7 +177,7 @@ def status(text: str, recording: Recording, folder: Path, capsys: pytest.Capture
 @pytest.mark.parametrize("name", BODIES)
 def test_display_program__is_executed(name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     recording = recorded(name)
-    execute(display_program(recording, finding(recording, kind)), tmp_path, recording, monkeypatch)
+    assert execute(display_program(recording, finding(recording, kind)), tmp_path, recording, monkeypatch)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -189,7 +192,7 @@ def test_display_program__of_a_compiler__is_executed(
         Candidate(name="c", backend="torch.compile", options={"backend": "eager"}), plain_one.program.steps
     )
     recording = replace(plain_one, note=note)
-    execute(display_program(recording, finding(recording, kind)), tmp_path, recording, monkeypatch)
+    assert execute(display_program(recording, finding(recording, kind)), tmp_path, recording, monkeypatch)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -199,7 +202,7 @@ def test_evidence_of__its_program_is_executed(name: str, kind: str, tmp_path: Pa
     files = encode_program(recording), encode_tensors(recording)
     for tensors in (files[1], None):
         found = evidence_of(finding(recording, kind), files[0], tensors)
-        execute(found.program, tmp_path, recording, monkeypatch)
+        assert execute(found.program, tmp_path, recording, monkeypatch)
 
 
 @pytest.mark.parametrize("profile", ["ordinary", "non_contiguous"])
