@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
@@ -233,11 +235,22 @@ def test_publish__token_echoed__is_in_no_exception(github: FakeGithub, fault: Fa
     assert [text for text in shown if TOKEN in text] == []
 
 
-def test_publish__token_echoed_in_a_refusal__is_not_in_the_result(github: FakeGithub, caplog) -> None:
-    caplog.set_level("DEBUG")
+@pytest.fixture
+def root_log() -> Iterator[io.StringIO]:
+    """Give all that is logged, by any library, at any level."""
+    root, log = logging.getLogger(), io.StringIO()
+    handler, level = logging.StreamHandler(log), root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield log
+    root.removeHandler(handler)
+    root.setLevel(level)
+
+
+def test_publish__token_echoed_in_a_refusal__is_not_in_the_result(github: FakeGithub, root_log: io.StringIO) -> None:
     github.plant(Fault(method="POST", status=403, body=f'{{"message": "no, {TOKEN}"}}'.encode()))
 
     result = published(github)
 
-    assert ("(no, ***)" in result.message, TOKEN in repr(result), TOKEN in caplog.text) == (True, False, False)
+    assert ("(no, ***)" in result.message, TOKEN in repr(result), TOKEN in root_log.getvalue()) == (True, False, False)
     assert TOKEN not in repr(event_of(github))

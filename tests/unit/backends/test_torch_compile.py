@@ -73,10 +73,11 @@ def in_evaluation():
     return layer(random_tensor(3, 3, 2, 4))
 
 
+@pytest.mark.heavy  # compiled for each of its calls
 @pytest.mark.parametrize(
     "body",
     [
-        pytest.param(small_encoder, id="encoder", marks=pytest.mark.heavy),  # compiled for each of its calls: 11 s
+        pytest.param(small_encoder, id="encoder"),
         pytest.param(lambda: attention(dropout=0.5), id="attention"),
     ],
 )
@@ -93,6 +94,7 @@ def trained_then_evaluated():
     return first
 
 
+@pytest.mark.heavy
 def test_run__module_that_draws_inside__is_asked_for_its_mode_at_the_call():
     assert tried(trained_then_evaluated, CompileBackend({"backend": drawing_compiler})).outcome == "aligned"
 
@@ -108,6 +110,7 @@ def of_another_shape(graph, _):
     return lambda *inputs: [out[:1] if isinstance(out, real.Tensor) else out for out in graph(*inputs)]
 
 
+@pytest.mark.heavy  # compiled for each of its calls
 @pytest.mark.parametrize(
     ("body", "compiler", "kind"),
     [

@@ -24,7 +24,7 @@ def small():
 
 @autotest(profiles=[])
 def large():
-    return torch.exp(random_tensor(2, 512, 4096))
+    return torch.exp(random_tensor(2, 256, 256))
 
 @autotest()
 def of_two_dtypes():
@@ -62,12 +62,8 @@ def test_small_tensors__run_many_at_a_time__but_for_the_first_of_a_test(tmp_path
 
 
 def test_large_tensors__run_as_few_as_memory_allows(tmp_path, monkeypatch):
-    assert {len(cases) for cases in batches_of("large", tmp_path, monkeypatch)} <= {
-        casework._BATCH_BYTES >> 26,
-        1,
-        2,
-        3,
-    }
+    monkeypatch.setattr(casework, "_BATCH_BYTES", 6 << 20)
+    assert max(len(cases) for cases in batches_of("large", tmp_path, monkeypatch)) == 3
 
 
 @pytest.mark.parametrize("size", [1, 80])
