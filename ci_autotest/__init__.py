@@ -72,3 +72,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - PEP 562
     from ci_autotest import testing  # noqa: PLC0415 - the framework is imported on first use
 
     return getattr(testing, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import torch
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ci_autotest.record.draws import Drawer
 
     T = TypeVar("T")
+    P = ParamSpec("P")
 
 
 class Draws:
@@ -96,7 +97,7 @@ class Custom(Generator):
         return _recorded(value, repr(self)) if isinstance(value, torch.Tensor) else value
 
 
-def generator(function: Any) -> Callable[..., Generator]:  # noqa: ANN401 - refused where it is no function
+def generator(function: Callable[Concatenate[Draws, P], T]) -> Callable[P, T]:
     """Make a generator of a function from draws to a value.
 
     ``@generator def odd(draws, below): return 2 * draws.integer(0, below // 2) + 1`` is used as ``odd(9)``.
@@ -104,13 +105,13 @@ def generator(function: Any) -> Callable[..., Generator]:  # noqa: ANN401 - refu
     Raises:
         AuthorError: Given something that cannot be called.
     """
-    if not callable(function):
+    if not callable(cast("object", function)):
         message = f"generator() is given {function!r}. Decorate a function: its first argument is the draws."
         raise AuthorError(message)
 
     @functools.wraps(function)
-    def make(*args: Any, **kwargs: Any) -> Generator:  # noqa: ANN401 - as the function
-        return Custom(function, args, kwargs)
+    def make(*args: P.args, **kwargs: P.kwargs) -> T:
+        return cast("T", Custom(function, args, kwargs))  # typed as what it gives
 
     return make
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import COMPLEX, FLOATING, ITEM_SIZE
 from ci_autotest.record.data import INTEGERS, default_range
-from ci_autotest.record.generators import Either, Generator, settle
+from ci_autotest.record.generators import Either, settle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
 _PYTHON: Final = {float: "float32", int: "int64", bool: "bool", complex: "complex64"}
 
 
-def random_dtype(names: Sequence[str] = ("arithmetic",)) -> Generator:
+def random_dtype(names: Sequence[str] = ("arithmetic",)) -> torch.dtype:
     """Vary a dtype over groups (``float``, ``half``, ``int``, ``uint``, ``index``, ``bool``, ``complex``,
     ``arithmetic``, ``all``) and single names (``bfloat16``), each dtype as likely.
 
@@ -46,7 +46,7 @@ def random_dtype(names: Sequence[str] = ("arithmetic",)) -> Generator:
         message = f"random_dtype() is given {said}. Use {', '.join(GROUPS)}, or single names such as float32."
         raise AuthorError(message)
     found = dict.fromkeys(name for group in names for name in GROUPS.get(group, (group,)))
-    return Either(tuple(getattr(torch, name) for name in found))
+    return cast("torch.dtype", Either(tuple(getattr(torch, name) for name in found)))  # typed as what its callee takes
 
 
 def dtype_name(dtype: Any) -> str:  # noqa: ANN401 - a type or a torch dtype

@@ -36,6 +36,9 @@ class Namespace:
         setattr(self, name, found)
         return found
 
+    def __dir__(self) -> list[str]:
+        return dir(self._real)
+
     def __repr__(self) -> str:
         return f"<recording {self._path}>"
 

@@ -2,19 +2,25 @@
 
 ``random`` has no type of its own; it takes the one it was given by ``.to(T)``, the one that its callee's annotation
 asks for, or that of a built-in function's schema. What cannot be told is an error that says what to write.
+To a type checker each is of the type that its callee takes: ``oneof(0, 1)`` is an ``int``, ``random()`` anything. It is
+a ``Generator`` all the same, which the recorder replaces by this attempt's value: so the casts below.
 """
 
 from __future__ import annotations
 
 from types import UnionType
-from typing import TYPE_CHECKING, Final, Protocol, Union, get_args, get_origin, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Union, cast, get_args, get_origin, runtime_checkable
 
 from ci_autotest.errors import AuthorError, UntypedError
 from ci_autotest.program.ir import HOST_DEVICE, OWN_DEVICE, Device
 from ci_autotest.record.generators import NOTHING, Constant, Either, Generator, settle
 
 if TYPE_CHECKING:
+    import torch
+
     from ci_autotest.record.draws import Drawer
+
+T = TypeVar("T")
 
 DEFAULT_LOW: Final = 1
 DEFAULT_HIGH: Final = 6
@@ -93,7 +99,7 @@ class RandomBool(Generator):
         return drawer.boolean(site)
 
 
-def random(low: float | Generator = DEFAULT_LOW, high: float | Generator = DEFAULT_HIGH) -> Generator:
+def random(low: float | Generator = DEFAULT_LOW, high: float | Generator = DEFAULT_HIGH) -> Any:  # noqa: ANN401 - as its callee takes it
     """Vary a number in ``[low, high)``; its type is given by ``.to(int | float | bool)`` or by the callee's annotation.
 
     Raises:
@@ -102,44 +108,44 @@ def random(low: float | Generator = DEFAULT_LOW, high: float | Generator = DEFAU
     return RandomNumber(low, high)
 
 
-def random_bool() -> Generator:
+def random_bool() -> bool:
     """Vary a boolean."""
-    return RandomBool()
+    return cast("bool", RandomBool())
 
 
-def oneof(*alternatives: object, possibility: float | None = None) -> Generator:
+def oneof(*alternatives: T, possibility: float | None = None) -> T:
     """Vary over alternatives; with ``possibility`` the first of two has that probability."""
     if possibility is not None and len(alternatives) != 2:  # noqa: PLR2004 - one probability tells two things apart
         message = f"oneof(possibility={possibility}) has {len(alternatives)} alternatives. Give exactly two."
         raise AuthorError(message)
-    return Either(alternatives, possibility)
+    return cast("T", Either(alternatives, possibility))
 
 
-def constant(value: object) -> Generator:
+def constant(value: T) -> T:
     """Hold a value that takes part in ``|`` and arithmetic."""
-    return Constant(value)
+    return cast("T", Constant(value))
 
 
-def nothing() -> Generator:
+def nothing() -> Any:  # noqa: ANN401 - beside anything
     """Stand for an argument that is left out, beside another alternative."""
     return Constant(NOTHING)
 
 
-def random_or_nothing(low: float, high: float) -> Generator:
+def random_or_nothing(low: float, high: float) -> Any:  # noqa: ANN401 - as its callee takes it
     """Vary a number in ``[low, high)``, and leave it out one time in three."""
     return Either((nothing(), random(low, high)), 1 / 3)
 
 
-def random_device() -> Generator:
+def random_device() -> torch.device:
     """Vary between the host and the device that the candidate was asked to use."""
-    return Either((Device(HOST_DEVICE), Device(OWN_DEVICE)))
+    return cast("torch.device", Either((Device(HOST_DEVICE), Device(OWN_DEVICE))))
 
 
-def cpu_device() -> Generator:
+def cpu_device() -> torch.device:
     """Name the host."""
-    return Constant(Device(HOST_DEVICE))
+    return cast("torch.device", Constant(Device(HOST_DEVICE)))
 
 
-def gpu_device() -> Generator:
+def gpu_device() -> torch.device:
     """Name the device that the candidate was asked to use."""
-    return Constant(Device(OWN_DEVICE))
+    return cast("torch.device", Constant(Device(OWN_DEVICE)))

@@ -4,7 +4,7 @@ from ci_autotest import autotest, oneof, random, random_tensor, torch
 
 
 @autotest()
-def linear_softmax():
+def linear_softmax() -> torch.Tensor:
     features = random(1, 33).to(int)  # one value in a case: the shapes below stay linked
     x = random_tensor(ndim=2, dim1=features)
     weight = random_tensor(ndim=2, dim1=features)
