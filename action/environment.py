@@ -87,6 +87,22 @@ def sealed_paths(packages: Path) -> list[str]:
     return [str(path) for path in found if path.exists() and path.is_absolute()]
 
 
+def library_folder() -> str:
+    """Return the folder of the interpreter's own shared library, nothing where it has none: the loader may need it."""
+    return str(sysconfig.get_config_var("LIBDIR") or "") if sysconfig.get_config_var("Py_ENABLE_SHARED") else ""
+
+
+def checked_out(path: Path) -> str:
+    """Return the commit of the checkout that ``path`` lies in, or nothing."""
+    folder = next((each for each in (path, *path.parents) if each.is_dir()), Path.cwd())
+    argv = ["git", "-c", "safe.directory=*", "-C", str(folder), "rev-parse", "--verify", "--quiet", "HEAD"]
+    try:
+        done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
 def listed_folders() -> list[str]:
     """Return the folders in which a new name would change what the publisher imports.
 

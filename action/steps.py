@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from action import container, environment, foreign, inputs, outputs
+from action import container, environment, event, foreign, inputs, outputs
 from action.inputs import StepError
 from action.runner import append, commands_stopped, opened, say, take_back, write_outputs
 from ci_autotest.version import VERSION
@@ -28,6 +28,8 @@ def prepare(environ: Mapping[str, str]) -> int:
     """Refuse inputs that cannot be meant, then install what this job needs."""
     refuse_machine()
     task = refuse_inputs(environ)
+    if task == "run":
+        refuse_foreign_head(environ)
     folder = Path(tempfile.mkdtemp(prefix="ci-autotest-", dir=environ.get("RUNNER_TEMP") or None))
     say("::group::Install ci-autotest\n")
     has_own = environment.installed_version(Path(sys.executable)) != ""
@@ -40,7 +42,8 @@ def prepare(environ: Mapping[str, str]) -> int:
         environ,
         {
             "task": task, "runtime": runtime, "python": str(python), "publisher": str(environment.interpreter()),
-            "packages": str(packages), "sealed": "\n".join(environment.sealed_paths(packages)),
+            "libraries": environment.library_folder(), "packages": str(packages),
+            "sealed": "\n".join(environment.sealed_paths(packages)),
             "listed": "\n".join(environment.listed_folders()),
         },
     )  # fmt: skip
@@ -79,6 +82,20 @@ def refuse_inputs(environ: Mapping[str, str]) -> str:
             )
             raise StepError(message)
     return task
+
+
+def refuse_foreign_head(environ: Mapping[str, str]) -> None:
+    """Refuse to test another commit than the base branch's in a job that has the base repository's rights."""
+    if environ.get("GITHUB_EVENT_NAME") != "pull_request_target":
+        return
+    for folder in dict.fromkeys([Path.cwd(), *map(Path, inputs.several(environ, "paths"))]):
+        if (commit := environment.checked_out(folder)) not in {"", environ.get("GITHUB_SHA")}:
+            message = (
+                f"'{folder}' holds commit {commit}, not the base branch's: on `pull_request_target` the tests of a "
+                "pull request would run with the secrets of this repository. Test on `pull_request`, and comment "
+                "from a workflow of the event `workflow_run`, as `ci-autotest init` writes them."
+            )
+            raise StepError(message)
 
 
 def tested_python(task: str, runtime: str, venv: Path, environ: Mapping[str, str]) -> Path:
@@ -230,13 +247,14 @@ def fresh_folder(environ: Mapping[str, str]) -> str:
 
 def publish(environ: Mapping[str, str]) -> int:
     """Comment on the pull request where there is one; that it cannot be done fails nothing."""
-    event = environ.get("GITHUB_EVENT_NAME", "")
-    if event not in outputs.COMMENT_EVENTS:
-        say(f"No comment: the event is '{event}', and not about a pull request.\n")
+    name = environ.get("GITHUB_EVENT_NAME", "")
+    if name not in outputs.COMMENT_EVENTS:
+        say(f"No comment: the event is '{name}', and not about a pull request.\n")
         return 0
     argv = environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), inputs.comment_argv(environ))
     with commands_stopped():
-        done = subprocess.run(argv, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        given = {**environ, event.VARIABLE: event.payload(environ)}
+        done = subprocess.run(argv, env=given, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         say(done.stdout)
     url = outputs.comment_url(done.stdout)
     if done.returncode != 0:

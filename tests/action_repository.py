@@ -63,7 +63,7 @@ class Repository:
         }  # fmt: skip
         return ActionRunner(
             action=self.action, workspace=self.folder, scratch=scratch, expressions=self.expressions,
-            github={"token": TOKEN, "event_name": "pull_request", "event": {}},
+            github={"token": TOKEN, "event_name": "pull_request", "event": json.loads(self.event.read_text("utf-8"))},
             environ=job_environ() | variables, **options,
         )  # fmt: skip
 

@@ -189,7 +189,7 @@ class ActionRunner:
 
     def run_shell(self, name: str, step: dict[str, object]) -> StepRecord:
         """Run a ``run:`` step with bash and read back the files it wrote to."""
-        assert step["shell"] == "bash", step
+        shell = str(step["shell"]).split()
         files = {
             variable: self.scratch / "files" / f"{name}-{variable}" for variable in ("OUTPUT", "ENV", "STEP_SUMMARY")
         }
@@ -205,7 +205,7 @@ class ActionRunner:
             "RUNNER_TEMP": str(self.scratch / "temp"),
         }
         done = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)], cwd=self.workspace,
+            [word.replace("{0}", str(script)) for word in shell], cwd=self.workspace,
             env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, check=False, timeout=STEP_TIMEOUT_S,
         )  # fmt: skip

@@ -164,7 +164,8 @@ def read_event(environ: Mapping[str, str], run_id: int | None = None) -> Event:
     """Return what the environment of a workflow step and the file of its event say.
 
     Args:
-        environ: ``GITHUB_*`` as a step sees them, and ``GITHUB_TOKEN``, which a step must be given.
+        environ: ``GITHUB_*`` as a step sees them, and ``GITHUB_TOKEN``, which a step must be given. ``AUTOTEST_EVENT``
+            is the event as JSON, for a step that follows tests: they can write to the event's file.
         run_id: The run that tested, where it is named; then the event need have no pull request.
 
     Raises:
@@ -172,7 +173,7 @@ def read_event(environ: Mapping[str, str], run_id: int | None = None) -> Event:
     """
     name = required(environ, "GITHUB_EVENT_NAME")
     repository = matching(environ, "GITHUB_REPOSITORY", REPOSITORY, "owner/name")
-    target = _target(name, required(environ, "GITHUB_EVENT_PATH"), repository, run_id)
+    target = _target(name, environ, repository, run_id)
     this_run = positive(environ, "GITHUB_RUN_ID"), positive(environ, "GITHUB_RUN_ATTEMPT")
     tested = target.run if isinstance(target, RunTarget) else None
     run_id, attempt = (tested.id, tested.run_attempt) if tested else (run_id or this_run[0], this_run[1])
@@ -189,10 +190,10 @@ def read_event(environ: Mapping[str, str], run_id: int | None = None) -> Event:
     )
 
 
-def _target(name: str, path: str, repository: str, run_id: int | None) -> Target:
+def _target(name: str, environ: Mapping[str, str], repository: str, run_id: int | None) -> Target:
     reader = _READERS.get(name)
     if run_id is not None:
-        told = _of_run(path, repository) if name == "workflow_run" else None
+        told = _of_run(environ, repository) if name == "workflow_run" else None
         return told if told and told.run_id == run_id else RunTarget(run_id=run_id)
     if reader is None:
         message = (
@@ -200,32 +201,30 @@ def _target(name: str, path: str, repository: str, run_id: int | None) -> Target
             "Publish from one of them, or name the run with --run-id."
         )
         raise PublishError(message)
-    return reader(path, repository)
+    return reader(environ, repository)
 
 
-def _of_pull_request(path: str, repository: str) -> PullRequestTarget:
-    pull = _payload(path, _PullRequestPayload).pull_request
+def _of_pull_request(environ: Mapping[str, str], repository: str) -> PullRequestTarget:
+    pull = _payload(environ, _PullRequestPayload).pull_request
     source = pull.head.repo
     from_fork = source is None or source.full_name.casefold() != repository.casefold()
     return PullRequestTarget(number=pull.number, head_sha=pull.head.sha, from_fork=from_fork, base=pull.base.ref)
 
 
-def _of_run(path: str, repository: str) -> RunTarget:  # noqa: ARG001 - one signature for all readers
-    run = _payload(path, _RunPayload).workflow_run
+def _of_run(environ: Mapping[str, str], repository: str) -> RunTarget:  # noqa: ARG001 - one signature for all readers
+    run = _payload(environ, _RunPayload).workflow_run
     return RunTarget(run_id=run.id, run=run)
 
 
-def _of_issue(path: str, repository: str) -> PullRequestTarget:  # noqa: ARG001 - one signature for all readers
-    issue = _payload(path, _IssuePayload).issue
+def _of_issue(environ: Mapping[str, str], repository: str) -> PullRequestTarget:  # noqa: ARG001 - one signature for all readers
+    issue = _payload(environ, _IssuePayload).issue
     if issue.pull_request is None:
-        message = (
-            f"issue {issue.number} of the event in '{path}' is not a pull request: there is nothing to comment on."
-        )
+        message = f"issue {issue.number} of the event is not a pull request: there is nothing to comment on."
         raise PublishError(message)
     return PullRequestTarget(number=issue.number, head_sha=None, from_fork=None)
 
 
-_READERS: Final[dict[str, Callable[[str, str], Target]]] = {
+_READERS: Final[dict[str, Callable[[Mapping[str, str], str], Target]]] = {
     "pull_request": _of_pull_request,
     "pull_request_target": _of_pull_request,
     "workflow_run": _of_run,
@@ -233,12 +232,22 @@ _READERS: Final[dict[str, Callable[[str, str], Target]]] = {
 }
 
 
-def _payload(path: str, kind: type[T]) -> T:
+def _payload(environ: Mapping[str, str], kind: type[T]) -> T:
+    where, text = _event_text(environ)
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=kind)
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        message = f"{where} is not the event that GITHUB_EVENT_NAME names: {error}."
+        raise PublishError(message) from None
+
+
+def _event_text(environ: Mapping[str, str]) -> tuple[str, str | bytes]:
+    """Return where the event stands, and its JSON."""
+    if given := environ.get("AUTOTEST_EVENT"):
+        return "AUTOTEST_EVENT", given
+    path = required(environ, "GITHUB_EVENT_PATH")
+    try:
+        return f"GITHUB_EVENT_PATH '{path}'", Path(path).read_bytes()
     except OSError as error:
         message = f"GITHUB_EVENT_PATH '{path}' cannot be read: {error.strerror}. Run this in a step of a workflow."
-        raise PublishError(message) from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        message = f"GITHUB_EVENT_PATH '{path}' is not the event that GITHUB_EVENT_NAME names: {error}."
         raise PublishError(message) from None

@@ -146,3 +146,35 @@ def test_action__test_that_changes_the_publisher__is_not_published(
     assert (done.steps["publish"].outcome, done.status) == ("failure", 1)
     assert "the files of the publisher are not those that were hashed before the tests" in done.steps["publish"].log
     assert ("owned" in done.steps["publish"].log, repository.github.bodies()) == (False, before)
+
+
+#: What a test leaves where the shell of a later step would be looked for, or would load it from.
+LEFT_BEHIND = {
+    "a bash in a folder of PATH": "{folder}/bin/bash",
+    "a library in a folder of LD_LIBRARY_PATH": "{folder}/lib/libtinfo.so.6",
+    "another event": "{event}",
+}
+
+
+@pytest.mark.parametrize("way", LEFT_BEHIND)
+def test_action__test_that_leaves_a_trap_for_later_steps__gets_neither_token_nor_verdict(
+    repository: Repository, planted: ActionRecord, tmp_path: Path, way: str
+):
+    folder, event = tmp_path / "tool", tmp_path / "event.json"
+    shutil.copy(repository.event, event)
+    for name in ("bin", "lib"):
+        (folder / name).mkdir(parents=True)
+    runner = repository.runner(tmp_path / "scratch")
+    runner.environ |= {
+        "PATH": f"{folder}/bin:{runner.environ['PATH']}", "LD_LIBRARY_PATH": f"{folder}/lib", "GITHUB_EVENT_PATH": str(event),
+    }  # fmt: skip
+    trap = Path(LEFT_BEHIND[way].format(folder=folder, event=event))
+    # A shell that takes one of these fails, or writes to another pull request.
+    trap.write_text(f"#!/bin/sh\nenv > {folder}/stolen\nexit 0\n" if way != "another event" else "{}", "utf-8")
+    trap.chmod(0o755)
+    done = runner.run(
+        {"comment": "always"}, {name: planted.steps[name] for name in ("prepare", "seal", "run", "upload")}
+    )
+    assert (done.steps["publish"].outcome, done.status) == ("success", 1), done.steps["publish"].log
+    assert done.outputs["comment-url"].startswith("https://github.com/")
+    assert not (folder / "stolen").exists()

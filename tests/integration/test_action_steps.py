@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -281,3 +282,29 @@ def test_make_environment__in_a_callers_environment__imports_its_packages(job: J
     assert done.stdout.splitlines()[-1] == str(
         next(job.python.parents[1].glob("lib/*/site-packages")) / "ci_autotest.py"
     )
+
+
+def checkout(folder: Path) -> str:
+    folder.mkdir(exist_ok=True)
+    identity = ["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
+    for argv in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message", "Kernels"]):
+        subprocess.run(["git", *identity, *argv], cwd=folder, check=True)
+    return subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("place", [".", "head"])
+def test_prepare__head_of_a_pull_request_with_the_rights_of_its_base__is_refused(job: Job, place: str):
+    commit = checkout(job.workspace / place).strip()
+    environ = {"GITHUB_EVENT_NAME": "pull_request_target", "GITHUB_SHA": "5f" * 20, "INPUT_PATHS": f"{place}/tests"}
+    done = job.step("prepare", **environ, RUNNER_TEMP=str(job.folder), PATH=os.environ["PATH"])
+    assert done.returncode == 2
+    assert f"holds commit {commit}, not the base branch's" in done.stdout
+    assert not list(job.folder.glob("ci-autotest-*"))
+
+
+def test_refuse_foreign_head__base_branch_is_checked_out__is_let_through(job: Job, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(job.workspace)
+    environ = {"GITHUB_EVENT_NAME": "pull_request_target", "GITHUB_SHA": checkout(job.workspace).strip()}
+    steps.refuse_foreign_head(environ)
+    with pytest.raises(steps.StepError):
+        steps.refuse_foreign_head({**environ, "GITHUB_SHA": "5f" * 20})

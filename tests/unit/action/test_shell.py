@@ -9,15 +9,24 @@ from pathlib import Path
 import pytest
 import yaml
 
+from action import environment
+
 ROOT = Path(__file__).resolve().parents[3]
 STEPS = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))["runs"]["steps"]
 SCRIPTS = {step.get("id", "end"): step["run"] for step in STEPS if "run" in step}
+SHELLS = {step.get("id", "end"): step["shell"] for step in STEPS if "run" in step}
+EMPTIED = {
+    step.get("id", "end"): {name for name, value in step["env"].items() if value == ""}
+    for step in STEPS
+    if "run" in step
+}
+LOADER = {"LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT", "BASH_ENV"}
 #: Stands where the publisher's program does.
 PROGRAM = "import sys; print('published', sys.flags.isolated, sys.flags.no_site, sys.dont_write_bytecode)\n"
 
 
 def bash(script: str, folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    argv = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    argv = ["/bin/bash", "--noprofile", "--norc", "-p", "-eo", "pipefail", "-c", script]
     return subprocess.run(argv, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -52,6 +61,7 @@ def publish(folder: Path, digest: str) -> subprocess.CompletedProcess[str]:
         "LISTED": str(folder / "bin"),
         "SEAL": digest,
         "PUBLISHER": python,
+        "LIBRARIES": environment.library_folder(),
         "GITHUB_ACTION_PATH": str(folder),
     }
     return bash(SCRIPTS["publish"], folder, **environ)
@@ -109,3 +119,25 @@ def test_end__no_status__fails(tmp_path: Path, status: str):
     done = bash(SCRIPTS["end"], tmp_path, EXIT_STATUS=status, CONCLUSION="")
     message = "the run left no exit status: an earlier step of this action says why."
     assert (done.returncode, done.stdout) == (2, f"::error title=ci-autotest::{message}\n")
+
+
+def test_steps__shell__is_named_by_its_path_and_takes_no_function():
+    assert set(SHELLS.values()) == {"/bin/bash --noprofile --norc -p -eo pipefail {0}"}
+
+
+def test_steps__token_or_verdict__has_none_of_the_job_s_loader():
+    assert {name for name, emptied in EMPTIED.items() if emptied >= LOADER} == {"seal", "publish", "end"}
+
+
+@pytest.mark.parametrize("name", ["BASH_ENV", "ENV"])
+def test_end__file_that_a_shell_would_read_first__is_not_read(tmp_path: Path, name: str):
+    (tmp_path / "evil").write_text("exit 0")
+    done = bash(SCRIPTS["end"], tmp_path, EXIT_STATUS="1", CONCLUSION="failure", **{name: str(tmp_path / "evil")})
+    assert done.returncode == 1
+
+
+def test_end__function_in_the_environment__is_not_called(tmp_path: Path):
+    done = bash(
+        SCRIPTS["end"], tmp_path, EXIT_STATUS="1", CONCLUSION="", **{"BASH_FUNC_exit%%": "() { builtin exit 0; }"}
+    )
+    assert done.returncode == 1

@@ -139,9 +139,18 @@ def test_read_event__issue_comment_on_a_pull_request__leaves_open_what_it_does_n
 def test_read_event__issue_comment_on_an_issue__is_refused(environ) -> None:
     variables = environ({"issue": {"number": 12}}, GITHUB_EVENT_NAME="issue_comment")
 
-    assert refused(variables) == (
-        f"issue 12 of the event in '{variables['GITHUB_EVENT_PATH']}' is not a pull request: "
-        "there is nothing to comment on."
+    assert refused(variables) == ("issue 12 of the event is not a pull request: there is nothing to comment on.")
+
+
+def test_read_event__event_is_given__its_file_is_not_read(environ) -> None:
+    variables = environ({"pull_request": "of a test"}, AUTOTEST_EVENT=json.dumps(pull_request("mallory/kernels")))
+
+    assert read_event(variables).target == PullRequestTarget(number=12, head_sha=HEAD, from_fork=True, base="main")
+
+
+def test_read_event__event_that_is_given_is_another__is_refused(environ) -> None:
+    assert refused(environ(AUTOTEST_EVENT='{"pull_request": null}')).startswith(
+        "AUTOTEST_EVENT is not the event that GITHUB_EVENT_NAME names: "
     )
 
 
