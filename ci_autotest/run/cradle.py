@@ -97,7 +97,7 @@ def _run(job: dict[str, object], output: int, others: list[int]) -> None:
         _take({str(name): str(value) for name, value in job["own"].items()})  # type: ignore[attr-defined]
         if job["kind"] == "worker":
             work = importlib.import_module("ci_autotest.run.worker").main  # preloaded; a script's process has none
-            work([str(others[0]), str(others[1]), str(job["place"])])
+            work([str(opened) for opened in others])
         code = _script(str(job["script"]), [str(path) for path in job["paths"]])  # type: ignore[attr-defined]
     except BaseException as error:  # noqa: BLE001 - the last line of a process: what is left is its status
         sys.excepthook(type(error), error, error.__traceback__)

@@ -178,7 +178,7 @@ class Nursery:
         self._sockets, self._processes = {}, []
 
     def _launch_worker(self, start: Start) -> Child:
-        job: dict[str, object] = {"kind": "worker", "place": start.words[-1], "own": dict(start.added)}
+        job: dict[str, object] = {"kind": "worker", "own": dict(start.added)}
         return self._fork(job, (start.output, *start.descriptors), is_alone=False)
 
     def _fork(self, job: dict[str, object], descriptors: tuple[int, ...], *, is_alone: bool) -> Child:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import sys
 import tempfile
@@ -24,11 +25,10 @@ class Output:
     """
 
     def __init__(self) -> None:
-        """Make the file; it has no name."""
-        handle, path = tempfile.mkstemp(prefix="ci-autotest-output-")
-        os.close(handle)
-        self.fd = os.open(path, os.O_RDWR | os.O_APPEND)
-        os.unlink(path)  # noqa: PTH108 - a path of ours, gone before anyone can open it
+        """Make the file; it has no name, so that nothing is left of it however a run ends."""
+        with tempfile.TemporaryFile() as file:
+            self.fd = os.dup(file.fileno())
+        fcntl.fcntl(self.fd, fcntl.F_SETFL, os.O_APPEND)
         self._since = self._hole = 0
 
     def begin(self) -> None:

@@ -1,7 +1,7 @@
 """The place in flight: which case, candidate and step a worker is in, known to the parent without a message.
 
-A small file mapped by both. The worker writes a few numbers; the parent reads them when the worker
-has died or is silent.
+A small file mapped by both, without a name, so that nothing is left of it however a run ends. The worker writes a few
+numbers; the parent reads them when the worker has died or is silent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 import struct
 import tempfile
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -87,22 +86,22 @@ class Place:
     """Map the place of one worker.
 
     Args:
-        path: The file; made by the parent, opened by the worker.
+        fd: Of the file; made by the parent, inherited by the worker.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Open and map the file."""
-        self.path = path
-        self._fd = os.open(path, os.O_RDWR)
-        self._map = mmap.mmap(self._fd, _SLOTS * 8)
+    def __init__(self, fd: int) -> None:
+        """Map the file."""
+        self.fd = fd
+        self._map = mmap.mmap(fd, _SLOTS * 8)
         self._view = memoryview(self._map).cast("q")
 
     @classmethod
     def create(cls) -> Place:
         """Make the file of a new worker."""
-        with tempfile.NamedTemporaryFile(prefix="ci-autotest-place-", delete=False) as file:
+        with tempfile.TemporaryFile() as file:
             file.write(_FORGOTTEN + b"\x00" * 8)
-        return cls(Path(file.name))
+            file.flush()
+            return cls(os.dup(file.fileno()))
 
     def enter(self, case: int, candidate: int, attempt: int = NOWHERE, step: int = NOWHERE) -> None:
         """Say which case, candidate and attempt are entered."""
@@ -129,16 +128,15 @@ class Place:
 
     def read(self) -> Spot:
         """Return where the worker is; read, not mapped: a worker that cuts the file must not end the parent."""
-        data = os.pread(self._fd, _SLOTS * 8, 0)
+        data = os.pread(self.fd, _SLOTS * 8, 0)
         return Spot(*_LAYOUT.unpack(data)) if len(data) == _SLOTS * 8 else Spot(NOWHERE, NOWHERE, NOWHERE, NOWHERE, 0)
 
     def reset(self) -> None:
         """Forget where the worker was, before it is given another task."""
-        os.pwrite(self._fd, _FORGOTTEN, 0)
+        os.pwrite(self.fd, _FORGOTTEN, 0)
 
-    def remove(self) -> None:
-        """Unmap and delete the file."""
+    def close(self) -> None:
+        """Unmap the file and let go of it."""
         self._view.release()
         self._map.close()
-        os.close(self._fd)
-        self.path.unlink(missing_ok=True)
+        os.close(self.fd)

@@ -75,9 +75,9 @@ class WorkerProcess:
         self._output = Output()
         to_read, self._to = os.pipe()
         self._from, to_write = os.pipe()
-        words = [str(to_read), str(to_write), str(self.place.path)]
+        passed = to_read, to_write, self.place.fd
         self._process: Handle = (launch or spawn)(
-            Start(words, (to_read, to_write), self._output.fd, environ, {**(added or {}), TOKEN: self._token})
+            Start(passed, self._output.fd, environ, {**(added or {}), TOKEN: self._token})
         )
         os.close(to_read)
         os.close(to_write)
@@ -228,7 +228,7 @@ class WorkerProcess:
             with contextlib.suppress(OSError):
                 os.close(fd)
         self._output.close()
-        self.place.remove()
+        self.place.close()
 
     def broken(self, what: str) -> WorkerLostError:
         """End a worker for what it did; return how it was lost."""

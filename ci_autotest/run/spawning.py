@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
 #: The current folder is not on the worker's path: a `torch/` or `json.py` there would be imported
 #: for the real one.
@@ -38,15 +38,13 @@ class Start(NamedTuple):
     """Say how a worker's process is to be started.
 
     Attributes:
-        words: For the worker: descriptors to read from and write to, the place's file.
-        descriptors: Those that it needs, as numbers.
+        descriptors: To read from, to write to, and that of the place's file.
         output: Descriptor where what it prints goes.
         environ: The parent's environment; secrets are taken out.
         added: Variables of its own.
     """
 
-    words: Sequence[str]
-    descriptors: tuple[int, int]
+    descriptors: tuple[int, int, int]
     output: int
     environ: Mapping[str, str]
     added: Mapping[str, str]
@@ -58,7 +56,7 @@ Launch: TypeAlias = "Callable[[Start], Handle]"
 def spawn(start: Start) -> subprocess.Popen[bytes]:
     """Start a worker in an interpreter and a session of its own."""
     return subprocess.Popen(
-        [sys.executable, "-c", _START, package_folder(), *start.words],
+        [sys.executable, "-c", _START, package_folder(), *map(str, start.descriptors)],
         stdin=subprocess.DEVNULL, stdout=start.output, stderr=start.output, pass_fds=start.descriptors,
         start_new_session=True, env={**worker_environ(start.environ), **start.added},
     )  # fmt: skip

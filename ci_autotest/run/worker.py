@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import is_own, said
@@ -31,9 +30,9 @@ def main(argv: list[str]) -> None:
     """Serve the parent until it closes the pipe.
 
     Args:
-        argv: File descriptors to read from and write to, and the place's file.
+        argv: File descriptors to read from and write to, and that of the place's file.
     """
-    read_fd, write_fd, place = int(argv[0]), int(argv[1]), Path(argv[2])
+    read_fd, write_fd, place_fd = map(int, argv)
     _end_with_parent()
     # A terminal's Ctrl-C is the parent's: what interrupts here is a test's or a kernel's own doing.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -43,7 +42,7 @@ def main(argv: list[str]) -> None:
     from ci_autotest.run.messages import HEADER, decode_to_worker, frame, size_of  # noqa: PLC0415 - likewise
     from ci_autotest.run.place import Place  # noqa: PLC0415 - likewise
 
-    bench = Bench(Place(place), lambda message: _write(write_fd, frame(message)))
+    bench = Bench(Place(place_fd), lambda message: _write(write_fd, frame(message)))
     spare_memory()
     while True:
         head = _read(read_fd, HEADER.size)

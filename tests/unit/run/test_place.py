@@ -17,7 +17,7 @@ def test_restored__another_says_where_it_is__and_the_place_is_as_before():
     after = place.read()
     assert after._replace(moves=0) == before._replace(moves=0)
     assert after.moves > before.moves
-    place.remove()
+    place.close()
 
 
 def test_restored__lost_meanwhile__the_place_is_where_that_was():
@@ -28,4 +28,4 @@ def test_restored__lost_meanwhile__the_place_is_where_that_was():
     place.enter(8, 1, 0)
     assert not lost.__exit__(RuntimeError, RuntimeError("the host is gone"), None)
     assert place.read().case == 8
-    place.remove()
+    place.close()
