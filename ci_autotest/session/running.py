@@ -17,7 +17,7 @@ from ci_autotest.errors import AutotestError, OutputError, UnavailableError
 from ci_autotest.known import apply_known, unmatched
 from ci_autotest.report.artifacts import check_writable, prepare
 from ci_autotest.result import Environment
-from ci_autotest.run.orphans import adopt, children, end_others
+from ci_autotest.run.orphans import adopt, children, end_left_behind, end_others
 from ci_autotest.run.pool import Pool
 from ci_autotest.session.budget import Budget, not_run_note
 from ci_autotest.session.database import FOLDER, Database
@@ -80,6 +80,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
     means = means_for(request, environ)
     known = frozenset(children())
     adopt()
+    end_left_behind()
     signals = Signals()
     with signals.installed():
         stream.write(f"seed {state.seed}\n")
