@@ -6,10 +6,9 @@ so that importing this package imports no framework.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from ci_autotest.version import VERSION
 
+TYPE_CHECKING = False  # That of `typing` would take longest of all that is imported before a Ctrl-C can be answered.
 if TYPE_CHECKING:
     from ci_autotest.testing import (
         Draws,
@@ -65,7 +64,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - PEP 562
+def __getattr__(name: str) -> object:
     if name not in __all__:
         message = f"module 'ci_autotest' has no name {name!r}; it has {', '.join(__all__)}."
         raise AttributeError(message)

@@ -6,7 +6,6 @@ Nothing but click is imported before a command runs, so that ``--help`` answers 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import traceback
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ci_autotest.errors import AutotestError, ConfigError
+from ci_autotest.session.signals import INTERRUPTED, Signals, end_at_once, ignore
+from ci_autotest.session.terminal import outlast_readers
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from ci_autotest.session.requested import Request
 
-_INTERRUPTED = 130
 #: As in ``config.values``, which imports more than ``--help`` may wait for.
 _FAIL_ON = ("misaligned", "new", "never", "flaky", "leniency")
 #: A fault of this package: EX_SOFTWARE of sysexits.h, so that no caller takes it for a finding.
@@ -123,7 +123,9 @@ def list_command(paths: tuple[str, ...], **given: Any) -> int:
     from ci_autotest.session.listing import list_tests  # noqa: PLC0415 - after --help
 
     shards = given.pop("shards")
-    return list_tests(_request(paths, given, needs_candidate=False), os.environ, sys.stdout, shards)
+    request = _request(paths, given, needs_candidate=False)
+    with Signals().installed():
+        return list_tests(request, os.environ, sys.stdout, shards)
 
 
 @cli.command()
@@ -140,7 +142,9 @@ def draws(test: str | None, case: int, edit: tuple[str, ...], log: Path | None, 
 
     request = _request((), given, needs_candidate=False)
     wanted = asked_for(test, case, edit, log, request.config.seed)
-    return draw_again(wanted, _request((wanted.test,), given, needs_candidate=False), os.environ, sys.stdout)
+    request = _request((wanted.test,), given, needs_candidate=False)
+    with Signals().installed():
+        return draw_again(wanted, request, os.environ, sys.stdout)
 
 
 @cli.command()
@@ -150,7 +154,9 @@ def replay(path: Path, **given: Any) -> int:
     """Run a finding's saved program again on its candidate."""
     from ci_autotest.session.replaying import replay as replay_program  # noqa: PLC0415 - after --help
 
-    return replay_program(path, _request((), given, needs_candidate=False), os.environ, sys.stdout)
+    request = _request((), given, needs_candidate=False)
+    with Signals().installed():
+        return replay_program(path, request, os.environ, sys.stdout)
 
 
 @cli.command()
@@ -223,7 +229,9 @@ def doctor(**given: Any) -> int:
     """Say whether candidates can be used here, which of the suite's operators they have, and what is missing."""
     from ci_autotest.session.examining import doctor as examine  # noqa: PLC0415 - after --help
 
-    return examine(_request((), given, needs_candidate=False), os.environ, sys.stdout)
+    request = _request((), given, needs_candidate=False)
+    with Signals().installed():
+        return examine(request, os.environ, sys.stdout)
 
 
 @cli.command()
@@ -253,14 +261,15 @@ def _usage(error: click.ClickException) -> str:
 
 def main() -> None:
     """Run the command line and exit with its status."""
-    # What stops a container or a cancelled job ends a run as Ctrl-C does: with its report.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end_at_once()
+    outlast_readers()
     try:
         status = cli.main(prog_name="ci-autotest", standalone_mode=False)
     except click.exceptions.Exit as error:
         status = error.exit_code
-    except click.Abort:
-        status = _INTERRUPTED
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        status = INTERRUPTED
     except click.ClickException as error:
         click.echo(_usage(error), err=True)
         status = ConfigError.exit_code
@@ -273,7 +282,5 @@ def main() -> None:
             f"a fault of ci-autotest itself ({type(error).__name__}); please report it with the lines above", err=True
         )
         status = _FAULT
-    except KeyboardInterrupt:
-        click.echo("interrupted before anything was run", err=True)
-        status = _INTERRUPTED
+    ignore()
     sys.exit(status if isinstance(status, int) else 0)

@@ -82,10 +82,12 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
     adopt()
     end_left_behind()
     signals = Signals()
-    with signals.installed():
+    # Held back but for the stages: nothing falls between one that has run and the report that tells it.
+    with signals.installed(), signals.held():
         stream.write(f"seed {state.seed}\n")
         try:
-            _stages(state, means, (signals, environ, stream))
+            with signals.let_through():
+                _stages(state, means, (signals, environ, stream))
         except KeyboardInterrupt:
             state.is_interrupted = True
         except (OutputError, UnavailableError) as error:
@@ -93,7 +95,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
                 raise
             state.failure = error  # What ran is reported before it is raised.
         finally:
-            signals.hold()
+            signals.over()
             means.close()
             end_others(known)
         if state.plan is None:

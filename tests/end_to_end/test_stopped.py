@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,11 +16,10 @@ import pytest
 from junitparser import JUnitXml
 
 from ci_autotest.report.report_json import json_schema
-from tests.projects import Project, ended, processes, wait_until
+from tests.projects import Project, ended, environment, wait_until
+from tests.stopping import WAYS, Stop, stopped, stops, usual_s
 
 MARK = "CI_AUTOTEST_STOPPED"
-#: Seconds within which everything must be gone.
-GONE_S = 15  # A loaded machine takes as many as it likes; what stays for good is found after any number.
 KERNELS = """
 import time
 
@@ -68,42 +69,74 @@ def check_whole(folder: Path) -> dict | None:
     return report
 
 
+@pytest.fixture(scope="module")
+def moments(tmp_path_factory: pytest.TempPathFactory) -> list[Stop]:
+    """Return two seeded moments for each way to stop a run, over the time that it takes here."""
+    return stops(2 * len(WAYS), 3, usual_s(tmp_path_factory.mktemp("usual") / "project"))
+
+
 @pytest.mark.heavy
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("after_s", [0.1, 0.5, 1.0, 2.0, 3.0, 4.0, 5.5, 7.0, 9.0, 12.0])
-def test_run__stopped_at_any_point__leaves_whole_files_and_no_process(
-    sent: signal.Signals, after_s: float, tmp_path: Path
+@pytest.mark.parametrize("number", range(2 * len(WAYS)))
+def test_run__stopped_at_any_moment__leaves_a_report_that_agrees_and_no_process_and_no_file(
+    number: int, moments: list[Stop], tmp_path: Path
 ):
-    project = project_in(tmp_path)
-    process = project.start("run", "--workers", "2", environ={MARK: str(tmp_path)})
-    time.sleep(after_s)
-    is_over = process.poll() is not None
-    if not is_over:
-        os.kill(process.pid, sent)
-    begun = time.monotonic()
-    done = ended(process, 3 * GONE_S)
-    gone = wait_until(lambda: processes(f"{MARK}={tmp_path}") == [], GONE_S)
-    taken = time.monotonic() - begun
-    assert gone, processes(f"{MARK}={tmp_path}")
-    assert taken < GONE_S
-    report = check_whole(tmp_path / "autotest-report")
-    if report is not None and done.status == 130:
-        assert (report["interrupted"], report["exit_code"]) == (True, 130)
-    # Before python itself is up, a signal ends it as it ends any process.
-    assert done.status in ({0, 1, 3} if is_over else {130, 1, -sent})
+    left = stopped(tmp_path, moments[number])
+    assert left.faults == (), (moments[number], left)
 
 
 @pytest.mark.heavy
-def test_run__stopped_twice__still_writes_the_report(tmp_path: Path):
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_run__stopped_again_and_again__still_writes_the_report(sent: signal.Signals, tmp_path: Path):
     project = project_in(tmp_path)
     process = project.start("run", "--workers", "2", environ={MARK: str(tmp_path)})
-    assert wait_until(lambda: (tmp_path / "autotest-report").is_dir(), 60)
-    for _ in range(2):
-        os.kill(process.pid, signal.SIGTERM)
-        time.sleep(0.02)
-    done = ended(process, 3 * GONE_S)
+    assert wait_until((tmp_path / "autotest-report").is_dir, 60)
+    while process.poll() is None:
+        os.kill(process.pid, sent)
+        time.sleep(0.002)
+    done = ended(process)
     report = check_whole(tmp_path / "autotest-report")
-    assert (done.status, report is not None) == (130, True), done.said
+    assert report is not None, done.said
+    assert (done.status, report["exit_code"], report["interrupted"]) == (130, 130, True), done.said
+    assert "Traceback" not in done.said
+
+
+@pytest.mark.heavy
+def test_run__terminal_is_closed__writes_the_report(tmp_path: Path):
+    project = project_in(tmp_path)
+    project.tests(BODY.format(name="exp").replace("n=60", "n=1000000"))
+    child, terminal = pty.fork()
+    if not child:
+        os.chdir(tmp_path)
+        os.execve(sys.executable, [sys.executable, "-m", "ci_autotest", "run"], environment({}))  # noqa: S606 - words
+    report = tmp_path / "autotest-report"
+    assert wait_until(lambda: b"cases" in os.read(terminal, 1 << 16) and report.is_dir(), 100)
+    os.close(terminal)
+    _, status = os.waitpid(child, 0)
+    told = check_whole(report)
+    assert told is not None
+    assert (os.waitstatus_to_exitcode(status), told["interrupted"]) == (130, True)
+
+
+def test_run__nobody_reads_what_it_prints__ends_as_ever(tmp_path: Path):
+    project = Project(tmp_path)
+    project.configure(candidates=[{"name": "here", "backend": "torch"}])
+    project.tests(BODY.format(name="exp").replace("n=60", "n=2"))
+    process = project.start("run", "--workers", "1", environ={MARK: str(tmp_path)})
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    done = ended(process)
+    assert (done.status, done.err) == (0, "")
+    assert check_whole(tmp_path / "autotest-report") is not None
+
+
+@pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_main__interrupted_while_it_is_imported__says_so_in_a_sentence(sent: str, tmp_path: Path):
+    project = Project(tmp_path)
+    # In the place of a library that the command line imports first.
+    project.write("click.py", f"import os, signal, time\nos.kill(os.getpid(), signal.{sent})\ntime.sleep(600)\n")
+    done = project.command("run", environ={"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])})
+    assert (done.status, done.out, done.err) == (130, "", "interrupted before anything was run\n")
 
 
 @pytest.fixture

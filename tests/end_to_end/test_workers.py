@@ -21,6 +21,7 @@ GONE_S = 15  # A loaded machine takes as many as it likes; what stays for good i
 KERNELS = """
 import os
 import stat
+import subprocess
 import time
 from pathlib import Path
 
@@ -36,6 +37,11 @@ def exp(x):
 def tanh(x):
     (HERE / "entered").touch()
     time.sleep(600)
+
+
+def abs(x):
+    subprocess.Popen(["sleep", "600"], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return torch.Tensor.abs(x)
 
 
 def sigmoid(x):
@@ -84,7 +90,7 @@ def kernels(folder: Path, cases: dict[str, int]) -> Project:
     return project
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_run__stopped_in_a_hanging_case__writes_the_report_and_ends_its_workers(sent: signal.Signals, tmp_path: Path):
     project = kernels(tmp_path, {"exp": 2, "tanh": 2})
     environ = {MARK: str(tmp_path), "TMPDIR": str(tmp_path)}
@@ -123,14 +129,20 @@ def test_run__step_of_many_cases_takes_longer_than_one_may__is_aligned(tmp_path:
     assert "times as long; no finding" in slow
 
 
-def test_run__parent_is_killed__its_workers_end(tmp_path: Path):
-    project = kernels(tmp_path, {"tanh": 2})
-    environ = {MARK: str(tmp_path), "TMPDIR": str(tmp_path)}
-    process = project.start("run", "--workers", "2", environ=environ)
+def test_run__parent_is_killed__its_workers_end_and_the_next_run_ends_what_they_started(tmp_path: Path):
+    project = kernels(tmp_path, {"abs": 2, "tanh": 2, "exp": 2})
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    environ = {MARK: str(tmp_path), "TMPDIR": str(temporary)}
+    process = project.start("run", "--workers", "1", environ=environ)
     assert wait_until((tmp_path / "entered").exists, 60)
     os.kill(process.pid, signal.SIGKILL)
     ended(process, GONE_S)
-    gone = wait_until(lambda: processes(f"{MARK}={tmp_path}") == [], GONE_S)
+    assert wait_until(lambda: all("sleep" in line for line in processes(f"{MARK}={tmp_path}")), GONE_S)
+    assert processes(f"{MARK}={tmp_path}") != []
+    assert list(temporary.glob("ci-autotest-*")) == []
+    assert project.run("autotests/autotest_all.py::exp").status == 0
+    gone = processes(f"{MARK}={tmp_path}") == []
     left = processes(f"{MARK}={tmp_path}")
     for line in left:
         os.kill(int(line.split()[0]), signal.SIGKILL)
