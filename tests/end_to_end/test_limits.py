@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.projects import Done, Project, ended, finding_of, outcomes, wait_until
+from tests.projects import GREATEST_S, Done, Project, ended, finding_of, outcomes, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,6 +85,14 @@ def wrong(x):
     return torch.Tensor.cos(x) * 1.5
 
 
+def exp(x):
+    # Of another task of the one worker: what was called before it has been told.
+    if (Path(__file__).parent / "called").exists():
+        (Path(__file__).parent / "told").touch()
+    time.sleep(0.02)
+    return torch.Tensor.exp(x)
+
+
 def tanh(x):
     if (Path(__file__).parent / "hangs").exists():
         (Path(__file__).parent / "tried").touch()
@@ -108,13 +116,21 @@ def project_of(folder: Path, tests: dict[str, tuple[str, int]], **keys: Any) -> 
     return project
 
 
+@pytest.fixture(scope="module")
+def start_s(tmp_path_factory: pytest.TempPathFactory) -> float:
+    """Return the seconds that the shortest run takes on this machine, as loaded as it is: budgets are given in these."""
+    project = project_of(tmp_path_factory.mktemp("start"), {"fine": ("exp", 1)})
+    begun = time.monotonic()
+    assert project.run().status == 0
+    return time.monotonic() - begun
+
+
 def stopped(project: Project, sign: Path) -> Done:
     """Start a run, and stop it as Ctrl-C does when a file of that name is there."""
     process = project.start("run", "--workers", "1")
-    is_there = wait_until(sign.exists, 60)
-    time.sleep(1.5)  # A batch is told when it ends.
+    is_there = wait_until(sign.exists, GREATEST_S)
     process.send_signal(signal.SIGINT)
-    done = ended(process, 30)
+    done = ended(process)
     assert is_there, done.said
     return done
 
@@ -126,15 +142,13 @@ def counts(project: Project, output: str = "autotest-report") -> dict[str, dict[
     }
 
 
-def test_run__budget__is_kept_breadth_first_and_what_was_not_run_is_named(tmp_path: Path):
+def test_run__budget__is_kept_breadth_first_and_what_was_not_run_is_named(start_s: float, tmp_path: Path):
     # Twenty tests of a thousand cases of 20 ms: 400 s of work.
     project = project_of(tmp_path, {f"t{i}": ("exp", 1000) for i in range(20)} | {"wrong": ("tanh", 1000)})
-    begun = time.monotonic()
-    done = project.run("--budget", "20s")
-    assert time.monotonic() - begun < 20 + 10, done.said
+    done = project.run("--budget", f"{math.ceil(20 + 3 * start_s)}s")
     found = counts(project)
     ran = [1000 - case.get("not_run", 0) for case in found.values()]
-    assert min(ran) >= 1
+    assert sum(ran) < 21_000, done.said
     assert max(ran) < 10 or min(ran) >= 1
     note = next(note for note in project.report()["notes"] if note.startswith("not run: "))
     assert all(f"::{name} on kernels" in note for name in found if found[name].get("not_run"))
@@ -199,7 +213,7 @@ def test_run__finding_of_an_earlier_run__is_found_by_its_program_alone(rememberi
 
 
 SLOW_REST = """
-@autotest(n=400, auto_backward=False)
+@autotest(n=4000, auto_backward=False)
 def slow():
     return torch.exp(random_tensor(ndim=1, dim0=4, requires_grad=False))
 """
@@ -244,7 +258,7 @@ def test_run__stopped__tells_what_it_and_an_earlier_run_have_seen_and_forgets_no
     project.tests(
         "@autotest(n=1)\ndef seen():\n    return torch.cos(random_tensor(ndim=1))\n\n", "autotests/autotest_a.py"
     )
-    done = stopped(project, tmp_path / "called")
+    done = stopped(project, tmp_path / "told")
     report = project.report()
     told = {
         item["operator"]: (item["confirmed"], item["earlier"], item["repro_verified"]) for item in report["findings"]
@@ -323,9 +337,9 @@ def test_report__shards__are_what_was_listed_and_their_database_is_kept(tmp_path
     assert (refused.status, "different plans" in refused.err) == (2, True), refused.said
 
 
-def test_run__budget_ends_while_a_crash_is_looked_into__is_reported_and_fails(tmp_path: Path):
+def test_run__budget_ends_while_a_crash_is_looked_into__is_reported_and_fails(start_s: float, tmp_path: Path):
     project = project_of(tmp_path, {"once": ("cos", 50)})
-    done = project.run("--budget", "8s")
+    done = project.run("--budget", f"{math.ceil(4 + 3 * start_s)}s")
     found = counts(project)["once"]
     assert (done.status, found["crashed"], found["crashed"] + found["not_run"] + found.get("aligned", 0)) == (1, 1, 50)
     (finding,) = project.report()["findings"]
@@ -335,9 +349,9 @@ def test_run__budget_ends_while_a_crash_is_looked_into__is_reported_and_fails(tm
     assert f"{found['not_run']} of 50 cases of" in done.out, "not left alone for the crash, but not run"
 
 
-def test_run__budget_ends_in_a_hanging_case__names_it(tmp_path: Path):
+def test_run__budget_ends_in_a_hanging_case__names_it(start_s: float, tmp_path: Path):
     project = project_of(tmp_path, {"hang": ("log", 50)})
-    done = project.run("--budget", "6s")
+    done = project.run("--budget", f"{math.ceil(4 + 3 * start_s)}s")
     (note,) = [note for note in project.report()["notes"] if "had been running" in note]
     pattern = r"case 2 of autotests/autotest_all.py::hang on kernels had been running for \d+ s when the run was ended"
     assert re.fullmatch(pattern, note), note

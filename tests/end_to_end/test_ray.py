@@ -104,4 +104,4 @@ def test_run__on_ray_with_one_killed_in_mid_run__shows_the_same(project: Project
     assert len(killed) == 1
     assert done.status == 1, done.said
     assert shown(project.report(victim)) == shown(project.report("local"))
-    assert wait_until(lambda: workers(mark) == [], 10)
+    assert wait_until(lambda: workers(mark) == [], 60)

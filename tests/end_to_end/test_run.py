@@ -208,5 +208,6 @@ def test_run__budget_is_spent__what_was_not_run_is_told(tmp_path: Path):
     (result,) = project.report()["results"]
     counts = result["cases"]
     assert (counts["aligned"] + counts["not_run"], counts["not_run"] > 0) == (1000000, True), done.said
-    assert done.status == 0, done.said
+    # On a machine that takes the budget to start a worker nothing is compared, and that is told by the status.
+    assert done.status == (0 if counts["aligned"] else 3), done.said
     assert f"{counts['not_run']:,}" in done.out or f" {counts['not_run']} " in done.out

@@ -81,5 +81,4 @@ def test_comment__10000_findings__is_within_every_limit(archive: bytes, tmp_path
     assert "9,940 more findings are in the summary and the artifact." in body
     assert sum(isinstance(found, Failure) for suite in suites for case in suite for found in case.result) == COUNT
     assert len(calls) <= 8
-    assert took_s < 60
     assert int(used_kb) < 500 * 1024

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MARK = "CI_AUTOTEST_WORKERS"
-#: Seconds within which everything must be gone.
-GONE_S = 15  # A loaded machine takes as many as it likes; what stays for good is found after any number.
+#: Seconds within which everything must be gone; a loaded machine takes many, and what stays is found after any number.
+GONE_S = 100
 KERNELS = """
 import os
 import stat
@@ -64,7 +63,7 @@ def square(x):
 
 
 def cos(x):
-    time.sleep(0.2)
+    time.sleep(0.6)
     return torch.Tensor.cos(x)
 """
 BODY = """
@@ -95,9 +94,8 @@ def test_run__stopped_in_a_hanging_case__writes_the_report_and_ends_its_workers(
     project = kernels(tmp_path, {"exp": 2, "tanh": 2})
     environ = {MARK: str(tmp_path), "TMPDIR": str(tmp_path)}
     process = project.start("run", "--workers", "1", environ=environ)
-    assert wait_until((tmp_path / "entered").exists, 60)
+    assert wait_until((tmp_path / "entered").exists, GONE_S)
     os.kill(process.pid, sent)
-    begun = time.monotonic()
     done = ended(process, GONE_S)
     report = project.report()
     assert (done.status, report["exit_code"], report["interrupted"]) == (130, 130, True), done.said
@@ -105,7 +103,7 @@ def test_run__stopped_in_a_hanging_case__writes_the_report_and_ends_its_workers(
     assert outcomes(report)["tanh", "kernels"] == "not_run"
     assert "Traceback" not in done.said
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("ci-autotest-")] == []
-    assert wait_until(lambda: processes(f"{MARK}={tmp_path}") == [], GONE_S - (time.monotonic() - begun))
+    assert wait_until(lambda: processes(f"{MARK}={tmp_path}") == [], GONE_S)
     suites = JUnitXml.fromfile(str(tmp_path / "autotest-report" / "junit.xml"))
     assert sorted(case.name for suite in suites for case in suite) == [
         "exp[kernels]", "exp[torch]", "tanh[kernels]", "tanh[torch]",
@@ -113,11 +111,11 @@ def test_run__stopped_in_a_hanging_case__writes_the_report_and_ends_its_workers(
 
 
 def test_run__step_of_many_cases_takes_longer_than_one_may__is_aligned(tmp_path: Path):
-    # The same step of nine cases one after another, 1.8 s: that each goes on to the next is told by its number alone.
+    # The same step of nine cases one after another, 5.4 s: that each goes on to the next is told by its number alone.
     project = kernels(tmp_path, {"cos": 20})
     project.configure(
         candidates=[{"name": "kernels", "backend": "substitute", "replace": {"torch.cos": "mykernels.cos"}}],
-        case_timeout="1s",
+        case_timeout="3s",
     )
     project.tests("@autotest(n=20, profiles=[])\ndef cos():\n    return torch.cos(random_tensor(ndim=1))\n")
     done = project.run()
@@ -135,7 +133,7 @@ def test_run__parent_is_killed__its_workers_end_and_the_next_run_ends_what_they_
     temporary.mkdir()
     environ = {MARK: str(tmp_path), "TMPDIR": str(temporary)}
     process = project.start("run", "--workers", "1", environ=environ)
-    assert wait_until((tmp_path / "entered").exists, 60)
+    assert wait_until((tmp_path / "entered").exists, GONE_S)
     os.kill(process.pid, signal.SIGKILL)
     ended(process, GONE_S)
     assert wait_until(lambda: all("sleep" in line for line in processes(f"{MARK}={tmp_path}")), GONE_S)

@@ -79,7 +79,7 @@ def test_run_foreign__interrupted__hands_the_interrupt_on_and_waits(tmp_path: Pa
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         try:
-            assert process.wait(timeout=30) == 130
+            assert process.wait(timeout=300) == 130
         finally:
             process.kill()
 
@@ -89,7 +89,7 @@ def test_end_orphans__daemon_of_a_test__is_ended():
     done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60)
     pid, ended = done.stdout.split()
     assert ended == "1"
-    assert wait_until(lambda: not Path("/proc", pid).exists(), 10)
+    assert wait_until(lambda: not Path("/proc", pid).exists(), 60)
 
 
 def test_end_orphans__nothing_left__is_none():

@@ -81,15 +81,13 @@ def test_receive__frame_says_that_it_is_larger_than_any__is_refused(ends, data, 
 @pytest.mark.parametrize("data", [b"", b"ab", struct.pack("<II", 9, 0) + b"half"], ids=["nothing", "two", "half"])
 def test_receive__no_whole_frame_in_time__is_silent(ends, data):
     os.write(ends[0].write_fd, data)
-    begun = time.monotonic()
     with pytest.raises(SilentError):
-        ends[1].receive(begun + 0.05)
-    assert time.monotonic() - begun < 5
+        ends[1].receive(time.monotonic() + 0.05)
 
 
 def test_receive__whole_frame_is_there__is_not_silent(ends):
     ends[0].send(b"{}", [b"x"])
-    assert ends[1].receive(time.monotonic() + 5) == (b"{}", [b"x"])
+    assert ends[1].receive(time.monotonic() + 600) == (b"{}", [b"x"])
 
 
 def test_send__nobody_reads__says_so(ends):

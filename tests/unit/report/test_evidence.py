@@ -152,9 +152,9 @@ def test_evidence_of__many_steps__are_left_to_the_artifact_at_once() -> None:
     document = json.loads(programs.files()[0])
     document["body"][2:-1] = [step] * 9_000
     document["body"][-1]["args"] = [{"ref": 5}]
-    begun = time.perf_counter()
+    begun = time.process_time()
     found = evidence_of(VALUE, json.dumps(document, separators=(",", ":")).encode(), None)
 
-    assert (found.refusal, time.perf_counter() - begun < 20) == (
+    assert (found.refusal, time.process_time() - begun < 20) == (
         "The program has 9,003 steps: it is in the artifact.", True
     )  # fmt: skip
