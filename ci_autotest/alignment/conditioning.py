@@ -1,10 +1,11 @@
 """Conditioning: how far the float64 result moves when its inputs do, and what no side could do better than.
 
-Two amounts, each asked for where the sides are farther from float64 than the tolerance. *The inputs' last place*: each
-input is moved by half a unit in the last place of its own dtype, up or down at random. *The terms' rounding*: a result
-is a sum of what each input contributes, ``x * dy/dx`` to first order, and arithmetic rounds each of them and each
-partial sum. Where the terms cancel, that is far more than the result's own last place; how near one side came by luck
-says nothing of what the other owes.
+Three amounts, each asked for where the sides are farther from float64 than the tolerance. *The inputs' last place*:
+each input is moved by half a unit in the last place of its own dtype, up or down at random. *The terms' rounding*: a
+result is a sum of what each input contributes, ``x * dy/dx`` to first order, and arithmetic rounds each of them and
+each partial sum. Where the terms cancel, that is far more than the result's own last place; how near one side came by
+luck says nothing of what the other owes. *What happens between*: a mean, a gate that is nearly 1, the parts of a
+gradient that cancel are rounded too, and of those the inputs know nothing (``random_rounding``).
 """
 
 from __future__ import annotations
@@ -15,19 +16,24 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 from ci_autotest.alignment.elements import has_any, wide
+from ci_autotest.alignment.random_rounding import RandomRounding
 from ci_autotest.backends.observing import observed
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.ir import FLOATING, PLACEHOLDER, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ci_autotest.alignment.isolate import Live
     from ci_autotest.alignment.rounding import Errors
     from ci_autotest.backends.trace import GradientKey, Trace
 
-#: Random sign patterns by which inputs are moved.
-_PATTERNS: Final = 4
+#: Random patterns by which a program is moved: of 8 samples of a normal distribution, the greatest is less than a
+#: quarter of its standard deviation once in 400,000 times.
+_PATTERNS: Final = 8
+#: After how many patterns a program is not moved further whose error is so many times the greatest movement.
+_ENOUGH: Final = 2
+_HOPELESS: Final = 1024.0
 #: How much more than what the inputs account for an ill-conditioned case may be off.
 _SLACK: Final = 4.0
 #: The same of a result by many operations, where the reference is off by as much itself in some element of the tensor.
@@ -36,6 +42,9 @@ _SLACK_AT_MOST: Final = 16.0
 _NEARER: Final = 2.0**-10
 #: Half a unit in the last place of single precision, relative.
 _SINGLE: Final = torch.finfo(torch.float32).eps / 2
+#: Dtypes whose computations are rounded to single precision, and the bits of its significand.
+_ROUNDED: Final = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.complex64})
+_BITS: Final = 24
 #: Directions in which the terms are measured, by long and by short steps; the first few tell what is far beyond them.
 _DIRECTIONS: Final = 8
 _FIRST: Final = 4
@@ -67,6 +76,11 @@ class Question(NamedTuple):
     wider: Live
     key: tuple[str, GradientKey]
     chosen: torch.Tensor | None = None
+
+    def rounded(self, bits: int, seed: int) -> torch.Tensor | None:
+        """Return the elements as they are when each result on the way is rounded to so many bits, at random."""
+        with RandomRounding(bits, seed):
+            return self.answer(self.wider.sources, self.wider.cotangents)
 
     def answer(self, sources: Mapping[str, Any], cotangents: Mapping[int, Any]) -> torch.Tensor | None:
         """Return the elements in float64 with these data; ``None`` where there is no such tensor of that shape."""
@@ -121,38 +135,69 @@ def distance(side: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
 
 
 def excuse_by_inputs(question: Question, errors: Errors) -> str:
-    """Return why neither side is to blame, ``""`` where the inputs do not account for what is misaligned."""
+    """Return why neither side is to blame, ``""`` where nothing accounts for what is misaligned."""
     if has_any(errors.bad & ~torch.isfinite(errors.greatest)):
         return ""
+    is_far = False
     if errors.dtype.is_floating_point or errors.dtype.is_complex:
         first = _along(question, errors.truth, [_STEP] * _FIRST)
         if first is not None and _may_be_rounding(errors, first):
-            owed = owed_by_rounding(question, errors, first)
-            if owed is not None and not has_any((errors.greatest > owed)[errors.bad]):
+            owed = owed_by_terms(question, errors, first)
+            if owed is not None and _accounts_for(errors, owed):
                 return "in float64 both sides are as near as the rounding of terms that cancel lets them be"
-        elif first is not None and all(ulp <= _SINGLE for _, ulp in _inputs(question.live)):
-            return ""  # Far beyond the rounding of all terms together is far beyond that of any pattern of them.
-    if _is_ill_conditioned(question, errors):
+        elif first is not None:
+            # Far beyond the rounding of all terms together is far beyond that of any pattern of them.
+            is_far = all(ulp <= _SINGLE for _, ulp in _inputs(question.live))
+    if not is_far and _accounts_for(errors, _moved_with_inputs(question, errors)):
         return "a change of the inputs in their last place moves the result as far as the two sides are apart"
+    if _accounts_for(errors, owed_by_steps(question, errors)):
+        return "in float64 both sides are as near as the rounding of what is computed on the way lets them be"
     return ""
 
 
-def _is_ill_conditioned(question: Question, errors: Errors) -> bool:
-    """Whether moving every input by half a unit in its last place explains the error of each misaligned element.
+def _accounts_for(errors: Errors, owed: torch.Tensor | None) -> bool:
+    """Whether an amount is as large as the error of each misaligned element."""
+    return owed is not None and not has_any((errors.greatest > owed)[errors.bad])
 
-    A result that moves as far when the inputs move a thousand times less is at a step or a kink, where the reference
+
+def _moved_with_inputs(question: Question, errors: Errors) -> torch.Tensor | None:
+    """Return how far moving every input by half a unit in its last place lets each element be off."""
+
+    def move(pattern: int, share: float) -> torch.Tensor | None:
+        return _moved_by(question, errors.truth, torch.Generator().manual_seed(pattern), share)
+
+    return _scattered(errors, move)
+
+
+def owed_by_steps(question: Question, errors: Errors) -> torch.Tensor | None:
+    """Return by how much rounding each result on the way lets each element be off; ``None`` where it is not known."""
+    if errors.dtype not in _ROUNDED:
+        return None
+
+    def move(pattern: int, share: float) -> torch.Tensor | None:
+        other = question.rounded(_BITS - round(math.log2(share)), pattern)
+        return None if other is None or other.shape != errors.truth.shape else distance(other, errors.truth)
+
+    return _scattered(errors, move)
+
+
+def _scattered(errors: Errors, move: Callable[[int, float], torch.Tensor | None]) -> torch.Tensor | None:
+    """Return what random movements of a program let each element be off; ``None`` where one has no result.
+
+    A result that moves as far when the movements are a thousand times less is at a step or a kink, where the reference
     defines it, as of a gradient at ties: that excuses nobody.
     """
-    generator = torch.Generator().manual_seed(0)
-    moved_most = torch.zeros_like(errors.greatest)
-    for _ in range(_PATTERNS):
-        signs = generator.get_state()
-        far = _moved_by(question, errors.truth, generator, 1.0)
-        near = _moved_by(question, errors.truth, generator.set_state(signs), _NEARER)
-        if far is None or near is None:
-            return False
-        moved_most = torch.maximum(moved_most, torch.where(near < far / 2, far, 0.0))
-    return not has_any((errors.greatest > _SLACK * moved_most)[errors.bad])
+    worst = float(errors.greatest[errors.bad].max())
+    far, near = (torch.zeros_like(errors.greatest) for _ in range(2))
+    for most, share in ((far, 1.0), (near, _NEARER)):
+        for pattern in range(_PATTERNS):
+            if pattern == _ENOUGH and worst > _HOPELESS * float(far.max()):
+                return None  # An error that large is no luck of the patterns.
+            moved = move(pattern, share)
+            if moved is None:
+                return None
+            torch.maximum(most, moved, out=most)
+    return _SLACK * torch.where(near < far / 2, far, 0.0)
 
 
 def _moved_by(question: Question, truth: torch.Tensor, generator: torch.Generator, share: float) -> torch.Tensor | None:
@@ -184,7 +229,7 @@ def _may_be_rounding(errors: Errors, first: torch.Tensor) -> bool:
     return not has_any((errors.greatest > at_most)[errors.bad])
 
 
-def owed_by_rounding(question: Question, errors: Errors, first: torch.Tensor | None = None) -> torch.Tensor | None:
+def owed_by_terms(question: Question, errors: Errors, first: torch.Tensor | None = None) -> torch.Tensor | None:
     """Return by how much rounding the terms lets each element be off, ``None`` where they cannot be measured.
 
     Args:

@@ -19,7 +19,8 @@ from ci_autotest.alignment.conditioning import (
     chosen,
     distance,
     excuse_by_inputs,
-    owed_by_rounding,
+    owed_by_steps,
+    owed_by_terms,
     wanted,
 )
 from ci_autotest.alignment.elements import (
@@ -264,11 +265,11 @@ def _distance(side: torch.Tensor, exact: torch.Tensor, truth: torch.Tensor) -> t
 
 def _beyond_rounding(question: Question, errors: Errors, few: Errors) -> Errors:
     """Return the errors with what rounding owes allowed too: a side that is off by that only has nothing wrong."""
-    owed = owed_by_rounding(question, few) if errors.dtype.is_floating_point or errors.dtype.is_complex else None
-    if owed is None:
+    if not (errors.dtype.is_floating_point or errors.dtype.is_complex):
         return errors
+    found = [few.allowed, owed_by_terms(question, few), owed_by_steps(question, few)]
     allowed = errors.allowed.reshape(-1).clone()
-    allowed[question.chosen] = torch.maximum(few.allowed, owed)
+    allowed[question.chosen] = torch.stack([each for each in found if each is not None]).amax(0)
     return errors._replace(allowed=allowed.reshape(errors.allowed.shape))
 
 

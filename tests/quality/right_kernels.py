@@ -160,40 +160,37 @@ def gru(x, h, weights, *_):
     return fused(steps, x, h, *weights)
 
 
-# Gates stay where float32 tells them from 0 and 1: beyond, a gradient is what is left of `s (1 - s)`, on any side.
-
-
 def lstm_cell_body():
     features, hidden = size(), size()
-    return torch.nn.LSTMCell(features, hidden)(random_tensor(ndim=2, dim1=features, low=-4, high=4))
+    return torch.nn.LSTMCell(features, hidden)(random_tensor(ndim=2, dim1=features))
 
 
 def lstm_cell_twice():
     module = torch.nn.LSTMCell(4, 4)
-    h, c = module(random_tensor(ndim=2, dim1=4, low=-4, high=4))
+    h, c = module(random_tensor(ndim=2, dim1=4))
     h, c = module(torch.sin(h), (c, h))
     return h * c
 
 
 def gru_cell_body():
     features, hidden = size(), size()
-    return torch.nn.GRUCell(features, hidden)(random_tensor(ndim=2, dim1=features, low=-4, high=4))
+    return torch.nn.GRUCell(features, hidden)(random_tensor(ndim=2, dim1=features))
 
 
 def rnn_cell_body():
     features, hidden = size(), size()
-    return torch.nn.RNNCell(features, hidden)(random_tensor(ndim=2, dim1=features, low=-4, high=4))
+    return torch.nn.RNNCell(features, hidden)(random_tensor(ndim=2, dim1=features))
 
 
 def lstm_body():
     features = size()
-    output, (h, c) = torch.nn.LSTM(features, 3)(random_tensor(ndim=3, dim0=size(), dim2=features, low=-4, high=4))
+    output, (h, c) = torch.nn.LSTM(features, 3)(random_tensor(ndim=3, dim0=size(), dim2=features))
     return output, h * c
 
 
 def gru_body():
     features = size()
-    return torch.nn.GRU(features, 3)(random_tensor(ndim=3, dim0=size(), dim2=features, low=-4, high=4))
+    return torch.nn.GRU(features, 3)(random_tensor(ndim=3, dim0=size(), dim2=features))
 
 
 # Normalizations.
@@ -245,23 +242,23 @@ def batch_norm(x, mean, var, weight, bias, training, momentum, eps):
 
 def layer_norm_body():
     width = size(2, 17)
-    weight, bias = random_tensor(ndim=1, dim0=width, low=-4, high=4), random_tensor(ndim=1, dim0=width, low=-4, high=4)
-    return F_.layer_norm(random_tensor(ndim=2, dim1=width, low=-4, high=4), (width,), weight, bias)
+    weight, bias = random_tensor(ndim=1, dim0=width), random_tensor(ndim=1, dim0=width)
+    return F_.layer_norm(random_tensor(ndim=2, dim1=width), (width,), weight, bias)
 
 
 def rms_norm_body():
     width = size(2, 17)
-    x = random_tensor(ndim=2, dim1=width, low=-4, high=4)
-    return F_.rms_norm(x, (width,), random_tensor(ndim=1, dim0=width, low=-4, high=4), eps=1e-5)
+    x = random_tensor(ndim=2, dim1=width)
+    return F_.rms_norm(x, (width,), random_tensor(ndim=1, dim0=width), eps=1e-5)
 
 
 def group_norm_body():
-    weight, bias = random_tensor(ndim=1, dim0=4, low=-4, high=4), random_tensor(ndim=1, dim0=4, low=-4, high=4)
-    return F_.group_norm(random_tensor(dims=(2, 4, size(), size()), low=-4, high=4), oneof(1, 2), weight, bias)
+    weight, bias = random_tensor(ndim=1, dim0=4), random_tensor(ndim=1, dim0=4)
+    return F_.group_norm(random_tensor(dims=(2, 4, size(), size())), oneof(1, 2), weight, bias)
 
 
 def batch_norm_body():
-    return torch.nn.BatchNorm1d(3)(random_tensor(ndim=2, dim0=size(3, 9), dim1=3, low=-4, high=4))
+    return torch.nn.BatchNorm1d(3)(random_tensor(ndim=2, dim0=size(3, 9), dim1=3))
 
 
 # Softmax and its kin.
