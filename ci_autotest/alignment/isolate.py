@@ -198,7 +198,8 @@ def writes_in_place(step: Step, steps: tuple[Step, ...]) -> bool:
 
 def _protect(builder: _Builder, step: Step) -> None:
     """Let an in-place step write to a copy: a leaf that requires grad refuses it (rule 6)."""
-    receiver = step.args[1 if step.op == CALL_MODULE else 0]
+    at = 1 if step.op == CALL_MODULE else 0
+    receiver = step.args[at] if len(step.args) > at else dict(step.kwargs).get("input")
     if isinstance(receiver, Ref) and isinstance(taken := builder.indices.get(receiver.index), Ref):
         builder.indices[receiver.index] = builder.next()
         builder.body.append(Step(CALL_METHOD, "clone", (taken,), (), "copy"))

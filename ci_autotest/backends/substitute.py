@@ -132,8 +132,30 @@ class Replacing(TorchFunctionMode):
         if func_name in _VARIADIC and len(args) > 1 and all(type(arg) is int for arg in args[1:]):
             args = (args[0], tuple(args[1:]))  # the method's `x.permute(2, 0, 1)` is the function's `permute(x, dims)`
         result = function(*args, **_written(func, function, kwargs))
-        # An in-place spelling keeps its meaning: the receiver is given the result.
-        return args[0].copy_(result) if in_place else result
+        receiver = args[0] if args else kwargs.get("input")
+        return _overwritten(receiver, result) if in_place and isinstance(receiver, torch.Tensor) else result
+
+
+def _overwritten(receiver: torch.Tensor, result: object) -> torch.Tensor:
+    """Return what an in-place spelling writes to, given the result: the spelling keeps its meaning.
+
+    Raises:
+        RuntimeError: It has another shape, or a dtype that torch does not write to the receiver's.
+    """
+    if result is receiver:
+        return receiver  # The user's function wrote there itself.
+    if isinstance(result, torch.Tensor):
+        if result.shape == receiver.shape and torch.can_cast(result.dtype, receiver.dtype):
+            return receiver.copy_(result)
+        given = _form(result)
+    else:
+        given = type(result).__name__
+    message = f"the replacement gives {given}, which cannot be written in place to {_form(receiver)}."
+    raise RuntimeError(message)
+
+
+def _form(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
 @lru_cache(maxsize=4096)
@@ -142,8 +164,9 @@ def _named(func: Callable[..., Any]) -> tuple[str, bool]:
     name = public_name(func)
     if name is None or name.endswith((".__get__", ".__set__")):
         return "", False
-    bare = name.rpartition(".")[2]
-    in_place = name.startswith("torch.Tensor.") and (
+    namespace, _, bare = name.rpartition(".")
+    # `torch.exp_(x)` and `torch.nn.functional.relu_(x)` write as the method does.
+    in_place = namespace in _WITH_IN_PLACE and (
         (bare.endswith("_") and not bare.endswith("__")) or bare in _IN_PLACE_SPECIAL
     )
     return operator_of(bare, CALL_METHOD) if name.startswith("torch.Tensor.") else operator_of(name), in_place
@@ -197,6 +220,8 @@ _REFLECTED = frozenset({
     "rsub", "__rsub__", "__rdiv__", "__rtruediv__", "__rpow__", "__rfloordiv__", "__rmod__", "__rmatmul__",
     "__rlshift__", "__rrshift__",
 })  # fmt: skip
+#: Where a trailing underscore says that the first argument is written to.
+_WITH_IN_PLACE = frozenset({"torch", "torch.Tensor", "torch.nn.functional"})
 _IN_PLACE_SPECIAL = frozenset(f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"))
 
 

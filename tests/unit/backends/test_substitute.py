@@ -93,6 +93,57 @@ def test_run__in_place_spelling__writes_to_the_receiver(body):
     assert (verdict.outcome, verdict.operator, verdict.blame) == ("misaligned", "torch.mul", "candidate")
 
 
+def written(function):
+    """Return a body in which a function writes to what it is given, which is seen beside what it returns."""
+
+    def body():
+        value = x() * 1
+        return function(value), value
+
+    return body
+
+
+IN_PLACE_FUNCTIONS = {
+    "torch.exp_": ("exp", written(torch.exp_), real.exp),
+    "torch.exp_, result dropped": ("exp", lambda: dropped(torch.exp_), real.exp),
+    "method": ("exp", written(lambda value: value.exp_()), real.exp),
+    "functional": ("relu", written(torch.nn.functional.relu_), real.relu),
+    "by keyword": ("relu", written(lambda value: torch.nn.functional.relu(input=value, inplace=True)), F.relu),
+    "of a view": ("exp", lambda: torch.exp_(x(requires_grad=False)[0]), real.exp),
+    "written by the replacement itself": ("exp", written(torch.exp_), lambda value: value.exp_()),
+}
+
+
+def dropped(function):
+    value = x() * 1
+    function(value)
+    return value
+
+
+@pytest.mark.parametrize("name", IN_PLACE_FUNCTIONS)
+def test_run__in_place_function__writes_to_its_argument(name):
+    operator, body, right = IN_PLACE_FUNCTIONS[name]
+    assert tried(body, substitute(**{operator: right})).outcome == "aligned"
+    verdict = tried(body, substitute(**{operator: lambda *args, **how: right(*args, **how) * 1.01 + 0.1}))
+    assert (verdict.outcome, verdict.blame) == ("misaligned", "candidate")
+
+
+@pytest.mark.parametrize(
+    ("gives", "said"),
+    [
+        pytest.param(lambda value: value.exp().sum(0, keepdim=True), "float32[1, 3]", id="another shape"),
+        pytest.param(lambda value: value.exp() + 0j, "complex64[2, 3]", id="a dtype that does not fit"),
+        pytest.param(lambda _: None, "NoneType", id="nothing"),
+    ],
+)
+def test_run__in_place_spelling_of_a_result_that_does_not_fit__says_what_and_where(gives, said):
+    verdict = tried(lambda: dropped(torch.exp_), substitute(exp=gives))
+    assert (verdict.outcome, verdict.kind) == ("misaligned", "error")
+    assert f"the replacement gives {said}, which cannot be written in place to float32[2, 3]." in str(
+        verdict.misalignment
+    )
+
+
 def chosen(one, other):
     return one.where(one > other, other * 2)
 
