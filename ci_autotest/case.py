@@ -69,7 +69,7 @@ def root_seed(asked: int | str, environ: Mapping[str, str]) -> int:
     if not sha:
         message = "seed is 'commit', but GITHUB_SHA is not set. Set it to the commit's hash, or give --seed a number."
         raise ConfigError(message)
-    return int.from_bytes(blake2b(sha.encode(), digest_size=4).digest(), "little")
+    return int.from_bytes(blake2b(sha.encode(errors="backslashreplace"), digest_size=4).digest(), "little")
 
 
 def test_key(seed: int, test: str) -> int:

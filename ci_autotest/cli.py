@@ -5,6 +5,7 @@ Nothing but click is imported before a command runs, so that ``--help`` answers 
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -263,6 +264,9 @@ def main() -> None:
     """Run the command line and exit with its status."""
     end_at_once()
     outlast_readers()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names that are no UTF-8, and terminals that have less
     try:
         status = cli.main(prog_name="ci-autotest", standalone_mode=False)
     except click.exceptions.Exit as error:

@@ -6,6 +6,7 @@ without a traceback. Exit statuses are those of the table in the README ("Exit s
 
 from __future__ import annotations
 
+import os
 from enum import Enum
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
@@ -146,6 +147,11 @@ def said(error: BaseException) -> str:
     except BaseException:  # noqa: BLE001 - an error whose own text raises
         text = "(its message cannot be made)"
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def path_text(path: str) -> str:
+    """Return a path as text that every file and message can hold: bytes of it that are not UTF-8 are written out."""
+    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def is_in_user_code(error: BaseException, framework: Path) -> bool:

@@ -333,7 +333,8 @@ def _answers(recording: Recording, finding: Finding) -> list[str]:
     if recording.note.get("backend") == "onnxruntime":
         return [f"# on {finding.candidate}, what follows is exported by torch.onnx.export and run by onnxruntime"]
     spellings = recording.note.get("spellings")
-    pairs = list(spellings.items()) if isinstance(spellings, dict) else []
+    said = spellings.items() if isinstance(spellings, dict) else ()
+    pairs = [(path, spelled) for path, spelled in said if isinstance(spelled, list)]
     for path, spelled in pairs:
         if finding.operator in spelled:
             return [f"# on {finding.candidate}, {finding.operator} is answered by {path}"]

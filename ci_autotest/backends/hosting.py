@@ -182,7 +182,7 @@ class HostProcess:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_WAIT_S)
             return ""
-        except (WireError, msgspec.DecodeError):
+        except (WireError, ValueError, RecursionError):  # the library's own errors, and text that is no UTF-8
             return "answers what is no greeting of a host"
 
     def spot(self) -> tuple[int, int]:

@@ -74,7 +74,7 @@ def about_of(head: bytes, count: int) -> About:
     """
     try:
         found = msgspec.json.decode(head, type=About)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # the library's own errors, and text that is no UTF-8
         message = f"the host sent what is no answer ({error})."
         raise ToldError(message) from error
     if len(found.has) != count:
@@ -110,7 +110,7 @@ def readers_of(
     """
     try:
         answers = _DECODER.decode(head)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # the library's own errors, and text that is no UTF-8
         message = f"the host sent what is no answer ({error})."
         raise ToldError(message) from error
     if not answers:

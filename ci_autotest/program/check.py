@@ -118,6 +118,9 @@ def wanted_specs(recording: Recording) -> dict[str, TensorSpec]:
             message = f"placeholder {key!r} has no tensor spec."
             raise ProgramError(message)
         _check_spec(key, spec)
+        if key in recording.expected and not spec.is_contiguous:
+            message = f"what the reference gives, {key[:80]!r}, is no whole tensor: {spec}."
+            raise ProgramError(message)
         checked[key] = spec
     return checked
 

@@ -365,7 +365,7 @@ def literal(argument: Argument, named: Sequence[str], namespace: str = TORCH) ->
 
 def number(value: float) -> str:
     """Return the exact text of a number."""
-    if not math.isfinite(value):
+    if not isinstance(value, int) and not math.isfinite(value):  # an integer may be too large to be asked
         return f"float({str(value)!r})"
     return repr(value)
 

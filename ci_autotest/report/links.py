@@ -70,5 +70,6 @@ class Links:
         # A browser follows `..`, out of the repository.
         parts = f"{self.prefix}/{location.file}".split("/")
         path = "/".join(part for part in parts if part not in {"", ".", ".."})
-        repository = f"{self.server.rstrip('/')}/{quote(self.repository)}"
-        return f"{repository}/blob/{quote(self.sha, safe='')}/{quote(path, errors='replace')}#L{location.line}"
+        repository = f"{self.server.rstrip('/')}/{quote(self.repository, errors='replace')}"
+        commit = quote(self.sha, safe="", errors="replace")
+        return f"{repository}/blob/{commit}/{quote(path, errors='replace')}#L{location.line}"

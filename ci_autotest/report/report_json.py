@@ -152,7 +152,7 @@ def _check_keys(data: bytes, path: str) -> None:
         if len({key for key, _ in pairs}) < len(pairs):
             twice.append(Counter(key for key, _ in pairs).most_common(1)[0][0])
 
-    json.loads(data, object_pairs_hook=note)
+    json.loads(data, object_pairs_hook=note, parse_int=float)  # an integer of 5,000 digits is refused, a number is not
     if twice:
         message = (
             f"{path} has the key {twice[0][:80]!r} twice in one object. It was edited; run again to make a new one."

@@ -7,7 +7,7 @@ the protocol, which costs the worker its life and the case in flight, and nothin
 from __future__ import annotations
 
 import struct
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -17,6 +17,8 @@ from ci_autotest.exercised import Exercised
 from ci_autotest.judgement import Verdict
 from ci_autotest.result import CandidateInfo, Location, OperatorStanding, UnsupportedCases
 from ci_autotest.tolerance import Strictness
+
+T = TypeVar("T")
 
 #: A mark, so that what foreign code writes to the pipe is noticed at its first bytes, and the length of the body.
 HEADER: Final = struct.Struct("<4sI")
@@ -345,7 +347,7 @@ def decode_reply(data: bytes) -> Reply:
     Raises:
         msgspec.DecodeError: It is no reply.
     """
-    return _REPLY.decode(data)
+    return _decoded(_REPLY, data)
 
 
 def frame(message: Message) -> bytes:
@@ -362,7 +364,7 @@ def size_of(header: bytes | bytearray) -> int | None:
 
 def decode_to_worker(body: bytes) -> ToWorker:
     """Return what the parent said."""
-    message: ToWorker = _TO_WORKER.decode(body)
+    message: ToWorker = _decoded(_TO_WORKER, body)
     return message
 
 
@@ -372,5 +374,17 @@ def decode_from_worker(body: bytes) -> FromWorker:
     Raises:
         msgspec.DecodeError: It is no message: foreign code wrote to the pipe.
     """
-    message: FromWorker = _FROM_WORKER.decode(body)
+    message: FromWorker = _decoded(_FROM_WORKER, body)
     return message
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
+    """Return the message that bytes are, whatever is wrong with them one kind of error.
+
+    Raises:
+        msgspec.DecodeError: They are none.
+    """
+    try:
+        return decoder.decode(data)
+    except (UnicodeDecodeError, RecursionError) as error:  # text that is no UTF-8, and depth, pass the library by
+        raise msgspec.DecodeError(str(error)) from error

@@ -8,7 +8,7 @@ import msgspec
 
 from ci_autotest import config as configuration
 from ci_autotest.config import Config
-from ci_autotest.errors import ConfigError
+from ci_autotest.errors import ConfigError, path_text
 from ci_autotest.known import check_known
 from ci_autotest.plan import shard_of
 from ci_autotest.recipes import interpreter
@@ -33,6 +33,7 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
         ConfigError: The file or an option is wrong.
     """
     path = given.get("config")
+    _refuse_no_text(start.resolve() / (path or ""))
     file = path if path is not None else configuration.find(start)
     config = configuration.read(file) if file is not None else Config()
     merged = msgspec.structs.replace(config, **(_settings(given.get("set") or ()) | _overrides(given)))
@@ -54,6 +55,18 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
         executor=given.get("executor") or "local",
         file=path,
     )
+
+
+def _refuse_no_text(path: Path) -> None:
+    """Refuse a folder to work in whose name cannot be told to a worker or in a report.
+
+    Raises:
+        ConfigError: Its path is not UTF-8.
+    """
+    name = path_text(str(path))
+    if name != str(path):
+        message = f"{name} is not UTF-8. Rename that folder, or work in another."
+        raise ConfigError(message)
 
 
 def _settings(given: tuple[str, ...]) -> dict[str, Any]:

@@ -106,7 +106,7 @@ class Database:
             return {}
         try:
             return msgspec.json.decode(data, type=Durations).tests
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:  # the library's own errors, and text that is no UTF-8
             self.notes.append(f"{path} is damaged ({error}) and is left out")
             return {}
 
@@ -126,7 +126,7 @@ class Database:
         )
         try:
             entry = msgspec.json.decode(head or b"", type=Entry)
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             self.notes.append(f"{folder / 'entry.json'} is damaged ({error}) and is left out")
             return None
         if entry.id != folder.name or program is None or tensors is None:

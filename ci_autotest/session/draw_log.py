@@ -88,7 +88,7 @@ def edit_of(text: str, where: str) -> tuple[str, DrawnValue]:
     name, equals, rest = text.partition("=")
     try:
         value = ast.literal_eval(rest.strip())
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # the last ones of depth
         value = ...
     if not equals or not name.strip() or not isinstance(value, bool | int | float | str):
         message = f"{where}: {text.strip()!r} is no draw. Write SITE=VALUE, such as 0.ndim=2."
@@ -107,6 +107,20 @@ def asked_for(test: str | None, case: int, edits: Iterable[str], file: Path | No
         message = "give either a test, as PATH::TEST, or --log FILE with what `ci-autotest draws` printed."
         raise UsageError(message)
     if file is not None:
-        read = parse(file.read_text(encoding="utf-8"), str(file))
+        read = parse(_text(file), str(file))
         return replace(read, values={**read.values, **values})
     return DrawLog(test or "", seed if isinstance(seed, int) else 0, case, values=values)
+
+
+def _text(file: Path) -> str:
+    """Return the text of a log.
+
+    Raises:
+        UsageError: It cannot be read, or is no text.
+    """
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or f"it is not UTF-8 ({error})"
+        message = f"{file} cannot be read: {why}. Give --log a file with what `ci-autotest draws` printed."
+        raise UsageError(message) from error

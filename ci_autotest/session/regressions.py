@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from ci_autotest.errors import AutotestError
+from ci_autotest.errors import AutotestError, ProgramError
 from ci_autotest.judgement import Verdict
 from ci_autotest.program.serialize import decode, encode_program
 from ci_autotest.report.artifacts import FINDINGS
@@ -152,7 +152,12 @@ def regressed(
         finding = _shown(item, shown, tests[item.entry.test], workshop)
         if finding.identity not in known:  # Else its folder is the other's.
             known.add(finding.identity)
-            found.append(_written(finding, item, workshop, tests[item.entry.test], is_over=is_over))
+            try:
+                finding = _written(finding, item, workshop, tests[item.entry.test], is_over=is_over)
+            except ProgramError as error:  # It came from outside; what it shows is seen all the same.
+                told = f"{finding.message}\n  its program is not shown: {error}"
+                finding = msgspec.structs.replace(finding, message=told)
+            found.append(finding)
 
 
 def _shown(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, workshop: Workshop) -> Finding:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ci_autotest.config import shapes_of
 from ci_autotest.discovery import nothing_found, select
-from ci_autotest.errors import UsageError
+from ci_autotest.errors import UsageError, path_text
 from ci_autotest.result import BrokenTest, Location
-from ci_autotest.run.messages import Hello, TestInfo
+from ci_autotest.run.messages import Broken, Hello, TestInfo
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ci_autotest.config import Candidate, Config
     from ci_autotest.discovery import Selection
     from ci_autotest.run.pool import Pool
+
+#: Said of a test file whose name cannot be told in a message.
+_NO_TEXT: Final = Broken(message="its path is not UTF-8. Rename the file or the folder that it is in.", traceback="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,8 @@ def hello_for(request: Request, seed: int, selection: Selection | None = None) -
 
 def module_folders(request: Request, selection: Selection) -> tuple[Path, ...]:
     """Return where candidates' modules are: the tests' folders, the configuration's, the current one."""
-    tests = [(request.root / file).resolve().parent for file in selection.files if not file.startswith("builtin:")]
+    own = [file for file in selection.files if path_text(file) == file and not file.startswith("builtin:")]
+    tests = [(request.root / file).resolve().parent for file in own]
     return tuple(dict.fromkeys([request.root.resolve(), *tests, request.start.resolve()]))
 
 
@@ -103,14 +107,15 @@ def discover_tests(pool: Pool, selection: Selection) -> tuple[list[TestInfo], li
     tests: list[TestInfo] = []
     broken: list[BrokenTest] = []
     for file in selection.files:
-        found = pool.discover(file)
+        name = path_text(file)
+        found = pool.discover(file) if name == file else _NO_TEXT
         if isinstance(found, list):
             tests += _wanted(file, found, selection)
         else:
-            where = Location(file=file, line=1)
+            where = Location(file=name, line=1)
             broken.append(
                 BrokenTest(
-                    test=file,
+                    test=name,
                     message=f"does not import: {found.message}",
                     traceback=found.traceback,
                     location=where,
