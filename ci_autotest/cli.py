@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -21,6 +21,7 @@ from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TextIO
 
     from ci_autotest.session.requested import Request
 
@@ -105,12 +106,14 @@ _artifact_option = click.option(
 @click.option("--output", metavar="DIR", help="Folder of the report; autotest-report unless given.")
 def run(paths: tuple[str, ...], **given: Any) -> int:
     """Run tests on the candidates and write a report."""
-    from ci_autotest.session.progress import show_result  # noqa: PLC0415 - after --help
+    from ci_autotest.session.progress import LastingStream, show_result  # noqa: PLC0415 - after --help
     from ci_autotest.session.running import run as run_session  # noqa: PLC0415 - likewise
 
     request = _request(paths, given)
-    result = run_session(request, os.environ, sys.stdout)
-    show_result(result, sys.stdout, str((request.start / request.config.output).resolve()))
+    stream = cast("TextIO", LastingStream(sys.stdout))
+    result = run_session(request, os.environ, stream)
+    show_result(result, stream, str((request.start / request.config.output).resolve()))
+    stream.flush()
     return result.exit_code
 
 

@@ -130,7 +130,12 @@ def _replace(folder: Path, files: Mapping[str, bytes]) -> None:
             (fresh / name).write_bytes(data)
         if folder.exists():
             folder.rename(old)
-        fresh.rename(folder)
+        try:
+            fresh.rename(folder)
+        except OSError:
+            if old.exists():
+                old.rename(folder)  # What was there stays.
+            raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)

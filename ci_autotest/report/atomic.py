@@ -6,7 +6,9 @@ renames it whole).
 
 from __future__ import annotations
 
+import errno
 import secrets
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ci_autotest.errors import OutputError
@@ -34,9 +36,15 @@ def write_bytes(path: Path, data: bytes) -> None:
         temporary.write_bytes(data)
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         message = f"{path} cannot be written: {error.strerror}. Choose another folder with --output."
         raise OutputError(message) from error
+
+
+def is_full(error: OutputError) -> bool:
+    """Whether a file could not be written because there is no room."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in {errno.ENOSPC, errno.EDQUOT}
 
 
 def write_text(path: Path, text: str) -> None:

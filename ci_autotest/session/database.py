@@ -166,7 +166,8 @@ class Database:
     def _save(self, item: Kept) -> None:
         folder = self._folder / "findings" / item.entry.id
         folder.mkdir(parents=True, exist_ok=True)
-        # The entry last: it says that the rest is whole.
+        # The entry says that the rest is whole: it is removed before the rest is written, and written after it.
+        (folder / "entry.json").unlink(missing_ok=True)
         write_bytes(folder / "program.json", item.program)
         write_bytes(folder / "tensors.safetensors", item.tensors)
         write_bytes(folder / "entry.json", msgspec.json.encode(item.entry) + b"\n")

@@ -11,7 +11,7 @@ from ci_autotest.judgement import Verdict
 from ci_autotest.run.messages import Record, Tried
 from ci_autotest.session.crashes import crash
 from ci_autotest.session.findings import CONFIRMED_AT_MOST, make_finding, unconfirmed
-from ci_autotest.session.made import shown_of, with_program, write
+from ci_autotest.session.made import shown_of, with_program, without_folder, write
 from ci_autotest.session.progress import Progress
 
 if TYPE_CHECKING:
@@ -124,7 +124,8 @@ def _not_alone(suspect: Suspect, workshop: Workshop) -> Finding:
         return as_seen(suspect, workshop)
     shown = shown_of(recorded)
     finding = with_program(_needing_others(suspect, recorded.verdict, workshop), shown.recording, workshop)
-    write(finding, shown.recording, workshop)
+    if why := write(finding, shown.recording, workshop):
+        return without_folder(finding, why, workshop)
     return msgspec.structs.replace(finding, repro=None, replay="")
 
 

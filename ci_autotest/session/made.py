@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest import telling
+from ci_autotest.errors import OutputError
 from ci_autotest.judgement import Verdict
 from ci_autotest.program.ir import PLACEHOLDER, Recording, TensorSpec
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
@@ -83,6 +84,7 @@ class Workshop:
         shown: The output folder as the user wrote it.
         replay: What runs a finding's program again, but for its folder.
         allowance: For looking at them.
+        unwritten: What could not be written, in sentences: the run goes on, and tells them at its end.
     """
 
     start: Callable[[], Worker]
@@ -96,6 +98,7 @@ class Workshop:
     shown: str = "autotest-report"
     replay: str = "ci-autotest replay"
     allowance: Allowance = field(default_factory=Allowance)
+    unwritten: list[str] = field(default_factory=list)
 
     def fresh(self, seed: int | None = None) -> Fresh:
         """Return a worker for one question at a time; with ``seed``, of another run's root seed."""
@@ -161,8 +164,8 @@ def with_program(finding: Finding, recording: Recording, workshop: Workshop, *, 
     return msgspec.structs.replace(updated, message="\n".join(message_lines(updated, folder)))
 
 
-def write(finding: Finding, recording: Recording, workshop: Workshop, *, repro: bool = False) -> None:
-    """Write the finding's folder, whole; with ``repro``, the script too."""
+def write(finding: Finding, recording: Recording, workshop: Workshop, *, repro: bool = False) -> str:
+    """Write the finding's folder, whole; with ``repro``, the script too. Return why it could not be, in a sentence."""
     note = {
         **recording.note, "test": finding.test, "case": finding.case, "seed": finding.seed, "kind": finding.kind,
         "operator": finding.operator,
@@ -176,7 +179,11 @@ def write(finding: Finding, recording: Recording, workshop: Workshop, *, repro: 
     if repro:
         folder = workshop.output / FINDINGS / finding.id
         files["repro.py"] = repro_script(noted, finding, folder, workshop.folders, workshop.case_timeout_s).encode()
-    write_finding(workshop.output / FINDINGS / finding.id, files)
+    try:
+        write_finding(workshop.output / FINDINGS / finding.id, files)
+    except OutputError as error:
+        return str(error)
+    return ""
 
 
 def written(finding: Finding, recording: Recording, workshop: Workshop, test: TestInfo) -> Finding:
@@ -184,7 +191,8 @@ def written(finding: Finding, recording: Recording, workshop: Workshop, test: Te
 
     A repro that says that all is well is not believed, and nor is the finding: its saved program is run once more.
     """
-    write(finding, recording, workshop, repro=True)
+    if why := write(finding, recording, workshop, repro=True):
+        return without_folder(finding, why, workshop)
     status = _repro_status(workshop, finding.id)
     again = _second_confirmation(finding, workshop, test) if status == 0 else None
     if isinstance(again, Tried) and again.verdict.outcome != "misaligned":
@@ -195,6 +203,18 @@ def written(finding: Finding, recording: Recording, workshop: Workshop, test: Te
     finding = msgspec.structs.replace(finding, repro_verified=status == 1)
     write(finding, recording, workshop, repro=True)
     return finding
+
+
+def without_folder(finding: Finding, why: str, workshop: Workshop) -> Finding:
+    """Return a finding whose folder could not be written: the run goes on, and nothing of it can be run again."""
+    workshop.unwritten.append(why)
+    told = "\n".join(line for line in finding.message.splitlines() if not line.startswith("  replay: "))
+    return msgspec.structs.replace(
+        finding,
+        repro=None,
+        replay="",
+        message=f"{told}\n  its smallest program is shown here only: its folder could not be written",
+    )
 
 
 def _second_confirmation(finding: Finding, workshop: Workshop, test: TestInfo) -> Tried | Broken | WorkerLostError:

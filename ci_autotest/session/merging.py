@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ci_autotest.errors import OutputError
 from ci_autotest.report.artifacts import FILES, FINDINGS, check_writable, is_finding_id, write_finding
 from ci_autotest.report.merge import merge
 from ci_autotest.session.baseline import against
 from ci_autotest.session.database import FOLDER, Database, Learned, today
 from ci_autotest.session.regressions import kept_of
-from ci_autotest.session.results import settled
+from ci_autotest.session.results import not_written, settled
 from ci_autotest.session.surfaces import read_report, setting_for, write_surfaces
 
 if TYPE_CHECKING:
@@ -29,12 +30,11 @@ def report(
     merged = merge(parts)
     check_writable(output)
     result = settled(against(merged, *baseline, environ), fail_on)
-    for finding in result.findings:
-        _copy(finding, _origin(finding, parts, folders), output)
+    told = [_copied(finding, _origin(finding, parts, folders), output) for finding in result.findings]
+    result = not_written(result, [said for said in told if said])
     if len(parts) > 1:
         _learn(result, output, Database(Path.cwd() / FOLDER))
-    write_surfaces(result, output, setting_for(result, output, environ, is_own=False))
-    return result
+    return write_surfaces(result, output, setting_for(result, output, environ, is_own=False))
 
 
 def _origin(finding: Finding, parts: Sequence[RunResult], folders: Sequence[Path]) -> Path:
@@ -48,6 +48,15 @@ def _origin(finding: Finding, parts: Sequence[RunResult], folders: Sequence[Path
             ):  # fmt: skip
                 return folder
     return folders[0]
+
+
+def _copied(finding: Finding, folder: Path, output: Path) -> str:
+    """Copy a finding's folder; return why it could not be."""
+    try:
+        _copy(finding, folder, output)
+    except OutputError as error:
+        return str(error)
+    return ""
 
 
 def _copy(finding: Finding, folder: Path, output: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import requests
 
-from ci_autotest.errors import PublishError, UsageError
+from ci_autotest.errors import OutputError, PublishError, UsageError
 from ci_autotest.github.answer import Forbidden
 from ci_autotest.github.artifact import check_artifact_name, download, of_run
 from ci_autotest.github.body import HEADER_CHARS, LEG_CHARS, MAX_CHARS, Section, Turn, marker
@@ -147,7 +147,9 @@ def _publish(
     held = [replace(leg, result=baselines.applied(leg.result, leg.artifact_name)) for leg in legs]
     if asked.output is not None:
         for leg in held:
-            write_surfaces(leg.result, asked.output / leg.artifact_name, leg.setting)
+            written = write_surfaces(leg.result, asked.output / leg.artifact_name, leg.setting)
+            if written is not leg.result:
+                raise OutputError(written.notes[-1])
     return publish(client, event, origin.pull, wanted_of(asked, held, Turn(event.run_id, event.attempt)))
 
 

@@ -18,7 +18,7 @@ from ci_autotest.run.messages import Broken, Confirm, Tried, TryProgram
 from ci_autotest.session.crashes import crash
 from ci_autotest.session.database import Entry, Kept, today
 from ci_autotest.session.ledger import Suspect
-from ci_autotest.session.made import finding_of, with_program, write, written
+from ci_autotest.session.made import finding_of, with_program, without_folder, write, written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -180,12 +180,9 @@ def _written(finding: Finding, item: Kept, workshop: Workshop, test: TestInfo, *
     recording = decode(item.program, item.tensors)
     has_repro = recording.note.get("backend") != "module" or "host" in recording.note
     finding = with_program(finding, recording, workshop, has_repro=has_repro)
-    if not has_repro:
-        write(finding, recording, workshop)
-        return finding
-    if is_over:
-        write(finding, recording, workshop, repro=True)
-        return finding
+    if not has_repro or is_over:
+        why = write(finding, recording, workshop, repro=has_repro)
+        return without_folder(finding, why, workshop) if why else finding
     return written(finding, recording, workshop, test)
 
 

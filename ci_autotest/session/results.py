@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ci_autotest.errors import UnsupportedReason
+from ci_autotest.errors import OutputError, UnsupportedReason
 from ci_autotest.report.coverage import counted, covered
 from ci_autotest.report.merge import summarize
 from ci_autotest.report.report_json import ordered
@@ -30,7 +30,7 @@ from ci_autotest.result import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ci_autotest.session.entries import PairEntry, TestEntry
     from ci_autotest.session.ledger import Ledger
@@ -226,6 +226,15 @@ def settled(result: RunResult, fail_on: str) -> RunResult:
     )
     noted = msgspec.structs.replace(result, notes=(*result.notes, *sentences))
     return msgspec.structs.replace(noted, exit_code=exit_code(result, fail_on))
+
+
+def not_written(result: RunResult, told: Sequence[str]) -> RunResult:
+    """Return a result with a note of what could not be written, where something could not; its status says so too."""
+    if not told:
+        return result
+    more = f" {len(told) - 1} more could not be written either." if len(told) > 1 else ""
+    status = result.exit_code if result.interrupted else OutputError.exit_code
+    return msgspec.structs.replace(result, exit_code=status, notes=(*result.notes, f"{told[0]}{more}"))
 
 
 def exit_code(result: RunResult, fail_on: str) -> int:

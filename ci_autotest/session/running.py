@@ -9,6 +9,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ci_autotest import config as configuration
 from ci_autotest.case import root_seed
 from ci_autotest.config import shapes_of
@@ -29,7 +31,7 @@ from ci_autotest.session.made import Allowance, Workshop
 from ci_autotest.session.means import means_for
 from ci_autotest.session.regressions import Regressions, kept_of, regressed, replay_kept
 from ci_autotest.session.requested import NothingFoundError, Request, discover_tests, hello_for, module_folders
-from ci_autotest.session.results import Circumstances, make_result
+from ci_autotest.session.results import Circumstances, make_result, not_written
 from ci_autotest.session.signals import Signals
 from ci_autotest.session.surfaces import read_baseline, setting_for, write_surfaces
 from ci_autotest.version import VERSION
@@ -65,6 +67,7 @@ class _Run:
     regressions: Regressions = field(default_factory=Regressions)
     is_interrupted: bool = False
     failure: AutotestError | None = None
+    unwritten: list[str] = field(default_factory=list)
 
 
 def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResult:
@@ -93,7 +96,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         except (OutputError, UnavailableError) as error:
             if state.plan is None:
                 raise
-            state.failure = error  # What ran is reported before it is raised.
+            state.failure = error  # What ran is reported, and its status is that of the error.
         finally:
             signals.over()
             means.close()
@@ -101,10 +104,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         if state.plan is None:
             prepare(state.output)
         result = _result(state, environ, baseline)
-        write_surfaces(result, state.output, setting_for(result, state.output, environ, is_own=True))
-    if state.failure is not None:
-        raise state.failure
-    return result
+        return write_surfaces(result, state.output, setting_for(result, state.output, environ, is_own=True))
 
 
 def _begun(request: Request, environ: Mapping[str, str], begun: float) -> _Run:
@@ -130,7 +130,7 @@ def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], 
     workshop = Workshop(
         lambda: means.executor.start(None), means.nursery, hello, state.output, folders, state.seed, environ,
         configuration.duration_s(request.config.case_timeout, "case_timeout"), shown=request.config.output,
-        replay=request.replay, allowance=Allowance(state.budget.deadline),
+        replay=request.replay, allowance=Allowance(state.budget.deadline), unwritten=state.unwritten,
     )  # fmt: skip
     pool = Pool(means.executor, hello)
     try:
@@ -194,7 +194,10 @@ def _result(state: _Run, environ: Mapping[str, str], baseline: tuple[Finding, ..
         duration_s=time.monotonic() - state.budget.begun, plan=_shared_plan(state),
         fixed=tuple(" ".join(entry.identity) for entry in state.regressions.fixed),
     )  # fmt: skip
-    return make_result(ledger, known, told)
+    result = make_result(ledger, known, told)
+    if state.failure is not None and not state.is_interrupted:
+        result = msgspec.structs.replace(result, exit_code=state.failure.exit_code)
+    return not_written(result, state.unwritten)
 
 
 def _shared_plan(state: _Run) -> str:

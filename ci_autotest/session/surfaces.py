@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.errors import UsageError
+from ci_autotest.errors import OutputError, UsageError
 from ci_autotest.report import junit, report_json
 from ci_autotest.report.annotations import annotate
 from ci_autotest.report.artifacts import FINDINGS
-from ci_autotest.report.atomic import write_text
+from ci_autotest.report.atomic import is_full, write_text
 from ci_autotest.report.evidence import Evidence, evidence_of
 from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.links import Links
 from ci_autotest.report.markdown import LEAST, SUMMARY_LIMIT, render_comment, render_summary
 from ci_autotest.report.markdown_text import size
 from ci_autotest.report.standing import verdict
+from ci_autotest.session.results import not_written
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from ci_autotest.report.evidence import Source
@@ -82,13 +85,49 @@ def setting_for(result: RunResult, output: Path, environ: Mapping[str, str], *, 
     return Setting(links=links_from(environ, result), source=saved_programs(output, is_own=is_own))
 
 
-def write_surfaces(result: RunResult, output: Path, setting: Setting) -> None:
-    """Write report.json, junit.xml, summary.md and comment.md; report.json last: it says that the rest is whole."""
-    output.mkdir(parents=True, exist_ok=True)  # a test may have removed it
-    junit.write(result, output / "junit.xml")
-    write_text(output / "summary.md", render_summary(result, setting=setting))
-    write_text(output / "comment.md", render_comment(result, setting=setting))
-    report_json.write(result, output / REPORT)
+def write_surfaces(result: RunResult, output: Path, setting: Setting) -> RunResult:
+    """Write report.json, junit.xml, summary.md and comment.md; report.json last: it says that the rest is whole.
+
+    Where the disk is full, the others make room for report.json, from which they can be made again.
+
+    Returns:
+        The result as it is in report.json: with a note, and status 2, where something could not be written.
+    """
+    with suppress(OSError):  # Else each of them says what is wrong.
+        output.mkdir(parents=True, exist_ok=True)  # a test may have removed it
+    surfaces: dict[str, Callable[[Path], None]] = {
+        "junit.xml": lambda path: junit.write(result, path),
+        "summary.md": lambda path: write_text(path, render_summary(result, setting=setting)),
+        "comment.md": lambda path: write_text(path, render_comment(result, setting=setting)),
+    }
+    told = _written(surfaces, output)
+    whole = not_written(result, told)
+    failure = _failure(partial(report_json.write, whole), output / REPORT)
+    for page in (output / name for name in reversed(surfaces) if (output / name).is_file()):
+        if failure is None or not is_full(failure):
+            break
+        page.unlink()
+        told.append(f"{page} made room for {REPORT}: the disk is full.")
+        whole = not_written(result, told)
+        failure = _failure(partial(report_json.write, whole), output / REPORT)
+    return whole if failure is None else not_written(result, [str(failure), *_written(surfaces, output)])
+
+
+def _written(surfaces: Mapping[str, Callable[[Path], None]], output: Path) -> list[str]:
+    """Write surfaces; return why some could not be, in sentences."""
+    failures = [_failure(write, output / name) for name, write in surfaces.items()]
+    return [str(failure) for failure in failures if failure is not None]
+
+
+def _failure(write: Callable[[Path], None], path: Path) -> OutputError | None:
+    """Write a surface; return why it could not be, and leave none there: one of an earlier run tells of that run."""
+    try:
+        write(path)
+    except OutputError as error:
+        with suppress(OSError):
+            path.unlink()
+        return error
+    return None
 
 
 def rendered(folder: Path, surface: str, limit: int | None, environ: Mapping[str, str]) -> str:

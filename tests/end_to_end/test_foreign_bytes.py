@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 #: Writes to every pipe that is open: a frame with a text that is none, first as a worker, then as a host.
 BABBLE = """
+import json
 import os
 import stat
 import struct
@@ -66,6 +68,13 @@ __version__, device, Tensor, autograd = "1", torch.device, torch.Tensor, torch.a
 def exp(x):
     babble(FRAMES[1])
     return torch.exp(x)
+"""
+ENDS = """
+import os
+import torch
+
+def exp(x):
+    return torch.Tensor.exp(x) if x.numel() > 1 else os._exit(3)
 """
 FAULT = "a fault of ci-autotest"
 #: Commands on damaged files; more take minutes.
@@ -166,3 +175,22 @@ def test_command__damaged_files__is_no_fault_of_ours(command: str, tmp_path: Pat
         file.write_bytes(mutated(file.read_bytes(), chance))
         done = project.command(command, *words)
         assert (done.status in {0, 1, 2, 3, 4}, FAULT in done.said) == (True, False), f"{command} {number}: {done.said}"
+
+
+@pytest.mark.heavy
+def test_run__kept_program_cannot_be_printed__is_told_all_the_same(tmp_path: Path):
+    project = Project(tmp_path)
+    project.substitute({"torch.exp": "kernels.exp"})
+    project.tests(TESTS)
+    project.write("kernels.py", "import torch\n\ndef exp(x):\n    return torch.Tensor.exp(x) + 1\n")
+    assert project.run().status == 1
+    (program,) = (tmp_path / ".autotest" / "findings").glob("*/program.json")
+    found = json.loads(program.read_bytes())
+    found["note"]["spellings"] = {"no dotted name": ["torch.exp"]}
+    program.write_text(json.dumps(found), encoding="utf-8")
+    # Only what the kept program was shrunk to is wrong by now, and ends its worker: nobody tells the program anew.
+    project.write("kernels.py", ENDS)
+    done = project.run()
+    (finding,) = project.report()["findings"]
+    assert (done.status, done.err, finding["operator"]) == (1, "", "torch.exp"), done.said
+    assert "its program is not shown: the note names 'no dotted name'" in finding["message"]

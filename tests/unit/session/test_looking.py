@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from ci_autotest.session.findings import CONFIRMED_AT_MOST
 from ci_autotest.session.ledger import Ledger
 from ci_autotest.session.looking import look_at, tell_as_seen
 from ci_autotest.session.made import Allowance, Workshop
@@ -49,3 +50,8 @@ def test_look_at__stopped_while_a_finding_is_told__each_suspect_is_told_once(ope
         look_at(left, workshop, Stopping(operator), found, signals)
     tell_as_seen(left, workshop, found)
     assert [(item.operator, item.cases) for item in found] == [(name, 1) for name in OPERATORS]
+
+
+def test_look_at__findings_that_are_confirmed__are_as_many_as_the_docs_say():
+    docs = Path(__file__).parents[3] / "docs" / "large_runs.md"
+    assert f"The first {CONFIRMED_AT_MOST} are confirmed and shrunk" in docs.read_text(encoding="utf-8")
