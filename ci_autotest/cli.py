@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from ci_autotest.errors import AutotestError, ConfigError
+from ci_autotest.errors import AutotestError, ConfigError, OutputError
 from ci_autotest.session.signals import INTERRUPTED, Signals, end_at_once, ignore
 from ci_autotest.session.terminal import outlast_readers
 from ci_autotest.version import VERSION
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TextIO
 
+    from ci_autotest.result import RunResult
     from ci_autotest.session.requested import Request
 
 #: As in ``config.values``, which imports more than ``--help`` may wait for.
@@ -114,7 +115,7 @@ def run(paths: tuple[str, ...], **given: Any) -> int:
     result = run_session(request, os.environ, stream)
     show_result(result, stream, str((request.start / request.config.output).resolve()))
     stream.flush()
-    return result.exit_code
+    return _status(result)
 
 
 @cli.command(name="list")
@@ -186,7 +187,7 @@ def report(folders: tuple[Path, ...], output: Path, fail_on: str, baseline: str,
 
     result = merge_reports(folders, output, fail_on, (baseline, artifact_name), os.environ)
     show_result(result, sys.stdout, str(output))
-    return result.exit_code
+    return _status(result)
 
 
 @cli.command()
@@ -251,6 +252,13 @@ def _request(paths: tuple[str, ...], given: dict[str, Any], *, needs_candidate: 
     from ci_autotest.session.asking import request_of  # noqa: PLC0415 - after --help
 
     return request_of(paths, given, Path.cwd(), needs_candidate=needs_candidate)
+
+
+def _status(result: RunResult) -> int:
+    """Return a run's status; where something could not be written, the last note says what, and stands here too."""
+    if result.exit_code == OutputError.exit_code:
+        click.echo(result.notes[-1], err=True)
+    return result.exit_code
 
 
 def _usage(error: click.ClickException) -> str:

@@ -232,8 +232,7 @@ def _why(info: CandidateInfo) -> str:
 
 def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tuple[str, ...]:
     known = state.request.config.known
-    notes = [str(state.failure)] if state.failure is not None else []
-    notes += [f"candidate {info.name!r} was skipped: {_why(info)}" for info in state.infos if not info.available]
+    notes = [f"candidate {info.name!r} was skipped: {_why(info)}" for info in state.infos if not info.available]
     if shapes := shapes_of(state.request.candidates):
         notes.append(
             f"the cases of a test share {shapes} sets of sizes and choices, with new data each time, because a "
@@ -269,6 +268,7 @@ def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tup
     ]
     notes += dict.fromkeys(state.ledger.cut)
     notes += [note for note in (not_run_note(state.ledger), *state.regressions.refused, *state.database.notes) if note]
+    notes += [str(state.failure)] if state.failure is not None else []  # last: it is why the run has its status
     return tuple(notes)
 
 

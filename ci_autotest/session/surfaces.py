@@ -107,7 +107,7 @@ def write_surfaces(result: RunResult, output: Path, setting: Setting) -> RunResu
         if failure is None or not is_full(failure):
             break
         page.unlink()
-        told.append(f"{page} made room for {REPORT}: the disk is full.")
+        told.append(f"{page} is left out, to make room for {REPORT}: No space left on device.")
         whole = not_written(result, told)
         failure = _failure(partial(report_json.write, whole), output / REPORT)
     return whole if failure is None else not_written(result, [str(failure), *_written(surfaces, output)])
@@ -120,12 +120,10 @@ def _written(surfaces: Mapping[str, Callable[[Path], None]], output: Path) -> li
 
 
 def _failure(write: Callable[[Path], None], path: Path) -> OutputError | None:
-    """Write a surface; return why it could not be, and leave none there: one of an earlier run tells of that run."""
+    """Write a surface; return why it could not be."""
     try:
         write(path)
     except OutputError as error:
-        with suppress(OSError):
-            path.unlink()
         return error
     return None
 

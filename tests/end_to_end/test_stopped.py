@@ -171,7 +171,7 @@ def test_report__disk_is_full__keeps_what_was_there(small_disk: Path, tmp_path: 
     before = b'{"schema": "older"}'
     (small_disk / "report").mkdir()
     (small_disk / "report" / "report.json").write_bytes(before)
-    (small_disk / "ballast").write_bytes(bytes(48 << 10))
+    (small_disk / "ballast").write_bytes(bytes(60 << 10))
     merged = project.command("report", "fine", "--output", str(small_disk / "report"))
     assert (merged.status, "No space left on device" in merged.err) == (2, True), merged.said
     assert (small_disk / "report" / "report.json").read_bytes() == before
