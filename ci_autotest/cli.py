@@ -5,12 +5,11 @@ Nothing but click is imported before a command runs, so that ``--help`` answers 
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,7 +20,6 @@ from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TextIO
 
     from ci_autotest.result import RunResult
     from ci_autotest.session.requested import Request
@@ -107,14 +105,12 @@ _artifact_option = click.option(
 @click.option("--output", metavar="DIR", help="Folder of the report; autotest-report unless given.")
 def run(paths: tuple[str, ...], **given: Any) -> int:
     """Run tests on the candidates and write a report."""
-    from ci_autotest.session.progress import LastingStream, show_result  # noqa: PLC0415 - after --help
+    from ci_autotest.session.progress import show_result  # noqa: PLC0415 - after --help
     from ci_autotest.session.running import run as run_session  # noqa: PLC0415 - likewise
 
     request = _request(paths, given)
-    stream = cast("TextIO", LastingStream(sys.stdout))
-    result = run_session(request, os.environ, stream)
-    show_result(result, stream, str((request.start / request.config.output).resolve()))
-    stream.flush()
+    result = run_session(request, os.environ, sys.stdout)
+    show_result(result, sys.stdout, str((request.start / request.config.output).resolve()))
     return _status(result)
 
 
@@ -275,9 +271,6 @@ def main() -> None:
     """Run the command line and exit with its status."""
     end_at_once()
     outlast_readers()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # names that are no UTF-8, and terminals that have less
     try:
         status = cli.main(prog_name="ci-autotest", standalone_mode=False)
     except click.exceptions.Exit as error:

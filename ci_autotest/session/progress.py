@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
@@ -16,7 +14,6 @@ from ci_autotest.report.coverage import sentence
 from ci_autotest.report.standing import partly_unsupported, unsupported_sentence, verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import TextIO
 
     from ci_autotest.result import RunResult
@@ -41,46 +38,6 @@ _COLOURS: Final = {
 }
 #: Rows of tests that the table shows besides those that need attention.
 _ROWS: Final = 24
-
-
-class LastingStream:
-    """Hand on to a stream what is written; where its disk is full or its reader is gone, the rest goes nowhere.
-
-    That nobody can be told how a run goes ends no run: its report is written, and its status is right.
-
-    Args:
-        stream: Of a file descriptor.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        """Write nothing yet."""
-        self._stream = stream
-        self.encoding = stream.encoding
-
-    def write(self, text: str) -> int:
-        """Write a text."""
-        with self._lasting():
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Write what is held back."""
-        with self._lasting():
-            self._stream.flush()
-
-    def isatty(self) -> bool:
-        """Whether somebody looks at it."""
-        return self._stream.isatty()
-
-    @contextmanager
-    def _lasting(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError:
-            # As Python's documentation has it (signal, "Note on SIGPIPE"): else it fails again at exit.
-            nothing = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nothing, self._stream.fileno())
-            os.close(nothing)
 
 
 class Progress:
