@@ -6,6 +6,7 @@ The reference's side is made once and shared by all candidates.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from ci_autotest.alignment.confirm import is_off, judge_confirmed, judge_first_run
@@ -22,16 +23,22 @@ from ci_autotest.program.refusal import refused_as
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ci_autotest.alignment.localize import InFloat64
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt, Trace
 
 
 class Contender(NamedTuple):
-    """A candidate as it takes part in a test's cases."""
+    """A candidate as it takes part in a test's cases; its attributes are those of ``Sides``."""
 
     backend: Backend
     rules: Rules
+    in_float64: InFloat64 | None = nullcontext
+
+    def beside(self, reference: Backend) -> Sides:
+        """Return the two sides of a trial."""
+        return Sides(self.backend, reference, self.rules, self.in_float64)
 
 
 class Lenient(NamedTuple):
@@ -198,7 +205,7 @@ def _agrees_with_itself(attempt: Attempt, contender: Contender, trace: Trace) ->
 def judge_case(attempt: Attempt, contender: Contender, reference: Backend, trace: Trace) -> Judged:
     """Run both sides again, with a copy of every value at its step, and examine them."""
     trace.load()
-    sides = Sides(contender.backend, reference, contender.rules)
+    sides = contender.beside(reference)
     judged = judge_program(live_of(attempt), sides)
     if judged.verdict.outcome != "aligned" or judged.verdict.kind is not None or not is_off(attempt, trace, sides):
         return judged

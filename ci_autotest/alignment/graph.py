@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ci_autotest.alignment.localize import Sides, examined, localize
+from ci_autotest.alignment.localize import examined, localize
 from ci_autotest.backends.operators import answered_step, spelled, step_operator
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.judgement import Verdict, unsupported_verdict
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.isolate import Live
-    from ci_autotest.alignment.localize import Culprit
+    from ci_autotest.alignment.localize import Culprit, Sides
 
 _WHY: Final = "the same program differs from the candidate's own eager result"
 
@@ -36,7 +36,7 @@ def graph_verdict(live: Live, sides: Sides) -> tuple[Verdict, Live] | None:
         if not lacking:
             return None
         return unsupported_verdict(Unsupported(UnsupportedReason.NO_GRAPH, f"check_graph: {lacking}")), live
-    return _held(live, Sides(graph, sides.candidate, sides.rules))
+    return _held(live, sides._replace(candidate=graph, reference=sides.candidate))
 
 
 def own_verdict(live: Live, sides: Sides) -> tuple[Verdict, Live] | None:
@@ -47,7 +47,7 @@ def own_verdict(live: Live, sides: Sides) -> tuple[Verdict, Live] | None:
         sides: The candidate, of any kind.
     """
     eager = sides.candidate.as_eager()
-    return None if eager is None else _held(live, Sides(sides.candidate, eager, sides.rules))
+    return None if eager is None else _held(live, sides._replace(reference=eager))
 
 
 def _held(live: Live, own: Sides) -> tuple[Verdict, Live] | None:

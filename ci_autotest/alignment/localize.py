@@ -7,7 +7,8 @@ accumulated and the whole program is the finding.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 import torch
@@ -22,7 +23,8 @@ from ci_autotest.program.ir import Program, follows_from, maker_of, output_refs,
 from ci_autotest.program.refusal import ended_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
 
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.protocol import Backend
@@ -35,6 +37,9 @@ TRIED_AT_MOST: Final = 16
 _BY_KIND: Final = frozenset({"mutation", "state", "error", "gradient", "aliasing", "leniency"})
 #: Kinds that are looked at when everything has run, whatever step they are of.
 _AT_THE_END: Final = frozenset({"gradient", "mutation", "state"})
+
+
+InFloat64: TypeAlias = "Callable[[], AbstractContextManager[None]]"
 
 
 class Culprit(NamedTuple):
@@ -60,11 +65,19 @@ class Culprit(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """The two backends of a trial, and how they are compared."""
+    """The two backends of a trial, and how they are compared.
+
+    Attributes:
+        candidate: The side tested.
+        reference: The side believed.
+        rules: How they are compared.
+        in_float64: Entered while float64 is asked who is right; ``None``: it is not asked.
+    """
 
     candidate: Backend
     reference: Backend
     rules: Rules
+    in_float64: InFloat64 | None = nullcontext
 
 
 class Examined(NamedTuple):

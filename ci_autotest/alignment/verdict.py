@@ -16,20 +16,20 @@ from ci_autotest.alignment.oracle import Opinion, judge
 from ci_autotest.alignment.passes import localize
 from ci_autotest.alignment.trial import COTANGENT, state_named
 from ci_autotest.backends.operators import answered_step, spelled, step_operator
-from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason
+from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, said
 from ci_autotest.judgement import BACKWARD, Misalignment, Verdict, unsupported_verdict
 from ci_autotest.program.ir import maker_of, step_refs
 from ci_autotest.program.refusal import is_demanded
 from ci_autotest.result import TOLERATED_BLAMES
 
 if TYPE_CHECKING:
-    from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.trace import Attempt, GradientKey
     from ci_autotest.program.ir import Program
 
 #: Misalignments of one program that are looked into before it is called ill-conditioned.
 _LOOKED_INTO: Final = 12
 _BY_DEFINITION: Final = "the reference defines this: float64 is not asked"
+_NOT_ASKED: Final = "float64 was not asked who is right: it had ended the worker, and no candidate runs in it"
 REFUSED: Final = "the reference raises: there is no value to judge by"
 _RETURNS: Final = "the reference returns a result here"
 #: Kinds of which float64 has an opinion, where elements differ.
@@ -73,7 +73,7 @@ def judge_program(live: Live, sides: Sides) -> Judged:
         culprit = localize(live, found, (candidate, reference), sides)
         if i >= doubts and not culprit.is_alone:
             continue  # It follows from a choice that an operator left open, and no step is misaligned alone.
-        judged = Judged(_verdict(culprit, sides.rules), culprit.live)
+        judged = Judged(_verdict(culprit, sides), culprit.live)
         if judged.verdict.blame not in TOLERATED_BLAMES:
             return judged
         # What is not the candidate's fault never hides what is: the first that counts is told.
@@ -129,9 +129,9 @@ def _is_backward(found: Misalignment) -> bool:
     return found.kind == "gradient" or found.what == BACKWARD or found.what.startswith(COTANGENT)
 
 
-def _verdict(culprit: Culprit, rules: Rules) -> Verdict:
+def _verdict(culprit: Culprit, sides: Sides) -> Verdict:
     operator, target = operator_at(culprit.live.program, _to_blame(culprit))
-    opinion = _opinion(culprit, rules)
+    opinion = _opinion(culprit, sides)
     return Verdict(
         outcome="aligned" if opinion.blame == "ill_conditioned" else "misaligned",
         operator=operator,
@@ -167,7 +167,7 @@ def _to_blame(culprit: Culprit) -> int:
     return answered_step(steps, index, culprit.candidate.answered, goes_back=goes_back)
 
 
-def _opinion(culprit: Culprit, rules: Rules) -> Opinion:
+def _opinion(culprit: Culprit, sides: Sides) -> Opinion:
     misalignment = culprit.misalignment
     if misalignment.kind == "error":
         return Opinion("candidate", _RETURNS)
@@ -179,8 +179,14 @@ def _opinion(culprit: Culprit, rules: Rules) -> Opinion:
     if tensors is None:
         return Opinion("candidate", _BY_DEFINITION)
     dtype = str(tensors[1].dtype).removeprefix("torch.")
-    tolerance = rules.tolerance(rules.operators(culprit.live.program.steps), dtype)
-    return judge(culprit.live, key, *tensors, tolerance)
+    tolerance = sides.rules.tolerance(sides.rules.operators(culprit.live.program.steps), dtype)
+    if sides.in_float64 is None:
+        return Opinion("unknown", _NOT_ASKED)
+    try:
+        with sides.in_float64():
+            return judge(culprit.live, key, *tensors, tolerance)
+    except Exception as error:  # noqa: BLE001 - it runs the reference's operators, which may find no memory
+        return Opinion("unknown", f"float64 could not be asked: {type(error).__name__}: {said(error)[:300]}")
 
 
 def _tensors(

@@ -112,7 +112,10 @@ class Casework:
 
         return _Run(
             test, key, draw,
-            {name: equipment.contender(name, declaration) for name in message.candidates},
+            {
+                name: equipment.contender(name, declaration, asks_float64=message.asks_float64)
+                for name in message.candidates
+            },
             {name: position for position, name in enumerate(message.candidates)}, message.asks_refused,
         )  # fmt: skip
 

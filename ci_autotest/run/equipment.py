@@ -113,13 +113,16 @@ class Equipment:
         """Return a test's declaration and body."""
         return self.library.find(test)
 
-    def contender(self, name: str, declaration: Declaration | None, compiler: str = "") -> Contender:
+    def contender(
+        self, name: str, declaration: Declaration | None, compiler: str = "", *, asks_float64: bool = True
+    ) -> Contender:
         """Return a candidate with the rules that hold for it in a test.
 
         Args:
             name: The candidate's.
             declaration: The test's.
             compiler: Of a compiled candidate, the compiler's backend that is used instead of its own.
+            asks_float64: Whether float64 is asked who is right.
         """
         hello = self.hello
         backend = self.backends[name]
@@ -127,4 +130,5 @@ class Equipment:
             candidate = self.candidates[name]
             with_compiler = msgspec.structs.replace(candidate, options={**candidate.options, "backend": compiler})
             backend = build(with_compiler, available_device(candidate.device), hello.folders, isolated=True)
-        return Contender(backend, rules_for(hello.tolerances, hello.strictness, name, declaration))
+        rules = rules_for(hello.tolerances, hello.strictness, name, declaration)
+        return Contender(backend, rules, self._place.in_float64 if asks_float64 else None)

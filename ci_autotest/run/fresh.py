@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest.run.lost import OutOfTimeError, WorkerLostError
-from ci_autotest.run.messages import Broken, Ready, Tried
+from ci_autotest.run.messages import Broken, Confirm, Ready, Replay, Tried, TryProgram
+from ci_autotest.run.place import IN_FLOAT64
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +38,8 @@ class Fresh:
         self._deadline = deadline
         self._worker: Worker | None = None
         self._candidate = ""
+        #: Candidates and tests of which float64 has ended a worker: it is not asked again.
+        self._ended_by_float64: set[tuple[str, str]] = set()
 
     @property
     def is_over(self) -> bool:
@@ -44,11 +47,15 @@ class Fresh:
         return self._deadline is not None and time.monotonic() > self._deadline
 
     def ask(self, message: Message) -> Tried | Broken | WorkerLostError:
-        """Return the answer, or how the worker was lost; again where it was ended from outside."""
+        """Return the answer, or how the worker was lost; again where it was ended from outside, or in float64."""
         answer: Tried | Broken | WorkerLostError = Broken(message="", traceback="")
         for _ in range(_TRIES):
-            answer = self._asked(message)
-            if not isinstance(answer, WorkerLostError) or not answer.is_killed:
+            answer = self._asked(_without_float64(message) if _about(message) in self._ended_by_float64 else message)
+            if not isinstance(answer, WorkerLostError):
+                break
+            if answer.spot.step == IN_FLOAT64:
+                self._ended_by_float64.add(_about(message))
+            elif not answer.is_killed:
                 break
         return answer
 
@@ -85,6 +92,22 @@ class Fresh:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+
+
+def _about(message: Message) -> tuple[str, str]:
+    """Return the candidate and the test that a question is about."""
+    test = message.runs[-1].test if isinstance(message, Replay) else getattr(message, "test", None)
+    return getattr(message, "candidate", ""), test.id if test is not None else ""
+
+
+def _without_float64(message: Message) -> Message:
+    """Return a question in which float64 is not asked."""
+    if isinstance(message, Replay):
+        runs = [msgspec.structs.replace(run, asks_float64=False) for run in message.runs]
+        return msgspec.structs.replace(message, runs=runs)
+    if isinstance(message, Confirm | TryProgram):
+        return msgspec.structs.replace(message, asks_float64=False)
+    return message
 
 
 def _only(hello: Hello, candidate: str) -> Hello:

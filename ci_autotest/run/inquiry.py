@@ -17,7 +17,7 @@ import msgspec
 from ci_autotest.case import window_of
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, CasesDone, RunCases
-from ci_autotest.run.place import IN_REFUSED
+from ci_autotest.run.place import IN_FLOAT64, IN_REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 LOST_AT_MOST: Final = 2
 #: Times that a job is begun again when its worker is ended from outside, or before it reached its case.
 _TRIES: Final = 6
+
+#: Steps in which the loss of a worker is not held against the candidate: what is asked there is put anew without it.
+_NOT_HELD_AGAINST: Final = frozenset({IN_REFUSED, IN_FLOAT64})
 
 Repeats: TypeAlias = Literal["alone", "history", "never", "unknown"]
 
@@ -147,12 +150,29 @@ class _Books:
 
     def __init__(self) -> None:
         self._lost: Counter[tuple[str, int]] = Counter()
+        self._ended_by_float64: set[tuple[int, str]] = set()
         self._counted: set[int] = set()
         self.is_explained = False
 
     def is_left_alone(self, case: int, name: str) -> bool:
         """Whether enough cases of the window have ended their worker on the candidate."""
         return self._lost[name, window_of(case)] >= LOST_AT_MOST
+
+    def asks_float64(self, case: int, names: Sequence[str]) -> bool:
+        """Whether float64 is asked of a case: it has not ended its worker, nor those of enough others of the window."""
+        window = window_of(case)
+        for name in names:
+            ended = [other for other, candidate in self._ended_by_float64 if candidate == name]
+            if case in ended or sum(window_of(other) == window for other in ended) >= LOST_AT_MOST:
+                return False
+        return True
+
+    def without(self, task: Task, error: WorkerLostError) -> Task:
+        """Return a task without what its worker was lost in; float64 is left out of the case that it ended."""
+        if error.spot.step == IN_REFUSED:
+            return task._replace(asks_refused=False)
+        self._ended_by_float64.update((error.spot.case, name) for name in _names_at(task.candidates, error))
+        return task
 
     def booked(self, event: Event) -> Event:
         """Count an event; attempts at a case are told once, with its first candidate."""
@@ -171,15 +191,16 @@ class _Books:
 def inquire(loss: Loss) -> Inquiry:
     """Run again what was in flight, and yield what came of it; a job yielded is answered by ``send``.
 
-    What ends a worker that is asked for what the reference rejects is no crash: its cases are run without that.
+    What ends a worker that is asked for what the reference rejects, or while float64 is asked, is no crash: its cases
+    are run without that.
     """
     task, suspect, books = loss.task, _suspect(loss), _Books()
-    if _was_in_refused(loss.error):
-        yield _refused(task, loss.error)
-        task, suspect, books.is_explained = task._replace(asks_refused=False), None, True
+    if _is_not_held_against(loss.error):
+        yield _noted(task, loss.error)
+        task, suspect, books.is_explained = books.without(task, loss.error), None, True
     held: Event | None = None
     if suspect is not None:
-        held = yield from _alone(task, *suspect)
+        held = yield from _alone(task, *suspect, books)
         books.is_explained = isinstance(held, Lost)
         if _ends(held):
             yield held
@@ -189,7 +210,7 @@ def inquire(loss: Loss) -> Inquiry:
             if books.is_left_alone(case, name) or ((case, name) == suspect and isinstance(held, Part)):
                 continue  # What passed alone is settled at the end: another case may be at fault.
             is_held = (case, name) == suspect and held is not None
-            event = held if is_held and held is not None else (yield from _careful(task, case, name))
+            event = held if is_held and held is not None else (yield from _careful(task, case, name, books))
             yield books.booked(event)
             if _ends(event):
                 return
@@ -207,8 +228,8 @@ def _ends(event: Event | None) -> bool:
 def unsettled(loss: Loss) -> Event:
     """Return what is known of a loss whose inquiry was ended: a crash that was seen once is never silent."""
     suspect = _suspect(loss)
-    if _was_in_refused(loss.error):
-        return _refused(loss.task, loss.error)
+    if _is_not_held_against(loss.error):
+        return _noted(loss.task, loss.error)
     if suspect is not None and not loss.error.is_killed:
         return Lost(loss.task, *suspect, loss.error, repeats="unknown")
     test = loss.task.test.id
@@ -217,18 +238,27 @@ def unsettled(loss: Loss) -> Event:
     )
 
 
-def _was_in_refused(error: WorkerLostError) -> bool:
-    """Whether a worker was lost while a candidate was asked for what the reference rejects."""
-    return error.spot.step == IN_REFUSED
+def _is_not_held_against(error: WorkerLostError) -> bool:
+    """Whether a worker was lost in what is asked beside a case: a refused input, or float64."""
+    return error.spot.step in _NOT_HELD_AGAINST
 
 
-def _refused(task: Task, error: WorkerLostError) -> Cut:
-    name = task.candidates[error.spot.candidate] if 0 <= error.spot.candidate < len(task.candidates) else "a candidate"
-    return Cut(
-        task,
-        f"{task.test.id}: a worker {error.reason} when {name} was asked for what the reference rejects (case "
-        f"{error.spot.case}); that is no finding, and what the reference accepts was run without it",
-    )
+def _names_at(candidates: Sequence[str], error: WorkerLostError) -> Sequence[str]:
+    """Return the candidate that the place in flight names, where it names one."""
+    at = error.spot.candidate
+    return candidates[at : at + 1] if at >= 0 else ()
+
+
+def _noted(task: Task, error: WorkerLostError) -> Cut:
+    name = next(iter(_names_at(task.candidates, error)), "a candidate")
+    case = f"(case {error.spot.case})"
+    if error.spot.step == IN_REFUSED:
+        asked = f"{name} was asked for what the reference rejects {case}"
+        ending = "what the reference accepts was run without it"
+    else:
+        asked = f"float64 was asked whether {name} is wrong {case}"
+        ending = "the case was compared without it, its blame is unknown"
+    return Cut(task, f"{task.test.id}: a worker {error.reason} when {asked}; that is no finding, and {ending}")
 
 
 def _suspect(loss: Loss) -> tuple[int, str | None] | None:
@@ -239,9 +269,9 @@ def _suspect(loss: Loss) -> tuple[int, str | None] | None:
     return spot.case, (names[spot.candidate] if 0 <= spot.candidate < len(names) else None)
 
 
-def _alone(task: Task, case: int, candidate: str | None) -> Generator[Job | Event, Heard | None, Event]:
+def _alone(task: Task, case: int, candidate: str | None, books: _Books) -> Generator[Job | Event, Heard | None, Event]:
     """Run one case alone, on one candidate or on the reference only, and return what is to be booked."""
-    heard = yield from _ask(task, case, () if candidate is None else (candidate,), is_fresh=True)
+    heard = yield from _ask(task, case, () if candidate is None else (candidate,), books, is_fresh=True)
     if isinstance(heard.answer, CasesDone):
         return Part(task, heard.answer)
     if isinstance(heard.answer, Broken):
@@ -250,18 +280,26 @@ def _alone(task: Task, case: int, candidate: str | None) -> Generator[Job | Even
     return Lost(task, case, None if is_reference else candidate, heard.answer)
 
 
-def _ask(task: Task, case: int, names: Sequence[str], *, is_fresh: bool) -> _Asking:
+def _question(task: Task, case: int, names: Sequence[str], books: _Books) -> RunCases:
+    return RunCases(
+        test=task.test, cases=[case], candidates=list(names), asks_refused=task.asks_refused,
+        asks_float64=books.asks_float64(case, names),
+    )  # fmt: skip
+
+
+def _ask(task: Task, case: int, names: Sequence[str], books: _Books, *, is_fresh: bool) -> _Asking:
     """Run one case; again where the worker was ended from outside, or before it reached the case."""
-    message = RunCases(test=task.test, cases=[case], candidates=list(names), asks_refused=task.asks_refused)
+    message = _question(task, case, names, books)
     heard = Heard(Broken(message="", traceback=""))
     for _ in range(_TRIES):
         answer = yield Job((message,), is_fresh)
         assert answer is not None  # noqa: S101 - a job is answered
         heard = answer
         error = heard.answer
-        if isinstance(error, WorkerLostError) and _was_in_refused(error):
-            yield _refused(task._replace(candidates=tuple(names)), error)
-            message, is_fresh = msgspec.structs.replace(message, asks_refused=False), True
+        if isinstance(error, WorkerLostError) and _is_not_held_against(error):
+            task = books.without(task._replace(candidates=tuple(names)), error)
+            yield _noted(task, error)
+            message, is_fresh = _question(task, case, names, books), True
             continue
         if not isinstance(error, WorkerLostError) or (error.spot.case == case and not error.is_killed):
             return heard
@@ -273,9 +311,9 @@ def _ask(task: Task, case: int, names: Sequence[str], *, is_fresh: bool) -> _Ask
     return heard
 
 
-def _careful(task: Task, case: int, name: str) -> Generator[Job | Event, Heard | None, Event]:
+def _careful(task: Task, case: int, name: str, books: _Books) -> Generator[Job | Event, Heard | None, Event]:
     """Run one case on one candidate, and return what is to be booked."""
-    heard = yield from _ask(task, case, (name,), is_fresh=False)
+    heard = yield from _ask(task, case, (name,), books, is_fresh=False)
     if isinstance(heard.answer, CasesDone):
         return Part(task, heard.answer)
     if isinstance(heard.answer, Broken):
@@ -284,10 +322,10 @@ def _careful(task: Task, case: int, name: str) -> Generator[Job | Event, Heard |
     first = Lost(task, case, candidate, heard.answer)
     if not heard.before:
         return first
-    alone = yield from _alone(task, case, candidate)
+    alone = yield from _alone(task, case, candidate, books)
     if not isinstance(alone, Part):
         return alone
-    message = RunCases(test=task.test, cases=[case], candidates=[name], asks_refused=task.asks_refused)
+    message = _question(task, case, (name,), books)
     return (yield from _with_history(first, (*heard.before, message), alone.done))
 
 
@@ -310,8 +348,9 @@ def _with_history(
         return Part(told.task, done)
     heard = yield Job(messages, is_fresh=True)
     assert heard is not None  # noqa: S101 - a job is answered
-    if isinstance(heard.answer, WorkerLostError) and not heard.answer.is_killed:
-        return told._replace(error=heard.answer, repeats="history", history=history_text(told.case, messages))
+    error = heard.answer if isinstance(heard.answer, WorkerLostError) else None
+    if error is not None and not error.is_killed and not _is_not_held_against(error):
+        return told._replace(error=error, repeats="history", history=history_text(told.case, messages))
     return told._replace(repeats="never")
 
 

@@ -74,12 +74,14 @@ class RunCases(Message, frozen=True, kw_only=True):
 
     Attributes:
         asks_refused: Whether candidates are asked for what the reference rejects.
+        asks_float64: Whether float64 is asked who is right.
     """
 
     test: TestInfo
     cases: list[int]
     candidates: list[str]
     asks_refused: bool = True
+    asks_float64: bool = True
 
 
 class Confirm(Message, frozen=True, kw_only=True):
@@ -90,6 +92,7 @@ class Confirm(Message, frozen=True, kw_only=True):
         profile: What the attempt is about; from the case's number when ``None``.
         twice: Whether each side is held against itself first.
         compiler: Of a compiled candidate, the compiler's backend that is used instead of its own.
+        asks_float64: As in ``RunCases``.
     """
 
     test: TestInfo
@@ -100,6 +103,7 @@ class Confirm(Message, frozen=True, kw_only=True):
     profile: str | None = None
     twice: bool = False
     compiler: str = ""
+    asks_float64: bool = True
 
 
 class Record(Message, frozen=True, kw_only=True):
@@ -128,6 +132,7 @@ class TryProgram(Message, frozen=True, kw_only=True):
         inlined: A step that is first replaced by an input with the reference's value.
         compiler: As in ``Confirm``.
         passed_over: Of several calls, values that are not looked at: their call is wrong alone too.
+        asks_float64: As in ``RunCases``.
     """
 
     program: bytes
@@ -137,6 +142,7 @@ class TryProgram(Message, frozen=True, kw_only=True):
     inlined: int | None = None
     compiler: str = ""
     passed_over: list[int] = []
+    asks_float64: bool = True
 
 
 class Replay(Message, frozen=True, kw_only=True):

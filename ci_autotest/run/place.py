@@ -21,6 +21,8 @@ _LAYOUT: Final = struct.Struct(f"={_SLOTS}q")
 NOWHERE: Final = -1
 #: What stands for the step while a candidate is asked for what the reference rejects.
 IN_REFUSED: Final = -3
+#: What stands for the step while float64 is asked who is right: the reference's operators run, and no candidate.
+IN_FLOAT64: Final = -4
 #: The place of a worker that has entered nothing yet, without its count of moves.
 _FORGOTTEN: Final = b"\xff" * (8 * (_SLOTS - 1))
 
@@ -32,7 +34,7 @@ class Spot(NamedTuple):
         case: Number of the case, or -1.
         candidate: Position among the candidates of the job; -1 for the reference.
         step: Index of the step where steps are told, -1 where not, -2 in a backward pass, -3 while a candidate is asked
-            for what the reference rejects.
+            for what the reference rejects, -4 while float64 is asked.
         attempt: Number of the attempt.
         moves: Grows with every move.
     """
@@ -125,6 +127,16 @@ class Place:
         """Say which step is entered."""
         self._view[2] = index
         self._view[4] += 1
+
+    @contextmanager
+    def in_float64(self) -> Iterator[None]:
+        """Say that float64 is asked, then be in the step where this was."""
+        before = self._view[2]
+        self.step(IN_FLOAT64)
+        try:
+            yield
+        finally:
+            self.step(before)
 
     def read(self) -> Spot:
         """Return where the worker is; read, not mapped: a worker that cuts the file must not end the parent."""

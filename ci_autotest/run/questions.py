@@ -8,7 +8,7 @@ from ci_autotest.alignment.cases import accept, differentiate
 from ci_autotest.alignment.confirm import judge_confirmed
 from ci_autotest.alignment.inline import inlined
 from ci_autotest.alignment.isolate import isolate, pruned
-from ci_autotest.alignment.localize import Sides, weights_of
+from ci_autotest.alignment.localize import weights_of
 from ci_autotest.alignment.recording import to_live, to_recording, with_expected
 from ci_autotest.alignment.stateful import alone, judge_sequence, probe_of
 from ci_autotest.alignment.trial import Examination
@@ -33,6 +33,7 @@ from ci_autotest.run.messages import (
 if TYPE_CHECKING:
     from ci_autotest.alignment.cases import Contender
     from ci_autotest.alignment.isolate import Live
+    from ci_autotest.alignment.localize import Sides
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.program.ir import Recording
@@ -55,7 +56,7 @@ class Questions:
     def confirm(self, message: Confirm) -> Tried:
         """Run one attempt on one candidate again, as edited, and show its program."""
         declaration, call = self._equipment.test(message.test)
-        contender = self._equipment.contender(message.candidate, declaration, message.compiler)
+        contender = self._contender(message, declaration)
         self._place.enter(message.case, REFERENCE)
         key = test_key(self._equipment.hello.seed, message.test.id)
         name = (key, message.test.id, message.case, message.attempt)
@@ -75,10 +76,15 @@ class Questions:
             draws=attempt.draws, profile=attempt.profile, attempt=message.attempt,
         )  # fmt: skip
 
+    def _contender(self, message: Confirm | TryProgram, declaration: Declaration | None) -> Contender:
+        return self._equipment.contender(
+            message.candidate, declaration, message.compiler, asks_float64=message.asks_float64
+        )
+
     def _watched(self, contender: Contender) -> Sides:
         """Return the sides with each step of the candidate told to the parent."""
         contender.backend.on_step = self._place.step
-        return Sides(contender.backend, self._equipment.reference, contender.rules)
+        return contender.beside(self._equipment.reference)
 
     def record(self, message: Record) -> Tried:
         """Record a case, or one step of it, and run it on no candidate."""
@@ -165,7 +171,7 @@ class Questions:
                 resolve(step.target)  # refused before anything is run
         self._place.enter(0, 0)
         declaration = self._equipment.test(message.test)[0] if message.test is not None else _declared(recording)
-        contender = self._equipment.contender(message.candidate, declaration, message.compiler)
+        contender = self._contender(message, declaration)
         if message.inlined is not None:
             live = inlined(live, message.inlined, self._equipment.reference)
         # What differed from itself is held against itself again: one run of it may be right.

@@ -11,7 +11,7 @@ from ci_autotest.run import messages
 from ci_autotest.run.inquiry import Cut, Heard, Job, Loss, Lost, Part, Passed, Task, Wrong, inquire, unsettled
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, CasesDone, RunCases
-from ci_autotest.run.place import IN_REFUSED, Spot
+from ci_autotest.run.place import IN_FLOAT64, IN_REFUSED, Spot
 
 TEST = messages.TestInfo(id="a::t", file="a", name="t", n=None, location=Location(file="a", line=1))
 NAMES = ("first", "second")
@@ -232,3 +232,46 @@ def test_inquire__worker_ends_when_asked_for_what_the_reference_rejects__is_a_no
 def test_unsettled__worker_ended_when_asked_for_what_the_reference_rejects__is_a_note():
     error = WorkerLostError("ended by signal 6 (SIGABRT)", Spot(2, 1, IN_REFUSED, 1, 1), "")
     assert isinstance(unsettled(loss_of((1, 2), (2, 1))._replace(error=error)), Cut)
+
+
+class Judging(FakeWorker):
+    """End the process of some cases when float64 is asked."""
+
+    def __init__(self, *cases: int) -> None:
+        super().__init__(lambda *_: False)
+        self.cases = cases
+        self.asked: list[tuple[int, bool]] = []
+
+    def run(self, message: RunCases) -> CasesDone | WorkerLostError:
+        self.asked += [(case, message.asks_float64) for case in message.cases]
+        ends = [case for case in message.cases if case in self.cases and message.asks_float64]
+        return in_float64(ends[0]) if ends else done(message)
+
+
+def in_float64(case: int) -> WorkerLostError:
+    return WorkerLostError("did not move for 8 s and was ended", Spot(case, 0, IN_FLOAT64, 0, 1), "", timed_out=True)
+
+
+def test_inquire__lost_while_float64_is_asked__its_case_runs_without_and_the_others_with_it():
+    worker = Judging(10)
+    task = Task(TEST, (10, 11), ("first",))
+    events = asked(Loss(task, (10, 11), in_float64(10), ()), worker)
+    assert booked([event for event in events if not isinstance(event, Cut)]) == aligned((10, "first"), (11, "first"))
+    assert worker.asked == [(10, False), (11, True)]
+    assert [event.note for event in events if isinstance(event, Cut)] == [
+        "a::t: a worker did not move for 8 s and was ended when float64 was asked whether first is wrong (case 10); "
+        "that is no finding, and the case was compared without it, its blame is unknown"
+    ]
+
+
+def test_inquire__float64_ends_every_worker_of_a_window__is_asked_no_more_after_two():
+    cases = tuple(range(1, 8))
+    worker = Judging(*cases)
+    events = asked(Loss(Task(TEST, cases, ("first",)), cases, in_float64(1), ()), worker)
+    assert worker.asked == [(1, False), (2, True), *((case, False) for case in cases[1:])]
+    assert sum(isinstance(event, Part) for event in events) == len(cases)
+
+
+def test_unsettled__lost_while_float64_was_asked__is_no_finding():
+    event = unsettled(Loss(Task(TEST, (10,), ("first",)), (10,), in_float64(10), ()))
+    assert isinstance(event, Cut)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from ci_autotest.run.place import Place
+from ci_autotest.run.place import IN_FLOAT64, Place
 
 
 def test_restored__another_says_where_it_is__and_the_place_is_as_before():
@@ -28,4 +28,13 @@ def test_restored__lost_meanwhile__the_place_is_where_that_was():
     place.enter(8, 1, 0)
     assert not lost.__exit__(RuntimeError, RuntimeError("the host is gone"), None)
     assert place.read().case == 8
+    place.close()
+
+
+def test_in_float64__asked_in_a_step__the_place_is_that_step_again():
+    place = Place.create()
+    place.enter(3, 0, 2, 5)
+    with place.in_float64():
+        assert place.read()[:4] == (3, 0, IN_FLOAT64, 2)
+    assert place.read()[:4] == (3, 0, 5, 2)
     place.close()
