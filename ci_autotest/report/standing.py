@@ -75,7 +75,7 @@ def marks(finding: Finding, is_new: bool | None = None) -> list[str]:  # noqa: F
         "**new**": is_new is True,
         "in the baseline too": is_new is False,
         f"accepted: {text(finding.known or '')}": finding.known is not None,
-        "flaky: the second run, in a fresh process, differs from the first": finding.outcome == "flaky",
+        "flaky: it was seen once, and no second run shows it": finding.outcome == "flaky",
         "not confirmed: it was not run again in a fresh process": not finding.confirmed and finding.outcome != "flaky",
         "the candidate accepts what the reference rejects": is_found_leniency(finding),
         "not the candidate's fault": finding.blame in TOLERATED_BLAMES,

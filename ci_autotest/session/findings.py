@@ -79,7 +79,9 @@ def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh, told: Collec
     if verdict.is_of_a_rejected_attempt and not (isinstance(again, Tried) and again.verdict.kind == "leniency"):
         return finding_of(suspect, verdict, workshop)
     if isinstance(again, WorkerLostError):
-        return lost_finding(suspect._replace(lost=again), workshop, fresh)
+        found = lost_finding(suspect._replace(lost=again), workshop, fresh)
+        is_seen_once = found.outcome == "timed_out" and not found.confirmed
+        return unconfirmed(suspect, workshop) if is_seen_once else found
     if isinstance(again, Broken):
         return msgspec.structs.replace(finding_of(suspect, verdict, workshop), detail=f"not confirmed: {again.message}")
     if _is_of_another(again, suspect):

@@ -65,6 +65,12 @@ def _is_not_alone(suspect: Suspect) -> bool:
 def _seen_once(finding: Finding, more: str = "") -> Finding:
     """Return the finding of a case that ended its worker, and the run was ended before that was looked into."""
     detail = f"seen once: the run was ended before it was run again with what ran before it{more}"
+    if finding.outcome == "timed_out":  # A machine with much to do is silent too: nobody's finding until seen twice.
+        headline = f"{finding.operator} on {finding.candidate} timed out once"
+        return msgspec.structs.replace(
+            finding, outcome="flaky", confirmed=False, detail=detail, headline=headline,
+            message=f"flaky: {headline}\n  {finding.candidate_seen}; {detail}",
+        )  # fmt: skip
     return msgspec.structs.replace(
         finding, confirmed=False, detail=detail, message=f"{finding.message}\n  not confirmed, {detail}"
     )
@@ -101,6 +107,8 @@ def _made(suspect: Suspect, workshop: Workshop, progress: Progress, confirmed: C
         return None
     if suspect.repeats == "unknown" and finding.outcome == "flaky":
         return _seen_once(unconfirmed(suspect, workshop), "; alone it does not")
+    if suspect.repeats == "unknown" and finding.outcome == "timed_out" and not finding.confirmed:
+        return _seen_once(finding)
     if suspect.lost is not None and finding.outcome == "flaky":
         # It ended its worker again when it ran alone: that it does not when each step is watched takes nothing back.
         told = unconfirmed(suspect, workshop)

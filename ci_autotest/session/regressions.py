@@ -105,7 +105,10 @@ class _Replayer:
             told = f"candidate '{entry.candidate}' is {backend} now, and was {recording.note.get('backend')} then."
             return Broken(message=told, traceback="")
         fresh = self._fresh(entry.seed)
-        answer = fresh.ask(TryProgram(program=item.program, tensors=item.tensors, candidate=entry.candidate, test=test))
+        question = TryProgram(program=item.program, tensors=item.tensors, candidate=entry.candidate, test=test)
+        answer = fresh.ask(question)
+        if isinstance(answer, WorkerLostError):  # Once may be the machine's doing.
+            answer = fresh.ask(question)
         if isinstance(answer, Tried) and answer.verdict.kind is None:
             answer = fresh.ask(
                 Confirm(test=test, case=entry.case, attempt=entry.attempt, candidate=entry.candidate, twice=True)

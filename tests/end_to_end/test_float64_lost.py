@@ -70,3 +70,19 @@ def test_run__float64_ends_the_worker__is_a_value_finding_of_unknown_blame(tmp_p
 def test_run__float64_ends_the_worker_on_a_right_kernel__is_never_asked(tmp_path: Path):
     done = run_of(Project(tmp_path), "os._exit(0)", off=0)
     assert done.status == 0
+
+
+def test_run__kernel_hangs_once__is_flaky_and_fails_nothing(tmp_path: Path):
+    project = Project(tmp_path, greatest_s=400)
+    project.substitute({"torch.tanh": "mykernels.tanh"}, case_timeout="8s")
+    project.write(
+        "mykernels.py",
+        "import time\nfrom pathlib import Path\nimport torch\nMARK = Path(__file__).with_name('hung')\n\n\ndef tanh(x):\n"
+        "    if not MARK.exists():\n        MARK.touch()\n        time.sleep(1000)\n    return torch.tanh(x)\n",
+    )
+    project.tests(BODY.format(n=3))
+    done = project.run("--seed", "1")
+    found = finding_of(project.report(), "tanh")
+    assert (found["outcome"], found["kind"], found["confirmed"]) == ("flaky", "timeout", False), done.said
+    assert project.report()["results"][0]["cases"]["aligned"] == 2
+    assert done.status == 0
