@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
@@ -9,6 +10,8 @@ import msgspec
 from ci_autotest.errors import UnsupportedReason
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ci_autotest.errors import Unsupported
 
 Outcome: TypeAlias = Literal["aligned", "misaligned", "unsupported", "crashed", "timed_out", "flaky", "not_run"]
@@ -57,6 +60,126 @@ class Difference(Struct, frozen=True, kw_only=True):
     atol: float
 
 
+class Value(Struct, frozen=True, kw_only=True, tag="value"):
+    """What a step gave.
+
+    Attributes:
+        name: Of the step.
+        aspect: What of it; ``memory`` is what it shares, ``end`` the value as it is after the run.
+        element: Which element of a tuple it is, where it is one.
+    """
+
+    name: str
+    aspect: Literal["value", "shape", "dtype", "metadata", "memory", "end"] = "value"
+    element: int | None = None
+
+    def __str__(self) -> str:
+        if self.aspect == "end":
+            return f"{self.name} after the run"
+        return f"{self.aspect} of {self.name}" + ("" if self.element is None else f"[{self.element}]")
+
+
+class Gradient(Struct, frozen=True, kw_only=True, tag="gradient"):
+    """The gradient of a step's value, or of a parameter of its module."""
+
+    name: str
+    parameter: str = ""
+
+    def __str__(self) -> str:
+        return f"gradient of {self.name}" + (f".{self.parameter}" if self.parameter else "")
+
+
+class Cotangent(Struct, frozen=True, kw_only=True, tag="cotangent"):
+    """The gradient that was put into an output, by the output's position: the backward pass wrote to it."""
+
+    position: int
+
+    def __str__(self) -> str:
+        return f"gradient put into output {self.position}, which the backward pass wrote to"
+
+
+class State(Struct, frozen=True, kw_only=True, tag="state"):
+    """A parameter or buffer after the run; without a name, which of them there are."""
+
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"state {self.name} after the run" if self.name else "names of the state after the run"
+
+
+class Call(Struct, frozen=True, kw_only=True, tag="call"):
+    """A call as such: what it raises, or accepts."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"call of {self.name}"
+
+
+class BackwardPass(Struct, frozen=True, tag="backward"):
+    """The backward pass as one thing: what it raises, or accepts."""
+
+    def __str__(self) -> str:
+        return "backward pass"
+
+
+class InFlight(Struct, frozen=True, kw_only=True, tag="in flight"):
+    """The operator in which a worker was lost, as the test spelled it."""
+
+    target: str
+
+    def __str__(self) -> str:
+        return f"in {self.target}"
+
+
+class Result(Struct, frozen=True, tag="result"):
+    """All that a candidate gave, where it cannot be looked at."""
+
+    def __str__(self) -> str:
+        return "result"
+
+
+Place: TypeAlias = Value | Gradient | Cotangent | State | Call | BackwardPass | InFlight | Result
+#: Kinds of a finding whose worker was lost.
+_LOST: Final = frozenset({"crash", "timeout"})
+_AS_A_GRAPH: Final = ", as a graph"
+#: How a place is read back from its text, which is all that a report holds of it: the inverse of ``place_text``.
+_READ: Final[tuple[tuple[str, Callable[[re.Match[str]], Place]], ...]] = (
+    (r"(?:in its )?backward pass", lambda _: BackwardPass()),
+    (r"gradient put into output (\d+), which the backward pass wrote to", lambda m: Cotangent(position=int(m[1]))),
+    (r"gradient of ([^.]*)(?:\.(.*))?", lambda m: Gradient(name=m[1], parameter=m[2] or "")),
+    (r"names of the state after the run", lambda _: State()),
+    (r"state (.*) after the run", lambda m: State(name=m[1])),
+    (
+        r"(value|shape|dtype|metadata|memory) of (.*?)(?:\[(\d+)\])?",
+        lambda m: Value(name=m[2], aspect=m[1], element=None if m[3] is None else int(m[3])),  # type: ignore[arg-type]
+    ),
+    (r"call of (.*)", lambda m: Call(name=m[1])),
+    (r"(.*) after the run", lambda m: Value(name=m[1], aspect="end")),
+    (r"in (.*)", lambda m: InFlight(target=m[1])),
+    (r"result", lambda _: Result()),
+)
+
+
+def place_text(at: Place | None, kind: Kind) -> str:
+    """Return where something differs, for reading."""
+    if isinstance(at, BackwardPass) and kind in _LOST:
+        return f"in its {at}"
+    return ("" if at is None else str(at)) + (_AS_A_GRAPH if kind == "graph" else "")
+
+
+def place_of(text: str) -> Place | None:
+    """Return the place that a text of ``place_text`` is of, as a report holds it; ``None`` of any other text."""
+    told = text.removesuffix(_AS_A_GRAPH)
+    found = ((re.fullmatch(pattern, told, re.DOTALL), make) for pattern, make in _READ)
+    return next((make(match) for match, make in found if match is not None), None)
+
+
+def is_of_backward(at: Place | None) -> bool:
+    """Whether it takes the backward pass to see what differs."""
+    return isinstance(at, Gradient | Cotangent | BackwardPass)
+
+
 class Misalignment(Struct, frozen=True, kw_only=True):
     """Say how a candidate departs from the reference at one place of a program.
 
@@ -64,7 +187,7 @@ class Misalignment(Struct, frozen=True, kw_only=True):
         kind: What differs.
         step: Index of the step whose value, gradient or state it is; the refused step for ``error``
             and ``leniency``.
-        what: The thing compared, for reading: ``value of softmax``, ``gradient of x``.
+        at: What was compared; ``None`` of two observations alone.
         candidate: What the candidate has, for reading.
         reference: What the reference has, for reading.
         difference: Numbers, where both sides are tensors of one shape.
@@ -73,11 +196,16 @@ class Misalignment(Struct, frozen=True, kw_only=True):
 
     kind: Kind
     step: int
-    what: str
+    at: Place | None = None
     candidate: str
     reference: str
     difference: Difference | None = None
     detail: str = ""
+
+    @property
+    def what(self) -> str:
+        """The thing compared, for reading: ``value of softmax``, ``gradient of x``."""
+        return place_text(self.at, self.kind)
 
 
 class StepError(Struct, frozen=True, kw_only=True):
@@ -140,21 +268,3 @@ class Verdict(Struct, frozen=True, kw_only=True):
 def unsupported_verdict(why: Unsupported) -> Verdict:
     """Return the verdict on a case that is not compared."""
     return Verdict(outcome="unsupported", reason=why.reason, oracle=why.detail)
-
-
-#: What a backward pass is called where it is compared as one thing.
-BACKWARD: Final = "backward pass"
-#: What autograd says to the three misuses after which a gradient would be silently wrong: a value that the gradient
-#: needs was overwritten, a leaf that requires grad was written to, a leaf was moved into the graph. Source: the
-#: messages of PyTorch 2.13.
-_MISUSES: Final = (
-    "has been modified by an inplace operation",
-    "a leaf Variable that requires grad is being used in an in-place operation",
-    "a view of a leaf Variable that requires grad is being used in an in-place operation",
-    "leaf variable has been moved into the graph interior",
-)
-
-
-def is_misuse(refusal: str) -> bool:
-    """Whether the reference refused a misuse of autograd: a candidate that accepts it computes a wrong gradient."""
-    return any(text in refusal for text in _MISUSES)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest.judgement import BACKWARD
+from ci_autotest.judgement import Gradient, State, Value, is_of_backward, place_of
 from ci_autotest.program.codegen import body_statements, function_text, inputs, named_outside, names, setup_lines
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from ci_autotest.result import Hit
 
 
-#: Where a worker was lost that ended while it went back.
-ENDED_IN_BACKWARD: Final = "in its backward pass"
-_GRADIENT: Final = "gradient of "
 #: The symbol of a device where printed code reads it, and not a keyword of that name.
 _READS_DEVICE: Final = re.compile(r"(?<![\w.'\"])device(?![\w'\"]|=)")
 
@@ -130,9 +127,18 @@ def headline(finding: Finding) -> str:
     }
     if finding.kind == "mutation" and difference is None:
         return f"{subject}: {finding.where} is {finding.candidate_seen}, not {finding.reference_seen}"
-    what = re.sub("^(value of |shape of |dtype of |metadata of |state )", "", finding.where)
-    otherwise = f"{subject}: {finding.kind} of {what} is {finding.candidate_seen}, not {finding.reference_seen}"
+    otherwise = (
+        f"{subject}: {finding.kind} of {_subject(finding)} is {finding.candidate_seen}, not {finding.reference_seen}"
+    )
     return sentences.get(finding.kind, otherwise)
+
+
+def _subject(finding: Finding) -> str:
+    """Return what it is whose kind is told: a value, or a parameter after the run, by its name alone."""
+    at = place_of(finding.where)
+    if isinstance(at, Value) and at.aspect not in {"memory", "end"}:
+        return finding.where.removeprefix(f"{at.aspect} of ")
+    return finding.where.removeprefix("state ") if isinstance(at, State) and at.name else finding.where
 
 
 def message_lines(finding: Finding, folder: str = "") -> list[str]:
@@ -277,22 +283,21 @@ def backward_lines(recording: Recording, finding: Finding, told: str) -> list[st
     lines = [f"{name}.backward({weight})" for name, weight in put_in.items()]
     if len(put_in) > 1:  # One pass: a second one finds no graph.
         lines = [f"torch.autograd.backward([{', '.join(put_in)}], [{', '.join(put_in.values())}])"]
-    if not finding.where.startswith(_GRADIENT):
+    at = place_of(finding.where)
+    if not isinstance(at, Gradient):
         return lines
-    where = finding.where.removeprefix(_GRADIENT).partition(",")[0]  # Of a graph it says so behind the name.
-    name, _, parameter = where.partition(".")
-    index = next((i for i, step in enumerate(program.steps) if step.name == name), None)
+    index = next((i for i, step in enumerate(program.steps) if step.name == at.name), None)
     if index is None:
         return lines
-    if parameter:
-        return [*lines, f"{named[index]}.get_parameter({parameter!r}).grad  # {told}"]
+    if at.parameter:
+        return [*lines, f"{named[index]}.get_parameter({at.parameter!r}).grad  # {told}"]
     kept = [f"{named[index]}.retain_grad()"] if program.steps[index].op != PLACEHOLDER else []
     return [*kept, *lines, f"{named[index]}.grad  # {told}"]
 
 
 def goes_back(finding: Finding) -> bool:
     """Whether it takes the backward pass to see what differs."""
-    return finding.kind == "gradient" or finding.where.startswith((_GRADIENT, BACKWARD, ENDED_IN_BACKWARD))
+    return finding.kind == "gradient" or is_of_backward(place_of(finding.where))
 
 
 def _compiled(recording: Recording, finding: Finding) -> list[str]:
@@ -347,8 +352,11 @@ def mark(finding: Finding) -> str:
         return "its gradient differs from run to run" if goes_back(finding) else "differs from run to run"
     if finding.kind == "leniency" and not goes_back(finding):
         return f"is accepted; the reference {finding.reference_seen}"
-    if finding.kind == "stateful" and finding.where.endswith(" after the run"):
-        return f"changes {finding.where.removesuffix(' after the run')}"
+    at = place_of(finding.where)
+    if finding.kind == "stateful" and isinstance(at, Value) and at.aspect == "end":
+        return f"changes {at.name}"
+    if finding.kind == "stateful" and isinstance(at, State):
+        return f"changes state {at.name}".rstrip()
     what = finding.outcome.replace("_", " ") if finding.kind in {"crash", "timeout"} else "misaligned"
     if not goes_back(finding):
         return what
@@ -359,8 +367,9 @@ def _marked(calls: list[str], finding: Finding) -> int:
     """Return the position of the line at fault: the last, a tuple's element that is named, or what is to be refused."""
     if finding.kind == "leniency" and "try:" in calls:
         return len(calls) - calls[::-1].index("except Exception as error:") - 2
-    element = re.fullmatch(r"(?:value|shape|dtype|metadata) of .*(\[\d+\])", finding.where)
-    found = [at for at, line in enumerate(calls) if element is not None and line.endswith(element[1])]
+    place = place_of(finding.where)
+    element = place.element if isinstance(place, Value) else None
+    found = [at for at, line in enumerate(calls) if element is not None and line.endswith(f"[{element}]")]
     return found[-1] if found else len(calls) - 1
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ci_autotest.backends.operators import step_operator
-from ci_autotest.judgement import Misalignment
+from ci_autotest.judgement import Misalignment, Value
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, maker_of, step_refs
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def lost_aliases(program: Program, candidate: Trace, reference: Trace) -> list[M
             continue
         found.append(
             Misalignment(
-                kind="aliasing", step=index, what=f"memory of {step.name}",
+                kind="aliasing", step=index, at=Value(name=step.name, aspect="memory"),
                 candidate=_told(program, ours), reference=_told(program, theirs),
             )
         )  # fmt: skip

@@ -16,7 +16,7 @@ from ci_autotest.alignment.verdict import REFUSED, Judged, judge_program, live_o
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.backends.protocol import run_backward, run_forward
 from ci_autotest.case import ATTEMPTS_PER_CASE
-from ci_autotest.judgement import Misalignment, Verdict
+from ci_autotest.judgement import Call, Misalignment, Verdict
 from ci_autotest.program.ir import output_refs
 from ci_autotest.program.refusal import refused_as
 
@@ -124,7 +124,7 @@ def leniency(attempt: Attempt, contender: Contender) -> Judged | None:
     misalignment = Misalignment(
         kind="leniency",
         step=index,
-        what=f"call of {step.target.rpartition('.')[2]}",
+        at=Call(name=step.target.rpartition(".")[2]),
         candidate="accepts",
         reference=f"raises {refused_as(step)}",
         detail=refusal_of(attempt),

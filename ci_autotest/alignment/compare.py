@@ -63,7 +63,6 @@ def compare(
     return Misalignment(
         kind="value",
         step=-1,
-        what="",
         candidate=str(candidate.metadata),
         reference=str(reference.metadata),
         difference=found,
@@ -110,13 +109,13 @@ def _told(kind: Kind, candidate: Observation, reference: Observation) -> Misalig
             ", ".join([text, *(f"{name} {getattr(side, name)}" for name in wrong)])
             for text, side in zip(shown, (left, right), strict=True)
         ]
-    return Misalignment(kind=kind, step=-1, what="", candidate=shown[0], reference=shown[1], detail=detail)
+    return Misalignment(kind=kind, step=-1, candidate=shown[0], reference=shown[1], detail=detail)
 
 
 def _plain(candidate: Observation, reference: Observation) -> Misalignment | None:
     if candidate.metadata is not None or reference.metadata is not None:
         shown = [str(side.metadata) if side.metadata else repr(side.data)[:200] for side in (candidate, reference)]
-        return Misalignment(kind="shape", step=-1, what="", candidate=shown[0], reference=shown[1])
+        return Misalignment(kind="shape", step=-1, candidate=shown[0], reference=shown[1])
     left, right = candidate.data, reference.data
     if isinstance(right, torch.device) or left is right or left == right:
         return None
@@ -124,4 +123,4 @@ def _plain(candidate: Observation, reference: Observation) -> Misalignment | Non
         return None  # another framework's word for it; what it says of a tensor is compared with that
     if isinstance(left, float) and isinstance(right, float) and left != left and right != right:  # noqa: PLR0124 - NaN
         return None
-    return Misalignment(kind="value", step=-1, what="", candidate=repr(left)[:200], reference=repr(right)[:200])
+    return Misalignment(kind="value", step=-1, candidate=repr(left)[:200], reference=repr(right)[:200])

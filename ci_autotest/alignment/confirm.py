@@ -13,12 +13,12 @@ import msgspec
 from ci_autotest.alignment.isolate import isolate, pruned
 from ci_autotest.alignment.localize import held_against
 from ci_autotest.alignment.residue import NUMBERS, leave_residue
-from ci_autotest.alignment.trial import COTANGENT, Examination
+from ci_autotest.alignment.trial import Examination
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of, operator_at
 from ci_autotest.backends.observing import observed
 from ci_autotest.backends.operators import answered_step
 from ci_autotest.backends.trace import Failure
-from ci_autotest.judgement import Misalignment, Verdict
+from ci_autotest.judgement import Call, Cotangent, Misalignment, Verdict
 from ci_autotest.program.ir import is_unpacking, step_refs
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _apart(examination: Examination, first: Trace, second: Trace) -> Misalignmen
         return _raised_once(program, *failures)
     differences = held_against(examination, _seen(second), _seen(first)).differences
     # The gradient that was put in is compared with its source, not with the first run's.
-    return next((item for item in differences if not item.what.startswith(COTANGENT)), None)
+    return next((item for item in differences if not isinstance(item.at, Cotangent)), None)
 
 
 def _seen(trace: Trace) -> Trace:
@@ -105,18 +105,17 @@ def _failure(program: Program, trace: Trace) -> Failure | None:
     """Return what ended a run, forward or, at the last call, backward."""
     if trace.failure is not None or trace.backward_failure is None:
         return trace.failure
-    kind, _, message = trace.backward_failure.partition(": ")
     last = program.calls[-1][0] if program.calls else len(program.steps) - 1
-    return Failure(last, kind, message)
+    return Failure(last, *trace.backward_failure)
 
 
 def _raised_once(program: Program, first: Failure | None, second: Failure | None) -> Misalignment:
     failure = first or second
     assert failure is not None  # noqa: S101 - the caller looked
     told = [f"raises {side.kind}" if side else "returns" for side in (second, first)]
-    what = f"call of {program.steps[failure.step].name}"
+    at = Call(name=program.steps[failure.step].name)
     return Misalignment(
-        kind="error", step=failure.step, what=what, candidate=told[0], reference=told[1], detail=failure.message[:2000]
+        kind="error", step=failure.step, at=at, candidate=told[0], reference=told[1], detail=failure.message[:2000]
     )
 
 

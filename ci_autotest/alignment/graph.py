@@ -69,7 +69,7 @@ def _told(culprit: Culprit) -> tuple[Verdict, Live]:
         at = answered_step(steps, at, culprit.candidate.answered, goes_back=found.kind == "gradient")
     step = steps[at]
     detail = found.detail or f"{found.kind} of the graph differs"
-    misalignment = msgspec.structs.replace(found, kind="graph", what=f"{found.what}, as a graph", detail=detail)
+    misalignment = msgspec.structs.replace(found, kind="graph", detail=detail)
     verdict = Verdict(
         outcome="misaligned", operator=step_operator(step, steps), target=spelled(step), kind="graph",
         blame="candidate", step=culprit.step, accumulated=culprit.accumulated, misalignment=misalignment, oracle=_WHY,

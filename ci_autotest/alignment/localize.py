@@ -17,8 +17,8 @@ from ci_autotest.alignment.aliasing import lost_aliases
 from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.isolate import Live, isolate, pruned
 from ci_autotest.alignment.settle import settle
-from ci_autotest.alignment.trial import COTANGENT, Examination
-from ci_autotest.judgement import BACKWARD
+from ci_autotest.alignment.trial import Examination
+from ci_autotest.judgement import Cotangent, is_of_backward
 from ci_autotest.program.ir import Program, follows_from, maker_of, output_refs, step_refs
 from ci_autotest.program.refusal import ended_at
 
@@ -135,7 +135,7 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
         traces: The candidate's and the reference's trace of it, with snapshots.
         sides: The two backends.
     """
-    backward = found.kind == "gradient" or found.what == BACKWARD or found.what.startswith(COTANGENT)
+    backward = is_of_backward(found.at)
     weights = weights_of(live, traces[1]) if backward else {}
     for index in _suspects(live, found, traces[0], backward=backward):
         alone = pruned(isolate(live, index, sides.reference, weights))
@@ -167,7 +167,7 @@ def _written_later(live: Live, shown: Misalignment, seen: Examined, sides: Sides
     steps = live.program.steps
     rests_on = follows_from(steps, shown.step)
     for item in seen.differences:
-        if item.kind != "mutation" or item.step not in rests_on or item.what.startswith(COTANGENT):
+        if item.kind != "mutation" or item.step not in rests_on or isinstance(item.at, Cotangent):
             continue
         writer = _writer(live, item.step, sides)
         if writer is not None:

@@ -97,7 +97,7 @@ def _split(differences: list[Misalignment], program: Program, chosen: set[int], 
 def _undone(item: Misalignment, problem: str) -> Misalignment:
     """Return the misalignment with what is broken in place of numbers: elements of a choice are no measure."""
     return Misalignment(
-        kind="value", step=item.step, what=item.what, candidate=item.candidate, reference=item.reference,
+        kind="value", step=item.step, at=item.at, candidate=item.candidate, reference=item.reference,
         detail=f"this output is not unique, and what is defined of it does not hold: {problem}",
     )  # fmt: skip
 

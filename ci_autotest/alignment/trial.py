@@ -20,7 +20,8 @@ from ci_autotest.alignment.moved import as_moved
 from ci_autotest.alignment.scalars import as_elements
 from ci_autotest.backends.observing import observed
 from ci_autotest.backends.told import ToldModule
-from ci_autotest.judgement import BACKWARD, Misalignment, is_misuse
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.judgement import BackwardPass, Call, Cotangent, Gradient, Misalignment, State, Value
 from ci_autotest.program.ir import CALL_FUNCTION, HOOK, OUTPUT, PLACEHOLDER, is_unpacking, step_refs
 from ci_autotest.program.refusal import Refusal, refused_as
 
@@ -30,16 +31,11 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import GradientKey, Observation, Trace
-    from ci_autotest.judgement import Kind
+    from ci_autotest.judgement import Kind, Place
     from ci_autotest.program.ir import Program, Step
 
-#: How a misalignment of the gradient that was put in begins.
-COTANGENT: Final = "gradient put into output"
 #: Kinds of a value that its elements do not show.
 ASPECTS: Final = frozenset({"shape", "dtype", "metadata"})
-#: What a misaligned parameter or buffer is called, around its name.
-_STATE: Final = "state "
-_AFTER: Final = " after the run"
 _Tensor: Final = torch.Tensor
 
 
@@ -119,8 +115,7 @@ class Examination:
                 flags = candidate.has_flags and not _is_argument(step, index, candidate, sides)
                 misalignment = arity or self._compared(*sides, flags=flags)
                 if misalignment is not None:
-                    aspect = misalignment.kind if misalignment.kind in ASPECTS else "value"
-                    found.append(_placed(misalignment, index, f"{aspect} of {_named(step)}"))
+                    found.append(msgspec.structs.replace(misalignment, step=index, at=_value(step, misalignment.kind)))
         return found
 
     def _refusal(self, step: Step, index: int, candidate: Trace, reference: Trace) -> list[Misalignment]:
@@ -131,12 +126,12 @@ class Examination:
         left, right = candidate.values[index], reference.values[index]
         if not isinstance(right, Refusal) or not right:
             return []  # The reference accepts it in this program: nothing is asked.
-        call = f"call of {step.target.rpartition('.')[2]}"
+        call = Call(name=step.target.rpartition(".")[2])
         told = f"{step.target}: {right}: {right.said}"[:2000]
         if not left:
             return [
                 Misalignment(
-                    kind="leniency", step=index, what=call, candidate="accepts", reference=f"raises {right}",
+                    kind="leniency", step=index, at=call, candidate="accepts", reference=f"raises {right}",
                     detail=told,
                 )
             ]  # fmt: skip
@@ -145,7 +140,7 @@ class Examination:
             return []
         return [
             Misalignment(
-                kind="error", step=index, what=call, candidate=f"raises {left}", reference=f"raises {right}",
+                kind="error", step=index, at=call, candidate=f"raises {left}", reference=f"raises {right}",
                 detail=f"{left}: {left.said}"[:2000],
             )
         ]  # fmt: skip
@@ -165,7 +160,7 @@ class Examination:
         return Misalignment(
             kind="error",
             step=failure.step,
-            what=f"call of {step.name}",
+            at=Call(name=step.name),
             candidate=f"raises {failure.kind}",
             reference="returns",
             detail=f"{failure.kind}: {failure.message[:2000]}",
@@ -187,8 +182,8 @@ class Examination:
             source = self.cotangents[position]
             if not same_bits(weight, source.to(weight.dtype)):
                 left, right = observed(weight), observed(source)
-                what = f"{COTANGENT} {position}, which the backward pass wrote to"
-                found += _moved(self._compared(left, right), "mutation", len(self.steps) - 1, what)
+                at = Cotangent(position=position)
+                found += _moved(self._compared(left, right), "mutation", len(self.steps) - 1, at)
         return found
 
     def _module_state(self, left: torch.nn.Module, right: torch.nn.Module, index: int) -> list[Misalignment]:
@@ -199,14 +194,14 @@ class Examination:
             shown = [f"also has {names}" if names else "has nothing besides" for names in sides]
             found.append(
                 Misalignment(
-                    kind="state", step=index, what="names of the state after the run", candidate=shown[0],
+                    kind="state", step=index, at=State(), candidate=shown[0],
                     reference=shown[1],
                 )
             )  # fmt: skip
         for name, expected in theirs.items():
             if name in ours:
                 misalignment = self._compared(observed(ours[name]), observed(expected), flags=False)
-                found += _moved(misalignment, "state", index, f"{_STATE}{name}{_AFTER}")
+                found += _moved(misalignment, "state", index, State(name=name))
         return found
 
     def _mutation(self, candidate: Trace, reference: Trace, index: int) -> list[Misalignment]:
@@ -221,8 +216,8 @@ class Examination:
             if self._compared(*seen, flags=candidate.has_flags):
                 return []
         ended = as_moved((observed(left), observed(right)), index, self.steps, traces)
-        what = f"{self.steps[index].name}{_AFTER}"
-        return _moved(self._compared(*ended, flags=candidate.has_flags), "mutation", index, what)
+        at = Value(name=self.steps[index].name, aspect="end")
+        return _moved(self._compared(*ended, flags=candidate.has_flags), "mutation", index, at)
 
     def _gradients(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
         calls = self.program.calls
@@ -232,11 +227,11 @@ class Examination:
         if reference.backward_failure is not None:
             return self._accepted_misuse(candidate, reference)
         if candidate.backward_failure is not None:
-            text = candidate.backward_failure
+            raised = candidate.backward_failure
             return [
                 Misalignment(
-                    kind="error", step=last, what=BACKWARD, candidate=f"raises {text.partition(':')[0]}",
-                    reference="returns", detail=text[:2000],
+                    kind="error", step=last, at=BackwardPass(), candidate=f"raises {raised.kind}",
+                    reference="returns", detail=str(raised)[:2000],
                 )
             ]  # fmt: skip
         found = []
@@ -250,10 +245,8 @@ class Examination:
             if isinstance(key, tuple) and _lacks(candidate.values[index], key[1]):
                 continue
             left, right = candidate.gradients.get(key), reference.gradients[key]
-            what = f"gradient of {self.steps[index].name}" + ("" if isinstance(key, int) else f".{key[1]}")
-            misalignment = self._gradient(left, right)
-            if misalignment is not None:
-                found.append(_placed(misalignment, index, what))
+            at = Gradient(name=self.steps[index].name, parameter="" if isinstance(key, int) else key[1])
+            found += _moved(self._gradient(left, right), "gradient", index, at)
         return found
 
     def _accepted_misuse(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
@@ -261,16 +254,27 @@ class Examination:
 
         Any other refusal leaves the gradients undefined on the reference; the forward comparison stands (rule 2).
         """
-        refusal = reference.backward_failure or ""
-        if candidate.backward_failure is not None or not candidate.gradients or not is_misuse(refusal):
+        if candidate.backward_failure is not None or not candidate.gradients or not self._is_misused():
             return []
         writes = [index for index, step in enumerate(self.steps) if writes_in_place(step, self.steps)]
         return [
             Misalignment(
-                kind="leniency", step=writes[-1] if writes else len(self.steps) - 2, what=BACKWARD,
-                candidate="accepts", reference="raises", detail=refusal[:2000],
+                kind="leniency", step=writes[-1] if writes else len(self.steps) - 2, at=BackwardPass(),
+                candidate="accepts", reference="raises", detail=str(reference.backward_failure)[:2000],
             )
         ]  # fmt: skip
+
+    def _is_misused(self) -> bool:
+        """Whether the reference goes back only where values that a gradient needs may be overwritten: copies are kept.
+
+        Then that is why it refused, and a candidate that does not computes a wrong gradient. Asked of autograd itself,
+        not of the words of its refusal.
+        """
+        if self.run(TorchBackend()).backward_failure is None:
+            return False
+        with torch.autograd.graph.allow_mutation_on_saved_tensors():
+            again = self.run(TorchBackend())
+        return again.failure is None and again.backward_failure is None
 
     def _gradient(self, left: Any, right: Any) -> Misalignment | None:  # noqa: ANN401 - a tensor or None
         if left is None or right is None:
@@ -278,7 +282,7 @@ class Examination:
             if present is None or not has_any(dense(present)):
                 return None  # A gradient that there is none of, and one of zeros, say the same to autograd.
             shown = ["no gradient" if side is None else str(observed(side).metadata) for side in (left, right)]
-            return Misalignment(kind="gradient", step=-1, what="", candidate=shown[0], reference=shown[1])
+            return Misalignment(kind="gradient", step=-1, candidate=shown[0], reference=shown[1])
         misalignment = self._compared(observed(left), observed(right), flags=False)
         if misalignment is None:
             return None
@@ -286,9 +290,13 @@ class Examination:
         return msgspec.structs.replace(misalignment, kind="gradient", detail=detail)
 
 
-def _named(step: Step) -> str:
-    """Return what a step's value is called: of a tuple's element, which one it is."""
-    return f"{step.name}[{step.args[1]}]" if is_unpacking(step) else step.name
+def _value(step: Step, kind: Kind) -> Value:
+    """Return a step's value as a place: of a tuple's element, which one it is."""
+    element = step.args[1] if is_unpacking(step) else None
+    return Value(
+        name=step.name, aspect=kind if kind in ASPECTS else "value",  # type: ignore[arg-type]
+        element=element if isinstance(element, int) else None,
+    )  # fmt: skip
 
 
 def _is_argument(step: Step, index: int, candidate: Trace, sides: tuple[Observation, Observation]) -> bool:
@@ -328,19 +336,10 @@ def _arity(left: Any, right: Any) -> Misalignment | None:  # noqa: ANN401 - what
     if isinstance(left, tuple | list) and len(left) == len(right):
         return None
     shown = f"{len(left)} values" if isinstance(left, tuple | list) else f"one {type(left).__name__}"
-    return Misalignment(kind="shape", step=-1, what="", candidate=shown, reference=f"{len(right)} values")
+    return Misalignment(kind="shape", step=-1, candidate=shown, reference=f"{len(right)} values")
 
 
-def state_named(what: str) -> str:
-    """Return the name of the parameter or buffer that a misalignment of kind ``state`` is of."""
-    return what.removeprefix(_STATE).removesuffix(_AFTER)
-
-
-def _placed(misalignment: Misalignment, step: int, what: str) -> Misalignment:
-    return msgspec.structs.replace(misalignment, step=step, what=what)
-
-
-def _moved(misalignment: Misalignment | None, kind: Kind, step: int, what: str) -> list[Misalignment]:
+def _moved(misalignment: Misalignment | None, kind: Kind, step: int, at: Place) -> list[Misalignment]:
     if misalignment is None:
         return []
-    return [msgspec.structs.replace(misalignment, kind=kind, step=step, what=what)]
+    return [msgspec.structs.replace(misalignment, kind=kind, step=step, at=at)]

@@ -14,10 +14,9 @@ from ci_autotest.alignment.localize import Culprit, Examined, Sides, examined
 from ci_autotest.alignment.moved import written_copy
 from ci_autotest.alignment.oracle import Opinion, judge
 from ci_autotest.alignment.passes import localize
-from ci_autotest.alignment.trial import COTANGENT, state_named
 from ci_autotest.backends.operators import answered_step, spelled, step_operator
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, said
-from ci_autotest.judgement import BACKWARD, Misalignment, Verdict, unsupported_verdict
+from ci_autotest.judgement import Cotangent, Gradient, Misalignment, State, Verdict, is_of_backward, unsupported_verdict
 from ci_autotest.program.ir import maker_of, step_refs
 from ci_autotest.program.refusal import is_demanded
 from ci_autotest.result import TOLERATED_BLAMES
@@ -104,7 +103,7 @@ def counted_differences(program: Program, seen: Examined) -> tuple[Unsupported |
     no_gradient = _no_gradient(program, seen)
     if no_gradient is None:
         return None, seen.differences
-    forward = [item for item in seen.differences if not _is_backward(item)]
+    forward = [item for item in seen.differences if not is_of_backward(item.at)]
     return (None if forward else no_gradient), forward
 
 
@@ -123,10 +122,6 @@ def _no_gradient(program: Program, seen: Examined) -> Unsupported | None:
         return None
     operators = ", ".join(dict.fromkeys(operator_at(program, index)[0] for index, _ in program.calls))
     return _told_of(f"backward pass of {operators}", why)
-
-
-def _is_backward(found: Misalignment) -> bool:
-    return found.kind == "gradient" or found.what == BACKWARD or found.what.startswith(COTANGENT)
 
 
 def _verdict(culprit: Culprit, sides: Sides) -> Verdict:
@@ -173,7 +168,7 @@ def _opinion(culprit: Culprit, sides: Sides) -> Opinion:
         return Opinion("candidate", _RETURNS)
     if misalignment.kind == "leniency":
         return Opinion("candidate", REFUSED)
-    if misalignment.difference is None or misalignment.kind not in _JUDGED or misalignment.what.startswith(COTANGENT):
+    if misalignment.difference is None or misalignment.kind not in _JUDGED or isinstance(misalignment.at, Cotangent):
         return Opinion("candidate", _BY_DEFINITION)
     key, tensors = _tensors(culprit, misalignment)
     if tensors is None:
@@ -198,10 +193,10 @@ def _tensors(
         sides = (culprit.candidate.observations[index], culprit.reference.observations[index])
         return ("value", index), _pair([side.data for side in sides if side is not None])
     if misalignment.kind in {"mutation", "state"}:
-        name = state_named(misalignment.what)
         ends = [side.values[index] for side in (culprit.candidate, culprit.reference)]
         if misalignment.kind == "mutation":
             return ("value", index), _pair(ends)
+        name = misalignment.at.name if isinstance(misalignment.at, State) else ""
         return ("state", (index, name)), _pair([module.state_dict().get(name) for module in ends])
     key = _gradient_key(misalignment)
     left, right = culprit.candidate.gradients.get(key), culprit.reference.gradients.get(key)
@@ -214,5 +209,5 @@ def _pair(found: list[Any]) -> tuple[torch.Tensor, torch.Tensor] | None:
 
 
 def _gradient_key(misalignment: Misalignment) -> GradientKey:
-    _, dot, parameter = misalignment.what.removeprefix("gradient of ").partition(".")
-    return (misalignment.step, parameter) if dot else misalignment.step
+    parameter = misalignment.at.parameter if isinstance(misalignment.at, Gradient) else ""
+    return (misalignment.step, parameter) if parameter else misalignment.step

@@ -14,6 +14,7 @@ import torch
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.engine import gradients
 from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
+from ci_autotest.backends.trace import Raised
 from ci_autotest.errors import said
 from ci_autotest.program.ir import (
     PLACEHOLDER,
@@ -50,7 +51,7 @@ def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> N
         found = gradients(roots, weights, inputs)
     except FOREIGN as error:
         pass_interrupt(error)
-        trace.backward_failure = f"{type(error).__name__}: {said(error)}"
+        trace.backward_failure = Raised(type(error).__name__, said(error))
         trace.backward_lacking = lacking(error)
         return
     finally:

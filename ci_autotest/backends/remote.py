@@ -13,6 +13,7 @@ from ci_autotest.backends.jobs import Message, Outstanding, ToldTrace, outside, 
 from ci_autotest.backends.memory_filling import filling_program
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.told import ToldError, about_of, failure_of, fill
+from ci_autotest.backends.trace import Raised
 from ci_autotest.errors import Unsupported, UnsupportedError, UnsupportedReason
 from ci_autotest.execute.host import OWN_FAULT
 from ci_autotest.program.hook_names import idle_hooks
@@ -269,7 +270,8 @@ class RemoteBackend(Backend):
         trace.gradients = found
         # Of the gradients that were put in, those are told that the backward pass wrote to.
         trace.cotangents = {position: reader.tensor(entry).detach() for position, entry in reader.answer.written}
-        trace.backward_failure = reader.answer.backward_failure
+        raised = reader.answer.backward_failure
+        trace.backward_failure = None if raised is None else Raised(*raised)
 
     @contextmanager
     def _watched(self) -> Iterator[None]:

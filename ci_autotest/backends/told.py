@@ -40,7 +40,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     copies: list[Any]
     gradients: list[tuple[int | tuple[int, str], Any]]
     failure: tuple[int, str, str] | None
-    backward_failure: str | None
+    backward_failure: tuple[str, str] | None
     lacking: Unsupported | None
     written: list[tuple[int, Any]] = []
     has_kept: bool = False

@@ -36,6 +36,21 @@ class Failure(NamedTuple):
     lacking: Unsupported | None = None
 
 
+class Raised(NamedTuple):
+    """Say what a backward pass raised.
+
+    Attributes:
+        kind: Name of the error's class, for reading.
+        message: Its text, for reading.
+    """
+
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"
+
+
 class Metadata(NamedTuple):
     """What is compared of a tensor before its elements.
 
@@ -87,7 +102,7 @@ class Trace:
         failure: The step that raised, if one did.
         gradients: Gradient by what it is with respect to: a step's index, or ``(index, parameter)``
             of a module.
-        backward_failure: What the backward pass raised, for reading.
+        backward_failure: What the backward pass raised.
         backward_lacking: That this says that something is not implemented, where it does.
         cotangents: The gradients put in, by position; checked afterwards for having been written
             to.
@@ -116,7 +131,7 @@ class Trace:
     copies: Mapping[int, tuple[Any, Any]] = MappingProxyType({})
     failure: Failure | None = None
     gradients: Mapping[GradientKey, Any] = MappingProxyType({})
-    backward_failure: str | None = None
+    backward_failure: Raised | None = None
     cotangents: Mapping[int, Any] = MappingProxyType({})
     shown: frozenset[int] | None = None
     fired: int = 0

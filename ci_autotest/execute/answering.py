@@ -62,7 +62,8 @@ class Answers:
                 "gradients": gradients,
                 "written": written,
                 "failure": run.failure and [run.failure[0], run.failure[1], run.failure[2][:_MESSAGE_CHARS]],
-                "backward_failure": run.backward_failure and run.backward_failure[:_MESSAGE_CHARS],
+                "backward_failure": run.backward_failure
+                and [run.backward_failure[0], run.backward_failure[1][:_MESSAGE_CHARS]],
                 "lacking": run.lacking,
                 "has_kept": len(self._kept) > before,
                 "calls": run.calls,

@@ -54,7 +54,7 @@ def failed_backward(run: Run, error: BaseException, framework: Framework) -> Non
     else:
         lacking = framework.lacking(error)
         run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, lacking) if lacking else None
-    run.backward_failure = f"{type(error).__name__}: {error}"
+    run.backward_failure = type(error).__name__, str(error)
 
 
 def _of_values(

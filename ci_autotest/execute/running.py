@@ -62,7 +62,7 @@ class Run:
         memory: Leaves whose elements are in memory of NumPy's, with that memory.
         gradients: Live tensors, ``None`` where there is none, with what they are with respect to.
         put_in: The gradients that were put in, by position.
-        backward_failure: What the backward pass raised.
+        backward_failure: Kind and message of the error that the backward pass raised.
         calls: How often functions of the user's were called in place of an operator.
         left_out: What the framework's modules lack of the reference's state, ``BatchNorm1d.running_mean``.
         graph: What the body ran as where it was one graph, whose outputs do not depend on one another outside of it; it
@@ -79,7 +79,7 @@ class Run:
         self.memory: list[tuple[Any, np.ndarray]] = []
         self.gradients: list[tuple[Any, Any]] = []
         self.put_in: dict[int, PutIn] = {}
-        self.backward_failure: str | None = None
+        self.backward_failure: tuple[str, str] | None = None
         self.calls: dict[str, int] = {}
         self.left_out: list[str] = []
         self.graph: object = None

@@ -18,7 +18,7 @@ from ci_autotest.backends.hosting import HostLostError
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.case import test_key, window_of
 from ci_autotest.errors import AuthorError, said
-from ci_autotest.judgement import Misalignment, Verdict, unsupported_verdict
+from ci_autotest.judgement import Misalignment, Result, Verdict, unsupported_verdict
 from ci_autotest.run.batch import Batch
 from ci_autotest.run.equipment import REFERENCE, Equipment
 from ci_autotest.run.gpu import retire_if_spoiled
@@ -326,7 +326,7 @@ def _unreadable(program: Program, error: Exception) -> Verdict:
     last = len(program.steps) - 1
     step = program.calls[-1][1] if program.calls else program.steps[last]
     misalignment = Misalignment(
-        kind="error", step=last, what="result", candidate="cannot be read", reference="returns",
+        kind="error", step=last, at=Result(), candidate="cannot be read", reference="returns",
         detail=f"{type(error).__name__}: {said(error)}"[:2000],
     )  # fmt: skip
     return Verdict(

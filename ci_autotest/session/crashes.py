@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest.errors import is_own
-from ci_autotest.judgement import Misalignment, Verdict
+from ci_autotest.judgement import BackwardPass, InFlight, Misalignment, Verdict
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.artifacts import FINDINGS, remove_finding
 from ci_autotest.run.lost import WorkerLostError
@@ -27,7 +27,6 @@ from ci_autotest.session.made import (
 from ci_autotest.session.trying import Trial, shrink_calls_that_crash, shrink_crash
 from ci_autotest.shrink.data import zeroed
 from ci_autotest.shrink.shrinker import Shown
-from ci_autotest.telling import ENDED_IN_BACKWARD
 
 if TYPE_CHECKING:
     from ci_autotest.result import Finding
@@ -187,9 +186,9 @@ def crash(suspect: Suspect, verdict: Verdict, lost: WorkerLostError, workshop: W
     """
     was_asked = bool(verdict.operator)
     kind, outcome = ("timeout", "timed_out") if lost.timed_out else ("crash", "crashed")
-    where = ENDED_IN_BACKWARD if lost.spot.step == _IN_BACKWARD else f"in {verdict.target}"
+    at = BackwardPass() if lost.spot.step == _IN_BACKWARD else InFlight(target=verdict.target)
     misalignment = Misalignment(
-        kind=kind, step=verdict.step, what=where, candidate=f"the worker {lost.reason}",  # type: ignore[arg-type]
+        kind=kind, step=verdict.step, at=at, candidate=f"the worker {lost.reason}",  # type: ignore[arg-type]
         reference="returns" if was_asked else "unknown",
         detail=_where_it_died(lost.output),
     )  # fmt: skip

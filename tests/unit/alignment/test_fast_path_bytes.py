@@ -122,7 +122,7 @@ FAULTS = {
     "gradient is none": lambda answer, _: answer["gradients"][0].__setitem__(1, None),
     "gradient is missing": put("gradients", []),
     "failure": put("failure", [1, "RuntimeError", "broken"]),
-    "backward failure": put("backward_failure", "RuntimeError: broken"),
+    "backward failure": put("backward_failure", ["RuntimeError", "broken"]),
     "lacking": put("lacking", ["no_counterpart", "it has no such thing"]),
     "cotangent written to": put("written", [[0, ["tensor", "float32", [3], False, True, 0]]]),
 }

@@ -10,7 +10,7 @@ from ci_autotest.alignment.isolate import isolate, pruned
 from ci_autotest.alignment.localize import Sides
 from ci_autotest.alignment.verdict import judge_program, live_of
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.backends.trace import Trace
+from ci_autotest.backends.trace import Raised, Trace
 from ci_autotest.backends.whole import begun
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.codegen import body_lines, setup_lines
@@ -411,7 +411,7 @@ class WithoutTheKernel(TorchBackend):
     """A device that has no kernel of a gradient."""
 
     def backward(self, program, trace, cotangents):
-        trace.backward_failure = "NotImplementedError: Could not run it"
+        trace.backward_failure = Raised("NotImplementedError", "Could not run it")
         detail = "device 'npu' has no kernel of aten::sin_backward"
         trace.backward_lacking = Unsupported(UnsupportedReason.NO_KERNEL, detail)
 

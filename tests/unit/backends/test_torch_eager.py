@@ -174,7 +174,7 @@ def test_backward__that_cannot_be_done__is_in_the_trace():
     attempt = record(body)
     trace = TORCH.run(attempt.program, attempt.sources)
     TORCH.backward(attempt.program, trace, attempt.cotangents)
-    assert trace.backward_failure.startswith("RuntimeError: one of the variables needed for gradient computation")
+    assert str(trace.backward_failure).startswith("RuntimeError: one of the variables needed for gradient computation")
     assert trace.gradients == {}
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ci_autotest.exercised import Exercised
-from ci_autotest.judgement import Misalignment, Verdict
+from ci_autotest.judgement import BackwardPass, Misalignment, Verdict
 from ci_autotest.result import Location
 from ci_autotest.run import messages
 from ci_autotest.run.inquiry import Lost, Task
@@ -27,7 +27,7 @@ REFERENCE = msgspec.structs.replace(OFF, blame="reference")
 LENIENT = msgspec.structs.replace(OFF, kind="leniency")
 REJECTED = msgspec.structs.replace(LENIENT, is_of_a_rejected_attempt=True)
 LENIENT_BACKWARD = msgspec.structs.replace(
-    LENIENT, misalignment=Misalignment(kind="leniency", step=0, what="backward pass", candidate="a", reference="b")
+    LENIENT, misalignment=Misalignment(kind="leniency", step=0, at=BackwardPass(), candidate="a", reference="b")
 )
 
 
