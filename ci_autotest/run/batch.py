@@ -26,7 +26,8 @@ class Batch(NamedTuple):
         submissions: What each candidate was given, by name: the attempts, then the probes.
         meters: What watches each candidate that runs in this process; of a test's first case none does.
         reference_s: Seconds of the attempts on the reference, at the median of one.
-        allocated_bytes: Before the batch was begun.
+        resident_bytes: Of the process, before the batch was begun.
+        allocated_bytes: Likewise; 0 where memory is not watched.
     """
 
     cases: list[int]
@@ -38,4 +39,5 @@ class Batch(NamedTuple):
     submissions: Mapping[str, Submission]
     meters: Mapping[str, Meter]
     reference_s: float
+    resident_bytes: int
     allocated_bytes: int

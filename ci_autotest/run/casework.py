@@ -24,7 +24,7 @@ from ci_autotest.run.equipment import REFERENCE, Equipment
 from ci_autotest.run.gpu import retire_if_spoiled
 from ci_autotest.run.memory import case_bytes, cases_at_once, collect
 from ci_autotest.run.messages import CaseFailure, CasesDone, Cost, RunCases
-from ci_autotest.run.meter import Meter, allocated_bytes
+from ci_autotest.run.meter import Meter, allocated_bytes, resident_bytes
 from ci_autotest.run.place import IN_REFUSED, NOWHERE
 from ci_autotest.run.tally import Tally
 
@@ -71,6 +71,7 @@ class Casework:
         self._overwritten: dict[str, frozenset[int]] = {}
         self._largest: dict[str, int] = {}
         self._probed: set[tuple[str, int]] = set()
+        self._growing: set[str] = set()
         self._census = Census()
 
     def run(self, message: RunCases) -> CasesDone:
@@ -130,7 +131,8 @@ class Casework:
 
     def _begun(self, run: _Run, cases: list[int]) -> Batch:
         """Run a few cases on the reference, phase by phase: each phase's code stays warm. Give them to candidates."""
-        is_first, allocated = run.test not in self._overwritten, allocated_bytes()
+        is_first, is_growing = run.test not in self._overwritten, run.test in self._growing
+        resident, allocated = resident_bytes(), allocated_bytes() if is_growing else 0
         self._equipment.attempts.prefetch(run.key, cases)
         refused: list[tuple[int, Accepted]] = []
         spots, attempts, seconds = [], [], []
@@ -158,7 +160,7 @@ class Casework:
         places = [*spots, *(spots[position] for position in probes)]
         given = [*attempts, *probes.values()]
         meters = {
-            name: Meter(self._place.entering(run.order[name], places), attempts)
+            name: Meter(self._place.entering(run.order[name], places), attempts, is_growing=is_growing)
             for name, contender in run.contenders.items()
             if contender.backend.is_in_process and contender.backend.shows_steps and not is_first
         }
@@ -171,7 +173,7 @@ class Casework:
         }
         reference_s = median(seconds) * len(seconds) if seconds else 0.0
         return Batch(
-            cases, spots, attempts, refused, undefined, probes, submissions, meters, reference_s, allocated
+            cases, spots, attempts, refused, undefined, probes, submissions, meters, reference_s, resident, allocated
         )  # fmt: skip
 
     def _probes(self, run: _Run, spots: list[tuple[int, int]], attempts: list[Attempt]) -> dict[int, Attempt]:
@@ -194,7 +196,7 @@ class Casework:
 
     def _ended(self, run: _Run, batch: Batch, tally: Tally) -> None:
         """End a batch, and count what it cost once nothing of it is held any longer."""
-        meters, before = batch.meters, batch.allocated_bytes
+        meters, resident, before = batch.meters, batch.resident_bytes, batch.allocated_bytes
         cases, reference_s = len(batch.attempts), batch.reference_s
         self._end(run, batch, tally)
         drawn = {
@@ -204,18 +206,27 @@ class Casework:
             if str(getattr(run.contenders[name].backend, "device", "cpu")) == "cpu"
         }
         del batch
-        kept = allocated_bytes() - before
-        if meters and kept >= _KEPT_BYTES:
-            gc.collect()
-            kept = allocated_bytes() - before
+        kept = self._kept(run.test, resident, before) if meters else 0
         for name, meter in meters.items():
             tally.cost(
                 name,
                 Cost(
                     cases=cases, candidate_s=meter.seconds, reference_s=reference_s,
-                    kept_bytes=meter.kept(kept) if kept >= _KEPT_BYTES else 0, drawn=drawn.get(name, ""),
+                    watched=cases if meter.is_growing else 0, kept_bytes=meter.kept(kept), drawn=drawn.get(name, ""),
                 ),
             )  # fmt: skip
+
+    def _kept(self, test: str, resident: int, allocated: int) -> int:
+        """Return the bytes that a batch has kept, where its test is watched; else see whether it is to be."""
+        if test not in self._growing:
+            if resident_bytes() - resident >= _KEPT_BYTES:
+                self._growing.add(test)
+            return 0
+        kept = allocated_bytes() - allocated
+        if kept >= _KEPT_BYTES:
+            gc.collect()
+            kept = allocated_bytes() - allocated
+        return kept if kept >= _KEPT_BYTES else 0
 
     def _end(self, run: _Run, batch: Batch, tally: Tally) -> None:
         """Hold what each candidate made of a batch against the reference, and count what came of it."""

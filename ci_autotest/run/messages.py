@@ -216,13 +216,15 @@ class Cost(Message, frozen=True, kw_only=True):
         cases: Measured, without the first of a test: it warms up.
         candidate_s: Seconds.
         reference_s: Seconds of the same cases, recording included.
-        kept_bytes: Allocated call by call, and not freed when the cases were over.
+        watched: Those of ``cases`` in which memory was watched.
+        kept_bytes: Allocated in them call by call, and not freed when they were over.
         drawn: What it did with the generator where the reference drew, if that is something else.
     """
 
     cases: int = 0
     candidate_s: float = 0.0
     reference_s: float = 0.0
+    watched: int = 0
     kept_bytes: int = 0
     drawn: Literal["", "nothing", "otherwise"] = ""
 
@@ -231,8 +233,8 @@ def added(one: Cost, other: Cost) -> Cost:
     """Return what two parts of a test's cases cost together."""
     return Cost(
         cases=one.cases + other.cases, candidate_s=one.candidate_s + other.candidate_s,
-        reference_s=one.reference_s + other.reference_s, kept_bytes=one.kept_bytes + other.kept_bytes,
-        drawn=one.drawn or other.drawn,
+        reference_s=one.reference_s + other.reference_s, watched=one.watched + other.watched,
+        kept_bytes=one.kept_bytes + other.kept_bytes, drawn=one.drawn or other.drawn,
     )  # fmt: skip
 
 

@@ -136,9 +136,9 @@ def uncompared(cost: Cost) -> list[str]:
             f"{cost.cases} cases take {cost.candidate_s:.2g} s, on the reference {cost.reference_s:.2g} s: "
             f"{cost.candidate_s / max(cost.reference_s, 1e-9):,.0f} times as long; no finding"
         )
-    if cost.kept_bytes > max(_KEPT_IN_ALL, _KEPT_BY_CASE * cost.cases):
+    if cost.kept_bytes > max(_KEPT_IN_ALL, _KEPT_BY_CASE * cost.watched):
         found.append(
-            f"{cost.kept_bytes / 2**20:,.0f} MiB were allocated in {cost.cases} cases and their probes and are still "
+            f"{cost.kept_bytes / 2**20:,.0f} MiB were allocated in {cost.watched} cases and their probes and are still "
             "held; no finding"
         )
     if cost.drawn:

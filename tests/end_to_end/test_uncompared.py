@@ -84,7 +84,7 @@ def test_run__kernels_that_are_right_and_odd__are_told_in_notes(tmp_path: Path):
     notes = {note.partition(": ")[0].rpartition(" ")[2]: note.partition(": ")[2] for note in report["notes"]}
     assert sorted(notes) == ["keeping", "other", "own", "slow"]
     assert "times as long" in notes["slow"]
-    assert "MiB were allocated in 19 cases" in notes["keeping"]
+    assert "MiB were allocated in 10 cases" in notes["keeping"]
     assert "leaves the generator alone" in notes["own"]
     assert "another number of draws" in notes["other"]
 
@@ -96,8 +96,8 @@ def test_run__kernels_that_are_right_and_odd__are_told_in_notes(tmp_path: Path):
         pytest.param(Cost(cases=19, candidate_s=0.9, reference_s=0.01), 0, id="90 times slower"),
         pytest.param(Cost(cases=19, candidate_s=0.04, reference_s=0.0001), 0, id="a few milliseconds"),
         pytest.param(Cost(cases=19, candidate_s=1.1, reference_s=0.01), 1, id="110 times slower"),
-        pytest.param(Cost(cases=19, kept_bytes=1 << 23), 0, id="little is kept"),
-        pytest.param(Cost(cases=19, kept_bytes=19 << 21), 1, id="2 MiB a case"),
+        pytest.param(Cost(cases=19, watched=10, kept_bytes=1 << 23), 0, id="little is kept"),
+        pytest.param(Cost(cases=19, watched=10, kept_bytes=10 << 21), 1, id="2 MiB a case"),
         pytest.param(Cost(cases=19, drawn="nothing"), 1, id="no draws"),
     ],
 )
