@@ -101,3 +101,8 @@ def window_of(case: int) -> int:
     A window is never split between shards or workers.
     """
     return 0 if case == 0 else case // WINDOW + 1
+
+
+def has_series(case: int) -> bool:
+    """Whether the probe of a case is a series of calls instead of a sequence: in every other window."""
+    return window_of(case) % 2 == 0

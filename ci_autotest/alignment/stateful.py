@@ -8,7 +8,7 @@ the call alone does not.
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import torch
@@ -21,10 +21,11 @@ from ci_autotest.backends.observing import observed
 from ci_autotest.backends.operators import answered_step
 from ci_autotest.backends.placing import contiguous_spec
 from ci_autotest.backends.protocol import each_step
-from ci_autotest.backends.trace import Attempt
+from ci_autotest.backends.trace import Attempt, Trace
 from ci_autotest.errors import AuthorError
 from ci_autotest.judgement import Verdict, unsupported_verdict
 from ci_autotest.program.call_sequence import GRAD, Part, is_repeatable, placeholders, probe, rewritten
+from ci_autotest.program.call_series import CALLS, SETS, series
 from ci_autotest.program.ir import (
     CALL_MODULE,
     OUTPUT,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.localize import Sides
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.protocol import Backend
-    from ci_autotest.backends.trace import Trace
     from ci_autotest.judgement import Misalignment
 
 #: Elements of all values of a case, from which on it is not probed: the calls are to be cheap.
@@ -52,25 +52,70 @@ _SCALE: Final = 0.75
 _WHY: Final = "the call alone agrees with the reference: it is wrong because of the calls before it"
 
 
-def probe_of(attempt: Attempt, reference: Backend, enter: Callable[[int], None]) -> Attempt | None:
+def probe_of(
+    attempt: Attempt,
+    reference: Backend,
+    enter: Callable[[int], None],
+    *,
+    of_series: bool = False,
+    is_whole: bool = True,
+) -> Attempt | None:
     """Return the probe of a case, as an attempt that the reference has run; ``None`` where there is none.
 
     Args:
         attempt: Accepted, with the reference's gradients.
         reference: Runs the probe; values that it refuses are not put in.
         enter: Called with the index of each step before the reference enters it.
+        of_series: Whether it is a series of calls instead of a sequence.
+        is_whole: Whether the reference runs all of a series, and each call has a backward pass of its own.
     """
     values = [value for value in attempt.trace.values if isinstance(value, torch.Tensor)]
     if sum(value.numel() for value in values) > _ELEMENTS_AT_MOST or not is_repeatable(attempt.program):
         return None
     part = _part(attempt)
     for change, with_parameters in ((_mixed, True), (_scaled, True), (_mixed, False)):
-        program, sources = probe(part, _changed(part, change), with_parameters=with_parameters)
+        changed = _changed(part, change)
         with each_step(reference, enter):
-            trace = reference.run(program, sources, copied=rewritten(program))
+            if of_series:
+                program, sources, trace = _series(
+                    part, changed, reference, with_parameters=with_parameters, is_whole=is_whole
+                )
+            else:
+                program, sources = probe(part, changed, with_parameters=with_parameters)
+                trace = reference.run(program, sources, copied=rewritten(program))
         if trace.failure is None and _is_readable(trace):
             return Attempt(program, trace, sources, {}, [], attempt.profile, None, is_probe=True)
     return None
+
+
+def _series(
+    part: Part,
+    changed: Mapping[int, tuple[torch.Tensor, torch.Tensor]],
+    reference: Backend,
+    *,
+    with_parameters: bool,
+    is_whole: bool,
+) -> tuple[Program, dict[str, Any], Trace]:
+    """Return a series of calls with what the reference computes of it."""
+    if is_whole:
+        program, sources, *_ = series(part, changed, with_parameters=with_parameters, is_joint=False)
+        return program, sources, reference.run(program, sources, copied=rewritten(program))
+    whole, short = (series(part, changed, calls, with_parameters=with_parameters) for calls in (CALLS, SETS))
+    seen = reference.run(short.program, short.data, copied=rewritten(short.program))
+    if seen.failure is not None:
+        return whole.program, whole.data, seen
+    at = {what: index for index, what in enumerate(short.alike)}
+    trace = Trace()
+    trace.values = [seen.values[at[what]] for what in whole.alike]
+    trace.facts = [seen.facts[at[what]] for what in whole.alike]
+    trace.copies = (
+        {index: seen.copies[at[what]] for index, what in enumerate(whole.alike) if at[what] in seen.copies}
+        if seen.copies
+        else seen.copies
+    )
+    if whole.gradients is not None and short.gradients is not None:
+        trace.values[whole.gradients] = (None,) * (len(seen.values[short.gradients]) * CALLS // SETS)
+    return whole.program, whole.data, trace
 
 
 def _is_readable(trace: Trace) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from ci_autotest.backends.trace import Attempt, Trace
@@ -97,6 +97,28 @@ class Backend(Protocol):
             enter: Called with the position of the attempt that is entered next.
         """
         return _Deferred(self, attempts, enter)
+
+    def again(
+        self,
+        program: Program,  # noqa: ARG002
+        trace: Trace,  # noqa: ARG002
+        values: list[Any],  # noqa: ARG002
+        *,
+        holds: bool,  # noqa: ARG002
+    ) -> Iterable[tuple[int, Any]]:
+        """Run the rest of a program's steps once more.
+
+        Args:
+            program: What was run.
+            trace: Of that run.
+            values: Of the steps before the rest; the others are appended.
+            holds: Whether a value is held after its last use.
+
+        Yields:
+            The index and the value of each output, or of the step that raised its ``Failure``; nothing where a backend
+            cannot.
+        """
+        return ()
 
     def as_graph(self) -> Backend | None:
         """Return this candidate with bodies that run as one compiled graph; ``None`` where it has no such mode."""

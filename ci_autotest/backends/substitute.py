@@ -21,7 +21,7 @@ from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason
 from ci_autotest.program.ir import CALL_METHOD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
@@ -73,6 +73,10 @@ class SubstituteBackend(Backend):
         self._torch.backward(program, trace, cotangents)
         if isinstance(trace.around, Replacing) and trace.around.replaced:
             trace.untested = None
+
+    def again(self, program: Program, trace: Trace, values: list[Any], *, holds: bool) -> Iterable[tuple[int, Any]]:
+        """Run steps once more under the replacements."""
+        return self._torch.again(program, trace, values, holds=holds)
 
     def as_graph(self) -> Backend:
         """Return bodies compiled by ``torch.compile`` together with the replacements."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -18,11 +19,10 @@ from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.errors import said, where
 from ci_autotest.execute.steps import execute_step
 from ci_autotest.program.codegen import GRAPH_OPTIONS
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, output_refs, step_refs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from ci_autotest.program.ir import Program
 
@@ -98,6 +98,30 @@ class TorchBackend(Backend):
             elif copied and len(values) - 1 in copied:
                 keep_copy(trace, len(values) - 1, value)
         return trace
+
+    def again(self, program: Program, trace: Trace, values: list[Any], *, holds: bool) -> Iterator[tuple[int, Any]]:
+        """Run the rest of a program's steps once more."""
+        binding, first, steps = self.steps.binding({}), len(values), program.steps
+        around = trace.around if isinstance(trace.around, AbstractContextManager) else nullcontext()
+        binding.run, binding.around = (trace, steps), around
+        outputs = {ref.index for ref in output_refs(program)}
+        rest = range(first, len(steps) - 1)
+        used = {index: (index, *(ref.index for ref in step_refs(steps[index]))) for index in rest if not holds}
+        ends = {at: index for index, every in used.items() for at in every}
+        for index in rest:
+            try:
+                with around:
+                    values.append(execute_step(steps[index], values, binding))
+            except FOREIGN as error:
+                pass_interrupt(error)
+                yield index, Failure(index, type(error).__name__, said(error) + where(error), lacking(error))
+                return
+            if index in outputs:
+                yield index, values[index]
+            for at in used.get(index, ()):
+                if at >= first and ends[at] == index:
+                    values[at] = None
+        values.append(None)
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:
         """Put the cotangents into the outputs that require grad, and keep every gradient in the trace."""

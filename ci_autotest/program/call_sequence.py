@@ -33,7 +33,7 @@ from ci_autotest.program.ir import (
 from ci_autotest.program.refusal import refusals
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
 GRAD: Final = "torch.autograd.grad"
 #: Calls that leave something behind which a second call of the body would find, or that run a backward pass themselves.
@@ -143,20 +143,31 @@ class CallSequence:
 
     def gradients(self, part: Part, at: Mapping[int, int]) -> None:
         """Append the backward pass of a call whose steps are ``at``, where it has one."""
-        if not (part.leaves and part.cotangents):
-            return
+        if part.leaves and part.cotangents:
+            weights = [self.placeholder(spec, data, "cotangent") for spec, data in part.cotangents.values()]
+            self.gradients_of(part, [at], weights)
+
+    def gradients_of(self, part: Part, calls: Sequence[Mapping[int, int]], weights: Sequence[Ref]) -> int:
+        """Append one backward pass of some calls, given where the steps of each are; return its index.
+
+        Args:
+            part: The body.
+            calls: Where the steps of each are.
+            weights: The gradients that are put in, by the part's cotangents.
+        """
         refs = output_refs(part.program)
-        roots, weights = [], []
-        for position, (spec, data) in part.cotangents.items():
-            roots.append(Ref(at[refs[position].index]))
-            weights.append(self.placeholder(spec, data, "cotangent"))
-        leaves = tuple(Ref(at[index]) for index in part.leaves)
-        made = self.add(
-            Step(CALL_FUNCTION, GRAD, (tuple(roots), leaves, tuple(weights)), (("allow_unused", True),), "gradients")
-        )
-        for position, index in enumerate(part.leaves):
-            name = f"gradient_{part.program.steps[index].name}"
+        roots = tuple(Ref(at[refs[position].index]) for at in calls for position in part.cotangents)
+        leaves = tuple(Ref(at[index]) for at in calls for index in part.leaves)
+        every = tuple(weights) * len(calls)
+        made = self.add(Step(CALL_FUNCTION, GRAD, (roots, leaves, every), (("allow_unused", True),), "gradients"))
+        for position, leaf in enumerate(list(part.leaves) * len(calls)):
+            name = f"gradient_{part.program.steps[leaf].name}"
             self._outputs.append(self.add(Step(CALL_FUNCTION, UNPACK, (made, position), (), name)))
+        return made.index
+
+    def __len__(self) -> int:
+        """Return how many steps there are so far."""
+        return len(self._steps)
 
     def write(self, receiver: int, new: Ref) -> None:
         """Write new values into the memory of an earlier value, without a gradient."""
@@ -190,18 +201,24 @@ def placeholders(program: Program) -> dict[int, TensorSpec]:
     return {index: spec for index, spec in found.items() if isinstance(spec, TensorSpec)}
 
 
-def joined(parts: Collection[Part], *, forwards_first: bool = False) -> tuple[Program, dict[str, Any]]:
+def joined(
+    parts: Collection[Part], *, forwards_first: bool = False, repeats: bool = False
+) -> tuple[Program, dict[str, Any]]:
     """Return the calls of some bodies, each with its own inputs and its own backward pass, as one program.
 
     Args:
         parts: In order.
         forwards_first: Whether the backward passes come after all calls, as a worker has it for the cases of a batch.
+        repeats: Whether all are called once more after that, on the same inputs.
     """
     found = CallSequence()
-    if forwards_first:
-        called = [(part, found.forward(part, found.setup(part))) for part in parts]
-        for part, at in called:
+    if forwards_first or repeats:
+        given = [{**found.setup(part), **found.inputs(part)} for part in parts] if repeats else map(found.setup, parts)
+        called = [(part, at, found.forward(part, at)) for part, at in zip(parts, given, strict=True)]
+        for part, _, at in called:
             found.gradients(part, at)
+        for part, at, _ in called if repeats else ():
+            found.call(part, at)
     else:
         for part in parts:
             found.call(part, found.setup(part))
@@ -228,16 +245,16 @@ def probe(
     setup = found.setup(part)
     specs = placeholders(part.program)
     first = found.inputs(part)
-    plain = {index: _plain(spec) for index, spec in specs.items()}
+    plain_specs = {index: plain(spec) for index, spec in specs.items()}
     found.call(part, {**setup, **first})
     for index, (other, _) in changed.items():
-        found.write(first[index], found.placeholder(plain[index], other, "new"))
+        found.write(first[index], found.placeholder(plain_specs[index], other, "new"))
     found.call(part, {**setup, **first})
     # A new tensor over old memory: its version counter begins anew, as it does where freed memory is given out again.
     new_tensors = dict(first)
     for index, (_, third) in changed.items():
         data = found.add(Step(CALL_FUNCTION, "builtins.getattr", (Ref(first[index]), "data"), (), "data"))
-        found.write(data.index, found.placeholder(plain[index], third, "new"))
+        found.write(data.index, found.placeholder(plain_specs[index], third, "new"))
         if specs[index].requires_grad:
             found.add(Step(CALL_METHOD, "requires_grad_", (data,), (), "data"))
         new_tensors[index] = data.index
@@ -245,23 +262,23 @@ def probe(
     again = found.inputs(part, requires_grad=False)
     found.call(part, {**setup, **again}, with_gradients=False)
     found.gradients(part, third_call)
-    if with_parameters and _change_parameters(found, part, setup):
+    if with_parameters and change_parameters(found, part, setup):
         found.call(part, {**setup, **again}, with_gradients=False)
     for index in changed:
         found.write(first[index], Ref(again[index]))
     found.call(part, {**setup, **first}, with_gradients=False)
     # Without gradients too: what a call wrote over its earlier result shows only where the values are others.
     for index, (other, _) in changed.items():
-        found.write(again[index], found.placeholder(plain[index], other, "new"))
+        found.write(again[index], found.placeholder(plain_specs[index], other, "new"))
     others = dict(again)
     for index, (_, third) in changed.items():
-        others[index] = found.placeholder(plain[index], third, "new").index
+        others[index] = found.placeholder(plain_specs[index], third, "new").index
     for given in (others, again, others, again, first):
         found.call(part, {**setup, **given}, with_gradients=False)
     return found.program(), found.data
 
 
-def _plain(spec: TensorSpec) -> TensorSpec:
+def plain(spec: TensorSpec) -> TensorSpec:
     """Return the spec of contiguous values of the same shape, without a gradient."""
     count = 1
     for size in spec.shape:
@@ -269,7 +286,7 @@ def _plain(spec: TensorSpec) -> TensorSpec:
     return TensorSpec(spec.dtype, spec.shape, contiguous_strides(spec.shape), 0, count)
 
 
-def _change_parameters(found: CallSequence, part: Part, setup: Mapping[int, int]) -> bool:
+def change_parameters(found: CallSequence, part: Part, setup: Mapping[int, int]) -> bool:
     """Scale the weight of each module in place; say whether there is one."""
     made = [
         index

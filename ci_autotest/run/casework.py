@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import deque
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -12,11 +13,12 @@ import msgspec
 
 from ci_autotest.alignment.cases import Accepted, Contender, accept, aligned_in_batch, differentiate, judge_case
 from ci_autotest.alignment.fast_path import is_surely_aligned, overwritten
+from ci_autotest.alignment.repeats import is_to_be_repeated, repeated
 from ci_autotest.alignment.stateful import probe_of, suspicion
 from ci_autotest.backends.census import Census
 from ci_autotest.backends.hosting import HostLostError
 from ci_autotest.backends.operators import spelled, step_operator
-from ci_autotest.case import test_key, window_of
+from ci_autotest.case import has_series, test_key, window_of
 from ci_autotest.errors import AuthorError, said
 from ci_autotest.judgement import Misalignment, Result, Verdict, unsupported_verdict
 from ci_autotest.run.batch import Batch
@@ -29,7 +31,7 @@ from ci_autotest.run.place import IN_REFUSED, NOWHERE
 from ci_autotest.run.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 _PART_S: Final = 0.5
 #: Bytes that a batch must keep before it is looked into what kept them.
 _KEPT_BYTES: Final = 1 << 22
+#: Cases of a batch that come to a kernel once more after the others.
+_REPEATED: Final = 2
 #: Memory that the batches held may take, as far as the cases of the test so far say.
 _BATCH_BYTES: Final = 1 << 28
 
@@ -183,12 +187,15 @@ class Casework:
         """
         if not any(contender.backend.shows_steps for contender in run.contenders.values()):
             return {}
-        found = {}
+        found, is_in_process = {}, all(contender.backend.is_in_process for contender in run.contenders.values())
         for position, (case, number) in enumerate(spots):
             window = run.test, window_of(case)
             if case and window not in self._probed:
                 self._place.enter(case, REFERENCE, number)
-                probe = probe_of(attempts[position], self._equipment.reference, self._place.step)
+                probe = probe_of(
+                    attempts[position], self._equipment.reference, self._place.step,
+                    of_series=has_series(case), is_whole=not is_in_process,
+                )  # fmt: skip
                 if probe is not None:
                     found[position] = probe
                     self._probed.add(window)
@@ -280,24 +287,45 @@ class Casework:
         for (position, probe), trace in zip(batch.probes.items(), traces[len(attempts) :], strict=False):
             if outcomes[position]:  # else the case says what is wrong
                 enter(position)
-                suspected = self._suspected(probe, trace, contender)
+                suspected = self._suspected(batch.spots[position][0], probe, trace, contender)
                 if suspected is not None:
                     attempt = attempts[position]
                     tally.failures.append(_failure(*batch.spots[position], name, suspected, attempt.profile))
         tally.aligned(name, len(sure))
         tally.covered(name, outcomes)
         tally.saw(name, traces[: len(attempts)])
+        if len(attempts) > 1 and contender.backend.is_in_process and contender.backend.shows_steps:
+            self._repeat(run, name, batch, traces, sure, tally)
 
-    def _suspected(self, probe: Attempt, trace: Trace, contender: Contender) -> Verdict | None:
+    def _repeat(
+        self, run: _Run, name: str, batch: Batch, traces: Sequence[Trace], sure: Collection[int], tally: Tally
+    ) -> None:
+        """Repeat some cases of a batch that are surely aligned, after all the others, and its probes.
+
+        The first is repeated with its backward pass.
+        """
+        contender, enter = run.contenders[name], self._place.entering(run.order[name], batch.spots)
+        whole = [(position, batch.attempts[position], traces[position]) for position in sorted(sure)[:_REPEATED]]
+        probes = zip(batch.probes, batch.probes.values(), traces[len(batch.attempts) :], strict=False)
+        sequences = [item for item in probes if item[0] in sure and not has_series(batch.spots[item[0]][0])]
+        for position, attempt, trace in [*whole, *sequences]:
+            if attempt.is_probe or is_to_be_repeated(attempt, trace):
+                enter(position)
+                goes_back = position == whole[0][0] and bool(attempt.cotangents)
+                look = partial(repeated, attempt, trace, contender, goes_back=goes_back)
+                found = _looked(attempt.program, look)
+                if found is not None:
+                    profile = batch.attempts[position].profile
+                    tally.failures.append(_failure(*batch.spots[position], name, found, profile))
+
+    def _suspected(self, case: int, probe: Attempt, trace: Trace, contender: Contender) -> Verdict | None:
         """Return what a probe shows that its case did not; ``None`` where that is nothing."""
         if is_surely_aligned(probe.program, trace, probe.trace, contender.rules):
             return None
-        try:
-            return suspicion(probe, trace, contender.rules)
-        except (AuthorError, HostLostError):
-            raise
-        except Exception as error:  # noqa: BLE001 - foreign tensors: reading them may raise anything
-            return msgspec.structs.replace(_unreadable(probe.program, error), kind="stateful")
+        if has_series(case):  # The reference ran a part of it, and which values share memory is not known of the rest.
+            copied = probe.trace.copies
+            probe = probe._replace(trace=self._equipment.reference.run(probe.program, probe.sources, copied=copied))
+        return _looked(probe.program, partial(suspicion, probe, trace, contender.rules))
 
     def _judged(self, attempt: Attempt, contender: Contender, trace: Trace) -> Verdict:
         """Return the verdict on a case.
@@ -326,6 +354,16 @@ class Casework:
         """Remember which values a test's steps write to: copied in later cases, they need no second run."""
         if not attempt.program.setup:
             self._overwritten[test] = self._overwritten.get(test, frozenset()) | overwritten(attempt.trace)
+
+
+def _looked(program: Program, look: Callable[[], Verdict | None]) -> Verdict | None:
+    """Return a suspicion; of a result that cannot be read, that it cannot."""
+    try:
+        return look()
+    except (AuthorError, HostLostError):
+        raise
+    except Exception as error:  # noqa: BLE001 - foreign tensors: reading them may raise anything
+        return msgspec.structs.replace(_unreadable(program, error), kind="stateful")
 
 
 def _failure(case: int, attempt: int, candidate: str, verdict: Verdict, profile: str) -> CaseFailure:

@@ -11,7 +11,6 @@ import ctypes
 import os
 import time
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 Drawn: TypeAlias = Literal["", "nothing", "otherwise"]
 #: Share of what was kept that each half of a batch's cases must have added: what grows once does not grow by calls.
 _HALF: Final = 0.25
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class _Allocated(ctypes.Structure):
@@ -53,11 +53,15 @@ def allocated_bytes() -> int:
 
 
 def resident_bytes() -> int:
-    """Return the bytes of this process that are in memory; 0 where the system does not say. Source: proc_pid_statm(5)."""
+    """Return the bytes of this process that lie in memory; 0 where the system does not say. Source: proc(5)."""
     try:
-        return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        told = os.open("/proc/self/statm", os.O_RDONLY)
     except OSError:
         return 0
+    try:
+        return int(os.read(told, 256).split()[1]) * _PAGE_BYTES
+    finally:
+        os.close(told)
 
 
 class Meter:

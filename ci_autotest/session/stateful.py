@@ -61,13 +61,15 @@ class Made(NamedTuple):
 
 
 def of_probe(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Made:
-    """Return what came of a probe that was off: its calls again in a fresh process, or with what ran before them."""
+    """Return what came of a probe or a repeat that was off: its calls in a fresh process, or with what ran before.
+
+    Every case is repeated, and few have a probe.
+    """
     recorded = _recorded(suspect.test, suspect.case, suspect, fresh, attempt=suspect.attempt, probe=True)
-    if recorded is None:
-        return Made(None)
-    made = _of_sequence(recorded, suspect, workshop, fresh)
-    if made.finding is not None or made.is_wrong_alone:
-        return made
+    if recorded is not None:
+        made = _of_sequence(recorded, suspect, workshop, fresh)
+        if made.finding is not None or made.is_wrong_alone:
+            return made
     return after_others(suspect, workshop, fresh, is_probe=True)
 
 
@@ -99,6 +101,9 @@ def after_others(suspect: Suspect, workshop: Workshop, fresh: Fresh, *, is_probe
     if not is_probe and len(groups[-1].cases) > 1:
         # A worker runs all cases of a message forward before any goes back: what one saves another may overwrite.
         sequences.append(_sequence(groups[-1].cases, noted, forwards_first=True))
+    if is_probe:
+        repeats = [_sequence(group.cases, noted, repeats=True) for group in groups if group.own is not None]
+        sequences = [*repeats, *sequences]
     for sequence in sequences:
         made = _of_sequence(sequence, suspect, workshop, fresh)
         if made.finding is not None or made.is_wrong_alone:
@@ -213,8 +218,10 @@ def _part(recording: Recording) -> Part:
     return Part(Program(program.setup, program.body), data, cotangents, leaves)
 
 
-def _sequence(parts: Sequence[Part], noted: Recording, *, forwards_first: bool = False) -> Recording:
-    program, data = joined(parts, forwards_first=forwards_first)
+def _sequence(
+    parts: Sequence[Part], noted: Recording, *, forwards_first: bool = False, repeats: bool = False
+) -> Recording:
+    program, data = joined(parts, forwards_first=forwards_first, repeats=repeats)
     return Recording(program, data, noted.note)
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from ci_autotest.backends.operators import operator_of
 from ci_autotest.backends.substitute import SubstituteBackend
@@ -45,6 +46,8 @@ def linear():
 """
 WRONG, HONEST = remembering.wrong(), remembering.honest()
 CASES = 20
+#: What a run of as many cases guarantees.
+FORWARD, BACKWARD = 50, 41
 
 
 def failures_of(name: str, folder: Path) -> list[tuple[str, str]]:
@@ -80,6 +83,33 @@ def test_wrong_kernel__is_suspected_in_twenty_cases(name, tmp_path):
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_kernel__is_not(name, tmp_path):
     assert failures_of(name, tmp_path) == []
+
+
+def test_calls__twenty_cases__are_as_many_as_the_docs_say(tmp_path):
+    calls = {"forward": 0, "backward": 0}
+
+    class Counted(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            calls["forward"] += 1
+            value = torch.tanh(x)
+            ctx.save_for_backward(value)
+            return value
+
+        @staticmethod
+        def backward(ctx, gradient):
+            calls["backward"] += 1
+            (value,) = ctx.saved_tensors
+            return gradient * (1 - value**2)
+
+    remembering.ALL["counted"] = (lambda: Counted.apply, "torch.tanh")
+    assert failures_of("counted", tmp_path) == []
+    del remembering.ALL["counted"]
+    docs = (Path(__file__).parents[2] / "docs" / "stateful.md").read_text()
+    assert f"at least {FORWARD} forward calls" in docs
+    assert f"{BACKWARD} backward passes" in docs
+    assert calls["forward"] >= FORWARD
+    assert calls["backward"] >= BACKWARD
 
 
 def report_of(names: list[str], folder: Path, **row: object) -> tuple[int, dict]:

@@ -7,6 +7,8 @@ import torch as real
 
 from ci_autotest import random, random_tensor, torch
 from ci_autotest.alignment.cases import differentiate
+from ci_autotest.alignment.fast_path import is_surely_aligned
+from ci_autotest.alignment.rules import Rules
 from ci_autotest.alignment.stateful import probe_of
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.call_sequence import is_repeatable, rewritten
@@ -58,6 +60,18 @@ def test_probe__is_well_formed_and_calls_the_body_ten_times(body):
         given = sum(other.target == step.target for _, other in probe.program.calls)
         assert given >= 10 + (step.op == "call_module")
     assert probe.trace.failure is None
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_series__reference_runs_a_part__has_what_all_of_it_gives(body):
+    attempt = record(body)
+    differentiate(attempt, TorchBackend())
+    probe = probe_of(attempt, TorchBackend(), lambda _: None, of_series=True, is_whole=False)
+    check_program(probe.program)
+    trace = TorchBackend().run(probe.program, probe.sources, copied=probe.trace.copies)
+    assert trace.failure is None
+    assert is_surely_aligned(probe.program, trace, probe.trace, Rules())
+    assert trace.copies.keys() == probe.trace.copies.keys()
 
 
 @pytest.mark.parametrize("profile", ["non_contiguous", "special", "zero_dim", "zero_size", "boundary"])

@@ -1,0 +1,95 @@
+"""Repeats: the body of a case once more, on the very inputs and modules that it had, after the others of its batch.
+
+A repeat costs one forward call of the candidate and nothing of the reference. It comes to a kernel after the other
+cases of its batch: what was kept for its inputs or its weights may have been given away since. Nothing that it computes
+is held, so that its memory is given out again to the next one. What it shows is a suspicion, as a probe's.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING
+
+import torch
+
+from ci_autotest.alignment.elements import same_bits
+from ci_autotest.alignment.fast_path import overwritten
+from ci_autotest.alignment.stateful import suspicion
+from ci_autotest.backends.trace import Failure
+from ci_autotest.program.call_sequence import GRAD, is_repeatable
+from ci_autotest.program.ir import CALL_METHOD, NO_GRAD, PLACEHOLDER, UNPACK
+
+if TYPE_CHECKING:
+    from ci_autotest.alignment.cases import Contender
+    from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.judgement import Verdict
+    from ci_autotest.program.ir import Program, Step
+
+
+def is_to_be_repeated(attempt: Attempt, trace: Trace) -> bool:
+    """Whether the body of a case would be the same again: it wrote to nothing, and its modules change by no call."""
+    return (
+        not attempt.trace.copies
+        and is_repeatable(attempt.program)
+        and not any(
+            isinstance(value, torch.nn.Module) and next(value.buffers(), None) is not None
+            for value in trace.values[: len(attempt.program.setup)]
+        )
+        and not overwritten(trace)
+    )
+
+
+def repeated(attempt: Attempt, trace: Trace, contender: Contender, *, goes_back: bool = False) -> Verdict | None:
+    """Run the calls after the last input of a program again; return what that shows, ``None`` where it shows nothing.
+
+    Args:
+        attempt: A case whose body is to be repeated, or a probe.
+        trace: Of the candidate, aligned.
+        contender: The candidate.
+        goes_back: Whether the backward pass is repeated too; then what is computed is held until it is over.
+    """
+    backend, program = contender.backend, attempt.program
+    other = copy(trace)
+    other.values = trace.values[: _last_input(program) + 1]
+    off: dict[int, object] = {}
+    for index, value in backend.again(program, trace, other.values, holds=goes_back):
+        if isinstance(value, Failure):
+            other.failure = value
+        elif not _is_same(value, trace.values[index]):
+            off[index] = value
+    if goes_back and other.failure is None:
+        backend.backward(program, other, attempt.cotangents)
+    is_same = other.failure is None and not off and _same_gradients(other, trace)
+    other.values = [off.get(index, value) for index, value in enumerate(trace.values)]
+    return None if is_same else suspicion(attempt, other, contender.rules)
+
+
+def _same_gradients(trace: Trace, before: Trace) -> bool:
+    left, right = trace.gradients, before.gradients
+    return left.keys() == right.keys() and all(
+        found is right[key] or _is_same(found, right[key]) for key, found in left.items()
+    )
+
+
+def _last_input(program: Program) -> int:
+    """Return the index of the last step that is an input, writes to one, or is of a backward pass."""
+    return max((index for index, step in enumerate(program.steps) if step.in_setup or _is_input(step)), default=-1)
+
+
+def _is_input(step: Step) -> bool:
+    return (
+        step.op == PLACEHOLDER
+        or step.target in {GRAD, UNPACK}
+        or (step.op == CALL_METHOD and step.target == "copy_" and step.modes == NO_GRAD)
+    )
+
+
+def _is_same(value: object, before: object) -> bool:
+    if not (isinstance(value, torch.Tensor) and isinstance(before, torch.Tensor)):
+        return not isinstance(before, torch.Tensor)
+    return (
+        value.dtype is before.dtype
+        and value.shape == before.shape
+        and value.layout is before.layout
+        and (torch.equal(value, before) or same_bits(value, before))
+    )

@@ -1,0 +1,107 @@
+"""A series: a body called on many inputs of one size that all live, then all backward passes, then the first two again.
+
+It shows kernels that have room for a few: for weights, answers, or what is saved for backward passes. Its calls have
+three sets of values in turn, so that any call has other values than those 1, 2, 4, 8 and 16 before it, and the
+reference has to compute three calls, not all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ci_autotest.program.call_sequence import CallSequence, Part, change_parameters, placeholders, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ci_autotest.program.ir import Program
+
+#: Calls, of which each has a slot of its own where a kernel has sixteen and gives one away.
+CALLS: Final = 18
+#: Sets of values: those of the case, and two others.
+SETS: Final = 3
+#: Calls that come once more in the end.
+_AGAIN: Final = 2
+
+
+class Series(NamedTuple):
+    """Hold a series of calls.
+
+    Attributes:
+        program: The calls.
+        data: Of its placeholders, by key.
+        alike: What each step computes: of a longer and a shorter series, steps that have the same compute the same.
+        gradients: Index of the step that has all gradients, where they are taken together.
+    """
+
+    program: Program
+    data: dict[str, Any]
+    alike: list[tuple[str | int, ...]]
+    gradients: int | None
+
+
+def series(
+    part: Part,
+    changed: Mapping[int, tuple[Any, Any]],
+    calls: int = CALLS,
+    *,
+    with_parameters: bool = True,
+    is_joint: bool = True,
+) -> Series:
+    """Return a series of calls of a body.
+
+    Args:
+        part: The body; ``is_repeatable``.
+        changed: By index of an input the data of two other values, contiguous.
+        calls: How many.
+        with_parameters: Whether the weights of modules are changed in the end, for one call more.
+        is_joint: Whether one backward pass goes through all of them, which costs less; else each has its own.
+    """
+    found, alike = CallSequence(), _Alike()
+    setup = found.setup(part)
+    alike.add(found, "setup")
+    called = []
+    for number in range(calls):
+        given = {**setup, **_inputs(found, part, changed, number % SETS)}
+        alike.add(found, "input", number % SETS)
+        called.append((given, found.forward(part, given)))
+        alike.add(found, "call", number % SETS)
+    joint = None
+    if part.leaves and part.cotangents:
+        weights = [found.placeholder(spec, data, "cotangent") for spec, data in part.cotangents.values()]
+        alike.add(found, "weight")
+        for numbers in [range(calls)] if is_joint else [[number] for number in range(calls)]:
+            joint = found.gradients_of(part, [called[number][1] for number in numbers], weights)
+            alike.add(found, "gradients", count=1)
+            for number in numbers:
+                alike.add(found, "gradient", number % SETS, count=len(part.leaves))
+    for number, (given, _) in enumerate(called[:_AGAIN]):
+        found.forward(part, given)
+        alike.add(found, "call", number % SETS)
+    if with_parameters and change_parameters(found, part, setup):
+        found.forward(part, called[0][0])
+        alike.add(found, "changed")
+    return Series(found.program(), found.data, [*alike.found, ("output",)], joint)
+
+
+class _Alike:
+    def __init__(self) -> None:
+        self.found: list[tuple[str | int, ...]] = []
+
+    def add(self, sequence: CallSequence, *what: str | int, count: int | None = None) -> None:
+        """Say what the steps since the last time compute, the first ``count`` of them."""
+        new = len(sequence) - len(self.found) if count is None else count
+        self.found += [(*what, position) for position in range(new)]
+
+
+def _inputs(found: CallSequence, part: Part, changed: Mapping[int, tuple[Any, Any]], values: int) -> dict[int, int]:
+    """Append the inputs of a body with one of the sets of values, each at an address of its own."""
+    given = {}
+    for index, spec in placeholders(part.program).items():
+        step = part.program.steps[index]
+        own, data = spec, part.data[step.target]
+        if values and index in changed:
+            own, data = replace(plain(spec), requires_grad=spec.requires_grad), changed[index][values - 1]
+        given[index] = found.placeholder(own, data, step.name).index
+    return given
