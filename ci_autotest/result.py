@@ -114,6 +114,10 @@ class Hit(Struct, frozen=True, kw_only=True):
     of_cases: int
 
 
+#: Other smallest programs of one identity that are looked for, each from a test of its own.
+VARIANTS_AT_MOST: Final = 2
+
+
 class Variant(Struct, frozen=True, kw_only=True):
     """Hold another smallest program of one identity: a sub-entry of its finding.
 
@@ -122,12 +126,14 @@ class Variant(Struct, frozen=True, kw_only=True):
         case: Its number.
         headline: One sentence.
         program: The smallest program as Python text.
+        calls: What that program calls, with the names of keywords: programs that have them in common are told once.
     """
 
     test: str
     case: int
     headline: str
     program: str
+    calls: tuple[str, ...] = ()
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -154,6 +160,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         hits: Cases that hit this identity, by test.
         versions: Of the frameworks and the platform.
         variants: Other smallest programs, from other tests that hit it.
+        calls: What the smallest program calls, with the names of keywords.
         attempt: Number of the accepted attempt at the case.
         output: For a crash or a timeout, the end of what its process printed, with the fault handler's stack.
         earlier: Whether an earlier run found it and no case of this one did: its program, kept in ``.autotest/``,
@@ -205,6 +212,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     hits: tuple[Hit, ...] = ()
     versions: str = ""
     variants: tuple[Variant, ...] = ()
+    calls: tuple[str, ...] = ()
     attempt: int = 0
     output: str = ""
     earlier: bool = False
@@ -263,6 +271,8 @@ class TestResult(Struct, frozen=True, kw_only=True):
         weak: Fewer than one ordinary attempt in ten was accepted.
         refusal: Of a weak test, what the reference said to an attempt that it rejected.
         undefined_gradients: Cases whose backward pass the reference refused: their values alone were compared.
+        rejected_cases: Cases of which the reference rejected every attempt; they are among ``cases.not_run``.
+        left_alone: Whether the rest of a window is left out after cases of it have ended their worker: some have.
     """
 
     test: str
@@ -278,7 +288,15 @@ class TestResult(Struct, frozen=True, kw_only=True):
     weak: bool = False
     refusal: str = ""
     undefined_gradients: int = 0
+    rejected_cases: int = 0
+    left_alone: bool = False
     location: Location | None = None
+
+    @property
+    def run(self) -> int:
+        """Cases that were run: those with an outcome, and those that the reference rejected."""
+        counts = self.cases
+        return counts.compared + counts.unsupported + min(counts.not_run, self.rejected_cases)
 
 
 class BrokenTest(Struct, frozen=True, kw_only=True):
@@ -369,6 +387,18 @@ def counts_against(finding: Finding) -> bool:
     if finding.known is not None or finding.outcome == "flaky":
         return False
     return not is_found_leniency(finding) and finding.blame not in TOLERATED_BLAMES
+
+
+def representative(findings: Iterable[Finding]) -> Finding:
+    """Return the finding that stands for all of one identity, the same in whatever order they came.
+
+    One that counts against the run comes before one that does not, then a confirmed one, then one that a case of this
+    run showed; of those the lowest test and case.
+    """
+    return min(
+        findings,
+        key=lambda item: (not counts_against(item), not item.confirmed, item.earlier, item.test, item.case),
+    )
 
 
 def is_found_leniency(finding: Finding) -> bool:

@@ -16,19 +16,17 @@ import msgspec
 from ci_autotest.errors import UsageError
 from ci_autotest.judgement import WORST_FIRST, Outcome
 from ci_autotest.report.coverage import counted, merged
+from ci_autotest.report.finding_merge import united
 from ci_autotest.report.report_json import ordered
 from ci_autotest.result import (
-    HITS_TOLD,
     AttemptCounts,
     BrokenTest,
     CandidateInfo,
     CaseCounts,
     Finding,
-    Hit,
     RunResult,
     Summary,
     TestResult,
-    counts_against,
     joined_unsupported,
     worst,
 )
@@ -51,10 +49,13 @@ def merge(results: Sequence[RunResult]) -> RunResult:
     """
     _check_shards(results)
     parts = sorted(results, key=lambda part: part.shard)
-    tests = tuple(
-        _merged_result(group) for group in _groups(parts, _results_of, lambda item: (item.test, item.candidate))
+    groups = _groups(parts, _results_of, lambda item: (item.test, item.candidate))
+    run = {(group[0].test, group[0].candidate): sum(item.run for item in group) for group in groups}
+    findings = tuple(
+        united(group, {test: cases for (test, name), cases in run.items() if name == group[0].candidate})
+        for group in _groups(parts, _findings_of, lambda item: item.identity)
     )
-    findings = tuple(_merged_finding(group) for group in _groups(parts, _findings_of, lambda item: item.identity))
+    tests = tuple(_merged_result(group, findings) for group in groups)
     broken = tuple(
         group[0] for group in _groups(parts, lambda part: part.broken, lambda item: (item.test, item.message))
     )
@@ -171,8 +172,29 @@ def _added(counts: Sequence[Counts]) -> Counts:
     return kind(**{name: sum(getattr(count, name) for count in counts) for name in kind.__struct_fields__})
 
 
-def _merged_result(parts: Sequence[TestResult]) -> TestResult:
-    cases = _added([part.cases for part in parts])
+def leaves_alone(counts: CaseCounts) -> bool:
+    """Whether cases ended their worker, and others were not run."""
+    return counts.not_run > 0 and counts.crashed + counts.timed_out > 0
+
+
+def left_alone(counts: CaseCounts) -> str:
+    """Return why cases were not run, where others of their window had ended their worker."""
+    ended = counts.crashed + counts.timed_out
+    return f"{ended} cases ended their worker; the other {counts.not_run} were left alone"
+
+
+def all_rejected(attempts: AttemptCounts, refusal: str) -> str:
+    """Return why nothing was compared, where the reference rejected whatever was drawn."""
+    return f"the reference rejected all {attempts.rejected} attempts, for example: {refusal}"
+
+
+def first_refusal(refusals: Iterable[str]) -> str:
+    """Return which of several refusals is told: the first in alphabetical order, whatever order they came in."""
+    return min(filter(None, refusals), default="")
+
+
+def _merged_result(parts: Sequence[TestResult], findings: Iterable[Finding]) -> TestResult:
+    cases, attempts = _added([part.cases for part in parts]), _added([part.attempts for part in parts])
     outcome = _merged_outcome(parts, cases)
     profiles: Counter[str] = Counter()
     for part in parts:
@@ -181,52 +203,40 @@ def _merged_result(parts: Sequence[TestResult]) -> TestResult:
         parts[0],
         outcome=outcome,
         cases=cases,
-        attempts=_added([part.attempts for part in parts]),
+        attempts=attempts,
         profiles=dict(sorted(profiles.items())),
         duration_s=sum(part.duration_s for part in parts),
-        findings=tuple(sorted({name for part in parts for name in part.findings})),
-        reason="" if outcome == "aligned" else " ".join(dict.fromkeys(part.reason for part in parts if part.reason)),
+        findings=tuple(
+            sorted(item.id for item in findings if item.candidate == parts[0].candidate and parts[0].test in item.tests)
+        ),
+        reason=_merged_reason(parts, cases, attempts, outcome),
         weak=any(part.weak for part in parts),
-        refusal=next((part.refusal for part in parts if part.refusal), ""),
+        refusal=first_refusal(part.refusal for part in parts),
         unsupported=joined_unsupported(each for part in parts for each in part.unsupported),
         undefined_gradients=sum(part.undefined_gradients for part in parts),
+        rejected_cases=sum(part.rejected_cases for part in parts),
+        left_alone=any(part.left_alone for part in parts),
     )
+
+
+def _merged_reason(parts: Sequence[TestResult], cases: CaseCounts, attempts: AttemptCounts, outcome: Outcome) -> str:
+    """Return why a test is not aligned: as the unsharded run says it, where the added counts tell."""
+    if outcome == "aligned":
+        return ""
+    if any(part.left_alone for part in parts) and leaves_alone(cases):
+        return left_alone(cases)
+    refusal = first_refusal(part.refusal for part in parts)
+    if refusal and attempts == AttemptCounts(rejected=attempts.rejected) and not cases.compared + cases.unsupported:
+        return all_rejected(attempts, refusal)
+    own = [part for part in parts if part.cases != CaseCounts()]  # the others had none of its cases
+    told = [part for part in own if part.cases.compared or outcome != worst(cases)] if cases.compared else own
+    return " ".join(dict.fromkeys(part.reason for part in told or parts if part.reason))
 
 
 def _merged_outcome(parts: Sequence[TestResult], cases: CaseCounts) -> Outcome:
     """Return the worst of what the added counts say and of what a shard said against its own counts."""
     told = {part.outcome for part in parts if part.outcome != worst(part.cases)}
     return min({worst(cases), *told}, key=WORST_FIRST.index)
-
-
-def _merged_finding(parts: Sequence[Finding]) -> Finding:
-    """Keep the lowest (test, case) of those that count against the run, if any does; a case of this run comes first."""
-    kept = min(parts, key=lambda part: (not counts_against(part), part.earlier, part.test, part.case))
-    return msgspec.structs.replace(
-        kept,
-        cases=sum(part.cases for part in parts),
-        of_cases=sum(part.of_cases for part in parts),
-        tests=tuple(sorted({test for part in parts for test in part.tests})),
-        hits=tuple(_merged_hit(group) for group in _groups_of(parts)),
-    )
-
-
-def _groups_of(parts: Sequence[Finding]) -> list[list[Hit]]:
-    """Return the hits of all parts, those of one test together, in the order of the tests' names."""
-    groups: dict[str, list[Hit]] = {}
-    for hit in chain.from_iterable(part.hits for part in parts):
-        groups.setdefault(hit.test, []).append(hit)
-    return [group for _, group in sorted(groups.items())]
-
-
-def _merged_hit(parts: Sequence[Hit]) -> Hit:
-    cases = sorted(case for part in parts for case in part.cases)
-    return Hit(
-        test=parts[0].test,
-        cases=tuple(cases[:HITS_TOLD]),
-        count=sum(part.count for part in parts),
-        of_cases=sum(part.of_cases for part in parts),
-    )
 
 
 def _merged_candidates(parts: Sequence[RunResult]) -> tuple[CandidateInfo, ...]:

@@ -101,7 +101,7 @@ def notes_part(result: RunResult, most: int, rank: int) -> Part:
     lines += [
         f"- {code(item.test)} is weak: the reference rejected {item.attempts.rejected:,} of "
         f"{plural(item.attempts.accepted + item.attempts.rejected, 'attempt')}"
-        f"{f', last: {text(item.refusal, 200)}' if item.refusal else '.'}\n"
+        f"{f', for example: {text(item.refusal, 200)}' if item.refusal else '.'}\n"
         for item in weak[:most]
     ]
     return _listing("notes", "Notes", lines, rank, _beyond(result.notes, most) + _beyond(weak, most))

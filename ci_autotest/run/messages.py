@@ -253,7 +253,7 @@ class CasesDone(Message, frozen=True, kw_only=True):
         empty: Cases of which every attempt was rejected.
         undefined: Cases whose backward pass the reference refused: their values alone were compared.
         outside: Cases with an input that was computed outside of the recorded steps.
-        refusal: What the reference said last.
+        refusal: What the reference said to one of those that it rejected.
         profiles: Accepted cases by profile.
         seen: Calls by operator, for candidates that count them.
         left_out: By candidate, what its modules lack of the reference's parameters and buffers.

@@ -85,7 +85,7 @@ class Tally:
         """Count the attempts at one case that the reference rejected."""
         self._rejected += found.rejected
         self._ordinary_rejected += found.ordinary_rejected
-        self._refusal = found.refusal or self._refusal
+        self._refusal = min(filter(None, (found.refusal, self._refusal)), default="")  # whatever order they come in
 
     def aligned(self, candidate: str, count: int) -> None:
         """Count aligned cases."""

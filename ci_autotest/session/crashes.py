@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,6 +30,8 @@ from ci_autotest.shrink.data import zeroed
 from ci_autotest.shrink.shrinker import Shown
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ci_autotest.result import Finding
     from ci_autotest.run.fresh import Fresh
     from ci_autotest.session.ledger import Suspect
@@ -39,8 +42,50 @@ _IN_BACKWARD: Final = -2
 _TRIED_IN_BACKWARD: Final = 20
 
 
-def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
-    """Make a finding of a worker that was lost: the program from the reference alone, then the step, then that step."""
+def by_operator(suspect: Suspect, workshop: Workshop) -> list[Suspect]:
+    """Return one suspect for each operator in which the first few cases of a test ended their worker, in their order.
+
+    What the test's shards would find apart is then found apart by the whole run too. What could not be located, and
+    cases beyond the first few, go with the first.
+    """
+    if suspect.lost is None or suspect.lost.timed_out or suspect.repeats != "alone" or not suspect.others:
+        return [suspect]
+    groups: dict[str, list[int]] = {}
+    with closing(workshop.fresh()) as fresh:
+        for case, attempt in [(suspect.case, suspect.attempt), *(other[:2] for other in suspect.others)]:
+            groups.setdefault(_operator_of(suspect._replace(case=case, attempt=attempt), fresh), []).append(case)
+    (first, *rest), (hit,) = groups.values(), suspect.hits
+    attempts = {case: attempt for case, attempt, _ in suspect.others}
+    left = [case for case in hit.cases if not any(case in cases for cases in rest)]
+    count = hit.count - sum(map(len, rest))
+    parts = [(first[0], left, count), *((cases[0], cases, len(cases)) for cases in rest)]
+    return [
+        suspect._replace(
+            case=case, attempt=attempts.get(case, suspect.attempt), cases=number, others=(),
+            hits=(msgspec.structs.replace(hit, cases=tuple(cases), count=number),),
+        )
+        for case, cases, number in parts
+    ]  # fmt: skip
+
+
+def _operator_of(suspect: Suspect, fresh: Fresh) -> str:
+    """Return the operator in whose call a case ends its worker; empty where that is not told."""
+    if suspect.attempt < 0:
+        return ""
+    lost = fresh.ask(
+        Confirm(test=suspect.test, case=suspect.case, attempt=suspect.attempt, candidate=suspect.candidate)
+    )
+    if not isinstance(lost, WorkerLostError) or lost.spot.step < 0:
+        return ""
+    alone = fresh.ask(_isolated(suspect, lost.spot.step, goes_back=False))
+    return alone.verdict.operator if isinstance(alone, Tried) else ""
+
+
+def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh, told: Collection[str] = ()) -> Finding:
+    """Make a finding of a worker that was lost: the program from the reference alone, then the step, then that step.
+
+    The folders of findings that are ``told`` stay as they are: one that turns out to be among them is counted there.
+    """
     lost = suspect.lost
     assert lost is not None  # noqa: S101 - the caller looked
     recorded = fresh.ask(
@@ -58,7 +103,8 @@ def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
     suspect = suspect._replace(attempt=recorded.attempt, profile=recorded.profile)
     shown = shown_of(recorded)
     first = crash(suspect, recorded.verdict, lost, workshop)
-    write(first, shown.recording, workshop)
+    if first.id not in told:
+        write(first, shown.recording, workshop)
     again = fresh.ask(
         Confirm(
             test=suspect.test,
@@ -70,7 +116,7 @@ def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
     if isinstance(again, Broken):
         return _unasked(first, again)
     if not isinstance(again, WorkerLostError):
-        return _not_lost_again(first, again, suspect, workshop, fresh)
+        return _not_lost_again(first, again, (suspect, workshop, fresh), told)
     goes_back = again.spot.step == _IN_BACKWARD
     step = again.spot.step if again.spot.step >= 0 else None
     if goes_back:
@@ -80,8 +126,9 @@ def lost_finding(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
         finding = msgspec.structs.replace(crash(suspect, alone.verdict, again, workshop), confirmed=True)
         small = shown_of(alone)
         program = TryProgram(program=alone.program, tensors=alone.tensors, candidate=suspect.candidate)
-        if finding.id != first.id:
-            remove_finding(workshop.output / FINDINGS / first.id)
+        _forget(first, finding, workshop, told)
+        if finding.id in told:
+            return finding
         cut = step is not None and isinstance(fresh.ask(program), WorkerLostError)
         kept = small if cut else shown
         if cut:
@@ -117,17 +164,27 @@ def _crash_of_probe(suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Findi
     return written(with_program(shrunk, fewest, workshop), fewest, workshop, suspect.test)
 
 
-def _not_lost_again(first: Finding, again: Tried, suspect: Suspect, workshop: Workshop, fresh: Fresh) -> Finding:
-    """Return the finding of a case that ended its process, and does not do so with each step watched."""
-    if again.verdict.outcome == "misaligned":  # Either way it fails.
+def _forget(first: Finding, found: Finding, workshop: Workshop, told: Collection[str]) -> None:
+    """Remove the folder of a finding that turned out to be another."""
+    if found.id != first.id and first.id not in told:
         remove_finding(workshop.output / FINDINGS / first.id)
+
+
+def _not_lost_again(
+    first: Finding, again: Tried, made_of: tuple[Suspect, Workshop, Fresh], told: Collection[str]
+) -> Finding:
+    """Return the finding of a case that ended its process, and does not do so with each step watched."""
+    suspect, workshop, fresh = made_of
+    if again.verdict.outcome == "misaligned":  # Either way it fails.
         shown = shown_of(again)
         finding = msgspec.structs.replace(finding_of(suspect, again.verdict, workshop), confirmed=True)
+        _forget(first, finding, workshop, told)
+        if finding.id in told:
+            return finding
         return written(with_program(finding, shown.recording, workshop), shown.recording, workshop, suspect.test)
     in_probe = _crash_of_probe(suspect, workshop, fresh)
     if in_probe is not None:
-        if in_probe.id != first.id:
-            remove_finding(workshop.output / FINDINGS / first.id)
+        _forget(first, in_probe, workshop, told)
         return in_probe
     seen = Verdict(outcome=first.outcome, operator=first.operator, kind=first.kind)
     return flaky(suspect._replace(verdict=seen), again, workshop)

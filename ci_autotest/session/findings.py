@@ -8,12 +8,12 @@ import msgspec
 
 from ci_autotest.judgement import Verdict
 from ci_autotest.program.serialize import decode
-from ci_autotest.result import Finding, Variant
+from ci_autotest.result import VARIANTS_AT_MOST, Finding, Variant
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Confirm, Tried
 from ci_autotest.session import stateful
 from ci_autotest.session.crashes import crash, lost_finding
-from ci_autotest.session.made import Workshop, finding_of, flaky, shown_of, with_program, write, written
+from ci_autotest.session.made import Workshop, calls_of, finding_of, flaky, shown_of, with_program, write, written
 from ci_autotest.session.trying import Trial, shrink, shrink_compiled
 from ci_autotest.telling import display_program
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 #: Findings that are confirmed and shrunk; the rest are reported unconfirmed.
 CONFIRMED_AT_MOST: Final = 300
-#: Other smallest programs of one identity that are looked for, each from a test of its own.
-_VARIANTS_AT_MOST: Final = 2
 
 
 def make_finding(suspect: Suspect, workshop: Workshop, told: Collection[str] = ()) -> Finding | None:
@@ -46,7 +44,7 @@ def make_finding(suspect: Suspect, workshop: Workshop, told: Collection[str] = (
     fresh = workshop.fresh()
     try:
         if suspect.lost is not None:
-            return lost_finding(suspect, workshop, fresh)
+            return lost_finding(suspect, workshop, fresh, told)
         finding = _misaligned(suspect, workshop, fresh, told)
         # One case that does not repeat says little of the others: flaky is what none of a few repeats.
         for case, attempt, test in suspect.others:
@@ -79,7 +77,7 @@ def _misaligned(suspect: Suspect, workshop: Workshop, fresh: Fresh, told: Collec
     if verdict.is_of_a_rejected_attempt and not (isinstance(again, Tried) and again.verdict.kind == "leniency"):
         return finding_of(suspect, verdict, workshop)
     if isinstance(again, WorkerLostError):
-        found = lost_finding(suspect._replace(lost=again), workshop, fresh)
+        found = lost_finding(suspect._replace(lost=again), workshop, fresh, told)
         is_seen_once = found.outcome == "timed_out" and not found.confirmed
         return unconfirmed(suspect, workshop) if is_seen_once else found
     if isinstance(again, Broken):
@@ -154,10 +152,10 @@ def _candidate(suspect: Suspect, workshop: Workshop) -> Candidate | None:
 
 def _variants(suspect: Suspect, best: Shown, workshop: Workshop, fresh: Fresh) -> tuple[Variant, ...]:
     """Return the smallest programs of other tests that hit the same identity, where they are other programs."""
-    seen = {suspect.test.id: _signature(best.recording)}
+    seen = {suspect.test.id: calls_of(best.recording)}
     found: list[Variant] = []
     for case, attempt, test in suspect.others:
-        if test.id in seen or len(seen) > _VARIANTS_AT_MOST:
+        if test.id in seen or len(seen) > VARIANTS_AT_MOST:
             continue
         other = suspect._replace(case=case, attempt=attempt, test=test)
         again = fresh.ask(_question(other))
@@ -165,18 +163,13 @@ def _variants(suspect: Suspect, best: Shown, workshop: Workshop, fresh: Fresh) -
             seen[test.id] = ()
             continue
         shown, _ = _smallest(other, shown_of(again), workshop, fresh)
-        signature = _signature(shown.recording)
-        if signature not in seen.values():
+        calls = calls_of(shown.recording)
+        if calls not in seen.values():
             told = finding_of(other, shown.verdict, workshop)
             program = display_program(shown.recording, told)
-            found.append(Variant(test=test.id, case=case, headline=told.headline, program=program))
-        seen[test.id] = signature
+            found.append(Variant(test=test.id, case=case, headline=told.headline, program=program, calls=calls))
+        seen[test.id] = calls
     return tuple(found)
-
-
-def _signature(recording: Recording) -> tuple[object, ...]:
-    """Return what makes two smallest programs the same: calls and their keywords, whatever sizes and numbers."""
-    return tuple((step.target, tuple(sorted(key for key, _ in step.kwargs))) for _, step in recording.program.calls)
 
 
 def _written(

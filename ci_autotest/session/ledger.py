@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.report.coverage import add
+from ci_autotest.report.merge import first_refusal
 from ci_autotest.result import HITS_TOLD, Hit, joined_unsupported
 from ci_autotest.run.messages import Cost, added
 from ci_autotest.session.entries import KEPT, PairEntry, TestEntry
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from ci_autotest.run.lost import WorkerLostError
     from ci_autotest.run.messages import CaseFailure, CasesDone, RunCases, TestInfo
     from ci_autotest.session.entries import Hits
+
+#: Cases of a test that ended their worker and are looked at for the operator that did it.
+_LOCATED: Final = 10
 
 
 class Identity(NamedTuple):
@@ -44,6 +48,7 @@ class Suspect(NamedTuple):
         tests: Their ids.
         lost: How the worker was lost, for crashes and timeouts.
         others: ``(case, attempt, test)`` of a few more that hit it: of its test, then the first of each other test.
+            Of one that ended its worker those of its test that did too.
         hits: Cases that hit it, by test.
         history: Which cases must run before a lost one for it to end its worker again, for reading.
         repeats: Whether a lost one ends its worker again: ``inquiry.Repeats``.
@@ -110,7 +115,7 @@ class Ledger:
         entry.empty += done.empty
         entry.undefined += done.undefined
         entry.outside += done.outside
-        entry.refusal = done.refusal or entry.refusal
+        entry.refusal = first_refusal((done.refusal, entry.refusal))
         entry.duration_s += done.duration_s
         entry.profiles.update(done.profiles)
         for name in self.candidates:  # names that a worker made up are not counted
@@ -182,7 +187,7 @@ class Ledger:
         for identity, groups in sorted(self._grouped().items()):
             failures = self._in_order(groups)
             test, first = failures[0]
-            ids = tuple(dict.fromkeys(test for test, _ in failures))
+            ids = tuple(sorted({test for test, _ in failures}))
             found.append(
                 Suspect(
                     self.tests[test].info, identity.candidate, first.case, first.attempt, first.verdict, first.profile,
@@ -203,7 +208,7 @@ class Ledger:
     def _in_order(self, groups: list[tuple[str, bool, Hits]]) -> list[tuple[str, CaseFailure]]:
         """Return the failures that are kept; what is not the candidate's fault never stands for what is."""
         kept = [(is_tolerated, test, item) for test, is_tolerated, hits in groups for item in hits.first]
-        kept.sort(key=lambda entry: (entry[0], self.tests[entry[1]].order, entry[2].case))
+        kept.sort(key=lambda entry: (entry[0], entry[1], entry[2].case))
         return [(test, item) for _, test, item in kept]
 
     def _others(self, failures: list[tuple[str, CaseFailure]]) -> tuple[tuple[int, int, TestInfo], ...]:
@@ -240,7 +245,7 @@ class Ledger:
 
     def _lost(self) -> list[Suspect]:
         found = []
-        for (test, name), pair in self.pairs.items():
+        for (test, name), pair in sorted(self.pairs.items(), key=lambda item: item[0]):
             groups: dict[tuple[bool, str], list[Lost]] = {}
             for item in sorted(pair.lost, key=lambda item: item.case):
                 groups.setdefault((item.error.timed_out, item.repeats), []).append(item)
@@ -252,6 +257,7 @@ class Ledger:
                         entry.info, name, first.case, first.error.spot.attempt, None, "ordinary",
                         len(lost), run, (test,), first.error, history=first.history, repeats=first.repeats,
                         hits=(Hit(test=test, cases=cases, count=len(lost), of_cases=run),),
+                        others=tuple((item.case, item.error.spot.attempt, entry.info) for item in lost[1:_LOCATED]),
                     )
                 )  # fmt: skip
         return found

@@ -8,8 +8,9 @@ import msgspec
 
 from ci_autotest.errors import OutputError
 from ci_autotest.judgement import Verdict
+from ci_autotest.report.finding_merge import united
 from ci_autotest.run.messages import Record, Tried
-from ci_autotest.session.crashes import crash
+from ci_autotest.session.crashes import by_operator, crash
 from ci_autotest.session.findings import CONFIRMED_AT_MOST, make_finding, unconfirmed
 from ci_autotest.session.made import shown_of, with_program, without_folder, write
 from ci_autotest.session.progress import Progress
@@ -30,6 +31,7 @@ def look_at(left: list[Suspect], workshop: Workshop, stream: TextIO, found: list
     Findings of one identity, as crashes that are located later may be, are one.
     """
     progress = Progress(stream, 0, is_terminal=stream.isatty())
+    left[:] = [part for suspect in left for part in _parts(suspect, workshop)]
     for i, suspect in enumerate(tuple(left)):
         is_left = workshop.allowance.is_spent or i >= CONFIRMED_AT_MOST
         told = {finding.id: finding.confirmed for finding in found}
@@ -41,6 +43,11 @@ def look_at(left: list[Suspect], workshop: Workshop, stream: TextIO, found: list
             del left[0]
         if finding is not None and finding.id not in told:
             progress.say(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
+
+
+def _parts(suspect: Suspect, workshop: Workshop) -> list[Suspect]:
+    """Return a suspect as one for each operator that its test was lost in, while there is time to look."""
+    return [suspect] if workshop.allowance.is_spent else by_operator(suspect, workshop)
 
 
 def tell_as_seen(suspects: Sequence[Suspect], workshop: Workshop, found: list[Finding]) -> None:
@@ -82,7 +89,8 @@ def add(found: list[Finding], finding: Finding) -> None:
     if at is None:
         found.append(finding)
     else:
-        found[at] = _united(found[at], finding)
+        both = (found[at], finding)
+        found[at] = united(both, {hit.test: hit.of_cases for item in both for hit in item.hits})
 
 
 def _with_output(finding: Finding, suspect: Suspect) -> Finding:
@@ -94,7 +102,7 @@ def _made(suspect: Suspect, workshop: Workshop, progress: Progress, confirmed: C
     """Return the finding, or the suspect as it is when making it fails: no report is lost for it."""
     try:
         if _is_not_alone(suspect):
-            return _not_alone(suspect, workshop)
+            return _not_alone(suspect, workshop, confirmed)
         finding = make_finding(suspect, workshop, confirmed)
     except OutputError:
         raise
@@ -118,7 +126,7 @@ def _made(suspect: Suspect, workshop: Workshop, progress: Progress, confirmed: C
     return finding
 
 
-def _not_alone(suspect: Suspect, workshop: Workshop) -> Finding:
+def _not_alone(suspect: Suspect, workshop: Workshop, confirmed: Collection[str]) -> Finding:
     """Return the finding of a case that ends its worker only after others, or did so once."""
     lost = suspect.lost
     assert lost is not None  # noqa: S101 - the caller looked
@@ -132,8 +140,8 @@ def _not_alone(suspect: Suspect, workshop: Workshop) -> Finding:
         return as_seen(suspect, workshop)
     shown = shown_of(recorded)
     finding = with_program(_needing_others(suspect, recorded.verdict, workshop), shown.recording, workshop)
-    if why := write(finding, shown.recording, workshop):
-        return without_folder(finding, why, workshop)
+    if finding.id not in confirmed and (why := write(finding, shown.recording, workshop)):
+        return without_folder(finding, why, workshop)  # else its folder is that finding's
     return msgspec.structs.replace(finding, repro=None, replay="")
 
 
@@ -149,15 +157,3 @@ def _needing_others(suspect: Suspect, verdict: Verdict, workshop: Workshop) -> F
     headline = f"{finding.operator} on {finding.candidate} is flaky"
     message = f"flaky: {finding.operator} on {finding.candidate}\n  {detail}"
     return msgspec.structs.replace(finding, outcome="flaky", detail=detail, headline=headline, message=message)
-
-
-def _united(first: Finding, second: Finding) -> Finding:
-    """Return one finding of two with one identity; the first stays, unless only the second is confirmed."""
-    kept, other = (second, first) if second.confirmed and not first.confirmed else (first, second)
-    return msgspec.structs.replace(
-        kept,
-        cases=kept.cases + other.cases,
-        of_cases=kept.of_cases + other.of_cases,
-        tests=tuple(dict.fromkeys(kept.tests + other.tests)),
-        hits=kept.hits + other.hits,
-    )

@@ -160,8 +160,16 @@ def with_program(finding: Finding, recording: Recording, workshop: Workshop, *, 
         repro=f"{FINDINGS}/{finding.id}/repro.py" if has_repro else None,
         replay=f"{workshop.replay} {folder}",
         versions=versions(recording),
+        calls=calls_of(recording),
     )
     return msgspec.structs.replace(updated, message="\n".join(message_lines(updated, folder)))
+
+
+def calls_of(recording: Recording) -> tuple[str, ...]:
+    """Return what makes two smallest programs the same: calls and their keywords, whatever sizes and numbers."""
+    return tuple(
+        f"{step.target}({', '.join(sorted(key for key, _ in step.kwargs))})" for _, step in recording.program.calls
+    )
 
 
 def write(finding: Finding, recording: Recording, workshop: Workshop, *, repro: bool = False) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from ci_autotest.errors import OutputError
 from ci_autotest.report.artifacts import FILES, FINDINGS, check_writable, is_finding_id, write_finding
+from ci_autotest.report.markdown import render_finding
 from ci_autotest.report.merge import merge
 from ci_autotest.session.baseline import against
 from ci_autotest.session.database import FOLDER, Database, Learned, today
@@ -44,7 +45,7 @@ def _origin(finding: Finding, parts: Sequence[RunResult], folders: Sequence[Path
             # Merging adds the counts of all shards up; everything else is of one shard.
             if other == msgspec.structs.replace(
                 finding, cases=other.cases, of_cases=other.of_cases, tests=other.tests, hits=other.hits,
-                known=other.known,
+                known=other.known, variants=other.variants,
             ):  # fmt: skip
                 return folder
     return folders[0]
@@ -65,7 +66,8 @@ def _copy(finding: Finding, folder: Path, output: Path) -> None:
         return
     files = {name: (source / name).read_bytes() for name in sorted(FILES) if (source / name).is_file()}
     if files:
-        write_finding(target, files)
+        # The counts of the whole are told in it.
+        write_finding(target, {**files, "README.md": render_finding(finding).encode()})
 
 
 def _learn(result: RunResult, output: Path, database: Database) -> None:

@@ -138,7 +138,7 @@ def _of_tests(result: RunResult) -> list[str]:
             said = f"{item.undefined_gradients} cases of {item.test}: the reference has no backward pass there"
             lines.append(f"gradients not compared: {said}")
         if item.weak:
-            last = f", the reference said last: {item.refusal}" if item.refusal else ""
+            last = f", the reference said for example: {item.refusal}" if item.refusal else ""
             lines.append(f"weak: {item.test}: fewer than one ordinary attempt in ten is accepted{last}")
     return lines
 

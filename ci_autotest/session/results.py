@@ -12,7 +12,7 @@ import msgspec
 
 from ci_autotest.errors import OutputError, UnsupportedReason
 from ci_autotest.report.coverage import counted, covered
-from ci_autotest.report.merge import summarize
+from ci_autotest.report.merge import all_rejected, leaves_alone, left_alone, summarize
 from ci_autotest.report.report_json import ordered
 from ci_autotest.result import (
     AttemptCounts,
@@ -134,6 +134,7 @@ def _result(
         findings=tuple(sorted(item.id for item in own)), reason=reason,
         unsupported=pair.unsupported if pair is not None else (),
         weak=weak, refusal=entry.refusal if weak else "", undefined_gradients=entry.undefined,
+        rejected_cases=entry.empty, left_alone=pair is not None and pair.is_left_alone,
         location=entry.info.location,
     )  # fmt: skip
 
@@ -185,15 +186,14 @@ def _reason(entry: TestEntry, pair: PairEntry | None, counts: CaseCounts, info: 
         return info.reason
     if entry.broken:
         return entry.broken
-    ended = counts.crashed + counts.timed_out
-    if counts.not_run and pair is not None and pair.is_left_alone and ended:
-        return f"{ended} cases ended their worker; the other {counts.not_run} were left alone"
+    if pair is not None and pair.is_left_alone and leaves_alone(counts):
+        return left_alone(counts)
     if counts.compared:
         return ""
     if pair is not None and pair.unsupported:
         return "; ".join(pair.unsupported[0].details[:1])
     if entry.rejected and not entry.accepted:
-        return f"the reference rejected all {entry.rejected} attempts, last: {entry.refusal}"
+        return all_rejected(AttemptCounts(rejected=entry.rejected), entry.refusal)
     return "not run: the budget was spent or the run was stopped"
 
 

@@ -149,7 +149,7 @@ def test_run__every_draw_is_rejected__compares_nothing(tmp_path: Any):
     done = project.run()
     report = project.report()
     said = (
-        "the reference rejected all 40 attempts, last: torch.matmul: RuntimeError: "
+        "the reference rejected all 40 attempts, for example: torch.matmul: RuntimeError: "
         "mat1 and mat2 shapes cannot be multiplied (3x4 and 3x4)"
     )
     assert done.status == 3, done.said

@@ -232,4 +232,4 @@ def test_render_summary__test_that_is_weak_on_two_candidates__is_told_once_with_
     ]
     page = render_summary(samples.run(results=tuple(weak)))
     assert page.count("is weak") == 1
-    assert "last: it says no" in page
+    assert "for example: it says no" in page

@@ -7,7 +7,7 @@ import pytest
 
 from ci_autotest.errors import UnsupportedReason, UsageError
 from ci_autotest.report.merge import merge, summarize
-from ci_autotest.result import AttemptCounts, CandidateInfo, CaseCounts, Environment, Summary, UnsupportedCases
+from ci_autotest.result import AttemptCounts, CandidateInfo, CaseCounts, Environment, Hit, Summary, UnsupportedCases
 from tests import report_samples as samples
 
 OTHER = "autotests/autotest_a.py::relu"
@@ -207,3 +207,34 @@ def test_merge__unsupported_cases__are_counted_by_reason_in_any_order():
         UnsupportedCases(reason=UnsupportedReason.NO_KERNEL, cases=5, details=("a", "b", "c")),
     )
     assert [merge(order).results[0].unsupported for order in (parts, parts[::-1])] == [expected, expected]
+
+
+def hit(test=samples.TEST, cases=(3,), of_cases=10):
+    return Hit(test=test, cases=cases, count=len(cases), of_cases=of_cases)
+
+
+def test_merge__a_shard_without_a_hit__counts_among_the_cases_that_were_run():
+    failed = samples.finding(cases=1, of_cases=10, hits=(hit(),))
+    results = [samples.outcome(cases=CaseCounts(aligned=number), rejected_cases=1) for number in (10, 6)]
+    merged = merge([shard(1, results=(results[0],), findings=(failed,)), shard(2, results=(results[1],))])
+    assert [(item.of_cases, item.hits[0].of_cases) for item in merged.findings] == [(16, 16)]
+
+
+def test_merge__cases_left_alone_in_two_shards__are_told_together():
+    parts = [
+        samples.outcome(cases=CaseCounts(crashed=crashed, not_run=5), outcome="crashed", reason="r", left_alone=True)
+        for crashed in (1, 2)
+    ]
+    merged = merge([shard(number, results=(part,)) for number, part in enumerate(parts, 1)])
+    assert [item.reason for item in merged.results] == ["3 cases ended their worker; the other 10 were left alone"]
+
+
+def test_merge__smallest_program_of_another_test_stands_for_its_shard__is_a_variant_as_in_the_whole():
+    low = samples.finding(test=OTHER, case=0, tests=(OTHER,), hits=(hit(OTHER, (0, 4)),), calls=("torch.exp()",))
+    high = samples.finding(case=3, hits=(hit(),), calls=("torch.Tensor.exp()",))
+    alike = samples.finding(case=3, hits=(hit(),), calls=("torch.exp()",))
+    merged = [merge([shard(1, findings=(low,)), shard(2, findings=(other,))]) for other in (high, alike)]
+    assert [[(item.test, item.case) for item in each.findings[0].variants] for each in merged] == [
+        [(samples.TEST, 3)],
+        [],
+    ]

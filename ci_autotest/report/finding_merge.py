@@ -1,0 +1,74 @@
+"""Findings of one identity as one: the same whether a run was whole or in shards, and in whatever order they came."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ci_autotest.result import HITS_TOLD, VARIANTS_AT_MOST, Finding, Hit, Variant, representative
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def united(parts: Sequence[Finding], run: Mapping[str, int]) -> Finding:
+    """Return the one finding that several of one identity are: counts are added, one of them stands for all.
+
+    Args:
+        parts: With one identity.
+        run: Cases that were run, by test.
+    """
+    kept = representative(parts)
+    groups: dict[str, list[Hit]] = {}
+    for hit in chain.from_iterable(part.hits for part in parts):
+        groups.setdefault(hit.test, []).append(hit)
+    hits = tuple(_merged_hit(group, run.get(test, 0)) for test, group in sorted(groups.items()))
+    cases = sum(part.cases for part in parts)
+    of_cases = sum(hit.of_cases for hit in hits) if hits else sum(part.of_cases for part in parts)
+    tests = (hit.test for hit in hits) if hits else sorted({test for part in parts for test in part.tests})
+    return msgspec.structs.replace(
+        kept, cases=cases, of_cases=max(cases, of_cases), tests=tuple(tests), hits=hits,
+        variants=_variants(kept, parts, {hit.test: hit.cases[0] for hit in hits if hit.cases}),
+    )  # fmt: skip
+
+
+def _variants(kept: Finding, parts: Sequence[Finding], first: Mapping[str, int]) -> tuple[Variant, ...]:
+    """Return the other smallest programs of one identity, as a run of all the cases would have found them.
+
+    It looks at the first failing case of a few other tests. One that a part has not told showed nothing else there.
+
+    Args:
+        kept: Stands for all.
+        parts: Told the others, as what stands for them or as one of their variants.
+        first: Lowest case that hit it, by test.
+    """
+    if len(parts) == 1 or not (kept.shrunk and kept.outcome == "misaligned" and kept.kind != "stateful"):
+        return kept.variants
+    told = {(item.test, item.case): item for part in parts for item in _told(part)}
+    seen, found = {kept.calls}, []
+    for test in sorted(set(first) - {kept.test})[:VARIANTS_AT_MOST]:
+        other = told.get((test, first[test]))
+        if other is not None and other.calls not in seen:
+            seen.add(other.calls)
+            found.append(other)
+    return tuple(found)
+
+
+def _told(part: Finding) -> tuple[Variant, ...]:
+    """Return the smallest programs that a part tells, its own first."""
+    if not (part.confirmed and part.shrunk) or part.earlier:
+        return part.variants
+    own = Variant(test=part.test, case=part.case, headline=part.headline, program=part.program, calls=part.calls)
+    return (own, *part.variants)
+
+
+def _merged_hit(parts: Sequence[Hit], of_cases: int) -> Hit:
+    cases = sorted(case for part in parts for case in part.cases)
+    return Hit(
+        test=parts[0].test,
+        cases=tuple(cases[:HITS_TOLD]),
+        count=sum(part.count for part in parts),
+        of_cases=of_cases,
+    )
