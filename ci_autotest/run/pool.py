@@ -55,7 +55,7 @@ class Pool:
         """
         if self._ready is None:
             slot = self._slots[0]
-            answer = _first_word(slot)
+            answer = self._first_word(slot)
             if not isinstance(answer, Ready):
                 told = answer.message if isinstance(answer, Broken) else "a worker answered out of turn"
                 is_refused = isinstance(answer, Broken) and answer.is_refusal
@@ -72,9 +72,7 @@ class Pool:
                 slot.worker.begin()
                 answer = slot.worker.ask(Discover(file))
             except WorkerLostError as error:
-                slot.renew()
-                ready = _first_word(slot)
-                slot.ready = ready if isinstance(ready, Ready) else None
+                self._follow(slot, error)
                 if not left or not error.is_killed:
                     return Broken(message=f"importing it, the process {error.reason}", traceback=error.output)
             else:
@@ -91,9 +89,7 @@ class Pool:
             slot.worker.begin()
             return slot.worker.ask(message)
         except WorkerLostError as error:
-            slot.renew()
-            ready = _first_word(slot)
-            slot.ready = ready if isinstance(ready, Ready) else None
+            self._follow(slot, error)
             return error
 
     @property
@@ -122,6 +118,9 @@ class Pool:
             busy = [slot for slot in self._slots if slot.is_busy]
             if not busy:
                 return
+            for slot in self._slots:
+                if not slot.is_busy:  # There is no task left for it.
+                    slot.rest()
             for slot in _heard(busy, _POLL_S):
                 yield from slot.hear()
             for slot in busy:
@@ -156,6 +155,34 @@ class Pool:
             self._kept[owner].append(task)
         return None
 
+    def _follow(self, slot: Slot, lost: WorkerLostError) -> None:
+        """Start the worker that follows a lost one, and wait until it is ready."""
+        self._renew(slot, lost)
+        ready = self._first_word(slot)
+        slot.ready = ready if isinstance(ready, Ready) else None
+
+    def _renew(self, slot: Slot, lost: WorkerLostError) -> None:
+        """Start the worker that follows a lost one; where a node went with that, it may need the place of the others."""
+        for other in self._slots:
+            if lost.is_killed and other is not slot:
+                other.rest()
+        slot.renew()
+
+    def _first_word(self, slot: Slot) -> object:
+        """Return what a worker says first; one that is ended from outside is started again.
+
+        Raises:
+            UnavailableError: It died by itself, or again and again.
+        """
+        for left in reversed(range(_STARTS)):
+            try:
+                return _wait(slot)
+            except WorkerLostError as error:
+                if not left or not error.is_killed:
+                    raise slot.unavailable(error) from error
+                self._renew(slot, error)
+        raise AssertionError  # the last try returned or raised
+
     def close(self) -> None:
         """End every worker."""
         for slot in self._slots:
@@ -169,22 +196,6 @@ def _heard(slots: list[Slot], timeout_s: float) -> list[Slot]:
         for slot in slots:
             selector.register(slot.worker.fd, selectors.EVENT_READ, slot)
         return [key.data for key, _ in selector.select(timeout_s)]
-
-
-def _first_word(slot: Slot) -> object:
-    """Return what a worker says first; one that is ended from outside is started again.
-
-    Raises:
-        UnavailableError: It died by itself, or again and again.
-    """
-    for left in reversed(range(_STARTS)):
-        try:
-            return _wait(slot)
-        except WorkerLostError as error:
-            if not left or not error.is_killed:
-                raise slot.unavailable(error) from error
-            slot.renew()
-    raise AssertionError  # the last try returned or raised
 
 
 def _wait(slot: Slot) -> object:

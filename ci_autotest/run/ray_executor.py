@@ -1,13 +1,15 @@
 """Workers on a Ray cluster: each is watched by an agent on its own machine; bytes go to it and come back.
 
 The same messages as on one machine, the same inquiry when a worker is lost. A lost node is a lost
-worker whose place is not known: what it had not answered is run again elsewhere.
+worker whose place is not known: what it had not answered is run again elsewhere. Where fewer cores
+are left than workers were asked for, some wait for the place of others that have nothing left to do.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import selectors
 import threading
@@ -24,11 +26,16 @@ from ci_autotest.run.messages import decode_from_worker, decode_reply, encode
 from ci_autotest.run.place import NOWHERE, Spot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ci_autotest.run.messages import FromWorker, Gone, Message
 
 _CLOSE_S: Final = 5.0
+_POLL_S: Final = 0.05
+#: Seconds between two looks at the nodes of the cluster.
+_LOOK_S: Final = 2.0
+#: Seconds that a cluster may be without a node that has room before the run is ended.
+_REPLACED_S: Final = 20.0
 #: Share of a core, or of a GPU, that the worker of a slot takes.
 _SHARE: Final = 0.9
 _NOWHERE: Final = Spot(NOWHERE, NOWHERE, NOWHERE, NOWHERE, 0)
@@ -87,19 +94,62 @@ class RayExecutor:
         if takes_gpu:
             own["num_gpus"] = _SHARE * min(1.0, gpus / self.slots)
             beside["num_gpus"] = 1 - _SHARE
-        actor = self._ray.remote(Agent)
-        self._slot, self._beside = (actor.options(max_restarts=0, **wanted) for wanted in (own, beside))
+        agent = self._ray.remote(Agent)
+        self._slot, self._beside = (_Kind(self._ray, agent, wanted) for wanted in (own, beside))
         self._limits = silence_s, memory_bytes or 0
 
     def start(self, slot: int | None) -> RayWorker:
         """Start the worker of a slot, or one beside them, wherever there is room."""
-        actor = self._beside if slot is None else self._slot
-        return RayWorker(self._ray, actor.remote(*self._limits))
+        kind = self._beside if slot is None else self._slot
+        return RayWorker(self._ray, kind.start(*self._limits), kind.check_room)
 
     def close(self) -> None:
         """Let go of the cluster, where this process connected to it."""
         if self._own:
             self._ray.shutdown()
+
+
+class _Kind:
+    """Start the workers of one kind, and know whether the cluster has room for any.
+
+    Args:
+        ray: The module.
+        agent: The actor's class.
+        wanted: What each takes of a node.
+    """
+
+    def __init__(self, ray: Any, agent: Any, wanted: Mapping[str, float]) -> None:  # noqa: ANN401 - Ray has no types
+        self._ray = ray
+        self._actor = agent.options(max_restarts=0, **wanted)
+        self._wanted = {"CPU": wanted["num_cpus"], "GPU": wanted.get("num_gpus", 0.0)}
+        self._looked_at = self._had_room_at = -math.inf
+
+    def start(self, silence_s: float, memory_bytes: int) -> Any:  # noqa: ANN401
+        """Return the agent of a worker, which starts as soon as a node has room for it."""
+        return self._actor.remote(silence_s, memory_bytes)
+
+    def check_room(self) -> None:
+        """See now and then whether a node that lives could hold a worker, were it idle.
+
+        Raises:
+            UnavailableError: None could for a while; a cluster may replace a node that it has lost.
+        """
+        now = time.monotonic()
+        if now - self._looked_at < _LOOK_S:
+            return
+        is_first, self._looked_at = self._looked_at == -math.inf, now
+        if is_first or any(self._fits(node) for node in self._ray.nodes()):
+            self._had_room_at = now
+        elif now - self._had_room_at > _REPLACED_S:
+            message = (
+                "the Ray cluster has no node left that a worker fits on, and none has come for "
+                f"{_REPLACED_S:.0f} s: the run cannot go on. Add a node, and run again."
+            )
+            raise UnavailableError(message)
+
+    def _fits(self, node: Mapping[str, Any]) -> bool:
+        has = node.get("Resources", {})
+        return bool(node.get("Alive")) and all(has.get(name, 0.0) >= need for name, need in self._wanted.items())
 
 
 class RayWorker:
@@ -108,12 +158,15 @@ class RayWorker:
     Args:
         ray: The module.
         agent: The actor.
+        check_room: Raises where the cluster has lost every node that the agent could be on.
     """
 
-    def __init__(self, ray: Any, agent: Any) -> None:  # noqa: ANN401 - Ray's handles have no types
+    def __init__(self, ray: Any, agent: Any, check_room: Callable[[], None]) -> None:  # noqa: ANN401
         """Send nothing yet."""
         self._ray = ray
         self._agent = agent
+        self._check_room = check_room
+        self._is_placed = False
         self._bell = _Bell()
         self._replies: deque[Any] = deque()
         self._heard: deque[FromWorker] = deque()
@@ -145,6 +198,7 @@ class RayWorker:
         os.read(self._bell.fd, 1)
         try:
             reply = decode_reply(self._ray.get(self._replies.popleft()))
+            self._is_placed = True
             self._heard.extend(decode_from_worker(body) for body in reply.bodies)
             self._gone = reply.gone
         except msgspec.DecodeError as error:
@@ -171,7 +225,15 @@ class RayWorker:
         return None
 
     def check(self) -> None:
-        """Do nothing: the agent watches the worker, and the cluster the agent."""
+        """See whether a worker that waits for a node will ever have one.
+
+        The agent watches the worker, and the cluster the agent.
+
+        Raises:
+            UnavailableError: No node is left.
+        """
+        if not self._is_placed:
+            self._check_room()
 
     def ask(self, message: Message, until: float | None = None) -> FromWorker:
         """Send a message and wait for the answer, until a time in monotonic seconds.
@@ -179,12 +241,15 @@ class RayWorker:
         Raises:
             WorkerLostError: The worker, its agent or its node is gone.
             OutOfTimeError: There is no answer by then.
+            UnavailableError: No node is left.
         """
         self.send(message)
         with selectors.DefaultSelector() as selector:
             selector.register(self._bell.fd, selectors.EVENT_READ)
-            if not selector.select(None if until is None else max(0.0, until - time.monotonic())):
-                raise OutOfTimeError
+            while not selector.select(_POLL_S):
+                self.check()
+                if until is not None and time.monotonic() > until:
+                    raise OutOfTimeError
         answer = self.receive()
         while (more := self.buffered()) is not None:
             answer = more
@@ -204,8 +269,9 @@ class RayWorker:
         self._bell.close()
 
     def _end(self) -> None:
-        with contextlib.suppress(Exception):  # An agent that is gone cannot be asked.
-            self._ray.get(self._agent.close.remote(), timeout=_CLOSE_S)
+        if self._is_placed:  # One that has no node yet never answers.
+            with contextlib.suppress(Exception):  # An agent that is gone cannot be asked.
+                self._ray.get(self._agent.close.remote(), timeout=_CLOSE_S)
         with contextlib.suppress(Exception):
             self._ray.kill(self._agent)
 

@@ -52,6 +52,7 @@ class Slot:
         self._job: deque[RunCases] = deque()
         self._before: tuple[RunCases, ...] = ()
         self._stillborn = 0
+        self._is_at_rest = False
         self.ready: Ready | None = None
         self.worker = self._started()
 
@@ -61,7 +62,7 @@ class Slot:
         return self._task is not None
 
     def _started(self) -> Worker:
-        self.ready = None
+        self.ready, self._is_at_rest = None, False
         self._told.clear()
         worker = self._executor.start(self._number)
         with suppress(WorkerLostError):  # Its end is noticed when it is listened to.
@@ -72,6 +73,12 @@ class Slot:
         """End the worker and start another."""
         self.worker.close()
         self.worker = self._started()
+
+    def rest(self) -> None:
+        """End the worker until there is a task again: on a cluster another may be waiting for its place."""
+        if not self._is_at_rest:
+            self._is_at_rest = True
+            self.worker.close()
 
     def stop(self) -> None:
         """Let go of the task: what was not answered is not run."""
@@ -104,6 +111,8 @@ class Slot:
     def begin(self, task: Task) -> None:
         """Give the worker a task."""
         self._task, self._left = task, set(task.cases)
+        if self._is_at_rest:
+            self.worker = self._started()
         self._tell(RunCases(test=task.test, cases=list(task.cases), candidates=list(task.candidates)))
 
     def _tell(self, message: RunCases) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ci_autotest.errors import OutputError
+from ci_autotest.errors import OutputError, UnavailableError
 from ci_autotest.judgement import Verdict
 from ci_autotest.report.finding_merge import united
 from ci_autotest.run.messages import Record, Tried
@@ -104,7 +104,7 @@ def _made(suspect: Suspect, workshop: Workshop, progress: Progress, confirmed: C
         if _is_not_alone(suspect):
             return _not_alone(suspect, workshop, confirmed)
         finding = make_finding(suspect, workshop, confirmed)
-    except OutputError:
+    except (OutputError, UnavailableError):
         raise
     except Exception as error:  # noqa: BLE001 - a fault of ours while one finding is made must not cost the run
         progress.say(
