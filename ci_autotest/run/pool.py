@@ -162,7 +162,7 @@ class Pool:
         slot.ready = ready if isinstance(ready, Ready) else None
 
     def _renew(self, slot: Slot, lost: WorkerLostError) -> None:
-        """Start the worker that follows a lost one; where a node went with that, it may need the place of the others."""
+        """Start the worker that follows a lost one; where a node was lost, it may need the place of the others."""
         for other in self._slots:
             if lost.is_killed and other is not slot:
                 other.rest()
