@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from ci_autotest.session.findings import CONFIRMED_AT_MOST
 from ci_autotest.result import CandidateInfo, Environment
 from ci_autotest.run.inquiry import Lost, Task
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.place import Spot
+from ci_autotest.session.findings import CONFIRMED_AT_MOST
 from ci_autotest.session.ledger import Ledger
 from ci_autotest.session.looking import look_at, tell_as_seen
 from ci_autotest.session.made import Allowance, Workshop
