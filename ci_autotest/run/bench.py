@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import torch
 
 from ci_autotest.backends.standing import standing
@@ -22,14 +23,16 @@ from ci_autotest.run.messages import (
     Replay,
     Replayed,
     RunCases,
+    Tried,
     TryProgram,
 )
+from ci_autotest.run.process_state import ProcessState
 from ci_autotest.run.questions import Questions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ci_autotest.run.messages import FromWorker, ToWorker
+    from ci_autotest.run.messages import Change, FromWorker, ToWorker
     from ci_autotest.run.place import Place
 
 
@@ -49,17 +52,42 @@ class Bench:
         self._place = place
         self._send = send
         self.equipment: Equipment
+        self._state: ProcessState | None = None
+        self._files: set[str] = set()
         self._casework: Casework
         self._questions: Questions
 
     def answer(self, message: ToWorker) -> FromWorker:
-        """Return the answer to a message."""
+        """Return the answer to a message; one to a question says whether this process is what it was before."""
+        self._import(message)
+        answer = self._answer(message)
+        if isinstance(answer, Tried):
+            # Of what the questions about one suspect are put to, a candidate's habits are part.
+            return msgspec.structs.replace(answer, is_changed=not all(change.is_habit for change in self._changes()))
+        return answer
+
+    def is_changed(self) -> bool:
+        """Whether this process is no longer what it was when it was last looked at."""
+        return bool(self._changes())
+
+    def _changes(self) -> list[Change]:
+        return self._state.changes() if self._state is not None else []
+
+    def _import(self, message: ToWorker) -> None:
+        """Import the file of a message's test: what that changes is no kernel's doing."""
+        test = getattr(message, "test", None)
+        if test is not None and self._state is not None and test.file not in self._files:
+            self._place.enter(REFERENCE, REFERENCE)
+            self.equipment.test(test)
+            self._files.add(test.file)
+            self._state.renew()
+
+    def _answer(self, message: ToWorker) -> FromWorker:
         match message:
             case Hello():
                 return self._set_up(message)
             case Discover(file):
-                self._place.enter(REFERENCE, REFERENCE)
-                return Discovered(self.equipment.library.tests(file))
+                return self._discovered(file)
             case RunCases():
                 return self._casework.run(message)
             case Confirm():
@@ -73,10 +101,18 @@ class Bench:
             case Examine(candidate=name, operators=operators):
                 return Examined(**standing(self.equipment.backends[name], operators)._asdict())
 
+    def _discovered(self, file: str) -> Discovered:
+        assert self._state is not None  # noqa: S101 - the parent says hello first
+        self._place.enter(REFERENCE, REFERENCE)
+        found = Discovered(self.equipment.library.tests(file))
+        self._state.renew()
+        return found
+
     def _replayed(self, runs: list[RunCases]) -> Replayed:
         """Run cases again, in order; nothing is sent before all have run."""
         parts: list[CasesDone] = []
-        casework = Casework(self.equipment, self._place, parts.append)
+        assert self._state is not None  # noqa: S101 - the parent says hello first
+        casework = Casework(self.equipment, self._place, self._state, parts.append)
         failures = []
         for run in runs:
             parts.append(casework.run(run))
@@ -86,6 +122,7 @@ class Bench:
 
     def _set_up(self, hello: Hello) -> Ready:
         equipment = self.equipment = Equipment(hello, self._place)
-        self._casework = Casework(equipment, self._place, self._send)
+        self._state = ProcessState()
+        self._casework = Casework(equipment, self._place, self._state, self._send)
         self._questions = Questions(equipment, self._place)
         return Ready(torch=str(torch.__version__), candidates=equipment.infos)

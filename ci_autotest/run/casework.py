@@ -21,21 +21,22 @@ from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.case import has_series, test_key, window_of
 from ci_autotest.errors import AuthorError, said
 from ci_autotest.judgement import Misalignment, Result, Verdict, unsupported_verdict
-from ci_autotest.run.batch import Batch
+from ci_autotest.run.batch import Batch, Judged, is_aligned, operators
 from ci_autotest.run.equipment import REFERENCE, Equipment
 from ci_autotest.run.gpu import retire_if_spoiled
 from ci_autotest.run.memory import case_bytes, cases_at_once, collect
-from ci_autotest.run.messages import CaseFailure, CasesDone, Cost, RunCases
+from ci_autotest.run.messages import CaseFailure, CasesDone, Cost, Left, RunCases
 from ci_autotest.run.meter import Meter, allocated_bytes, resident_bytes
 from ci_autotest.run.place import IN_REFUSED, NOWHERE
 from ci_autotest.run.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
     from ci_autotest.run.place import Place
+    from ci_autotest.run.process_state import ProcessState
 
 #: Seconds between two parts of an answer to ``RunCases``.
 _PART_S: Final = 0.5
@@ -56,6 +57,7 @@ class _Run(NamedTuple):
     contenders: Mapping[str, Contender]
     order: Mapping[str, int]
     asks_refused: bool
+    ends_if_changed: bool
 
 
 class Casework:
@@ -64,11 +66,15 @@ class Casework:
     Args:
         equipment: What is worked with.
         place: Where the case in flight is told.
+        state: Says what of this process is no longer as it was.
         send: Sends a part of an answer before the answer is complete.
     """
 
-    def __init__(self, equipment: Equipment, place: Place, send: Callable[[CasesDone], None]) -> None:
+    def __init__(
+        self, equipment: Equipment, place: Place, state: ProcessState, send: Callable[[CasesDone], None]
+    ) -> None:
         """Run nothing yet."""
+        self._state = state
         self._equipment = equipment
         self._place = place
         self._send = send
@@ -93,6 +99,8 @@ class Casework:
                     waiting.append(self._begun(run, cases))
                 if len(waiting) > ahead or not left:
                     self._ended(run, waiting.popleft(), tally)
+                    if tally.left and run.ends_if_changed:
+                        break
                     if tally.duration_s > _PART_S and (left or waiting):
                         self._send(tally.message(last=False))
                         tally = Tally(self._census)
@@ -122,6 +130,7 @@ class Casework:
                 for name in message.candidates
             },
             {name: position for position, name in enumerate(message.candidates)}, message.asks_refused,
+            message.ends_if_changed,
         )  # fmt: skip
 
     def _cases_at_once(self, test: str, ahead: int) -> int:
@@ -159,7 +168,7 @@ class Casework:
             differentiate(attempt, self._equipment.reference)
         largest = max((case_bytes(attempt.trace.values) for attempt in attempts), default=0)
         self._largest[run.test] = max(largest, self._largest.get(run.test, 0))
-        undefined = sum(attempt.trace.backward_failure is not None for attempt in attempts)
+        undefined = frozenset(n for n, attempt in enumerate(attempts) if attempt.trace.backward_failure is not None)
         probes = self._probes(run, spots, attempts)
         places = [*spots, *(spots[position] for position in probes)]
         given = [*attempts, *probes.values()]
@@ -236,19 +245,51 @@ class Casework:
         return kept if kept >= _KEPT_BYTES else 0
 
     def _end(self, run: _Run, batch: Batch, tally: Tally) -> None:
-        """Hold what each candidate made of a batch against the reference, and count what came of it."""
+        """Hold what each candidate made of a batch against the reference, and count what came of it.
+
+        Once a candidate has changed this process, what is not plainly aligned may be that change's doing.
+        """
+        judged = {}
+        for name in run.contenders:
+            judged[name] = found = self._contend(run, name, batch)
+            if changes := self._state.changes():
+                tally.left.append(Left(candidate=name, operators=operators(batch, found.traces), changes=changes))
+        counted = [*range(len(batch.attempts))]
+        if tally.left and run.ends_if_changed:
+            refused = {case for case, _ in batch.refused}
+            counted = [
+                position
+                for position in counted
+                if batch.spots[position][0] not in refused and all(one.is_plain(position) for one in judged.values())
+            ]
+            kept = {batch.spots[position][0] for position in counted}
+            tally.again += [case for case in batch.cases if case not in kept]
+            batch = batch._replace(cases=sorted(kept), refused=[])
+        self._count(batch, counted, judged, tally)
+
+    def _count(self, batch: Batch, counted: Sequence[int], judged: Mapping[str, Judged], tally: Tally) -> None:
+        """Count the cases of a batch at some positions."""
         for case, found in batch.refused:
             tally.rejected(found)
             for name, lenient in found.lenient.items():
-                verdict = lenient.judged.verdict
-                tally.failures.append(_failure(case, lenient.number, name, verdict, lenient.profile))
-        tally.accepted(
-            batch.cases, [attempt.profile for attempt in batch.attempts], list(map(self._census.form, batch.attempts))
-        )
-        tally.undefined += batch.undefined
-        tally.outside += sum(attempt.has_outside for attempt in batch.attempts)
-        for name in run.contenders:
-            self._contend(run, name, batch, tally)
+                tally.failures.append(_failure(case, lenient.number, name, lenient.judged.verdict, lenient.profile))
+        attempts = [batch.attempts[position] for position in counted]
+        tally.accepted(batch.cases, [attempt.profile for attempt in attempts], list(map(self._census.form, attempts)))
+        tally.undefined += len(batch.undefined.intersection(counted))
+        tally.outside += sum(attempt.has_outside for attempt in attempts)
+        for name, one in judged.items():
+            outcomes: list[bool | None] = []
+            for position in counted:
+                verdict, profile = one.verdicts.get(position), batch.attempts[position].profile
+                outcomes.append(is_aligned(verdict))
+                if verdict is not None:
+                    tally.judged(name, verdict)
+                for told in (verdict, one.suspected.get(position)):
+                    if told is not None and told.kind is not None:
+                        tally.failures.append(_failure(*batch.spots[position], name, told, profile))
+            tally.aligned(name, len(one.sure & {*counted}))
+            tally.covered(name, outcomes)
+            tally.saw(name, [one.traces[position] for position in counted])
 
     def _again(self, case: int, refused: Attempt, run: _Run) -> Accepted:
         """Draw a case again whose first attempt the reference refused; try on the candidates what it refuses."""
@@ -260,7 +301,7 @@ class Casework:
         asked = run.contenders if run.asks_refused else {}
         return accept(case, lambda case, number: run.draw(case, number) if number else refused, asked, enter)
 
-    def _contend(self, run: _Run, name: str, batch: Batch, tally: Tally) -> None:
+    def _contend(self, run: _Run, name: str, batch: Batch) -> Judged:
         """Hold one candidate's traces of a batch against the reference."""
         contender, attempts = run.contenders[name], batch.attempts
         traces = batch.submissions[name].traces()
@@ -268,8 +309,8 @@ class Casework:
             batch.meters[name].stop()
         enter = self._place.entering(run.order[name], batch.spots)
         sure = aligned_in_batch(attempts, contender, traces[: len(attempts)], enter)
-        outcomes: list[bool | None] = [True] * len(attempts)
         sure -= {position for position, attempt in enumerate(attempts) if attempt.untested}
+        verdicts, suspected = {}, {}
         for position, attempt in enumerate(attempts):
             if position in sure:
                 continue
@@ -277,32 +318,27 @@ class Casework:
             verdict = self._judged(attempt, contender, traces[position])
             if attempt.untested and verdict.outcome == "aligned":
                 verdict = unsupported_verdict(attempt.untested)
-            outcomes[position] = None if verdict.outcome == "unsupported" else verdict.outcome == "aligned"
-            tally.judged(name, verdict)
+            verdicts[position] = verdict
             if verdict.kind is None:
                 self._watch(run.test, attempt)
             else:
                 retire_if_spoiled(self._equipment.devices)
-                tally.failures.append(_failure(*batch.spots[position], name, verdict, attempt.profile))
         for (position, probe), trace in zip(batch.probes.items(), traces[len(attempts) :], strict=False):
-            if outcomes[position]:  # else the case says what is wrong
+            if is_aligned(verdicts.get(position)):  # else the case says what is wrong
                 enter(position)
-                suspected = self._suspected(batch.spots[position][0], probe, trace, contender)
-                if suspected is not None:
-                    attempt = attempts[position]
-                    tally.failures.append(_failure(*batch.spots[position], name, suspected, attempt.profile))
-        tally.aligned(name, len(sure))
-        tally.covered(name, outcomes)
-        tally.saw(name, traces[: len(attempts)])
+                found = self._suspected(batch.spots[position][0], probe, trace, contender)
+                if found is not None:
+                    suspected[position] = found
         if len(attempts) > 1 and contender.backend.is_in_process and contender.backend.shows_steps:
-            self._repeat(run, name, batch, traces, sure, tally)
+            suspected = {**dict(self._repeated(run, name, batch, traces, sure)), **suspected}
+        return Judged(traces[: len(attempts)], sure, verdicts, suspected)
 
-    def _repeat(
-        self, run: _Run, name: str, batch: Batch, traces: Sequence[Trace], sure: Collection[int], tally: Tally
-    ) -> None:
+    def _repeated(
+        self, run: _Run, name: str, batch: Batch, traces: Sequence[Trace], sure: Collection[int]
+    ) -> Iterator[tuple[int, Verdict]]:
         """Repeat some cases of a batch that are surely aligned, after all the others, and its probes.
 
-        The first is repeated with its backward pass.
+        The first is repeated with its backward pass. Yields what this shows, with the position of the case.
         """
         contender, enter = run.contenders[name], self._place.entering(run.order[name], batch.spots)
         whole = [(position, batch.attempts[position], traces[position]) for position in sorted(sure)[:_REPEATED]]
@@ -315,8 +351,7 @@ class Casework:
                 look = partial(repeated, attempt, trace, contender, goes_back=goes_back)
                 found = _looked(attempt.program, look)
                 if found is not None:
-                    profile = batch.attempts[position].profile
-                    tally.failures.append(_failure(*batch.spots[position], name, found, profile))
+                    yield position, found
 
     def _suspected(self, case: int, probe: Attempt, trace: Trace, contender: Contender) -> Verdict | None:
         """Return what a probe shows that its case did not; ``None`` where that is nothing."""

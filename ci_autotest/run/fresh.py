@@ -85,6 +85,8 @@ class Fresh:
         except OutOfTimeError:
             self.close()
             return _SPENT
+        if getattr(answer, "is_changed", False):
+            self.close()  # What the next question is about must not see it.
         return answer  # type: ignore[return-value]
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from ci_autotest.case import window_of
 from ci_autotest.run.lost import WorkerLostError
-from ci_autotest.run.messages import Broken, CasesDone, RunCases
+from ci_autotest.run.messages import Broken, CasesDone, Left, RunCases
 from ci_autotest.run.place import IN_FLOAT64, IN_REFUSED
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Cases of a window that may end their worker on one candidate before the rest of the window is left alone.
 LOST_AT_MOST: Final = 2
+#: Tests that are looked at for the one after which the reference ends its process, the last ones.
+BLAMED_AT_MOST: Final = 8
 #: Times that a job is begun again when its worker is ended from outside, or before it reached its case.
 _TRIES: Final = 6
 
@@ -67,6 +69,7 @@ class Lost(NamedTuple):
         repeats: Whether it does so alone, only after other cases, or not again; unknown where the run was ended before
             it was looked into.
         history: Which cases it needs before it, for reading.
+        after: Of the reference's: ids of the tests that must run before it; one where that one is enough.
     """
 
     task: Task
@@ -75,6 +78,7 @@ class Lost(NamedTuple):
     error: WorkerLostError
     repeats: Repeats = "alone"
     history: str = ""
+    after: tuple[str, ...] = ()
 
 
 class Wrong(NamedTuple):
@@ -98,7 +102,14 @@ class Cut(NamedTuple):
     note: str
 
 
-Event: TypeAlias = Part | Lost | Wrong | Passed | Cut
+class Changed(NamedTuple):
+    """Say what a task's cases have changed of their process, which was ended for it."""
+
+    task: Task
+    left: tuple[Left, ...]
+
+
+Event: TypeAlias = Part | Lost | Wrong | Passed | Cut | Changed
 
 
 class Job(NamedTuple):
@@ -202,7 +213,7 @@ def inquire(loss: Loss) -> Inquiry:
     if suspect is not None:
         held = yield from _alone(task, *suspect, books)
         books.is_explained = isinstance(held, Lost)
-        if _ends(held):
+        if ends(held):
             yield held
             return
     for case in loss.left:
@@ -212,7 +223,7 @@ def inquire(loss: Loss) -> Inquiry:
             is_held = (case, name) == suspect and held is not None
             event = held if is_held and held is not None else (yield from _careful(task, case, name, books))
             yield books.booked(event)
-            if _ends(event):
+            if ends(event):
                 return
     if suspect is not None and isinstance(held, Part):
         yield from _last(loss, suspect, held, books)
@@ -220,7 +231,20 @@ def inquire(loss: Loss) -> Inquiry:
         yield Passed(task, loss.error)
 
 
-def _ends(event: Event | None) -> bool:
+def settle(task: Task, cases: Sequence[int]) -> Inquiry:
+    """Run cases again, alone, that were not aligned in a process that was changed meanwhile."""
+    books = _Books()
+    for case in cases:
+        for name in task.candidates:
+            if books.is_left_alone(case, name):
+                continue
+            event = yield from _alone(task, case, name, books)
+            yield books.booked(event)
+            if ends(event):
+                return
+
+
+def ends(event: Event | None) -> bool:
     """Whether nothing more is asked of a test: it is wrong, or its reference ends its process."""
     return isinstance(event, Wrong) or (isinstance(event, Lost) and event.candidate is None)
 
@@ -335,9 +359,22 @@ def _last(loss: Loss, suspect: tuple[int, str | None], held: Part, books: _Books
         yield books.booked(held)  # Another case was at fault.
         return
     event = yield from _with_history(Lost(loss.task, *suspect, loss.error), loss.before, held.done)
+    if isinstance(event, Lost) and event.candidate is None and event.repeats == "history":
+        event = yield from _after(event, loss.before)
     yield books.booked(event)
     if isinstance(event, Part):
         yield Passed(loss.task, loss.error)
+
+
+def _after(told: Lost, messages: tuple[RunCases, ...]) -> Generator[Job | Event, Heard | None, Event]:
+    """Return a loss of the reference with the test that alone must run before it, else with all that did."""
+    *others, own = messages
+    for message in reversed(others[-BLAMED_AT_MOST:]):
+        heard = yield Job((message, own), is_fresh=True)
+        assert heard is not None  # noqa: S101 - a job is answered
+        if isinstance(heard.answer, WorkerLostError) and not heard.answer.is_killed:
+            return told._replace(after=(message.test.id,))
+    return told._replace(after=tuple(dict.fromkeys(message.test.id for message in others or messages)))
 
 
 def _with_history(

@@ -75,6 +75,8 @@ class RunCases(Message, frozen=True, kw_only=True):
     Attributes:
         asks_refused: Whether candidates are asked for what the reference rejects.
         asks_float64: Whether float64 is asked who is right.
+        ends_if_changed: Whether the process is of no more use once it is changed: of the batch that changed it only
+            what is aligned counts, and no other one is begun. Else everything counts.
     """
 
     test: TestInfo
@@ -82,6 +84,7 @@ class RunCases(Message, frozen=True, kw_only=True):
     candidates: list[str]
     asks_refused: bool = True
     asks_float64: bool = True
+    ends_if_changed: bool = False
 
 
 class Confirm(Message, frozen=True, kw_only=True):
@@ -166,6 +169,26 @@ class Examine(Message, frozen=True, kw_only=True):
 ToWorker: TypeAlias = Hello | Discover | RunCases | Confirm | Record | TryProgram | Replay | Examine
 
 
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """Say what of its process a kernel has changed for good, that later cases see.
+
+    Attributes:
+        what: In words, without what differs from process to process.
+        is_habit: Whether honest libraries do so too, when they are first called.
+    """
+
+    what: str
+    is_habit: bool
+
+
+class Left(msgspec.Struct, frozen=True, kw_only=True):
+    """Say what cases of a test left changed on one candidate; ``operators`` are those that they called."""
+
+    candidate: str
+    operators: list[str]
+    changes: list[Change]
+
+
 class Ready(Message, frozen=True, kw_only=True):
     """Answer ``Hello``: what is there."""
 
@@ -192,11 +215,19 @@ class Examined(Message, frozen=True, kw_only=True):
 
 
 class Broken(Message, frozen=True, kw_only=True):
-    """Say that a file cannot be imported, that a test is wrong, or that a program is refused."""
+    """Say that a file cannot be imported, that a test is wrong, or that a program is refused.
+
+    Attributes:
+        message: For the reader.
+        traceback: Of the user's own lines.
+        is_refusal: Whether what was asked for is refused, and nothing is amiss here.
+        is_changed: Whether the process is no longer what it was before the question.
+    """
 
     message: str
     traceback: str
     is_refusal: bool = False
+    is_changed: bool = False
 
 
 class CaseFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,6 +291,8 @@ class CasesDone(Message, frozen=True, kw_only=True):
         covered: By candidate that compared it how far each operator was exercised; by no name for what was recorded.
         costs: By candidate.
         duration_s: Seconds.
+        left: What the process is no longer, by the candidate that changed it.
+        again: Cases that count only once they were run in a process of their own: they are not in ``done``.
     """
 
     done: list[int]
@@ -281,6 +314,8 @@ class CasesDone(Message, frozen=True, kw_only=True):
     costs: dict[str, Cost] = {}
     duration_s: float
     last: bool
+    left: list[Left] = []
+    again: list[int] = []
 
 
 class Tried(Message, frozen=True, kw_only=True):
@@ -297,6 +332,7 @@ class Tried(Message, frozen=True, kw_only=True):
         draws: The draw log.
         profile: What the attempt turned out to be about.
         attempt: Number of the attempt.
+        is_changed: Whether the process is no longer what it was before the question.
     """
 
     verdict: Verdict
@@ -309,6 +345,7 @@ class Tried(Message, frozen=True, kw_only=True):
     draws: list[Draw] = []
     profile: str = "ordinary"
     attempt: int = 0
+    is_changed: bool = False
 
 
 class Replayed(Message, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import ConfigError, UnavailableError
+from ci_autotest.run.habits import Habits
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Discover, Discovered, Ready
 from ci_autotest.run.slot import Slot
@@ -39,9 +40,10 @@ class Pool:
         self._owners: dict[str, int] = {}
         self._kept: list[deque[Task]] = []
         self._ready: Ready | None = None
+        habits = Habits()
         try:
             for number in range(executor.slots):
-                self._slots.append(Slot(executor, number, hello))
+                self._slots.append(Slot(executor, number, hello, habits))
         except BaseException:
             self.close()
             raise

@@ -7,8 +7,10 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from ci_autotest.errors import UnavailableError
-from ci_autotest.run.inquiry import Cut, Heard, Job, Loss, Lost, Part, Wrong, inquire, unsettled
+from ci_autotest.run.inquiry import Changed, Cut, Heard, Job, Loss, Lost, Part, Wrong, ends, inquire, settle, unsettled
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, CasesDone, Ready, RunCases
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ci_autotest.run.executor import Executor, Worker
+    from ci_autotest.run.habits import Habits
     from ci_autotest.run.inquiry import Event, Inquiry, Task
     from ci_autotest.run.messages import FromWorker, Hello
     from ci_autotest.run.place import Spot
@@ -35,13 +38,15 @@ class Slot:
         executor: Starts them.
         number: Of the slot.
         hello: What each is told first.
+        habits: What candidates change in every process.
     """
 
-    def __init__(self, executor: Executor, number: int, hello: Hello) -> None:
+    def __init__(self, executor: Executor, number: int, hello: Hello, habits: Habits) -> None:
         """Start the first worker; it imports while the parent goes on."""
         self._executor = executor
         self._number = number
         self._hello = hello
+        self._habits = habits
         self._told: deque[RunCases] = deque()
         self._task: Task | None = None
         self._left: set[int] = set()
@@ -51,6 +56,8 @@ class Slot:
         self._moved_at = time.monotonic()
         self._job: deque[RunCases] = deque()
         self._before: tuple[RunCases, ...] = ()
+        self._rest: tuple[int, ...] = ()
+        self._is_changed = False
         self._stillborn = 0
         self._is_at_rest = False
         self.ready: Ready | None = None
@@ -62,7 +69,7 @@ class Slot:
         return self._task is not None
 
     def _started(self) -> Worker:
-        self.ready, self._is_at_rest = None, False
+        self.ready, self._is_at_rest, self._is_changed = None, False, False
         self._told.clear()
         worker = self._executor.start(self._number)
         with suppress(WorkerLostError):  # Its end is noticed when it is listened to.
@@ -84,6 +91,7 @@ class Slot:
         """Let go of the task: what was not answered is not run."""
         self._task = self._inquiry = self._loss = None
         self._job.clear()
+        self._rest = ()
 
     def end(self) -> Iterator[Event]:
         """Let go of the task as the run is ended; yield what is known of a loss, and of a case that runs for long."""
@@ -108,12 +116,19 @@ class Slot:
         place = getattr(self.worker, "place", None)
         return place.read() if place is not None else None
 
-    def begin(self, task: Task) -> None:
-        """Give the worker a task."""
+    def begin(self, task: Task, *, ends_if_changed: bool = True) -> None:
+        """Give the worker a task; one that was changed is ended first."""
+        if self._is_changed:
+            self.renew()
         self._task, self._left = task, set(task.cases)
         if self._is_at_rest:
             self.worker = self._started()
-        self._tell(RunCases(test=task.test, cases=list(task.cases), candidates=list(task.candidates)))
+        self._tell(
+            RunCases(
+                test=task.test, cases=list(task.cases), candidates=list(task.candidates),
+                asks_refused=task.asks_refused, ends_if_changed=ends_if_changed,
+            )
+        )  # fmt: skip
 
     def _tell(self, message: RunCases) -> None:
         self._told.append(message)
@@ -156,20 +171,53 @@ class Slot:
         elif self._inquiry is not None:
             yield from self._answered(message)
         elif isinstance(message, Broken):
-            yield Wrong(task, message)
-            self.stop()
+            yield from self._wrong(task, message)
         elif not self._left.issuperset(message.done):
             yield from self._lost(self.worker.broken("answered what it was not asked"))
         else:
-            self._left.difference_update(message.done)
+            yield from self._part(task, message)
+
+    def _part(self, task: Task, message: CasesDone) -> Iterator[Event]:
+        self._left.difference_update(message.done)
+        if message.done:
             yield Part(task, message, tuple(self._told) if message.failures else ())
-            if message.last:
-                self.stop()
+        if message.left:
+            yield Changed(task, tuple(message.left))
+        if message.left and self._told[-1].ends_if_changed:
+            yield from self._changed(task, message)
+        elif message.last:
+            self.stop()
+
+    def _wrong(self, task: Task, message: Broken) -> Iterator[Event]:
+        """Call a test wrong where that is not what others have left: else it is begun again, in a fresh process."""
+        if len(self._told) > 1:
+            self.renew()
+            self.begin(task._replace(cases=tuple(sorted(self._left))))
+            return
+        self._is_changed = message.is_changed
+        yield Wrong(task, message)
+        self.stop()
+
+    def _changed(self, task: Task, message: CasesDone) -> Iterator[Event]:
+        """Run again, each alone, what a process said meanwhile that was changed; then the rest, in another process.
+
+        Where the change is the candidate's way, everything that is left is run where it is.
+        """
+        self._is_changed = self._habits.is_spoiled(message.left)
+        if not self._is_changed and self._left:
+            self.begin(task._replace(cases=tuple(sorted(self._left))), ends_if_changed=False)
+            return
+        self._rest = tuple(sorted(self._left.difference(message.again)))
+        self._inquiry = settle(task, message.again)
+        yield from self._advance(None)
 
     def _answered(self, message: CasesDone | Broken) -> Iterator[Event]:
         if isinstance(message, CasesDone) and not message.last:
             return
+        if isinstance(message, CasesDone) and message.left and self._task is not None:
+            yield Changed(self._task, tuple(message.left))
         self._job.popleft()
+        self._is_changed |= message.is_changed if isinstance(message, Broken) else self._habits.is_spoiled(message.left)
         if self._job and isinstance(message, CasesDone):
             self._tell(self._job[0])
         else:
@@ -198,15 +246,19 @@ class Slot:
             step = inquiry.send(heard)
             while not isinstance(step, Job):
                 self._loss = None if isinstance(step, Lost) else self._loss
+                self._rest = () if ends(step) else self._rest
                 yield step
                 step = next(inquiry)
         except StopIteration:
+            task, rest = self._task, self._rest
             self.stop()
+            if task is not None and rest:
+                self.begin(task._replace(cases=rest))
             return
-        if step.is_fresh and self._told:
+        if (step.is_fresh and self._told) or self._is_changed:
             self.renew()
         self._before = tuple(self._told)
-        self._job = deque(step.messages)
+        self._job = deque(msgspec.structs.replace(message, ends_if_changed=False) for message in step.messages)
         self._tell(self._job[0])
 
     def unavailable(self, error: WorkerLostError) -> UnavailableError:

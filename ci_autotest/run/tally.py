@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.exercised import Exercised, joined
 from ci_autotest.result import UnsupportedCases, joined_unsupported
-from ci_autotest.run.messages import CaseFailure, CasesDone, Cost, added
+from ci_autotest.run.messages import CaseFailure, CasesDone, Cost, Left, added
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +33,9 @@ class Tally:
         self._forms: list[int] = []
         self._covered: dict[str, dict[int, list[int]]] = {}
         self.failures: list[CaseFailure] = []
+        #: What this process is no longer, and the cases that are to be run again for it.
+        self.left: list[Left] = []
+        self.again: list[int] = []
         self.undefined = self.outside = 0
         self._begun = time.perf_counter()
         self._done: list[int] = []
@@ -125,6 +128,7 @@ class Tally:
             left_out={name: sorted(names) for name, names in self._left_out.items()},
             covered={name: self._exercised(counts) for name, counts in self._covered.items()},
             costs=self._costs, duration_s=self.duration_s, last=last,
+            left=self.left, again=self.again,
         )  # fmt: skip
 
     def _exercised(self, counts: dict[int, list[int]]) -> dict[str, Exercised]:

@@ -75,9 +75,11 @@ def _answer(bench: Bench, message: ToWorker) -> FromWorker:
         cause = error.__cause__
         shown = cause is not None and not isinstance(cause, AutotestError)
         text = _traceback(cause) if shown and cause is not None else ""
-        return Broken(message=str(error), traceback=text, is_refusal=not isinstance(error, UnavailableError))
+        is_refusal = not isinstance(error, UnavailableError)
+        return Broken(message=str(error), traceback=text, is_refusal=is_refusal, is_changed=bench.is_changed())
     except BaseException as error:  # noqa: BLE001 - user code at import may raise anything, SystemExit too
-        return Broken(message=f"{type(error).__name__}: {said(error)}", traceback=_traceback(error))
+        text = f"{type(error).__name__}: {said(error)}"
+        return Broken(message=text, traceback=_traceback(error), is_changed=bench.is_changed())
 
 
 def _traceback(error: BaseException) -> str:

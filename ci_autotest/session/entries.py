@@ -11,7 +11,7 @@ from ci_autotest.result import HITS_TOLD, TOLERATED_BLAMES
 from ci_autotest.run.messages import Cost
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ci_autotest.result import UnsupportedCases
     from ci_autotest.run.inquiry import Lost
@@ -145,3 +145,29 @@ def uncompared(cost: Cost) -> list[str]:
         told = "leaves the generator alone" if cost.drawn == "nothing" else "takes another number of draws from it"
         found.append(f"the reference draws from the generator, and the candidate {told}; no finding")
     return found
+
+
+def left_notes(left: Mapping[tuple[str, str], Mapping[tuple[str, str], None]]) -> list[str]:
+    """Return sentences on what tests left changed of their process, those of one operator together.
+
+    Args:
+        left: By (test, candidate): operators and what was changed.
+    """
+    tests: dict[tuple[str, str], list[str]] = {}
+    changes: dict[tuple[str, str], set[str]] = {}
+    for (test, name), found in sorted(left.items()):
+        for operators, what in found:
+            tests.setdefault((name, operators), []).append(test)
+            changes.setdefault((name, operators), set()).add(what)
+    return [
+        f"{_some(names)} on {name}: {operators} left the process changed "
+        f"({'; '.join(sorted(changes[name, operators]))}); what was not aligned there was run again alone, in another "
+        "process, and that counts"
+        for (name, operators), names in sorted(tests.items())
+    ]
+
+
+def _some(names: Sequence[str]) -> str:
+    unique = list(dict.fromkeys(names))
+    more = len(unique) - 1
+    return f"{unique[0]}{f' and {more} other test' + 's' * (more > 1) if more else ''}"

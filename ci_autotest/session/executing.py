@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ci_autotest.plan import costs, digest, order, shares
-from ci_autotest.run.inquiry import Cut, Lost, Part, Passed, Task, Wrong
+from ci_autotest.run.inquiry import Changed, Cut, Lost, Part, Passed, Task, Wrong
 from ci_autotest.session.database import Learned, today
 from ci_autotest.session.ledger import Ledger
 from ci_autotest.session.progress import Progress
@@ -86,6 +86,8 @@ def book(ledger: Ledger, event: Event) -> None:
             ledger.passed.append(error)
         case Cut(_, note):
             ledger.cut.append(note)
+        case Changed(task, left):
+            ledger.changed(task.test.id, left)
 
 
 def learned_of(ledger: Ledger, before: Mapping[str, Learned]) -> dict[str, Learned]:

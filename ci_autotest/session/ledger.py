@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ci_autotest.judgement import Verdict
     from ci_autotest.run.inquiry import Lost
     from ci_autotest.run.lost import WorkerLostError
-    from ci_autotest.run.messages import CaseFailure, CasesDone, RunCases, TestInfo
+    from ci_autotest.run.messages import CaseFailure, CasesDone, Left, RunCases, TestInfo
     from ci_autotest.session.entries import Hits
 
 #: Cases of a test that ended their worker and are looked at for the operator that did it.
@@ -94,6 +94,12 @@ class Ledger:
         self.left_out: dict[str, set[str]] = {name: set() for name in candidates}
         self.passed: list[WorkerLostError] = []
         self.cut: list[str] = []
+        #: Losses of the reference that come of what ran before it.
+        self.ended_after: list[Lost] = []
+        #: What tests left changed of their process, by (test, candidate): (operators, what).
+        self.left: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
+        #: Failures, by (test, candidate, operator, kind), whose first case is aligned in a process of its own.
+        self.unrepeated: set[tuple[str, str, str, str]] = set()
         self._identities: set[tuple[str, str, str]] = set()
         self._done = 0
         #: What the process of a failing case had run, by (test, candidate, case), of the first few of each.
@@ -145,8 +151,12 @@ class Ledger:
             self._done += not verdict.is_no_case
 
     def lost(self, lost: Lost) -> None:
-        """Count a case that ended its worker; the reference's own end breaks the test."""
-        if lost.candidate is None:
+        """Count a case that ended its worker; the reference's own end, which it comes to alone, breaks the test."""
+        if lost.candidate is None and lost.repeats == "history":
+            self.ended_after.append(lost)
+        elif lost.candidate is None and lost.repeats != "alone":
+            self.cut.append(_ended_once(lost))
+        elif lost.candidate is None:
             entry = self.tests[lost.task.test.id]
             entry.broken = f"the reference ended its process in case {lost.case}: it {lost.error.reason}"
             entry.broken_traceback = lost.error.output
@@ -154,6 +164,12 @@ class Ledger:
             self._done += 1
             self._identities.add((lost.candidate, lost.task.test.id, "timeout" if lost.error.timed_out else "crash"))
             self.pairs[lost.task.test.id, lost.candidate].lost.append(lost)
+
+    def changed(self, test: str, left: Sequence[Left]) -> None:
+        """Note what a test has left changed of its process."""
+        for one in left:
+            known = self.left.setdefault((test, one.candidate), {})
+            known |= {(", ".join(one.operators), change.what): None for change in one.changes}
 
     def broken(self, test: str, message: str, traceback: str) -> None:
         """Note that a test is wrong."""
@@ -261,3 +277,13 @@ class Ledger:
                     )
                 )  # fmt: skip
         return found
+
+
+def _ended_once(lost: Lost) -> str:
+    """Return what is said of a process that was lost once while the reference ran."""
+    more = (
+        "the run was ended before that was looked into"
+        if lost.repeats == "unknown"
+        else "neither alone nor after what ran before it does it do so again, and that counts"
+    )
+    return f"{lost.task.test.id}: its worker {lost.error.reason} while the reference ran case {lost.case}; {more}"

@@ -14,6 +14,7 @@ from ci_autotest.session.crashes import by_operator, crash
 from ci_autotest.session.findings import CONFIRMED_AT_MOST, make_finding, unconfirmed
 from ci_autotest.session.made import shown_of, with_program, without_folder, write
 from ci_autotest.session.progress import Progress
+from ci_autotest.session.repeating import repeated
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -25,10 +26,25 @@ if TYPE_CHECKING:
     from ci_autotest.session.signals import Signals
 
 
-def look_at(left: list[Suspect], workshop: Workshop, stream: TextIO, found: list[Finding], signals: Signals) -> None:
+def look_at(
+    left: list[Suspect],
+    workshop: Workshop,
+    stream: TextIO,
+    found: list[Finding],
+    signals: Signals,
+    unrepeated: set[tuple[str, str, str, str]],
+) -> None:
     """Make findings of the suspects, into ``found``: each is either among those or among what is ``left``.
 
     Findings of one identity, as crashes that are located later may be, are one.
+
+    Args:
+        left: The suspects; what was looked at is taken out.
+        workshop: What findings are made with.
+        stream: Is told what is found.
+        found: Findings.
+        signals: Held while a finding is added.
+        unrepeated: Is given test, candidate, operator and kind of failures that their tests do not show alone.
     """
     progress = Progress(stream, 0, is_terminal=stream.isatty())
     left[:] = [part for suspect in left for part in _parts(suspect, workshop)]
@@ -36,8 +52,10 @@ def look_at(left: list[Suspect], workshop: Workshop, stream: TextIO, found: list
         is_left = workshop.allowance.is_spent or i >= CONFIRMED_AT_MOST
         told = {finding.id: finding.confirmed for finding in found}
         confirmed = [name for name, is_confirmed in told.items() if is_confirmed]
-        finding = as_seen(suspect, workshop) if is_left else _made(suspect, workshop, progress, confirmed)
+        seen = suspect if is_left else repeated(suspect, workshop)
+        finding = as_seen(suspect, workshop) if is_left else _made(seen, workshop, progress, confirmed)
         with signals.held():
+            unrepeated.update((test, *_identity(suspect)) for test in suspect.tests if test not in seen.tests)
             if finding is not None:
                 add(found, _with_output(finding, suspect))
             del left[0]
@@ -48,6 +66,12 @@ def look_at(left: list[Suspect], workshop: Workshop, stream: TextIO, found: list
 def _parts(suspect: Suspect, workshop: Workshop) -> list[Suspect]:
     """Return a suspect as one for each operator that its test was lost in, while there is time to look."""
     return [suspect] if workshop.allowance.is_spent else by_operator(suspect, workshop)
+
+
+def _identity(suspect: Suspect) -> tuple[str, str, str]:
+    """Return candidate, operator and kind of what was seen."""
+    verdict = suspect.verdict
+    return (suspect.candidate, verdict.operator, verdict.kind or "") if verdict is not None else ("", "", "")
 
 
 def tell_as_seen(suspects: Sequence[Suspect], workshop: Workshop, found: list[Finding]) -> None:

@@ -6,6 +6,7 @@ The exit table of the README is ``exit_code``, row by row from the top.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -32,6 +33,7 @@ from ci_autotest.result import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ci_autotest.run.inquiry import Lost
     from ci_autotest.session.entries import PairEntry, TestEntry
     from ci_autotest.session.ledger import Ledger
 
@@ -85,15 +87,19 @@ class Circumstances:
 
 def make_result(ledger: Ledger, findings: tuple[Finding, ...], told: Circumstances) -> RunResult:
     """Return the whole run."""
-    broken = told.broken + tuple(
-        BrokenTest(
-            test=entry.info.id,
-            message=entry.broken,
-            traceback=entry.broken_traceback,
-            location=entry.info.location,
+    broken = (
+        told.broken
+        + tuple(
+            BrokenTest(
+                test=entry.info.id,
+                message=entry.broken,
+                traceback=entry.broken_traceback,
+                location=entry.info.location,
+            )
+            for entry in ledger.tests.values()
+            if entry.broken
         )
-        for entry in ledger.tests.values()
-        if entry.broken
+        + tuple(map(partial(_ended_after, ledger), ledger.ended_after))
     )
     results = tuple(
         _result(ledger, entry, name, findings, told) for entry in ledger.tests.values() for name in _names(told)
@@ -111,6 +117,19 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], told: Circumstanc
         operators=operators, coverage=counted(operators, findings, ledger.candidates),
     )  # fmt: skip
     return ordered(settled(made, told.fail_on))
+
+
+def _ended_after(ledger: Ledger, lost: Lost) -> BrokenTest:
+    """Return the test after which the reference ends its process, in a test that does not end it alone."""
+    first, *more = lost.after
+    others = f", or one of {len(more)} other tests that ran there," if more else ""
+    return BrokenTest(
+        test=first,
+        message=f"it{others} spoils its process: that {lost.error.reason} when the reference ran case {lost.case} of "
+        f"{lost.task.test.id} later, which alone it does not",
+        traceback=lost.error.output,
+        location=ledger.tests[first].info.location,
+    )
 
 
 def _names(told: Circumstances) -> tuple[str, ...]:
@@ -145,6 +164,7 @@ def _counts(ledger: Ledger, entry: TestEntry, name: str, findings: list[Finding]
     misaligned = flakies = 0
     for alike, hits in pair.misaligned.items():
         is_flaky = (alike.operator, alike.kind) in flaky
+        is_flaky = is_flaky or (entry.info.id, name, alike.operator, alike.kind) in ledger.unrepeated
         flakies += hits.count * is_flaky
         misaligned += hits.count * (not is_flaky)
     lost = {False: 0, True: 0}

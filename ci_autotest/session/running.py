@@ -23,13 +23,14 @@ from ci_autotest.run.orphans import adopt, children, end_left_behind, end_others
 from ci_autotest.run.pool import Pool
 from ci_autotest.session.budget import Budget, not_run_note
 from ci_autotest.session.database import FOLDER, Database
-from ci_autotest.session.entries import uncompared
+from ci_autotest.session.entries import left_notes, uncompared
 from ci_autotest.session.executing import Plan, execute, learned_of
 from ci_autotest.session.ledger import Ledger
 from ci_autotest.session.looking import look_at, tell_as_seen
 from ci_autotest.session.made import Allowance, Workshop
 from ci_autotest.session.means import means_for
 from ci_autotest.session.regressions import Regressions, kept_of, regressed, replay_kept
+from ci_autotest.session.repeating import unrepeated_notes
 from ci_autotest.session.requested import NothingFoundError, Request, discover_tests, hello_for, module_folders
 from ci_autotest.session.results import Circumstances, make_result, not_written
 from ci_autotest.session.signals import Signals
@@ -172,7 +173,7 @@ def _cases(state: _Run, pool: Pool, workshop: Workshop, world: tuple[Signals, Te
                 pool.close()
             finally:
                 left = ledger.suspects()
-        look_at(left, workshop, stream, state.findings, signals)
+        look_at(left, workshop, stream, state.findings, signals, ledger.unrepeated)
     except (KeyboardInterrupt, AutotestError):
         with signals.held():
             tell_as_seen(left, workshop, state.findings)
@@ -267,6 +268,8 @@ def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tup
         for note in uncompared(pair.cost)
     ]
     notes += dict.fromkeys(state.ledger.cut)
+    notes += left_notes(state.ledger.left)
+    notes += unrepeated_notes(state.ledger.unrepeated)
     notes += [note for note in (not_run_note(state.ledger), *state.regressions.refused, *state.database.notes) if note]
     notes += [str(state.failure)] if state.failure is not None else []  # last: it is why the run has its status
     return tuple(notes)

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from ci_autotest.result import Location
 from ci_autotest.run import messages
-from ci_autotest.run.inquiry import Cut, Heard, Job, Loss, Lost, Part, Passed, Task, Wrong, inquire, unsettled
+from ci_autotest.run.inquiry import (
+    Cut,
+    Heard,
+    Inquiry,
+    Job,
+    Loss,
+    Lost,
+    Part,
+    Passed,
+    Task,
+    Wrong,
+    inquire,
+    settle,
+    unsettled,
+)
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, CasesDone, RunCases
 from ci_autotest.run.place import IN_FLOAT64, IN_REFUSED, Spot
@@ -69,7 +84,10 @@ class FakeWorker:
 
 
 def asked(loss: Loss, worker: FakeWorker) -> list:
-    inquiry = inquire(loss)
+    return answered(inquire(loss), worker)
+
+
+def answered(inquiry: Inquiry, worker: FakeWorker) -> list:
     events, heard = [], None
     try:
         while True:
@@ -148,6 +166,32 @@ def test_inquire__worker_killed_from_outside__what_it_ran_counts_as_it_runs_agai
     events = asked(loss_of((10, 11), (11, 0), names=("first",), is_killed=True), FakeWorker(lambda *_: False))
     assert booked(events) == aligned((10, "first"), (11, "first"))
     assert [type(event) for event in events] == [Part, Part, Passed]
+
+
+@pytest.mark.parametrize("needed", [1, 2])
+def test_inquire__reference_ends_its_process_after_other_tests__those_are_named(needed: int):
+    def run(message: RunCases) -> CasesDone | WorkerLostError:
+        others = {told.test.id for told in worker.told if told.test.id in {"a::u", "a::v"}}
+        return lost_in(10, -1) if len(others) >= needed and message.test == TEST else done(message)
+
+    def other(name: str) -> RunCases:
+        test = msgspec.structs.replace(TEST, id=f"a::{name}", name=name)
+        return RunCases(test=test, cases=[0], candidates=["first"])
+
+    worker = FakeWorker(lambda *_: False)
+    worker.run = run
+    loss = loss_of((10, 11), (10, -1), names=("first",))
+    loss = loss._replace(before=(other("u"), other("v"), loss.before[-1]))
+    events = asked(loss, worker)
+    assert booked(events) == aligned((10, "first"), (11, "first")) | {(10, None, "history")}
+    assert events[-1].after == (("a::v",) if needed == 1 else ("a::u", "a::v"))
+
+
+def test_settle__cases_that_were_not_aligned_in_a_changed_process__run_alone_on_each_candidate():
+    worker = FakeWorker(lambda ran, case, name: bool(ran))
+    events = answered(settle(loss_of((10, 11, 12), (10, 0)).task, (10, 12)), worker)
+    assert booked(events) == aligned(*(pair for pair in ALL if pair[0] != 11))
+    assert worker.started == 4
 
 
 def test_inquire__lost_before_a_case__everything_is_run():

@@ -102,6 +102,16 @@ def test_suspects__lost_cases__are_told_by_number_and_by_whether_they_repeat():
     assert found == [(0, "alone", (0, 2)), (1, "never", (1,))]
 
 
+@pytest.mark.parametrize("repeats", ["alone", "history", "never", "unknown"])
+def test_lost__reference_was_running__the_test_is_broken_only_where_it_ends_its_process_alone(repeats):
+    held = ledger()
+    error = WorkerLostError("ended with status 3", Spot(0, -1, 0, 0, 0), "")
+    held.lost(Lost(Task(FIRST, (0, 1), ("here",)), 0, None, error, repeats, after=(SECOND.id,)))
+    assert bool(held.tests[FIRST.id].broken) == (repeats == "alone")
+    assert [lost.after for lost in held.ended_after] == [(SECOND.id,)] * (repeats == "history")
+    assert len(held.cut) == (repeats in {"never", "unknown"})
+
+
 @pytest.mark.parametrize(("repeats", "is_complete"), [("alone", True), ("unknown", False)])
 def test_is_complete__run_was_ended_after_a_loss__says_so_and_names_what_was_not_run(repeats, is_complete):
     held = Ledger([(FIRST, range(4))], ("here",))

@@ -57,7 +57,7 @@ def test_look_at__stopped_while_a_finding_is_told__each_suspect_is_told_once(ope
     found: list[Finding] = []
     left, signals = ledger.suspects(), Signals()
     with signals.installed(), pytest.raises(KeyboardInterrupt):
-        look_at(left, workshop, Stopping(operator), found, signals)
+        look_at(left, workshop, Stopping(operator), found, signals, set())
     tell_as_seen(left, workshop, found)
     assert [(item.operator, item.cases) for item in found] == [(name, 1) for name in OPERATORS]
 
