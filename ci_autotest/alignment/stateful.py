@@ -70,8 +70,8 @@ def probe_of(
         is_whole: Whether the reference runs all of a series, and each call has a backward pass of its own.
     """
     values = [value for value in attempt.trace.values if isinstance(value, torch.Tensor)]
-    if sum(value.numel() for value in values) > _ELEMENTS_AT_MOST or not is_repeatable(attempt.program):
-        return None
+    if not 0 < sum(value.numel() for value in values) <= _ELEMENTS_AT_MOST or not is_repeatable(attempt.program):
+        return None  # Of empty tensors nothing can be remembered: another case of the window is probed.
     part = _part(attempt)
     for change, with_parameters in ((_mixed, True), (_scaled, True), (_mixed, False)):
         changed = _changed(part, change)

@@ -79,7 +79,7 @@ def test_look_at__lost_once_and_the_run_ended__a_timeout_is_nobodys_finding(time
     ledger.lost(Lost(Task(FIRST, (0,), ("here",)), 0, "here", error, "unknown"))
     workshop: Any = Workshop(None, None, None, Path(), (), 0, {}, allowance=Allowance(0.0))  # type: ignore[arg-type]
     found: list[Finding] = []
-    look_at(ledger.suspects(), workshop, io.StringIO(), found, Signals())
+    look_at(ledger.suspects(), workshop, io.StringIO(), found, Signals(), set())
     (finding,) = found
     result = make_result(ledger, tuple(found), CIRCUMSTANCES)
     (item,) = result.results
