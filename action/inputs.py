@@ -158,7 +158,7 @@ def comment_argv(environ: Mapping[str, str]) -> list[str]:
     uploaded = artifact if task(environ) == "publish" else artifact + leg_suffix(environ)
     named = [f"--name={artifact.removesuffix('-report')}", f"--artifact-name={uploaded}"]
     when = [f"--when={comment_policy(environ)}", *named]
-    baseline = single(environ, "baseline") or ("auto" if mode(environ) == "report" else "")
+    baseline = single(environ, "baseline") or ("auto-if-any" if mode(environ) == "report" else "")
     compared = [f"--baseline={baseline}"] if baseline else []
     if task(environ) == "publish":
         return ["comment", *when, *compared, f"--run-id={run_id(environ)}", f"--output={output_folder(environ)}"]

@@ -212,7 +212,12 @@ def render(folder: Path, surface: str, limit: int | None) -> int:
     default="always",
     help="What begins a comment; one that is there is always brought up to date.",
 )
-@click.option("--baseline", metavar=_BASELINE, default="", help=_BASELINE_HELP)
+@click.option(
+    "--baseline",
+    metavar=f"{_BASELINE}|auto-if-any",
+    default="",
+    help=f"{_BASELINE_HELP} auto-if-any says nothing where there is none.",
+)
 @click.option("--output", type=click.Path(path_type=Path), help="Folder for the reports of --run-id, by artifact.")
 def comment(**given: Any) -> int:
     """Post or update the comment of a report on its pull request."""

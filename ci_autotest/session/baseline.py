@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Names the base branch's last report.
 AUTO: Final = "auto"
+#: The same, and no word where there is none: nobody asked for it.
+IF_ANY: Final = "auto-if-any"
 #: Seconds that finding it may take.
 DEADLINE_S: Final = 120.0
 
@@ -37,7 +39,7 @@ class Baselines:
     Attributes:
         branch: The one that is merged into.
         run_id: The run that is compared.
-        asked: A report's path, ``auto``, or nothing.
+        asked: A report's path, ``auto``, ``auto-if-any``, or nothing.
     """
 
     client: Client
@@ -48,12 +50,14 @@ class Baselines:
 
     def applied(self, result: RunResult, artifact_name: str) -> RunResult:
         """Return the result with what is new and fixed, where there is a baseline."""
-        if self.asked != AUTO:
+        if self.asked not in {AUTO, IF_ANY}:
             return held_against(result, read_baseline(Path(self.asked))) if self.asked else result
         try:
             found = self._last(artifact_name)
         except AutotestError as error:
             return _noted(result, f"The last report of branch '{self.branch}' is not compared with: {error}")
+        if self.asked == IF_ANY and (found is None or isinstance(found, Forbidden)):
+            return result
         if isinstance(found, Forbidden):
             where = f"{found.where} answered {found.status}"
             return _noted(result, f"There is no baseline: the token lacks `actions: read` ({where}).")

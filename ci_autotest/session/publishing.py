@@ -62,7 +62,7 @@ class Publication:
         leg: Of a matrix, as GitHub's JSON or as a name; empty without one.
         legs: Number of legs that publish to the comment.
         when: What makes a first comment.
-        baseline: A report, ``auto``, or nothing.
+        baseline: A report, ``auto``, ``auto-if-any``, or nothing.
         output: Folder for what was downloaded.
     """
 

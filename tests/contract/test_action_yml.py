@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ci_autotest.cli import cli
 from ci_autotest.config import Config, decode
 from ci_autotest.errors import ConfigError
 from ci_autotest.session.asking import request_of
+from tests.action_runner import expressions_entry
 
 ROOT = Path(__file__).resolve().parents[2]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
@@ -153,7 +155,51 @@ def test_outputs__declared__are_written_by_the_step_that_they_name():
     named = set(re.findall(r"steps\.([\w-]+)\.outputs\.([\w-]+)", text))
     assert named == {(step, name) for step, names in written.items() for name in names}
     for name, entry in ACTION["outputs"].items():
+        if name == "conclusion":  # never empty: the next test
+            continue
         assert re.fullmatch(rf"\$\{{\{{ steps\.[\w-]+\.outputs\.{name} \}}\}}", entry["value"]), name
+
+
+#: Outcomes of the steps prepare, seal, run and publish, what `run` and `prepare` wrote, and the word for it.
+ENDS = [
+    ("success success success success", "failure", "run", "failure"),
+    ("failure skipped skipped skipped", "", "", "usage"),
+    ("cancelled skipped skipped skipped", "", "", "interrupted"),
+    ("skipped skipped skipped skipped", "", "", "interrupted"),
+    ("success cancelled skipped skipped", "", "run", "interrupted"),
+    ("success success cancelled skipped", "", "run", "interrupted"),
+    ("success success cancelled skipped", "interrupted", "run", "interrupted"),
+    ("success success failure skipped", "", "run", "error"),
+    ("success failure skipped skipped", "", "run", "error"),
+    ("success success skipped success", "", "publish", "success"),
+    ("success success skipped failure", "", "publish", "error"),
+    ("success success skipped cancelled", "", "publish", "interrupted"),
+]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("outcomes", "said", "task", "word"), ENDS)
+def test_conclusion__however_it_ends__is_never_empty(outcomes: str, said: str, task: str, word: str):
+    steps: dict[str, Any] = {
+        name: {"outcome": outcome, "outputs": {}}
+        for name, outcome in zip(("prepare", "seal", "run", "publish"), outcomes.split(), strict=True)
+    }
+    steps["run"]["outputs"] = {"conclusion": said} if said else {}
+    steps["prepare"]["outputs"] = {"task": task} if task else {}
+    request = {
+        "entry": str(expressions_entry()), "contexts": {"steps": steps}, "status": "success", "conditions": [],
+        "templates": [ACTION["outputs"]["conclusion"]["value"]],
+    }  # fmt: skip
+    argv = ["node", str(ROOT / "tests" / "evaluate_expressions.mjs")]
+    done = subprocess.run(argv, input=json.dumps(request), capture_output=True, text=True, check=True, timeout=60)
+    assert json.loads(done.stdout)["templates"] == [word]
+
+
+@pytest.mark.parametrize("name", ["autotest", "autotest-gpu", "autotest-sharded"])
+def test_workflow__that_tests_pull_requests__also_leaves_what_they_are_compared_with(name: str):
+    # YAML 1.1 reads `on` as true.
+    triggers = yaml.safe_load((ROOT / "workflows" / f"{name}.yml").read_text("utf-8"))[True]
+    assert triggers == {"pull_request": None, "push": {"branches": ["main", "master"]}, "merge_group": None}
 
 
 def test_steps__run__hold_no_expression():

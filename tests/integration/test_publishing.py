@@ -241,6 +241,27 @@ def test_comment__baseline_cannot_be_had__is_told_and_ends_nothing(github, tmp_p
     assert "Against the baseline" not in github.bodies(BOT)[152]
 
 
+@pytest.mark.parametrize(
+    "fault", [None, refusal("GET", "actions/artifacts$"), Fault(method="GET", path="500/zip", status=410)]
+)
+def test_comment__baseline_that_nobody_asked_for__is_not_missed(github, tmp_path, fault) -> None:
+    based(github, *([BASE] if fault else []))
+    if fault:
+        github.plant(fault)
+
+    commented(github, "run", tmp_path, baseline="auto-if-any")
+
+    assert "baseline" not in github.bodies(BOT)[152]
+
+
+def test_comment__baseline_that_nobody_asked_for_and_is_there__is_compared_with(github, tmp_path) -> None:
+    based(github, BASE)
+
+    commented(github, "run", tmp_path, baseline="auto-if-any")
+
+    assert "Against the baseline: 1 new, 0 still there, 0 known, 1 fixed" in github.bodies(BOT)[152]
+
+
 def test_comment__baseline_in_a_folder__is_read(github, tmp_path) -> None:
     based(github)
     report_json.write(samples.misaligned(findings=(OLD,)), tmp_path / "base.json")

@@ -105,7 +105,7 @@ def test_comment_argv__leg_of_a_matrix__says_which():
 def test_comment_argv__run_of_another_workflow__is_numbered():
     environ = {"INPUT_MODE": "report", "INPUT_RUN_ID": "77", "INPUT_ARTIFACT_NAME": "r", "INPUT_COMMENT": "always"}
     assert inputs.comment_argv(environ) == [
-        "comment", "--when=always", "--name=r", "--artifact-name=r", "--baseline=auto", "--run-id=77",
+        "comment", "--when=always", "--name=r", "--artifact-name=r", "--baseline=auto-if-any", "--run-id=77",
         "--output=autotest-report",
     ]  # fmt: skip
 
