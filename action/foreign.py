@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from action.inputs import foreign_environ, without_secrets
 from action.runner import commands_stopped
@@ -20,6 +21,64 @@ if TYPE_CHECKING:
 
 #: Of `prctl(2)`: an orphan becomes a child of this process, whatever it did to get away.
 PR_SET_CHILD_SUBREAPER = 36
+
+
+#: Bytes of what a command printed that are kept: its last lines say why it ended.
+KEPT_BYTES = 8192
+#: Bytes that are read at once; a pipe holds a megabyte at most, which is read when the command has ended.
+PIECE_BYTES = 65536
+PIECES = 16
+#: Milliseconds between two looks at whether the command has ended: what it started may hold its pipe.
+LOOK_MS = 200
+
+
+class Ended(NamedTuple):
+    """Hold how a command ended, and the end of what it printed."""
+
+    status: int
+    said: str = ""
+
+
+def run_recorded(argv: list[str], environ: Mapping[str, str]) -> Ended:
+    """Run ``argv`` as `run_foreign` does, and keep the end of what it prints."""
+    kept = bytearray()
+    with (
+        commands_stopped(),
+        subprocess.Popen(
+            argv, env=foreign_environ(environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as process,
+    ):
+        while True:
+            try:
+                copy_output(process, kept)
+                return Ended(process.wait(), kept.decode(errors="replace"))
+            except KeyboardInterrupt:
+                process.send_signal(signal.SIGINT)
+
+
+def copy_output(process: subprocess.Popen[bytes], kept: bytearray) -> None:
+    """Print what ``process`` prints, until it has ended or closed its output; ``kept`` is the end of it."""
+    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+    source = process.stdout.fileno()
+    os.set_blocking(source, False)
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    has_ended = False
+    while not has_ended:
+        has_ended = process.poll() is not None
+        if not has_ended and not poll.poll(LOOK_MS):
+            continue
+        for _ in range(PIECES):
+            try:
+                piece = os.read(source, PIECE_BYTES)
+            except BlockingIOError:
+                break
+            if not piece:
+                return
+            sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+            kept += piece
+            del kept[:-KEPT_BYTES]
 
 
 def run_foreign(argv: list[str], environ: Mapping[str, str]) -> int:

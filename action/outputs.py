@@ -23,6 +23,10 @@ CONCLUSIONS = {
     4: "unavailable",
     130: "interrupted",
 }
+#: The status of a command that refused to begin.
+USAGE = 2
+#: Lines that tell why, and characters of each.
+LAST_LINES, LINE_CHARS = 10, 500
 #: Bytes. GitHub drops the whole summary of a step above 1 MiB.
 SUMMARY_LIMIT = 1024 * 1024
 #: Events that are about a pull request, or lead to one.
@@ -113,6 +117,13 @@ def comment_url(printed: str) -> str:
     """Return the address in the last line ``comment: URL`` of what was printed, or nothing."""
     found = re.findall(r"^comment: (https?://\S+)(?: \(\w+\))?$", printed, flags=re.MULTILINE)
     return found[-1] if found else ""
+
+
+def last_lines(printed: str) -> list[str]:
+    """Return the last lines of what was printed that say something, without colours and control characters."""
+    plain = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", printed)
+    lines = ("".join(filter(str.isprintable, line)).rstrip() for line in plain.splitlines())
+    return [line[:LINE_CHARS] for line in lines if line][-LAST_LINES:]
 
 
 def workflow_command(name: str, message: str) -> str:

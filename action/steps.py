@@ -122,14 +122,16 @@ def run(environ: Mapping[str, str]) -> int:
     foreign.forget_secrets(environ)
     foreign.adopt_orphans()
     folder = Path(inputs.output_folder(environ)).absolute()
-    was_there = folder.exists()
+    was_there = folder.exists() or folder.is_symlink()
     if inputs.task(environ) == "run" and folder.is_dir():  # a report from before must not pass for this run's
         (folder / "report.json").unlink(missing_ok=True)
-    status = carried_out(environ)
+    ended = carried_out(environ)
     tidy(environ, folder)
     report = read_report(folder)
-    final = outputs.final_status(status, report)
-    if said := outputs.doubt(final if status else 0, report, folder):
+    if report is None and ended.status == outputs.USAGE:
+        report = explained(environ, ended.said, None if was_there else folder)
+    final = outputs.final_status(ended.status, report)
+    if said := outputs.doubt(final if ended.status else 0, report, folder):
         say(outputs.workflow_command("error", said))
         report = None
     if report:
@@ -143,18 +145,18 @@ def run(environ: Mapping[str, str]) -> int:
     return 0
 
 
-def carried_out(environ: Mapping[str, str]) -> int:
-    """Run the command of this task where it runs, and return its status."""
+def carried_out(environ: Mapping[str, str]) -> foreign.Ended:
+    """Run the command of this task where it runs."""
     argv = inputs.cli_argv(environ)
     if inputs.task(environ) != "run":
         argv = environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), argv)
-        return foreign.run_foreign(argv, environ)
+        return foreign.run_recorded(argv, environ)
     if environ.get("RUNTIME") == "container":
         return in_container(environ, argv)
-    return foreign.run_foreign([sys.executable, "-I", "-m", "ci_autotest", *argv], environ)
+    return foreign.run_recorded([sys.executable, "-I", "-m", "ci_autotest", *argv], environ)
 
 
-def in_container(environ: Mapping[str, str], argv: list[str]) -> int:
+def in_container(environ: Mapping[str, str], argv: list[str]) -> foreign.Ended:
     """Run the tests in the image; `device: cuda` and `auto` ask for GPUs, which are proved before they count."""
     name, user = f"ci-autotest-{secrets.token_hex(8)}", (os.getuid(), os.getgid())
     place = container.place_of(Path.cwd(), inputs.output_folder(environ), user, name)
@@ -165,17 +167,17 @@ def in_container(environ: Mapping[str, str], argv: list[str]) -> int:
         os.chown(place.output, *place.user)
     device = inputs.single(environ, "device")
     proof = container.proof_argv(place, image, extra)
-    gpus = device in {"cuda", "auto"} and contained(place, proof, environ) == 0
+    gpus = device in {"cuda", "auto"} and contained(place, proof, environ).status == 0
     if device == "cuda" and not gpus:
-        return unavailable()
+        return foreign.Ended(unavailable())
     options = [*container.hardened(place, extra, gpus=gpus), *container.passed_options(environ)]
     return contained(place, container.container_argv(image, options, argv), environ)
 
 
-def contained(place: container.Place, argv: list[str], environ: Mapping[str, str]) -> int:
-    """Run a container, remove it, and return its status."""
+def contained(place: container.Place, argv: list[str], environ: Mapping[str, str]) -> foreign.Ended:
+    """Run a container, and remove it."""
     try:
-        return foreign.run_foreign(argv, environ)
+        return foreign.run_recorded(argv, environ)
     finally:
         removal, kept = container.removal_argv(place), inputs.foreign_environ(environ)
         subprocess.run(removal, env=kept, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -189,6 +191,19 @@ def unavailable() -> int:
     )
     say(outputs.workflow_command("error", message))
     return 4
+
+
+def explained(environ: Mapping[str, str], said: str, folder: Path | None) -> outputs.Report | None:
+    """Say why the command refused to begin, in an annotation and in a report; ``None`` where no folder is ours."""
+    lines = outputs.last_lines(said)
+    say(outputs.workflow_command("error", "\n".join(["ci-autotest ended with 2 before it compared anything:", *lines])))
+    if folder is None:
+        return None
+    subprocess.run(
+        environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), ["ended", "--", str(folder), *lines]),
+        env=inputs.foreign_environ(environ), check=False, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    return read_report(folder)
 
 
 def tidy(environ: Mapping[str, str], folder: Path) -> None:

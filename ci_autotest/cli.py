@@ -199,6 +199,18 @@ def render(folder: Path, surface: str, limit: int | None) -> int:
     return 0
 
 
+@cli.command(hidden=True)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("lines", nargs=-1)
+def ended(folder: Path, lines: tuple[str, ...]) -> int:
+    """Write the report of a run that ended with 2 before it compared anything: the action's own."""
+    from ci_autotest.report.finding_text import Setting  # noqa: PLC0415 - after --help
+    from ci_autotest.session.surfaces import ended_early, write_surfaces  # noqa: PLC0415 - likewise
+
+    write_surfaces(ended_early(os.environ.get("GITHUB_RUN_ID", ""), lines), folder, Setting())
+    return 0
+
+
 @cli.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
 @click.option("--run-id", type=click.IntRange(1), help="Publish the artifacts of this run instead of a folder.")

@@ -40,6 +40,9 @@ _REASONS = {
 }
 _NAMES_SHOWN = 3
 _UNAVAILABLE = 4
+_USAGE = 2
+#: Characters of why a run ended before it began.
+_WHY_CHARS = 300
 _NOTHING_COMPARED = 3
 
 
@@ -142,6 +145,8 @@ def _faults(result: RunResult) -> list[str]:
 def _exit_faults(result: RunResult) -> list[str]:
     """Return why a run without a finding did not end with 0."""
     silent = _silent(result)
+    if result.exit_code == _USAGE and not result.results:
+        return [text(result.notes[0] if result.notes else "ended before it compared anything", _WHY_CHARS)]
     if result.exit_code == _UNAVAILABLE:
         names = [item.name for item in result.candidates if not item.available]
         return [f"not available: {_listed(names) or 'a required device or worker'}"]

@@ -29,7 +29,7 @@ from ci_autotest.report.markdown import LEAST, render_comment
 from ci_autotest.report.standing import is_wholly_aligned
 from ci_autotest.session.baseline import Baselines
 from ci_autotest.session.downloaded import read_downloaded
-from ci_autotest.session.surfaces import links_from, read_report, saved_programs, write_surfaces
+from ci_autotest.session.surfaces import ended_early, links_from, read_report, saved_programs, write_surfaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -141,6 +141,8 @@ def _publish(
         legs = [_own_leg(asked, result, environ, is_foreign=origin.pull.from_fork is True)]
     if isinstance(legs, Forbidden):
         return _degraded(legs, "actions: read")
+    if not legs:
+        return _marked(asked, client, event, origin)
     baselines = Baselines(
         client=client, repository=event.repository, branch=origin.pull.base, run_id=event.run_id, asked=asked.baseline
     )  # fmt: skip
@@ -198,6 +200,23 @@ def leg_name(given: str) -> str:
     return printable if len(printable) <= LEG_CHARS else f"{printable[: LEG_CHARS - 1]}…"
 
 
+def _marked(asked: Publication, client: Client, event: Event, origin: Origin) -> Published:
+    """Write over a comment that is there that this run left no report: what it says is of another commit."""
+    why = (
+        f"it has no artifact '{asked.artifact_name}', and none that begins with '{asked.artifact_name}-': it ended "
+        "before it had a report, or gave it another name."
+    )
+    leg = Leg(
+        name="", result=ended_early(str(event.run_id), [why]), setting=Setting(), artifact_name=asked.artifact_name
+    )
+    wanted = wanted_of(asked, [leg], Turn(event.run_id, event.attempt))
+    published = publish(client, event, origin.pull, replace(wanted, may_create=False))
+    if published.action == "skipped":
+        message = f"run {event.run_id} left no report: {why}"
+        raise PublishError(message)
+    return published
+
+
 def _own_leg(asked: Publication, result: RunResult, environ: Mapping[str, str], *, is_foreign: bool) -> Leg:
     links = links_from({"ARTIFACT_NAME": asked.artifact_name, **environ}, result)
     return Leg(
@@ -215,12 +234,6 @@ def _downloaded(asked: Publication, client: Client, event: Event, origin: Origin
     found = of_run(client, event.repository, event.run_id, asked.artifact_name)
     if isinstance(found, Forbidden):
         return found
-    if not found:
-        message = (
-            f"run {event.run_id} has no artifact '{asked.artifact_name}', and none that begins with "
-            f"'{asked.artifact_name}-': it ended before it had a report, or gave it another name."
-        )
-        raise PublishError(message)
     legs = []
     for artifact in found:
         data = download(client, event.repository, artifact)

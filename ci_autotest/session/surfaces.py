@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,14 +19,16 @@ from ci_autotest.report.links import Links
 from ci_autotest.report.markdown import LEAST, SUMMARY_LIMIT, render_comment, render_summary
 from ci_autotest.report.markdown_text import size
 from ci_autotest.report.standing import verdict
+from ci_autotest.result import Environment, RunResult, Summary
 from ci_autotest.session.results import not_written
+from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from ci_autotest.report.evidence import Source
-    from ci_autotest.result import Finding, RunResult
+    from ci_autotest.result import Finding
 
 REPORT = "report.json"
 #: Bytes of a program or of its tensors that a page is made of; a shrunk case has a few thousand.
@@ -126,6 +129,17 @@ def _failure(write: Callable[[Path], None], path: Path) -> OutputError | None:
     except OutputError as error:
         return error
     return None
+
+
+def ended_early(run_id: str, lines: Sequence[str]) -> RunResult:
+    """Return the result of a run that refused to begin, or left nothing; the last of ``lines`` says why."""
+    sentence = f"{f'run {run_id} ' if run_id else ''}ended before it compared anything"
+    return RunResult(
+        seed=0,
+        environment=Environment(ci_autotest=VERSION, python=platform.python_version(), platform=platform.platform()),
+        candidates=(), results=(), findings=(), summary=Summary(), exit_code=UsageError.exit_code,
+        notes=(f"{sentence}: {lines[-1]}" if lines else f"{sentence}.", *lines[:-1]),
+    )  # fmt: skip
 
 
 def rendered(folder: Path, surface: str, limit: int | None, environ: Mapping[str, str]) -> str:

@@ -19,6 +19,7 @@ COMMAND = """
 import json, os, pathlib, sys
 print("argv", json.dumps(sys.argv[1:]))
 print("::error::forged")
+print(os.environ.get("SAID", ""))
 report = json.loads(os.environ["REPORT"])
 output = next((a.removeprefix("--output=") for a in sys.argv if a.startswith("--output=")), None)
 if output and report is not None:
@@ -34,6 +35,11 @@ def main():
     if sys.argv[1] == "render":
         sys.stdout.write("# Summary\\n" if sys.argv[3] == "summary" else "::error file=a::b\\n::add-mask::a\\n")
         sys.exit(int(os.environ.get("RENDER_STATUS", "0")))
+    if sys.argv[1] == "ended":
+        os.mkdir(sys.argv[3])
+        with open(sys.argv[3] + "/report.json", "w") as file:
+            json.dump({"summary": {"misaligned": 0, "findings": 0}, "exit_code": 2, "lines": sys.argv[4:]}, file)
+        sys.exit(0)
     print("argv", json.dumps(sys.argv[1:]), *[name for name in os.environ if "TOKEN" in name])
     sys.exit(int(os.environ["STATUS"]))
 """
@@ -140,6 +146,22 @@ def test_run__report_of_an_earlier_run__does_not_pass_for_this_one(job: Job):
         output(job, "report-json"),
         output(job, "artifact-dir"),
     ) == ("2", "", "")
+
+
+def test_run__usage__says_why_in_the_annotation_and_in_a_report(job: Job):
+    said = "\x1b[31mno candidate\x1b[0m\n--help\ncases 0 is less than 1."
+    done = job.step("run", REPORT="null", STATUS="2", SAID=said)
+    told = [line for line in done.stdout.splitlines() if line.startswith("::error title=ci-autotest::")]
+    assert len(told) == 1, done.stdout
+    assert told[0].startswith("::error title=ci-autotest::ci-autotest ended with 2 before it compared anything:%0A")
+    assert told[0].endswith("%0Ano candidate%0A--help%0Acases 0 is less than 1.")
+    folder = job.workspace / "autotest-report"
+    assert json.loads((folder / "report.json").read_text())["lines"][-3:] == [
+        "no candidate", "--help", "cases 0 is less than 1.",
+    ]  # fmt: skip
+    names = ("exit-status", "conclusion", "report-json", "upload")
+    assert [output(job, name) for name in names] == ["2", "usage", str(folder / "report.json"), str(folder)]
+    assert job.summary == "# Summary\n"
 
 
 def test_run__report_that_says_otherwise__is_not_green(job: Job):

@@ -15,6 +15,7 @@ from ci_autotest.github.body import sections_of
 from ci_autotest.report import report_json
 from ci_autotest.session.merging import report
 from ci_autotest.session.publishing import leg_name
+from ci_autotest.session.surfaces import ended_early
 from tests import program_samples as programs
 from tests import report_samples as samples
 from tests.fake_github import BOT, NUMBER, FakeGithub, Fault, Stored, refusal
@@ -182,6 +183,28 @@ def test_comment__aligned_again__says_so_in_the_comment_that_is_there(github, tm
     assert (
         "### ✓ aligned: 1 test on 2 candidates, 40 cases\n\nWhat was misaligned here before is aligned again.\n" in body
     )
+
+
+def test_comment__run_that_left_no_report__does_not_let_an_older_green_one_stand(github, tmp_path) -> None:
+    published_archive(github, tmp_path, archive_of(samples.run()), when="always")
+    github.artifacts = []
+    github.runs[78] = github.runs[RUN_ID]
+
+    status, said = commented(github, "run", tmp_path, run_id=78)
+
+    (body,) = github.bodies(BOT).values()
+    assert (status, "(updated)" in said, "\N{CHECK MARK} aligned" in body) == (0, True, False), said
+    assert "### ✗ run 78 ended before it compared anything: it has no artifact 'ci-autotest-report'" in body
+
+
+def test_comment__run_that_refused_to_begin__says_why(github, tmp_path) -> None:
+    early = ended_early("77", ["Try this.", "cases 0 is less than 1."])
+
+    status, said, body = published_archive(github, tmp_path, archive_of(early))
+
+    assert (status, "(created)" in said) == (0, True)
+    assert "### ✗ run 77 ended before it compared anything: cases 0 is less than 1." in body
+    assert "- Try this." in body
 
 
 # --- against the base branch
