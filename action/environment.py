@@ -42,7 +42,9 @@ def make_environment(folder: Path, environ: Mapping[str, str]) -> Path:
     of_venv = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     added = of_venv if sys.prefix != sys.base_prefix else [site.getusersitepackages()]
     there = [path for path in dict.fromkeys(added) if Path(path).is_dir()]
-    lines = "".join(f"import site; site.addsitedir({path!r})\n" for path in there)
+    # Not where pip builds a package apart: the caller's setuptools would stand before the one that was asked for.
+    apart = "'pip-build-env-' in os.environ.get('PYTHONPATH', '')"
+    lines = "".join(f"import os, site; {apart} or site.addsitedir({path!r})\n" for path in there)
     packages = Path(sysconfig.get_path("purelib", "posix_prefix", {"base": str(folder)}))
     (packages / "callers-packages.pth").write_text(lines, encoding="utf-8")
     return folder / "bin" / "python"
