@@ -81,6 +81,16 @@ def planted(**fault) -> Callable[[FakeGithub], None]:
 SLOW = b"[" + random.Random(0).randbytes(5_000)  # noqa: S311 - no secret
 POST_403 = {"method": "POST", "status": 403}
 LIST = {"method": "GET", "path": "comments"}
+UNPROCESSABLE = json.dumps(
+    {
+        "message": "Validation Failed",
+        "errors": [
+            {"resource": "IssueComment", "code": "unprocessable", "field": "data", "message": "Body is too long"},
+            {"resource": "IssueComment", "code": "missing", "field": "body"},
+            "and more",
+        ],
+    }
+).encode()
 OBJECTIONS: dict[str, Objection] = {
     "none": Objection(lambda _: None, "(created)"),
     "403": Objection(lambda g: g.plant(refusal("POST")), "lacks `pull-requests: write`", 0),
@@ -97,7 +107,10 @@ OBJECTIONS: dict[str, Objection] = {
     ),
     "429": Objection(planted(method="POST", status=429), "(created)"),
     "404": Objection(planted(method="POST", status=404, body=body("Not Found")), "lacks `pull-requests: write`", 0),
-    "422": Objection(planted(method="POST", status=422, body=body("Validation Failed")), "Validation Failed", 0),
+    "422": Objection(
+        planted(method="POST", status=422, body=UNPROCESSABLE),
+        "Validation Failed: Body is too long; body missing; and more", 0,
+    ),
     "500 three times": Objection(planted(**LIST, status=500, times=3), "(created)"),
     "500 three times for the write": Objection(planted(method="POST", status=500, times=3), "(created)"),
     "500 for ever": Objection(planted(**LIST, status=500, times=99), "6 times in a row", 0),

@@ -65,8 +65,15 @@ class Unclear:
     reason: str
 
 
+class _Reason(msgspec.Struct, frozen=True):
+    field: str | None = None
+    code: str | None = None
+    message: str | None = None
+
+
 class _Refusal(msgspec.Struct, frozen=True):
     message: str = ""
+    errors: list[str | _Reason] = []
 
 
 def is_broken(reply: Reply) -> bool:
@@ -95,9 +102,17 @@ def decoded(where: str, reply: Reply, shape: msgspec.json.Decoder[T]) -> T:
 def reason_of(reply: Reply) -> str:
     """Return GitHub's own words for a refusal; empty when there are none."""
     try:
-        return msgspec.json.decode(reply.body, type=_Refusal).message
+        said = msgspec.json.decode(reply.body, type=_Refusal)
+        return ": ".join(part for part in (said.message, "; ".join(map(_reason, said.errors))) if part)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
+
+
+def _reason(error: str | _Reason) -> str:
+    """Return what is wrong with one field of a request, which a 422 says beside its message."""
+    if isinstance(error, str):
+        return error
+    return error.message or " ".join(part for part in (error.field, error.code) if part)
 
 
 def has_next(reply: Reply) -> bool:

@@ -1,12 +1,11 @@
-"""Own the reading of an artifact: in memory, by an allow list of names, sizes and counts; nothing is unpacked.
+"""Own the reading of an artifact: by an allow list of names, sizes and counts; nothing is unpacked.
 
-Whoever opened the pull request may have written the archive. What is not exactly what a report's
-folder holds refuses the whole of it: an honest run leaves nothing else.
+Whoever opened the pull request may have written the archive. A plain file that is none of a report's is passed over
+unread, as a test or a later version may have left it; a name that leads anywhere refuses the whole.
 """
 
 from __future__ import annotations
 
-import io
 import re
 import stat
 import struct
@@ -19,6 +18,7 @@ from ci_autotest.errors import PublishError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import BinaryIO
 
 #: Bytes of an archive that is downloaded at all; 10,000 findings take about 40 MB.
 MOST_BYTES: Final = 128 << 20
@@ -26,6 +26,8 @@ MOST_BYTES: Final = 128 << 20
 MOST_ENTRIES: Final = 60_000
 #: Bytes of all entries together, as they say themselves. They are not read; more is no report.
 MOST_UNPACKED_BYTES: Final = 4 << 30
+#: Bytes that are looked through at once.
+_PIECE_BYTES: Final = 1 << 20
 #: Bytes that an entry of this name may have, read or not.
 MOST_OF: Final = {
     "report.json": 64 << 20,
@@ -43,6 +45,8 @@ _ALLOWED: Final = re.compile(
     r"(?:report\.json|junit\.xml|summary\.md|comment\.md|index\.html)"
     r"|findings/(?:[a-z0-9_-]{1,200}/(?:repro\.py|program\.json|tensors\.safetensors|README\.md)?)?"
 )
+#: Names of other files, which are passed over: no way up, no drive, nothing hidden.
+_OTHER: Final = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9_. -]{0,199}/){0,8}[A-Za-z0-9_-][A-Za-z0-9_. -]{0,199}")
 # Source: .ZIP File Format Specification 6.3.10, 4.3.12 (central directory header), 4.4.4 (flags), 4.4.5 (methods).
 _HEADER: Final = b"PK\x01\x02"
 _ENCRYPTED: Final = 0x1 | 0x40 | 0x2000
@@ -95,18 +99,18 @@ class Archive:
         return content
 
 
-def opened(name: str, data: bytes) -> Archive:
+def opened(name: str, file: BinaryIO) -> Archive:
     """Return the archive, every entry of it checked.
 
     Raises:
         PublishError: It is damaged, or holds what a report's folder does not.
     """
     # Counted before the library makes an object of each.
-    count = data.count(_HEADER)
+    count = _count(file, _HEADER)
     if count > MOST_ENTRIES:
         raise _refusal(name, f"it has {count:,} entries, and {MOST_ENTRIES:,} are allowed")
     try:
-        archive = zipfile.ZipFile(io.BytesIO(data))
+        archive = zipfile.ZipFile(file)
     except _DAMAGED as error:
         raise _refusal(name, f"it is no archive: {error}") from None
     entries: dict[str, zipfile.ZipInfo] = {}
@@ -118,15 +122,28 @@ def opened(name: str, data: bytes) -> Archive:
     total = sum(info.file_size for info in entries.values())
     if total > MOST_UNPACKED_BYTES:
         raise _refusal(name, f"its entries have {total:,} bytes, and {MOST_UNPACKED_BYTES:,} are allowed")
-    return Archive(name, archive, entries)
+    return Archive(name, archive, {key: info for key, info in entries.items() if _ALLOWED.fullmatch(key)})
+
+
+def _count(file: BinaryIO, wanted: bytes) -> int:
+    """Count ``wanted`` in a file, a piece at a time."""
+    file.seek(0)
+    count, rest = 0, b""
+    while piece := file.read(_PIECE_BYTES):
+        piece = rest + piece
+        count += piece.count(wanted)
+        rest = piece[1 - len(wanted) :]
+    return count
 
 
 def _wrong(info: zipfile.ZipInfo) -> str:
     """Return what is wrong with an entry; the library has renamed what it does not like, so the name is asked twice."""
     kind = stat.S_IFMT(info.external_attr >> 16)
-    most = MOST_OF.get(info.filename.rpartition("/")[2], 0)
+    is_known = _ALLOWED.fullmatch(info.filename) is not None
+    most = MOST_OF.get(info.filename.rpartition("/")[2], 0) if is_known else MOST_UNPACKED_BYTES
+    is_named = is_known or _OTHER.fullmatch(info.filename) is not None
     faults = {
-        "is none of a report's files": info.orig_filename != info.filename or not _ALLOWED.fullmatch(info.filename),
+        "is none of a report's files": info.orig_filename != info.filename or not is_named,
         "is no plain file": kind not in {0, stat.S_IFREG, stat.S_IFDIR},
         "is a folder with a file's name": kind == stat.S_IFDIR and not info.is_dir(),
         "is encrypted": bool(info.flag_bits & _ENCRYPTED),

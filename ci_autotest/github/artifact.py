@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -14,6 +15,7 @@ from ci_autotest.github.request import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import BinaryIO
 
     from ci_autotest.github.client import Client
 
@@ -110,13 +112,15 @@ def of_branch(client: Client, repository: str, branch: str, name: str, but: int)
     return None
 
 
-def download(client: Client, repository: str, artifact: Artifact) -> bytes | Forbidden:
-    """Return the archive of an artifact.
+def download(client: Client, repository: str, artifact: Artifact) -> BinaryIO | Forbidden:
+    """Return the archive of an artifact, in a file without a name: ten of 100 MB each are no burden to memory.
 
     Raises:
         PublishError: It is too large, or GitHub does not answer as GitHub.
     """
-    return client.file(f"/repos/{repository}/actions/artifacts/{artifact.id}/zip", MOST_BYTES)
+    file: BinaryIO = client.files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack is one
+    refusal = client.file(f"/repos/{repository}/actions/artifacts/{artifact.id}/zip", MOST_BYTES, file)
+    return file if refusal is None else refusal
 
 
 def _artifacts(page: _Page) -> Iterable[Artifact]:

@@ -7,6 +7,7 @@ may have changed while one waited: the caller looks again and decides again.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -29,6 +30,7 @@ from ci_autotest.github.retry import wait_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from typing import BinaryIO
 
 PER_PAGE: Final = 100  # the most that GitHub gives
 MAX_PAGES: Final = 100
@@ -59,6 +61,7 @@ class Client:
         sleep: Waits for a number of seconds.
         deadline_s: For all requests and waits together, from ``start_s`` on.
         start_s: What ``clock`` said at the start.
+        files: Closes the files that are downloaded.
     """
 
     session: requests.Session
@@ -68,6 +71,7 @@ class Client:
     sleep: Callable[[float], None]
     deadline_s: float
     start_s: float
+    files: ExitStack = field(default_factory=ExitStack)
 
     def get(self, path: str, shape: msgspec.json.Decoder[T], params: Mapping[str, str | int]) -> T | Forbidden:
         """Return what is at ``path``; ``params`` are those of the query."""
@@ -114,24 +118,24 @@ class Client:
             return reply
         return decoded(request.where, reply, listing.shape), has_next(reply)
 
-    def file(self, path: str, most_bytes: int) -> bytes | Forbidden:
-        """Return the file that ``path`` sends to; whoever stores it does not see the token.
+    def file(self, path: str, most_bytes: int, into: BinaryIO) -> Forbidden | None:
+        """Write the file that ``path`` sends to; whoever stores it does not see the token.
 
         Raises:
             PublishError: It is larger than ``most_bytes``, or is kept where no token's owner would look.
         """
-        request = Request(method="GET", url=self.api_url + path, most_bytes=most_bytes)
+        request = Request(method="GET", url=self.api_url + path, most_bytes=most_bytes, into=into)
         reply = self._answered(request)
         if reply.status != _FOUND:
             judged = self._judged(request, reply)
-            return judged if isinstance(judged, Forbidden) else judged.body
+            return judged if isinstance(judged, Forbidden) else None
         place = reply.headers.get("location", "")
         if not is_safe_url(place.partition("?")[0]):
             message = f"{request.where} sends to {self._plain(place)!r}, which is no https address: it is not fetched."
             raise PublishError(message)
-        stored = Request(method="GET", url=place, most_bytes=most_bytes, is_api=False)
+        stored = Request(method="GET", url=place, most_bytes=most_bytes, is_api=False, into=into)
         judged = self._judged(stored, self._answered(stored))
-        return judged if isinstance(judged, Forbidden) else judged.body
+        return judged if isinstance(judged, Forbidden) else None
 
     def post(
         self, path: str, shape: msgspec.json.Decoder[T], content: object, failures: int = 0
@@ -250,10 +254,18 @@ class Client:
         # `read1` returns what has come, so that the deadline is seen between two drops; an old
         # urllib3 lacks it.
         read = getattr(response.raw, "read1", response.raw.read)
-        body = bytearray()
+        body, size = bytearray(), 0
+        into = request.into if response.status_code in _GOOD else None
+        if into is not None:  # a try before may have left a part
+            into.seek(0)
+            into.truncate()
         while piece := read(_PIECE_BYTES, decode_content=True):
-            body += piece
-            if len(body) > request.most_bytes:
+            if into is None:
+                body += piece
+            else:
+                into.write(piece)
+            size += len(piece)
+            if size > request.most_bytes:
                 message = f"{request.where} answered with more than the {request.most_bytes:,} bytes that are read."
                 raise PublishError(message)
             self._left_s(f"{request.where} is still being answered")

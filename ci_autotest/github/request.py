@@ -11,6 +11,7 @@ from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from typing import BinaryIO
 
     import msgspec
 
@@ -56,6 +57,7 @@ class Request:
     Attributes:
         most_bytes: Of the answer, decompressed.
         is_api: Whether it goes to the API, which alone sees the token.
+        into: File that takes what a good answer holds, so that no memory does.
     """
 
     method: str
@@ -64,6 +66,7 @@ class Request:
     body: bytes | None = None
     most_bytes: int = MAX_ANSWER_BYTES
     is_api: bool = True
+    into: BinaryIO | None = None
 
     @property
     def where(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -89,9 +90,9 @@ def against(result: RunResult, asked: str, artifact_name: str, environ: Mapping[
         return held_against(result, read_baseline(Path(asked))) if asked else result
     check_artifact_name(artifact_name)
     access = read_access(environ)
-    with requests.Session() as session:
+    with requests.Session() as session, ExitStack() as files:
         client = Client(
-            session=session, api_url=access.api_url, token=access.token,
+            session=session, files=files, api_url=access.api_url, token=access.token,
             clock=time.monotonic, sleep=time.sleep, deadline_s=DEADLINE_S, start_s=time.monotonic(),
         )  # fmt: skip
         return Baselines(

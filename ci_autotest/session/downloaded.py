@@ -1,4 +1,4 @@
-"""A downloaded report: decoded strictly from an archive in memory; its tensors are never loaded."""
+"""A downloaded report: decoded strictly from an archive that is not unpacked; its tensors are never loaded."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from ci_autotest.report.artifacts import FINDINGS
 from ci_autotest.report.evidence import MOST_PROGRAM_BYTES, Evidence, evidence_of
 
 if TYPE_CHECKING:
+    from typing import BinaryIO
+
     from ci_autotest.github.archive import Archive
     from ci_autotest.report.evidence import Source
     from ci_autotest.result import Finding, RunResult
@@ -25,18 +27,18 @@ class Downloaded:
     source: Source
 
 
-def read_downloaded(name: str, data: bytes) -> Downloaded:
+def read_downloaded(name: str, file: BinaryIO) -> Downloaded:
     """Return the report in an artifact.
 
     Args:
         name: Of the artifact, for messages.
-        data: Its archive.
+        file: Its archive, which is read as long as the report is.
 
     Raises:
         PublishError: The archive holds what no report's folder does, or is damaged.
         OutputError: Its report is damaged, or of another version.
     """
-    archive = opened(name, data)
+    archive = opened(name, file)
     content = archive.read("report.json", report_json.GREATEST_SIZE_BYTES)
     result = report_json.parsed(content, f"report.json of artifact '{name}'")
     return Downloaded(result, _source(archive))

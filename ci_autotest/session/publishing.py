@@ -1,7 +1,7 @@
 """The command ``comment``: a report, or those of another run, as the comment on the pull request.
 
-What is downloaded may have been written by whoever opened the pull request. Its archive is read in
-memory, its report is decoded strictly, its programs are printed from ``program.json`` alone, and
+What is downloaded may have been written by whoever opened the pull request. Its archive is not
+unpacked, its report is decoded strictly, its programs are printed from ``program.json`` alone, and
 which pull request it is about is GitHub's word.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -34,7 +35,7 @@ from ci_autotest.session.surfaces import ended_early, links_from, read_report, s
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
-    from typing import TextIO
+    from typing import BinaryIO, TextIO
 
     from ci_autotest.github.artifact import Artifact
     from ci_autotest.github.event import Event
@@ -117,9 +118,9 @@ def comment(asked: Publication, environ: Mapping[str, str], stream: TextIO, cloc
         raise UsageError(message)
     result = read_report(asked.folder) if asked.folder is not None else None
     event = read_event(environ, asked.run_id)
-    with requests.Session() as session:
+    with requests.Session() as session, ExitStack() as files:
         client = Client(
-            session=session, api_url=event.api_url, token=event.token,
+            session=session, files=files, api_url=event.api_url, token=event.token,
             clock=clock.now, sleep=clock.sleep, deadline_s=DEADLINE_S, start_s=clock.now(),
         )  # fmt: skip
         published = _publish(asked, client, event, result, environ)
@@ -243,7 +244,7 @@ def _downloaded(asked: Publication, client: Client, event: Event, origin: Origin
     return legs
 
 
-def _downloaded_leg(asked: Publication, artifact: Artifact, data: bytes, about: tuple[Event, Origin]) -> Leg:
+def _downloaded_leg(asked: Publication, artifact: Artifact, data: BinaryIO, about: tuple[Event, Origin]) -> Leg:
     event, origin = about
     read = read_downloaded(artifact.name, data)
     links = Links(
