@@ -50,6 +50,7 @@ def repeated(attempt: Attempt, trace: Trace, contender: Contender, *, goes_back:
     """
     backend, program = contender.backend, attempt.program
     other = copy(trace)
+    other.calls = copy(trace.calls)  # a case's calls are counted once, in batches of any size
     other.values = trace.values[: _last_input(program) + 1]
     off: dict[int, object] = {}
     for index, value in backend.again(program, trace, other.values, holds=goes_back):

@@ -144,7 +144,7 @@ def test_inputs__left_alone__ask_for_what_the_program_does_by_itself():
 
 def test_outputs__declared__are_written_by_the_step_that_they_name():
     written = {
-        "prepare": {"python", "publisher", "packages", "sealed", "listed", "task", "runtime"},
+        "prepare": {"python", "publisher", "packages", "libraries", "sealed", "listed", "task", "runtime"},
         "seal": {"digest"},
         "run": set(outputs.step_outputs(0, None, None)),
         "upload": {"artifact-url"},  # of actions/upload-artifact

@@ -19,7 +19,7 @@ from tests.engine import substitute
 
 
 def told(family: str, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return what a bench says of 48 cases of each test of a family in batches of a size, times aside."""
+    """Return what a bench says of 48 cases of each test of a family in batches of a size, what is measured aside."""
     monkeypatch.setattr(memory, "BATCH", size)
     monkeypatch.setattr(casework, "_PART_S", float("inf"))
     bench = Bench(Place.create(), lambda _: None)
@@ -37,7 +37,8 @@ def told(family: str, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done = [
         bench.answer(RunCases(test=test, cases=list(range(48)), candidates=["torch", "off"])) for test in found.tests
     ]
-    return [re.sub(r'"\w*_s":[0-9.e+-]+', "", msgspec.json.encode(one).decode()) for one in done]
+    measured = r'"(\w*_s|watched)":[0-9.e+-]+'
+    return [re.sub(measured, "", msgspec.json.encode(one).decode()) for one in done]
 
 
 @pytest.mark.filterwarnings("ignore")  # torch warns once in a process: one of the two runs only
