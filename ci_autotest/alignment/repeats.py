@@ -49,8 +49,8 @@ def repeated(attempt: Attempt, trace: Trace, contender: Contender, *, goes_back:
         goes_back: Whether the backward pass is repeated too; then what is computed is held until it is over.
     """
     backend, program = contender.backend, attempt.program
+    trace.calls = dict(trace.calls)  # what a repeat calls is not counted: how many there are depends on the batch
     other = copy(trace)
-    other.calls = copy(trace.calls)  # a case's calls are counted once, in batches of any size
     other.values = trace.values[: _last_input(program) + 1]
     off: dict[int, object] = {}
     for index, value in backend.again(program, trace, other.values, holds=goes_back):
