@@ -62,7 +62,7 @@ def repeated(attempt: Attempt, trace: Trace, contender: Contender, *, goes_back:
         backend.backward(program, other, attempt.cotangents)
     is_same = other.failure is None and not off and _same_gradients(other, trace)
     other.values = [off.get(index, value) for index, value in enumerate(trace.values)]
-    return None if is_same else suspicion(attempt, other, contender.rules)
+    return None if is_same else suspicion(attempt, other, contender.rules, of_two_runs=True)
 
 
 def _same_gradients(trace: Trace, before: Trace) -> bool:

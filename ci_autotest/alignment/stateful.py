@@ -171,13 +171,14 @@ def _scaled(flat: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return flat.clone(), flat.clone()
 
 
-def suspicion(attempt: Attempt, trace: Trace, rules: Rules) -> Verdict | None:
+def suspicion(attempt: Attempt, trace: Trace, rules: Rules, *, of_two_runs: bool = False) -> Verdict | None:
     """Return what a candidate's run of a probe shows; ``None`` where it shows nothing.
 
     Args:
         attempt: The probe.
         trace: What the candidate showed.
         rules: What is allowed.
+        of_two_runs: Whether some values of the trace are another run's: they share no memory with the others.
     """
     if trace.untested is not None or (trace.failure is not None and trace.failure.lacking is not None):
         return None
@@ -187,7 +188,7 @@ def suspicion(attempt: Attempt, trace: Trace, rules: Rules) -> Verdict | None:
     found = held_against(examination, _seen(trace, at_its_step=True), expected).differences
     # What lies in the memory of an input changes as that is written to: whether it must lie there is asked elsewhere.
     shared = _in_inputs(attempt.program, trace) | _in_inputs(attempt.program, attempt.trace)
-    sure = [item for item in found if item.step not in shared]
+    sure = [item for item in found if item.step not in shared and not (of_two_runs and item.kind == "aliasing")]
     return _verdict(attempt.program, sure[0], trace) if sure else None
 
 

@@ -345,7 +345,7 @@ class Casework:
         probes = zip(batch.probes, batch.probes.values(), traces[len(batch.attempts) :], strict=False)
         sequences = [item for item in probes if item[0] in sure and not has_series(batch.spots[item[0]][0])]
         for position, attempt, trace in [*whole, *sequences]:
-            if attempt.is_probe or is_to_be_repeated(attempt, trace):
+            if is_to_be_repeated(batch.attempts[position], traces[position]):
                 enter(position)
                 goes_back = position == whole[0][0] and bool(attempt.cotangents)
                 look = partial(repeated, attempt, trace, contender, goes_back=goes_back)
