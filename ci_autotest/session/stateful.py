@@ -37,6 +37,8 @@ _SECONDS_AT_MOST: Final = 20.0
 _REPEATS: Final = 2
 #: Differences of a sequence that are looked at for one whose call is right alone.
 _PASSED_OVER_AT_MOST: Final = 4
+#: Calls of one case: more than a worker makes of a test's cases before the next window.
+_MANY: Final = 64
 NOTE: Final = {"kind": "stateful"}
 
 
@@ -103,7 +105,9 @@ def after_others(suspect: Suspect, workshop: Workshop, fresh: Fresh, *, is_probe
         sequences.append(_sequence(groups[-1].cases, noted, forwards_first=True))
     if is_probe:
         repeats = [_sequence(group.cases, noted, repeats=True) for group in groups if group.own is not None]
-        sequences = [*repeats, *sequences]
+        # A batch repeats more than is known here: what counts calls is reached by many of one case, or by all twice.
+        many = [[_part(noted)] * _MANY, [*whole, *whole]]
+        sequences = [*repeats, *sequences, *(_sequence(parts, noted) for parts in many)]
     for sequence in sequences:
         made = _of_sequence(sequence, suspect, workshop, fresh)
         if made.finding is not None or made.is_wrong_alone:
