@@ -27,9 +27,13 @@ if TYPE_CHECKING:
 
 
 def is_to_be_repeated(attempt: Attempt, trace: Trace) -> bool:
-    """Whether the body of a case would be the same again: it wrote to nothing, and its modules change by no call."""
+    """Whether the body of a case would be the same again: it wrote to nothing, and its modules change by no call.
+
+    Of empty tensors nothing can be remembered.
+    """
     return (
         not attempt.trace.copies
+        and any(isinstance(value, torch.Tensor) and value.numel() for value in trace.values)
         and is_repeatable(attempt.program)
         and not any(
             isinstance(value, torch.nn.Module) and next(value.buffers(), None) is not None

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 _PART_S: Final = 0.5
 #: Bytes that a batch must keep before it is looked into what kept them.
 _KEPT_BYTES: Final = 1 << 22
-#: Cases of a batch that come to a kernel once more after the others.
-_REPEATED: Final = 2
 #: Memory that the batches held may take, as far as the cases of the test so far say.
 _BATCH_BYTES: Final = 1 << 28
 
@@ -81,6 +79,7 @@ class Casework:
         self._overwritten: dict[str, frozenset[int]] = {}
         self._largest: dict[str, int] = {}
         self._probed: set[tuple[str, int]] = set()
+        self._repeats: set[tuple[str, str, int]] = set()
         self._growing: set[str] = set()
         self._census = Census()
 
@@ -329,29 +328,44 @@ class Casework:
                 found = self._suspected(batch.spots[position][0], probe, trace, contender)
                 if found is not None:
                     suspected[position] = found
-        if len(attempts) > 1 and contender.backend.is_in_process and contender.backend.shows_steps:
+        if contender.backend.is_in_process and contender.backend.shows_steps:
             suspected = {**dict(self._repeated(run, name, batch, traces, sure)), **suspected}
         return Judged(traces[: len(attempts)], sure, verdicts, suspected)
 
     def _repeated(
         self, run: _Run, name: str, batch: Batch, traces: Sequence[Trace], sure: Collection[int]
     ) -> Iterator[tuple[int, Verdict]]:
-        """Repeat some cases of a batch that are surely aligned, after all the others, and its probes.
+        """Repeat cases of a batch that are surely aligned, after all the others, and its probes.
 
-        The first is repeated with its backward pass. Yields what this shows, with the position of the case.
+        The first of each window, so that a candidate has the same calls whatever the batches. Yields what this shows,
+        with the position of the case.
         """
         contender, enter = run.contenders[name], self._place.entering(run.order[name], batch.spots)
-        whole = [(position, batch.attempts[position], traces[position]) for position in sorted(sure)[:_REPEATED]]
+        whole = [(at, batch.attempts[at], traces[at]) for at in self._first_of_windows(run, name, batch, traces, sure)]
         probes = zip(batch.probes, batch.probes.values(), traces[len(batch.attempts) :], strict=False)
-        sequences = [item for item in probes if item[0] in sure and not has_series(batch.spots[item[0]][0])]
+        sequences = [
+            (at, probe, trace)
+            for at, probe, trace in probes
+            if at in sure and not has_series(batch.spots[at][0]) and is_to_be_repeated(batch.attempts[at], traces[at])
+        ]
         for position, attempt, trace in [*whole, *sequences]:
-            if is_to_be_repeated(batch.attempts[position], traces[position]):
-                enter(position)
-                goes_back = position == whole[0][0] and bool(attempt.cotangents)
-                look = partial(repeated, attempt, trace, contender, goes_back=goes_back)
-                found = _looked(attempt.program, look)
-                if found is not None:
-                    yield position, found
+            enter(position)
+            goes_back = not attempt.is_probe and bool(attempt.cotangents)
+            look = partial(repeated, attempt, trace, contender, goes_back=goes_back)
+            found = _looked(attempt.program, look)
+            if found is not None:
+                yield position, found
+
+    def _first_of_windows(
+        self, run: _Run, name: str, batch: Batch, traces: Sequence[Trace], sure: Collection[int]
+    ) -> Iterator[int]:
+        """Yield the positions of the first cases of windows that can be repeated."""
+        for position in sorted(sure):
+            case, _ = batch.spots[position]
+            window = run.test, name, window_of(case)
+            if case and window not in self._repeats and is_to_be_repeated(batch.attempts[position], traces[position]):
+                self._repeats.add(window)
+                yield position
 
     def _suspected(self, case: int, probe: Attempt, trace: Trace, contender: Contender) -> Verdict | None:
         """Return what a probe shows that its case did not; ``None`` where that is nothing."""
