@@ -137,11 +137,12 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 def test_run__every_case__is_given_inputs_of_its_own(right: Project):
     whole = inputs(right, "whole")
-    # Twelve windows of two tests have a probe of ten calls, with two other values beside those of its case.
-    probes = 2 * CASES // 10
-    assert len(whole) == 2 * CASES + 10 * probes
+    # Six windows of each test have a probe, with two other values beside those of its case: three have a sequence of ten
+    # calls, five of which come once more, three a series of twenty. The first case of each comes once more.
+    windows = CASES // 10
+    assert len(whole) == 2 * (CASES + windows // 2 * (10 + 5) + windows // 2 * 20 + windows)
     # An empty tensor or one zero may come twice.
-    assert len(set(whole)) > (2 * CASES + 2 * probes) * 0.85
+    assert len(set(whole)) > 2 * (CASES + 2 * windows) * 0.85
 
 
 def test_run__two_workers__the_same_inputs_and_the_same_report(right: Project):
