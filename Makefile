@@ -22,7 +22,8 @@ run: $(READY)  ## the shipped suite and the kernel example, on this machine
 	$(BIN)/python examples/demo.py
 
 test: check  ## everything that needs torch only
-	$(BIN)/python -m pytest
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --maxprocesses 4 tests/unit tests/contract tests/integration tests/quality
+	$(BIN)/python -m pytest tests/end_to_end
 
 test-all: $(READY)  ## what needs an image, npm packages, a cluster or other frameworks
 	$(BIN)/python -m candidates || echo "WHAT NEEDS THE CANDIDATES NAMED ABOVE IS NOT TESTED: its tests are skipped with that reason"
