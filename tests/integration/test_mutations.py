@@ -315,7 +315,7 @@ def test_read_downloaded__mutated_archive__is_refused_or_read(real: Real):
     files = {str(path.relative_to(whole)): path.read_bytes() for path in whole.rglob("*") if path.is_file()}
 
     def read(data: bytes) -> None:
-        downloaded = read_downloaded("report", data)
+        downloaded = read_downloaded("report", io.BytesIO(data))
         for finding in downloaded.result.findings:
             downloaded.source(finding)
 
