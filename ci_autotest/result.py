@@ -392,13 +392,14 @@ def counts_against(finding: Finding) -> bool:
 def representative(findings: Iterable[Finding]) -> Finding:
     """Return the finding that stands for all of one identity, the same in whatever order they came.
 
-    One that counts against the run comes before one that does not, then a confirmed one, then one that a case of this
-    run showed; of those the lowest test and case.
+    One that counts against the run comes before one that does not, then a confirmed one, then one with its program,
+    then one that a case of this run showed; of those the lowest test and case.
     """
-    return min(
-        findings,
-        key=lambda item: (not counts_against(item), not item.confirmed, item.earlier, item.test, item.case),
-    )
+
+    def rank(item: Finding) -> tuple[bool, bool, bool, bool, str, int]:
+        return not counts_against(item), not item.confirmed, not item.program, item.earlier, item.test, item.case
+
+    return min(findings, key=rank)
 
 
 def is_found_leniency(finding: Finding) -> bool:
