@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -84,11 +85,13 @@ def daemon(act):
 def test_action__hostile_input__is_refused_and_says_no_green(
     repository: Repository, planted: ActionRecord, tmp_path: Path, name: str, value: str
 ):
-    inputs = {"python": sys.executable, "output": "other", name: value}
+    inputs = {"python": sys.executable, "output": tmp_path.name, name: value}
     record = repository.runner(tmp_path / "scratch").run(inputs, installed(planted))
     assert (record.status, record.outputs["conclusion"]) == (2, "usage"), record.steps["run"].log
     assert not (repository.folder / "owned").exists()
-    assert record.steps["upload"].outcome == "skipped"
+    # What is uploaded says so too: `autotest-report.yml` marks the comment by it.
+    report = json.loads((repository.folder / tmp_path.name / "report.json").read_text("utf-8"))
+    assert (report["exit_code"], report["results"], record.steps["upload"].outcome) == (2, [], "success")
 
 
 @pytest.mark.parametrize(
