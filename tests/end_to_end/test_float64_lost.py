@@ -52,7 +52,11 @@ def run_of(project: Project, what: str, *words: str, n: int = 3, off: int = 1) -
     return project.run("--seed", "1", *words)
 
 
-@pytest.mark.parametrize(("what", "is_lost"), ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize(
+    ("what", "is_lost"),
+    # What hangs is waited for at each question.
+    [pytest.param(*row, id=name, marks=[pytest.mark.heavy] * (name == "hangs")) for name, row in ENDS.items()],
+)
 def test_run__float64_ends_the_worker__is_a_value_finding_of_unknown_blame(tmp_path: Path, what: str, *, is_lost: bool):
     project = Project(tmp_path, greatest_s=400)
     done = run_of(project, what)
