@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ci_autotest.errors import AutotestError, ConfigError, OutputError
+from ci_autotest.errors import AutotestError, ConfigError, OutputError, UnavailableError
 from ci_autotest.session.signals import INTERRUPTED, Signals, end_at_once, ignore
 from ci_autotest.session.terminal import outlast_readers
 from ci_autotest.version import VERSION
@@ -268,8 +268,8 @@ def _request(paths: tuple[str, ...], given: dict[str, Any], *, needs_candidate: 
 
 
 def _status(result: RunResult) -> int:
-    """Return a run's status; where something could not be written, the last note says what, and stands here too."""
-    if result.exit_code == OutputError.exit_code:
+    """Return a run's status; where a run could not end as it should, its last note says why, and stands here too."""
+    if result.notes and result.exit_code in {OutputError.exit_code, UnavailableError.exit_code}:
         click.echo(result.notes[-1], err=True)
     return result.exit_code
 
