@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.report.coverage import add
@@ -11,12 +10,12 @@ from ci_autotest.report.merge import first_refusal
 from ci_autotest.result import HITS_TOLD, Hit, joined_unsupported
 from ci_autotest.run.messages import Cost, added
 from ci_autotest.session.entries import KEPT, PairEntry, TestEntry
+from ci_autotest.session.suspect import Suspect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ci_autotest.exercised import Exercised
-    from ci_autotest.judgement import Verdict
     from ci_autotest.run.inquiry import Lost
     from ci_autotest.run.lost import WorkerLostError
     from ci_autotest.run.messages import CaseFailure, CasesDone, Left, RunCases, TestInfo
@@ -32,46 +31,6 @@ class Identity(NamedTuple):
     candidate: str
     operator: str
     kind: str
-
-
-class Suspect(NamedTuple):
-    """The first failing case of an identity, and what hit it.
-
-    Attributes:
-        test: Of the first failing case.
-        case: Its number.
-        attempt: Its accepted attempt.
-        verdict: What it showed.
-        profile: What its attempt was about.
-        cases: Cases that hit it.
-        of_cases: Cases of the tests that hit it, those that were run.
-        tests: Their ids.
-        lost: How the worker was lost, for crashes and timeouts.
-        others: ``(case, attempt, test)`` of a few more that hit it: of its test, then the first of each other test.
-            Of one that ended its worker those of its test that did too.
-        hits: Cases that hit it, by test.
-        history: Which cases must run before a lost one for it to end its worker again, for reading.
-        repeats: Whether a lost one ends its worker again: ``inquiry.Repeats``.
-        before: What its process had run, its own message last.
-        histories: The same of the others, by test and case.
-    """
-
-    test: TestInfo
-    candidate: str
-    case: int
-    attempt: int
-    verdict: Verdict | None
-    profile: str
-    cases: int
-    of_cases: int
-    tests: tuple[str, ...]
-    lost: WorkerLostError | None = None
-    others: tuple[tuple[int, int, TestInfo], ...] = ()
-    hits: tuple[Hit, ...] = ()
-    history: str = ""
-    repeats: str = "alone"
-    before: tuple[RunCases, ...] = ()
-    histories: Mapping[tuple[str, int], tuple[RunCases, ...]] = MappingProxyType({})
 
 
 class Ledger:
@@ -98,8 +57,6 @@ class Ledger:
         self.ended_after: list[Lost] = []
         #: What tests left changed of their process, by (test, candidate): (operators, what).
         self.left: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
-        #: Failures, by (test, candidate, operator, kind), whose first case is aligned in a process of its own.
-        self.unrepeated: set[tuple[str, str, str, str]] = set()
         self._identities: set[tuple[str, str, str]] = set()
         self._done = 0
         #: What the process of a failing case had run, by (test, candidate, case), of the first few of each.

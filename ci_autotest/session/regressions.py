@@ -15,10 +15,13 @@ from ci_autotest.report.artifacts import FINDINGS
 from ci_autotest.result import is_found_leniency
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Confirm, Tried, TryProgram
-from ci_autotest.session.crashes import crash
+from ci_autotest.session.crash import crash_verdict
 from ci_autotest.session.database import Entry, Kept, today
-from ci_autotest.session.ledger import Suspect
-from ci_autotest.session.made import finding_of, with_program, without_folder, write, written
+from ci_autotest.session.diagnosis import Diagnosis, Route, rendered
+from ci_autotest.session.stages import followed
+from ci_autotest.session.suspect import Suspect
+from ci_autotest.session.tools import Inspection
+from ci_autotest.shrink.shrinker import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from ci_autotest.result import Finding
     from ci_autotest.run.fresh import Fresh
     from ci_autotest.run.messages import TestInfo
-    from ci_autotest.session.made import Workshop
+    from ci_autotest.session.tools import Tools
 
 
 class Regressions(NamedTuple):
@@ -47,14 +50,14 @@ class Regressions(NamedTuple):
 
 
 def replay_kept(
-    kept: Sequence[Kept], tests: Mapping[str, TestInfo], candidates: Sequence[str], workshop: Workshop
+    kept: Sequence[Kept], tests: Mapping[str, TestInfo], candidates: Sequence[str], tools: Tools
 ) -> Regressions:
     """Run each kept program on its candidate, and its whole case where the program shows nothing any more."""
     own = [item for item in kept if item.entry.test in tests and item.entry.candidate in candidates]
     others = [item for item in kept if item not in own]  # Not part of this run: it says nothing of them.
     still: list[tuple[Kept, Verdict | WorkerLostError]] = []
     fixed, held, refused = [], list(others), []
-    with closing(_Replayer(workshop)) as replayer:
+    with closing(_Replayer(tools)) as replayer:
         for item in own:
             try:
                 shown = replayer.shown(item, tests[item.entry.test])
@@ -80,8 +83,8 @@ def _dated(item: Kept, *, is_fixed: bool) -> Kept:
 class _Replayer:
     """Hold one worker for each seed that kept findings come from."""
 
-    def __init__(self, workshop: Workshop) -> None:
-        self._workshop = workshop
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
         self._by_seed: dict[int, Fresh] = {}
 
     def close(self) -> None:
@@ -91,11 +94,11 @@ class _Replayer:
 
     def _fresh(self, seed: int) -> Fresh:
         if seed not in self._by_seed:
-            self._by_seed[seed] = self._workshop.fresh(seed)
+            self._by_seed[seed] = self._tools.fresh(seed)
         return self._by_seed[seed]
 
     def _backend(self, candidate: str) -> str:
-        return next(item.backend for item in self._workshop.hello.candidates if item.name == candidate)
+        return next(item.backend for item in self._tools.hello.candidates if item.name == candidate)
 
     def shown(self, item: Kept, test: TestInfo) -> Tried | WorkerLostError | Broken | None:
         """Return what a finding shows again, ``None`` for nothing."""
@@ -134,7 +137,7 @@ def _as_shown(item: Kept, shown: Tried | WorkerLostError) -> tuple[Kept, Verdict
 def regressed(
     regressions: Regressions,
     tests: Mapping[str, TestInfo],
-    workshop: Workshop,
+    tools: Tools,
     found: list[Finding],
     *,
     is_over: bool = False,
@@ -146,24 +149,20 @@ def regressed(
     Args:
         regressions: What became of the findings that were kept.
         tests: By id.
-        workshop: What findings are made with.
+        tools: What findings are made with.
         found: Those of this run; they are added to these.
         is_over: Whether nothing is run any more: their repros stay unverified.
     """
     known = {finding.identity for finding in found}
     for item, shown in regressions.still:
-        finding = _shown(item, shown, tests[item.entry.test], workshop)
+        seen = _diagnosis(item, shown, tests[item.entry.test], Route.WRITTEN if is_over else Route.WHOLE)
+        finding = rendered(seen, tools)
         if finding.identity not in known:  # Else its folder is the other's.
             known.add(finding.identity)
-            try:
-                finding = _written(finding, item, workshop, tests[item.entry.test], is_over=is_over)
-            except ProgramError as error:  # It came from outside; what it shows is seen all the same.
-                told = f"{finding.message}\n  its program is not shown: {error}"
-                finding = msgspec.structs.replace(finding, message=told)
-            found.append(finding)
+            found.append(_with_program(seen, item, tools))
 
 
-def _shown(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, workshop: Workshop) -> Finding:
+def _diagnosis(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, route: Route) -> Diagnosis:
     """Return what a kept finding shows now, without its program."""
     entry = item.entry
     lost = shown if isinstance(shown, WorkerLostError) else None
@@ -171,22 +170,19 @@ def _shown(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, worksho
         test, entry.candidate, entry.case, entry.attempt, None, entry.profile, 0, 0, (test.id,), lost,
     )  # fmt: skip
     if isinstance(shown, WorkerLostError):
-        verdict = Verdict(outcome="crashed", operator=entry.operator, target=entry.operator)
-        finding = crash(suspect, verdict, shown, workshop)
-    else:
-        finding = finding_of(suspect, shown, workshop)
-    return msgspec.structs.replace(finding, seed=entry.seed, confirmed=True, shrunk=True, earlier=True)
+        named = Verdict(outcome="crashed", operator=entry.operator, target=entry.operator)
+        shown = crash_verdict(named, shown)
+    return Diagnosis(suspect, shown, route, lost=lost, is_confirmed=True, is_shrunk=True, seed=entry.seed)
 
 
-def _written(finding: Finding, item: Kept, workshop: Workshop, test: TestInfo, *, is_over: bool) -> Finding:
+def _with_program(seen: Diagnosis, item: Kept, tools: Tools) -> Finding:
     """Write a finding down with the program that was kept, and run its repro alone unless the run is over."""
-    recording = decode(item.program, item.tensors)
-    has_repro = recording.note.get("backend") != "module" or "host" in recording.note
-    finding = with_program(finding, recording, workshop, has_repro=has_repro)
-    if not has_repro or is_over:
-        why = write(finding, recording, workshop, repro=has_repro)
-        return without_folder(finding, why, workshop) if why else finding
-    return written(finding, recording, workshop, test)
+    try:
+        shown = Shown(seen.verdict, decode(item.program, item.tensors))
+        with closing(tools.fresh()) as fresh:
+            return rendered(followed(replace(seen, shown=shown), Inspection(tools, fresh)), tools)
+    except ProgramError as error:  # It came from outside; what it shows is seen all the same.
+        return rendered(seen.noted(f"its program is not shown: {error}"), tools)
 
 
 def kept_of(finding: Finding, output: Path) -> Kept | None:

@@ -32,10 +32,12 @@ from ci_autotest.result import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from collections.abc import Set as AbstractSet
 
     from ci_autotest.run.inquiry import Lost
     from ci_autotest.session.entries import PairEntry, TestEntry
     from ci_autotest.session.ledger import Ledger
+    from ci_autotest.session.own_tests import Unrepeated
 
 _ELSEWHERE: Final = "its cases are in other shards"
 #: What a candidate lacks and no test can give it: a test that shows nothing else does not by itself fail the run.
@@ -67,6 +69,7 @@ class Circumstances:
         duration_s: Seconds of the run.
         plan: What tells the plan from others.
         fixed: Identities of findings of earlier runs that no longer show.
+        unrepeated: Failures that their tests do not show alone.
     """
 
     seed: int
@@ -83,6 +86,7 @@ class Circumstances:
     duration_s: float
     plan: str = ""
     fixed: tuple[str, ...] = ()
+    unrepeated: frozenset[Unrepeated] = frozenset()
 
 
 def make_result(ledger: Ledger, findings: tuple[Finding, ...], told: Circumstances) -> RunResult:
@@ -141,7 +145,8 @@ def _result(
 ) -> TestResult:
     pair = ledger.pairs.get((entry.info.id, name))
     own = [item for item in findings if item.candidate == name and entry.info.id in item.tests]
-    counts = _counts(ledger, entry, name, own) if pair is not None else CaseCounts(not_run=len(entry.cases))
+    unrepeated = {item[2:] for item in told.unrepeated if item[:2] == (entry.info.id, name)}
+    counts = _counts(pair, entry, own, unrepeated) if pair is not None else CaseCounts(not_run=len(entry.cases))
     info = next(candidate for candidate in told.candidates if candidate.name == name)
     weak = _is_weak(entry)
     is_here = bool(entry.cases) or told.shard == (1, 1)
@@ -158,13 +163,14 @@ def _result(
     )  # fmt: skip
 
 
-def _counts(ledger: Ledger, entry: TestEntry, name: str, findings: list[Finding]) -> CaseCounts:
-    pair = ledger.pairs[entry.info.id, name]
-    flaky = {item.identity[1:] for item in findings if item.outcome == "flaky"}
+def _counts(
+    pair: PairEntry, entry: TestEntry, findings: list[Finding], unrepeated: AbstractSet[tuple[str, str]]
+) -> CaseCounts:
+    """Count cases; those of a failure that is ``unrepeated``, by operator and kind, are flaky."""
+    flaky = {item.identity[1:] for item in findings if item.outcome == "flaky"} | unrepeated
     misaligned = flakies = 0
     for alike, hits in pair.misaligned.items():
         is_flaky = (alike.operator, alike.kind) in flaky
-        is_flaky = is_flaky or (entry.info.id, name, alike.operator, alike.kind) in ledger.unrepeated
         flakies += hits.count * is_flaky
         misaligned += hits.count * (not is_flaky)
     lost = {False: 0, True: 0}

@@ -26,15 +26,15 @@ from ci_autotest.session.database import FOLDER, Database
 from ci_autotest.session.entries import left_notes, uncompared
 from ci_autotest.session.executing import Plan, execute, learned_of
 from ci_autotest.session.ledger import Ledger
-from ci_autotest.session.looking import look_at, tell_as_seen
-from ci_autotest.session.made import Allowance, Workshop
 from ci_autotest.session.means import means_for
+from ci_autotest.session.own_tests import unrepeated_notes
 from ci_autotest.session.regressions import Regressions, kept_of, regressed, replay_kept
-from ci_autotest.session.repeating import unrepeated_notes
 from ci_autotest.session.requested import NothingFoundError, Request, discover_tests, hello_for, module_folders
 from ci_autotest.session.results import Circumstances, make_result, not_written
 from ci_autotest.session.signals import Signals
 from ci_autotest.session.surfaces import read_baseline, setting_for, write_surfaces
+from ci_autotest.session.tools import Allowance, Tools
+from ci_autotest.session.triage import Triage, look_at
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from ci_autotest.discovery import Selection
     from ci_autotest.result import BrokenTest, CandidateInfo, Finding, RunResult
     from ci_autotest.session.database import Kept, Learned
-    from ci_autotest.session.ledger import Suspect
     from ci_autotest.session.means import Means
 
 
@@ -64,7 +63,7 @@ class _Run:
     plan: Plan | None = None
     ledger: Ledger = field(default_factory=lambda: Ledger([], ()))
     broken: list[BrokenTest] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    triage: Triage = field(default_factory=Triage)
     regressions: Regressions = field(default_factory=Regressions)
     is_interrupted: bool = False
     failure: AutotestError | None = None
@@ -128,7 +127,7 @@ def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], 
     request = state.request
     hello = hello_for(request, state.seed, state.selection)
     folders = module_folders(request, state.selection)
-    workshop = Workshop(
+    tools = Tools(
         lambda: means.executor.start(None), means.nursery, hello, state.output, folders, state.seed, environ,
         configuration.duration_s(request.config.case_timeout, "case_timeout"), shown=request.config.output,
         replay=request.replay, allowance=Allowance(state.budget.deadline), unwritten=state.unwritten,
@@ -145,24 +144,23 @@ def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], 
         by_id = {test.id: test for test in tests}
         # Of the shards of a run the first looks at what earlier runs left: the others would count it again.
         kept = state.database.findings() if request.shard[0] == 1 else ()
-        state.regressions = replay_kept(kept, by_id, ledger.candidates, workshop)
+        state.regressions = replay_kept(kept, by_id, ledger.candidates, tools)
         try:
-            _cases(state, pool, workshop, (signals, stream))
-            regressed(state.regressions, by_id, workshop, state.findings)
+            _cases(state, pool, tools, (signals, stream))
+            regressed(state.regressions, by_id, tools, state.triage.findings)
         except (KeyboardInterrupt, AutotestError):
             with signals.held():
-                regressed(state.regressions, by_id, workshop, state.findings, is_over=True)
+                regressed(state.regressions, by_id, tools, state.triage.findings, is_over=True)
             raise
     finally:
         pool.close()
 
 
-def _cases(state: _Run, pool: Pool, workshop: Workshop, world: tuple[Signals, TextIO]) -> None:
+def _cases(state: _Run, pool: Pool, tools: Tools, world: tuple[Signals, TextIO]) -> None:
     """Run the cases and look at what they show; what a run that is stopped has seen is told as it was seen."""
     signals, stream = world
-    plan, ledger = state.plan, state.ledger
+    plan, ledger, triage = state.plan, state.ledger, state.triage
     assert plan is not None  # noqa: S101 - the caller has made it
-    left: list[Suspect] = []
     try:
         with signals.held():
             try:
@@ -172,17 +170,17 @@ def _cases(state: _Run, pool: Pool, workshop: Workshop, world: tuple[Signals, Te
                 )  # fmt: skip
                 pool.close()
             finally:
-                left = ledger.suspects()
-        look_at(left, workshop, stream, state.findings, signals, ledger.unrepeated)
+                triage.left = ledger.suspects()
+        look_at(triage, tools, stream, signals)
     except (KeyboardInterrupt, AutotestError):
         with signals.held():
-            tell_as_seen(left, workshop, state.findings)
+            triage.tell_as_seen(tools)
         raise
 
 
 def _result(state: _Run, environ: Mapping[str, str], baseline: tuple[Finding, ...] | None) -> RunResult:
     request, ledger = state.request, state.ledger
-    known = apply_known(tuple(state.findings), request.config.known, datetime.now(timezone.utc).date())
+    known = apply_known(tuple(state.triage.findings), request.config.known, datetime.now(timezone.utc).date())
     # Part of a run calls part of the replacements: only a whole one can say that one was never called.
     is_whole = ledger.is_complete and not state.is_interrupted and state.failure is None
     is_partial = bool(state.selection.wanted) or not is_whole
@@ -194,6 +192,7 @@ def _result(state: _Run, environ: Mapping[str, str], baseline: tuple[Finding, ..
         broken=tuple(state.broken), baseline=baseline, fail_on=request.config.fail_on, is_partial=is_partial,
         duration_s=time.monotonic() - state.budget.begun, plan=_shared_plan(state),
         fixed=tuple(" ".join(entry.identity) for entry in state.regressions.fixed),
+        unrepeated=frozenset(state.triage.unrepeated),
     )  # fmt: skip
     result = make_result(ledger, known, told)
     if state.failure is not None and not state.is_interrupted:
@@ -211,7 +210,7 @@ def _learn(state: _Run) -> None:
     if state.plan is None or state.request.shard != (1, 1):
         return
     kept: dict[str, Kept] = {item.entry.id: item for item in state.regressions.kept}
-    for finding in state.findings:
+    for finding in state.triage.findings:
         item = kept_of(finding, state.output)
         if item is not None:
             kept[finding.id] = item
@@ -269,7 +268,7 @@ def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tup
     ]
     notes += dict.fromkeys(state.ledger.cut)
     notes += left_notes(state.ledger.left)
-    notes += unrepeated_notes(state.ledger.unrepeated)
+    notes += unrepeated_notes(state.triage.unrepeated)
     notes += [note for note in (not_run_note(state.ledger), *state.regressions.refused, *state.database.notes) if note]
     notes += [str(state.failure)] if state.failure is not None else []  # last: it is why the run has its status
     return tuple(notes)

@@ -56,14 +56,14 @@ from ci_autotest.session.database import Database
 from ci_autotest.session.downloaded import read_downloaded
 from ci_autotest.session.draw_log import asked_for
 from ci_autotest.session.ledger import Ledger
-from ci_autotest.session.looking import tell_as_seen
-from ci_autotest.session.made import Workshop
 from ci_autotest.session.merging import report
 from ci_autotest.session.progress import show_result
-from ci_autotest.session.repros import repro_script
+from ci_autotest.session.repro_script import repro_script
 from ci_autotest.session.requested import hello_for
 from ci_autotest.session.results import Circumstances, make_result
 from ci_autotest.session.surfaces import setting_for, write_surfaces
+from ci_autotest.session.tools import Tools
+from ci_autotest.session.triage import Triage
 from ci_autotest.telling import display_program
 from tests.archives import zipped
 from tests.engine import judged, record
@@ -195,15 +195,15 @@ def reported(real: Real, ready: FromWorker, done: FromWorker, output: Path) -> N
     assert isinstance(found, Discovered)
     ledger = Ledger([(test, range(4)) for test in found.tests], ("kernels",))
     ledger.part(real.test.id, done)
-    findings: list[Finding] = []
-    workshop = Workshop(None, None, real.hello, output, (), 0, {})  # type: ignore[arg-type] - nothing is run
-    tell_as_seen(ledger.suspects(), workshop, findings)
+    triage = Triage(left=ledger.suspects())
+    tools = Tools(None, None, real.hello, output, (), 0, {})  # type: ignore[arg-type] - nothing is run
+    triage.tell_as_seen(tools)
     told = Circumstances(
         seed=0, environment=Environment(ci_autotest="1", python="3", platform="x"), candidates=tuple(ready.candidates),
         shard=(1, 1), shapes=0, interrupted=False, notes=(), broken=(), baseline=None, fail_on="misaligned",
         is_partial=not ledger.is_complete, duration_s=1.0,
     )  # fmt: skip
-    result = make_result(ledger, tuple(findings), told)
+    result = make_result(ledger, tuple(triage.findings), told)
     write_surfaces(result, output, setting_for(result, output, {}, is_own=True))
     show_result(result, io.StringIO(), str(output))
 

@@ -11,7 +11,7 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.recording import to_recording, with_expected
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.session.repros import repro_script
+from ci_autotest.session.repro_script import repro_script
 from ci_autotest.telling import display_program, headline, message_lines
 from tests import report_samples as samples
 from tests.engine import record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ci_autotest.run.messages import Confirm, Tried
 
@@ -11,11 +11,36 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from ci_autotest.run.messages import TestInfo
-    from ci_autotest.session.ledger import Suspect
-    from ci_autotest.session.made import Workshop
+    from ci_autotest.session.suspect import Suspect
+    from ci_autotest.session.tools import Tools
 
 
-def repeated(suspect: Suspect, workshop: Workshop) -> Suspect:
+class Unrepeated(NamedTuple):
+    """Name a failure of a test whose first case is aligned in a process of its own.
+
+    Attributes:
+        test: Its id.
+        candidate: Name.
+        operator: Of what was seen.
+        kind: Of what was seen.
+    """
+
+    test: str
+    candidate: str
+    operator: str
+    kind: str
+
+
+def unrepeated_by(suspect: Suspect, repeated: Suspect) -> list[Unrepeated]:
+    """Return the failures that a suspect has no longer where each of its tests was asked alone."""
+    verdict = suspect.verdict
+    if verdict is None:
+        return []
+    identity = suspect.candidate, verdict.operator, verdict.kind or ""
+    return [Unrepeated(test, *identity) for test in suspect.tests if test not in repeated.tests]
+
+
+def repeated_alone(suspect: Suspect, tools: Tools) -> Suspect:
     """Return a suspect with those of its tests whose first case is not aligned alone; as it is, where none is left.
 
     A probe's calls are looked at with what ran before them anyway, and a lost worker's suspect is of one test.
@@ -26,7 +51,7 @@ def repeated(suspect: Suspect, workshop: Workshop) -> Suspect:
     firsts = {suspect.test.id: (suspect.case, suspect.attempt, suspect.test)}
     for other in suspect.others:
         firsts.setdefault(other[2].id, other)
-    kept = [test for test in firsts if _repeats(suspect, firsts[test], workshop)]
+    kept = [test for test in firsts if _repeats(suspect, firsts[test], tools)]
     if not kept or len(kept) == len(firsts):
         return suspect
     (case, attempt, test), hits = firsts[kept[0]], tuple(hit for hit in suspect.hits if hit.test in kept)
@@ -38,22 +63,18 @@ def repeated(suspect: Suspect, workshop: Workshop) -> Suspect:
     )  # fmt: skip
 
 
-def _repeats(suspect: Suspect, first: tuple[int, int, TestInfo], workshop: Workshop) -> bool:
+def _repeats(suspect: Suspect, first: tuple[int, int, TestInfo], tools: Tools) -> bool:
     """Whether a case is not aligned alone either; what cannot be asked, or ran in such a process, is not doubted."""
     case, attempt, test = first
     if len(suspect.histories.get((test.id, case), ())) <= 1:
         return True
-    with closing(workshop.fresh()) as fresh:
+    with closing(tools.fresh()) as fresh:
         again = fresh.ask(Confirm(test=test, case=case, attempt=attempt, candidate=suspect.candidate))
     return not isinstance(again, Tried) or again.verdict.outcome != "aligned"
 
 
-def unrepeated_notes(unrepeated: Collection[tuple[str, str, str, str]]) -> list[str]:
-    """Return sentences on failures that their tests do not show alone.
-
-    Args:
-        unrepeated: Test, candidate, operator and kind of each.
-    """
+def unrepeated_notes(unrepeated: Collection[Unrepeated]) -> list[str]:
+    """Return sentences on failures that their tests do not show alone."""
     return [
         f"{test} on {name}: {operator} ({kind}) was misaligned after other tests of its process, and alone it is "
         "aligned: flaky, and no part of the finding of that operator"

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.judgement import Verdict
-from ci_autotest.result import Location
-from ci_autotest.run import messages
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Hello, Ready, Tried, TryProgram
 from ci_autotest.run.place import Spot
-from ci_autotest.session.crashes import crash
-from ci_autotest.session.made import Allowance, Workshop, with_program, written
-from tests import report_samples as samples
-from tests.unit.session.test_trying import SUSPECT
+from ci_autotest.session.crash import crash_verdict
+from ci_autotest.session.diagnosis import Diagnosis, Route, RunAgain, rendered
+from ci_autotest.session.stages import followed
+from ci_autotest.session.tools import Allowance, Inspection, Tools
+from ci_autotest.shrink.shrinker import Shown
+from tests.unit.session.test_shrink_driver import BAD, SUSPECT, TEST
 from tests.unit.test_telling import recorded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from ci_autotest.result import Finding
 
 
 class Ended:
@@ -34,7 +37,6 @@ class Ended:
         return self._status
 
 
-TEST = messages.TestInfo(id="a.py::b", file="a.py", name="b", n=None, location=Location(file="a.py", line=1))
 HELLO = Hello(
     root="/", folders=[], seed=0, strictness="tolerance", reference_device="cpu", candidates=[], tolerances=[]
 )
@@ -63,6 +65,15 @@ class Answering:
         self.is_closed = True
 
 
+def confirmed() -> Diagnosis:
+    recording = recorded(lambda: torch.exp(random_tensor(ndim=1, dim0=3, requires_grad=False)))
+    return Diagnosis(SUSPECT, BAD, Route.WHOLE, shown=Shown(BAD, recording), is_confirmed=True)
+
+
+def written(diagnosis: Diagnosis, tools: Tools) -> Finding:
+    return rendered(followed(diagnosis, Inspection(tools, tools.fresh())), tools)
+
+
 @pytest.mark.parametrize(
     ("answer", "outcome", "said"),
     [
@@ -81,9 +92,8 @@ def test_written__repro_says_that_all_is_well__saved_program_decides(
     answer: Tried | Broken | WorkerLostError, outcome: str, said: str, tmp_path: Path
 ):
     worker, nursery = Answering(answer), Ended(0)
-    workshop = Workshop(lambda: worker, nursery, HELLO, tmp_path, (), 0, {})  # type: ignore[arg-type, return-value]
-    recording = recorded(lambda: torch.exp(random_tensor(ndim=1, dim0=3, requires_grad=False)))
-    finding = written(with_program(samples.finding(), recording, workshop), recording, workshop, TEST)
+    tools = Tools(lambda: worker, nursery, HELLO, tmp_path, (), 0, {})  # type: ignore[arg-type, return-value]
+    finding = written(confirmed(), tools)
     folder = tmp_path / "findings" / finding.id
     assert (finding.outcome, finding.repro_verified) == (outcome, False)
     assert finding.confirmed is (outcome != "flaky")
@@ -109,9 +119,8 @@ def test_written__repro_run_alone__message_and_page_say_what_it_came_to(
     status: int | None, repros_s: float, said: str, tmp_path: Path
 ):
     nursery: Any = Ended(status)
-    workshop = Workshop(None, nursery, None, tmp_path, (), 0, {}, allowance=Allowance(repros_s=repros_s))  # type: ignore[arg-type]
-    recording = recorded(lambda: torch.exp(random_tensor(ndim=1, dim0=3, requires_grad=False)))
-    finding = written(with_program(samples.finding(), recording, workshop), recording, workshop, TEST)
+    tools = Tools(None, nursery, None, tmp_path, (), 0, {}, allowance=Allowance(repros_s=repros_s))  # type: ignore[arg-type]
+    finding = written(confirmed(), tools)
     page = (tmp_path / "findings" / finding.id / "README.md").read_text("utf-8")
     assert finding.repro_verified is not bool(said)
     assert finding.message.splitlines()[-1].strip() == said if said else "not verified" not in finding.message
@@ -128,20 +137,24 @@ def test_written__repro_run_alone__message_and_page_say_what_it_came_to(
     ids=["nobody asked", "recorded alone"],
 )  # fmt: skip
 def test_crash__says_of_the_reference_what_was_asked_of_it(verdict: Verdict, reference: str, said: str, tmp_path: Path):
-    workshop = Workshop(None, None, None, tmp_path, (), 0, {})  # type: ignore[arg-type]
+    tools = Tools(None, None, None, tmp_path, (), 0, {})  # type: ignore[arg-type]
     lost = WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(0, 0, -1, 0, 1), "")
-    finding = crash(SUSPECT, verdict, lost, workshop)
+    finding = rendered(Diagnosis(SUSPECT, crash_verdict(verdict, lost), Route.SETTLED), tools)
     assert (finding.reference_seen, finding.oracle) == (reference, said)
     assert f"blame: candidate; {said}" in finding.message
 
 
 @pytest.mark.parametrize(
-    ("has_repro", "said"),
-    [(True, "python autotest-report/{}/repro.py"), (False, "ci-autotest replay autotest-report/{}")],
+    ("run_again", "said"),
+    [
+        (RunAgain.SCRIPT, ["  replay: python autotest-report/findings/{}/repro.py"]),
+        (RunAgain.COMMAND, ["  replay: ci-autotest replay autotest-report/findings/{}"]),
+        (RunAgain.NOTHING, []),
+    ],
 )
-def test_with_program__repro_not_written__is_run_again_by_what_is_there(has_repro: bool, said: str, tmp_path: Path):
-    workshop = Workshop(None, None, None, tmp_path, (), 0, {})  # type: ignore[arg-type]
-    recording = recorded(lambda: torch.exp(random_tensor(ndim=1, dim0=3, requires_grad=False)))
-    finding = with_program(samples.finding(), recording, workshop, has_repro=has_repro)
-    line = said.format(f"findings/{finding.id}")
-    assert (finding.repro is not None, finding.message.splitlines()[-1]) == (has_repro, f"  replay: {line}")
+def test_rendered__program__is_run_again_by_what_is_there(run_again: RunAgain, said: list[str], tmp_path: Path):
+    tools = Tools(None, None, None, tmp_path, (), 0, {})  # type: ignore[arg-type]
+    finding = rendered(replace(confirmed(), run_again=run_again), tools)
+    lines = [line for line in finding.message.splitlines() if line.startswith("  replay: ")]
+    assert lines == [line.format(finding.id) for line in said]
+    assert (finding.repro is not None, bool(finding.replay)) == (run_again is RunAgain.SCRIPT, bool(said))

@@ -6,7 +6,7 @@ import io
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,16 +15,12 @@ from ci_autotest.result import CandidateInfo, Environment
 from ci_autotest.run.inquiry import Lost, Task
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.place import Spot
-from ci_autotest.session.findings import CONFIRMED_AT_MOST
 from ci_autotest.session.ledger import Ledger
-from ci_autotest.session.looking import look_at, tell_as_seen
-from ci_autotest.session.made import Allowance, Workshop
 from ci_autotest.session.results import Circumstances, make_result
 from ci_autotest.session.signals import Signals
+from ci_autotest.session.tools import Allowance, Tools
+from ci_autotest.session.triage import CONFIRMED_AT_MOST, Triage, look_at
 from tests.unit.session.test_ledger import FIRST, OFF, done
-
-if TYPE_CHECKING:
-    from ci_autotest.result import Finding
 
 CIRCUMSTANCES = Circumstances(
     seed=0, environment=Environment(ci_autotest="0", python="3", platform="x"),
@@ -53,13 +49,12 @@ def test_look_at__stopped_while_a_finding_is_told__each_suspect_is_told_once(ope
     for case, name in enumerate(OPERATORS):
         ledger.part(FIRST.id, done([case], msgspec.structs.replace(OFF, operator=name)))
     # Nothing is left to spend: each is told as it was seen, and no worker is asked.
-    workshop: Any = Workshop(None, None, None, Path(), (), 0, {}, allowance=Allowance(0.0))  # type: ignore[arg-type]
-    found: list[Finding] = []
-    left, signals = ledger.suspects(), Signals()
+    tools: Any = Tools(None, None, None, Path(), (), 0, {}, allowance=Allowance(0.0))  # type: ignore[arg-type]
+    triage, signals = Triage(left=ledger.suspects()), Signals()
     with signals.installed(), pytest.raises(KeyboardInterrupt):
-        look_at(left, workshop, Stopping(operator), found, signals, set())
-    tell_as_seen(left, workshop, found)
-    assert [(item.operator, item.cases) for item in found] == [(name, 1) for name in OPERATORS]
+        look_at(triage, tools, Stopping(operator), signals)
+    triage.tell_as_seen(tools)
+    assert [(item.operator, item.cases) for item in triage.findings] == [(name, 1) for name in OPERATORS]
 
 
 def test_look_at__findings_that_are_confirmed__are_as_many_as_the_docs_say():
@@ -77,11 +72,11 @@ def test_look_at__lost_once_and_the_run_ended__a_timeout_is_nobodys_finding(time
         ledger.part(FIRST.id, msgspec.structs.replace(done([]), done=[case], aligned={"here": 1}))
     error = WorkerLostError("did not move for 60 s and was ended", Spot(0, 0, 0, 0, 0), "", timed_out=timed_out)
     ledger.lost(Lost(Task(FIRST, (0,), ("here",)), 0, "here", error, "unknown"))
-    workshop: Any = Workshop(None, None, None, Path(), (), 0, {}, allowance=Allowance(0.0))  # type: ignore[arg-type]
-    found: list[Finding] = []
-    look_at(ledger.suspects(), workshop, io.StringIO(), found, Signals(), set())
-    (finding,) = found
-    result = make_result(ledger, tuple(found), CIRCUMSTANCES)
+    tools: Any = Tools(None, None, None, Path(), (), 0, {}, allowance=Allowance(0.0))  # type: ignore[arg-type]
+    triage = Triage(left=ledger.suspects())
+    look_at(triage, tools, io.StringIO(), Signals())
+    (finding,) = triage.findings
+    result = make_result(ledger, tuple(triage.findings), CIRCUMSTANCES)
     (item,) = result.results
     assert (finding.outcome, finding.confirmed) == (outcome, False)
     assert "seen once: the run was ended before it was run again" in finding.detail

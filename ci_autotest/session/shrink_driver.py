@@ -11,7 +11,7 @@ import msgspec
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
-from ci_autotest.session.made import shown_of
+from ci_autotest.session.diagnosis import shown_of
 from ci_autotest.shrink.shrinker import Inline, Redraw, Shown, Shrinker
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Recording
     from ci_autotest.run.fresh import Fresh
     from ci_autotest.run.messages import Broken
-    from ci_autotest.session.ledger import Suspect
+    from ci_autotest.session.suspect import Suspect
     from ci_autotest.shrink.shrinker import Proposal
 
 #: Layers of a compiler by the backend that leaves out those below it, the cheapest first.

@@ -14,8 +14,8 @@ from ci_autotest.run import messages
 from ci_autotest.run.messages import Tried, TryProgram
 from ci_autotest.run.place import Spot
 from ci_autotest.run.process import WorkerLostError
-from ci_autotest.session.ledger import Suspect
-from ci_autotest.session.trying import Trial, shrink, shrink_compiled, shrink_crash
+from ci_autotest.session.shrink_driver import Trial, shrink, shrink_compiled, shrink_crash
+from ci_autotest.session.suspect import Suspect
 from ci_autotest.shrink.shrinker import Shown
 
 BAD = Verdict(outcome="misaligned", operator="torch.exp", kind="value", blame="candidate")

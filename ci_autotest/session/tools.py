@@ -1,0 +1,100 @@
+"""What findings are made with: workers, the output folder, and the time that may be spent on them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from ci_autotest.run.fresh import Fresh
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
+
+    from ci_autotest.run.executor import Worker
+    from ci_autotest.run.messages import Hello
+    from ci_autotest.run.nursery import Nursery
+
+_REPRO_TIMEOUT_S: Final = 120.0
+_REPRO_LEAST_S: Final = 5.0
+
+
+@dataclass(slots=True)
+class Allowance:
+    """What may still be spent on confirming, shrinking and running repros alone.
+
+    Args:
+        deadline: Monotonic seconds after which nothing is asked or tried any longer; ``None``: never.
+        repros_s: Seconds left for running repros alone; beyond it they are marked unverified.
+    """
+
+    deadline: float | None = None
+    repros_s: float = 300.0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no further finding is looked at."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    @property
+    def repro_s(self) -> float:
+        """Seconds that one repro may take: a few when the deadline is past, none when all have taken too long."""
+        if self.repros_s <= 0:
+            return 0.0
+        left = _REPRO_TIMEOUT_S if self.deadline is None else self.deadline - time.monotonic()
+        return max(_REPRO_LEAST_S, min(_REPRO_TIMEOUT_S, left))
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the findings of a run are made with.
+
+    Args:
+        start: Starts a fresh worker.
+        nursery: Runs repros alone.
+        hello: What a worker is told first.
+        output: The output folder.
+        folders: Where the candidates' modules are looked for.
+        seed: Root seed.
+        environ: For the repro's own process.
+        case_timeout_s: Seconds that a case may take.
+        shown: The output folder as the user wrote it.
+        replay: What runs a finding's program again, but for its folder.
+        allowance: For looking at them.
+        unwritten: What could not be written, in sentences: the run goes on, and tells them at its end.
+    """
+
+    start: Callable[[], Worker]
+    nursery: Nursery
+    hello: Hello
+    output: Path
+    folders: tuple[Path, ...]
+    seed: int
+    environ: Mapping[str, str]
+    case_timeout_s: float = 60.0
+    shown: str = "autotest-report"
+    replay: str = "ci-autotest replay"
+    allowance: Allowance = field(default_factory=Allowance)
+    unwritten: list[str] = field(default_factory=list)
+
+    def fresh(self, seed: int | None = None) -> Fresh:
+        """Return a worker for one question at a time; with ``seed``, of another run's root seed."""
+        hello = self.hello if seed is None else msgspec.structs.replace(self.hello, seed=seed)
+        return Fresh(self.start, hello, self.allowance.deadline)
+
+
+class Inspection(NamedTuple):
+    """What one suspect is looked at with.
+
+    Attributes:
+        tools: Those of the run.
+        fresh: The worker that is asked about it.
+        confirmed: Ids of the findings that are confirmed: what turns out to be one of them is not written down again.
+    """
+
+    tools: Tools
+    fresh: Fresh
+    confirmed: Collection[str] = ()
