@@ -28,6 +28,7 @@ from ci_autotest.session.executing import Plan, execute, learned_of
 from ci_autotest.session.ledger import Ledger
 from ci_autotest.session.means import means_for
 from ci_autotest.session.own_tests import unrepeated_notes
+from ci_autotest.session.progress import Progress
 from ci_autotest.session.regressions import Regressions, kept_of, regressed, replay_kept
 from ci_autotest.session.requested import NothingFoundError, Request, discover_tests, hello_for, module_folders
 from ci_autotest.session.results import Circumstances, make_result, not_written
@@ -171,7 +172,7 @@ def _cases(state: _Run, pool: Pool, tools: Tools, world: tuple[Signals, TextIO])
                 pool.close()
             finally:
                 triage.left = ledger.suspects()
-        look_at(triage, tools, stream, signals)
+        look_at(triage, tools, Progress(stream, 0, is_terminal=stream.isatty()).say, signals.held)
     except (KeyboardInterrupt, AutotestError):
         with signals.held():
             triage.tell_as_seen(tools)

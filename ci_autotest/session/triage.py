@@ -10,16 +10,14 @@ from ci_autotest.report.finding_merge import united
 from ci_autotest.session.crash import by_operator
 from ci_autotest.session.diagnosis import Diagnosis, Route, rendered
 from ci_autotest.session.own_tests import Unrepeated, repeated_alone, unrepeated_by
-from ci_autotest.session.progress import Progress
 from ci_autotest.session.stages import diagnosed
 from ci_autotest.session.unconfirmed import as_seen
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from typing import TextIO
+    from collections.abc import Callable, Collection
+    from contextlib import AbstractContextManager
 
     from ci_autotest.result import Finding
-    from ci_autotest.session.signals import Signals
     from ci_autotest.session.suspect import Suspect
     from ci_autotest.session.tools import Tools
 
@@ -57,30 +55,31 @@ class Triage:
             self.add(rendered(as_seen(suspect), tools))
 
 
-def look_at(triage: Triage, tools: Tools, stream: TextIO, signals: Signals) -> None:
+def look_at(
+    triage: Triage, tools: Tools, say: Callable[[str], None], undivided: Callable[[], AbstractContextManager[None]]
+) -> None:
     """Make findings of the suspects that are left.
 
     Args:
         triage: What was looked at goes from its suspects to its findings.
         tools: What findings are made with.
-        stream: Is told what is found.
-        signals: Held while a finding is added.
+        say: Is given a line for each finding.
+        undivided: Returns what no signal interrupts, while a finding is added.
     """
-    progress = Progress(stream, 0, is_terminal=stream.isatty())
     triage.left[:] = [part for suspect in triage.left for part in _parts(suspect, tools)]
     for i, suspect in enumerate(tuple(triage.left)):
         is_looked_at = not tools.allowance.is_spent and i < CONFIRMED_AT_MOST
         known = {finding.id: finding.confirmed for finding in triage.findings}
         seen = repeated_alone(suspect, tools) if is_looked_at else suspect
         confirmed = [name for name, is_confirmed in known.items() if is_confirmed]
-        finding = _finding(seen, tools, progress, confirmed) if is_looked_at else rendered(as_seen(seen), tools)
-        with signals.held():
+        finding = _finding(seen, tools, say, confirmed) if is_looked_at else rendered(as_seen(seen), tools)
+        with undivided():
             triage.unrepeated.update(unrepeated_by(suspect, seen))
             if finding is not None:
                 triage.add(finding)
             del triage.left[0]
         if finding is not None and finding.id not in known:
-            progress.say(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
+            say(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
 
 
 def _parts(suspect: Suspect, tools: Tools) -> list[Suspect]:
@@ -88,7 +87,7 @@ def _parts(suspect: Suspect, tools: Tools) -> list[Suspect]:
     return [suspect] if tools.allowance.is_spent else by_operator(suspect, tools)
 
 
-def _finding(suspect: Suspect, tools: Tools, progress: Progress, confirmed: Collection[str]) -> Finding | None:
+def _finding(suspect: Suspect, tools: Tools, say: Callable[[str], None], confirmed: Collection[str]) -> Finding | None:
     """Return the finding, or the suspect as it is when making it fails: no report is lost for it.
 
     ``None`` is what comes of a probe whose call is wrong alone too: its values are not those of a case.
@@ -99,7 +98,5 @@ def _finding(suspect: Suspect, tools: Tools, progress: Progress, confirmed: Coll
     except (OutputError, UnavailableError):
         raise
     except Exception as error:  # noqa: BLE001 - a fault of ours while one finding is made must not cost the run
-        progress.say(
-            f"a finding could not be confirmed or shrunk ({type(error).__name__}: {error}); it is kept as seen"
-        )
+        say(f"a finding could not be confirmed or shrunk ({type(error).__name__}: {error}); it is kept as seen")
         return rendered(as_seen(suspect), tools)

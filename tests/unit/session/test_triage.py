@@ -16,6 +16,7 @@ from ci_autotest.run.inquiry import Lost, Task
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.place import Spot
 from ci_autotest.session.ledger import Ledger
+from ci_autotest.session.progress import Progress
 from ci_autotest.session.results import Circumstances, make_result
 from ci_autotest.session.signals import Signals
 from ci_autotest.session.tools import Allowance, Tools
@@ -52,7 +53,7 @@ def test_look_at__stopped_while_a_finding_is_told__each_suspect_is_told_once(ope
     tools: Any = Tools(None, None, None, Path(), (), 0, {}, allowance=Allowance(0.0))  # type: ignore[arg-type]
     triage, signals = Triage(left=ledger.suspects()), Signals()
     with signals.installed(), pytest.raises(KeyboardInterrupt):
-        look_at(triage, tools, Stopping(operator), signals)
+        look_at(triage, tools, Progress(Stopping(operator), 0, is_terminal=False).say, signals.held)
     triage.tell_as_seen(tools)
     assert [(item.operator, item.cases) for item in triage.findings] == [(name, 1) for name in OPERATORS]
 
@@ -74,7 +75,7 @@ def test_look_at__lost_once_and_the_run_ended__a_timeout_is_nobodys_finding(time
     ledger.lost(Lost(Task(FIRST, (0,), ("here",)), 0, "here", error, "unknown"))
     tools: Any = Tools(None, None, None, Path(), (), 0, {}, allowance=Allowance(0.0))  # type: ignore[arg-type]
     triage = Triage(left=ledger.suspects())
-    look_at(triage, tools, io.StringIO(), Signals())
+    look_at(triage, tools, lambda _: None, Signals().held)
     (finding,) = triage.findings
     result = make_result(ledger, tuple(triage.findings), CIRCUMSTANCES)
     (item,) = result.results
