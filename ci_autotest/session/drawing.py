@@ -16,9 +16,9 @@ from ci_autotest.run.messages import Confirm, Record, Tried
 from ci_autotest.run.pool import Pool
 from ci_autotest.run.process import Limits, WorkerProcess
 from ci_autotest.session.draw_log import DrawLog, render
+from ci_autotest.session.exit_status import NOTHING
 from ci_autotest.session.replaying import say
 from ci_autotest.session.requested import discovered, hello_for
-from ci_autotest.session.results import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

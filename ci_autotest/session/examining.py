@@ -13,8 +13,8 @@ from ci_autotest.run.executor import LocalExecutor
 from ci_autotest.run.messages import Broken, Examine, Examined
 from ci_autotest.run.pool import Pool
 from ci_autotest.run.process import Limits
+from ci_autotest.session.exit_status import FINE
 from ci_autotest.session.requested import hello_for
-from ci_autotest.session.results import FINE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,8 +13,8 @@ from ci_autotest.run.pool import Pool
 from ci_autotest.run.process import Limits
 from ci_autotest.session.database import FOLDER, Database
 from ci_autotest.session.executing import Plan
+from ci_autotest.session.exit_status import FAILED, FINE
 from ci_autotest.session.requested import Request, discovered, hello_for
-from ci_autotest.session.results import FAILED, FINE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,8 +13,8 @@ from ci_autotest.report.markdown import render_finding
 from ci_autotest.report.merge import merge
 from ci_autotest.session.baseline import against
 from ci_autotest.session.database import FOLDER, Database, Learned, today
+from ci_autotest.session.exit_status import not_written, settled
 from ci_autotest.session.regressions import kept_of
-from ci_autotest.session.results import not_written, settled
 from ci_autotest.session.surfaces import read_report, setting_for, write_surfaces
 
 if TYPE_CHECKING:

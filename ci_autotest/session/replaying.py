@@ -11,8 +11,8 @@ from ci_autotest.run.fresh import Fresh
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.run.process import Limits, WorkerProcess
+from ci_autotest.session.exit_status import FAILED, FINE, NOTHING
 from ci_autotest.session.requested import Request, hello_for
-from ci_autotest.session.results import FAILED, FINE, NOTHING
 from ci_autotest.telling import sides
 
 if TYPE_CHECKING:

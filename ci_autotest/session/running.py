@@ -25,13 +25,14 @@ from ci_autotest.session.budget import Budget, not_run_note
 from ci_autotest.session.database import FOLDER, Database
 from ci_autotest.session.entries import left_notes, uncompared
 from ci_autotest.session.executing import Plan, execute, learned_of
+from ci_autotest.session.exit_status import not_written
 from ci_autotest.session.ledger import Ledger
 from ci_autotest.session.means import means_for
 from ci_autotest.session.own_tests import unrepeated_notes
 from ci_autotest.session.progress import Progress
 from ci_autotest.session.regressions import Regressions, kept_of, regressed, replay_kept
 from ci_autotest.session.requested import NothingFoundError, Request, discover_tests, hello_for, module_folders
-from ci_autotest.session.results import Circumstances, make_result, not_written
+from ci_autotest.session.results import Circumstances, make_result
 from ci_autotest.session.signals import Signals
 from ci_autotest.session.surfaces import read_baseline, setting_for, write_surfaces
 from ci_autotest.session.tools import Allowance, Tools

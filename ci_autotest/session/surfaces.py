@@ -20,7 +20,7 @@ from ci_autotest.report.markdown import LEAST, SUMMARY_LIMIT, render_comment, re
 from ci_autotest.report.markdown_text import size
 from ci_autotest.report.standing import verdict
 from ci_autotest.result import Environment, RunResult, Summary
-from ci_autotest.session.results import not_written
+from ci_autotest.session.exit_status import not_written
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from junitparser import JUnitXml
 from ci_autotest.program.serialize import decode
 from ci_autotest.report import report_json
 from ci_autotest.report.artifacts import FILES
-from ci_autotest.session.results import not_written
+from ci_autotest.session.exit_status import not_written
 from ci_autotest.session.surfaces import setting_for, write_surfaces
 from tests import report_samples as samples
 from tests.projects import Done, Project, ended, environment

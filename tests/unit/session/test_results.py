@@ -9,7 +9,7 @@ import pytest
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.execute.frameworks import protocol
 from ci_autotest.result import CandidateInfo, CaseCounts, Environment, RunResult, Summary, UnsupportedCases, worst
-from ci_autotest.session.results import settled
+from ci_autotest.session.exit_status import settled
 from tests import report_samples as samples
 
 ALIGNED = samples.outcome()
