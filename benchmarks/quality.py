@@ -13,9 +13,9 @@ from pathlib import Path
 
 from ci_autotest.config import Candidate, Config
 from ci_autotest.result import TOLERATED_BLAMES, Finding
-from ci_autotest.session import findings as making
-from ci_autotest.session import running, trying
+from ci_autotest.session import shrink_driver as driver
 from ci_autotest.session.requested import Request
+from ci_autotest.session.running import run as run_command
 from tests.quality.planted import FAULTS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,7 +35,7 @@ class Meter:
 
 def metered(meter):
     """Measure each shrinking of an eager candidate: wrap the one function that does it."""
-    plain, kind = trying.shrink, trying.Shrinker
+    plain, kind = driver.shrink, driver.Shrinker
     made = []
 
     class Counting(kind):
@@ -50,8 +50,8 @@ def metered(meter):
         meter.trials.append(made[-1].trials)
         return found
 
-    trying.Shrinker = Counting
-    making.shrink = shrink
+    driver.Shrinker = Counting
+    driver.shrink = shrink
 
 
 def planted(strict):
@@ -77,7 +77,7 @@ def run(faults, strictness, output):
     request = Request(
         config=config, root=ROOT, start=ROOT, paths=("tests/quality/autotest_bodies.py",), candidates=candidates
     )
-    return running.run(request, os.environ, io.StringIO())
+    return run_command(request, os.environ, io.StringIO())
 
 
 def told(fault, found: list[Finding]):
