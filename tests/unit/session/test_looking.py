@@ -21,7 +21,7 @@ from ci_autotest.session.looking import look_at, tell_as_seen
 from ci_autotest.session.made import Allowance, Workshop
 from ci_autotest.session.results import Circumstances, make_result
 from ci_autotest.session.signals import Signals
-from tests.unit.session.test_ledger import FIRST, OFF, done
+from tests.verdict_samples import FIRST, OFF, done
 
 if TYPE_CHECKING:
     from ci_autotest.result import Finding

@@ -16,8 +16,8 @@ from ci_autotest.run.place import Spot
 from ci_autotest.session.crashes import crash
 from ci_autotest.session.made import Allowance, Workshop, with_program, written
 from tests import report_samples as samples
-from tests.unit.session.test_trying import SUSPECT
-from tests.unit.test_telling import recorded
+from tests.engine import recorded
+from tests.verdict_samples import SUSPECT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
