@@ -10,6 +10,7 @@ import torch
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.localize import Sides, examined
+from ci_autotest.alignment.recording import to_recording, with_expected
 from ci_autotest.alignment.rules import Rules
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.operators import operator_of
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.case import DrawnValue
     from ci_autotest.judgement import Misalignment, Verdict
+    from ci_autotest.program.ir import Recording
 
 torch.set_num_threads(1)
 
@@ -101,3 +103,9 @@ def run_test(body: Callable[[], object], backend: Backend, cases: int = 20, rule
         if accepted.attempt is not None:
             found.append(judged(accepted.attempt, backend, rules).verdict)
     return found
+
+
+def recorded(body: Callable[[], object], **how: Any) -> Recording:
+    """Return a body's program with what the reference gives, as it is saved."""
+    live = live_of(record(body, **how))
+    return with_expected(to_recording(live, {}), live, TorchBackend())

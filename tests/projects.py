@@ -178,3 +178,21 @@ def wait_until(is_so: Callable[[], object], greatest_s: float) -> bool:
             return True
         time.sleep(0.05)
     return bool(is_so())
+
+
+def python(project: Project, *words: str) -> Done:
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=project.folder, env=environment(None), capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+#: What may differ between equal runs: times, and where they ran.
+TIMES = {"duration_s"}
+
+
+def without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_times(item) for key, item in value.items() if key not in TIMES}
+    return [without_times(item) for item in value] if isinstance(value, list) else value

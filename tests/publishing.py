@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -112,3 +114,33 @@ def ours(text: str, run_id: int = 500, attempt: int = 1, name: str = "ci-autotes
 
 def url(comment_id: int) -> str:
     return f"https://github.com/{REPOSITORY}/pull/{NUMBER}#issuecomment-{comment_id}"
+
+
+@dataclass
+class HurriedClock(FakeClock):
+    """Tell the real time, and sleep a quarter of what is asked."""
+
+    def __call__(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds / 4)
+
+
+def at_once(github: FakeGithub, publishers: list[dict]) -> list[str]:
+    """Publish all at once, each in its own thread; return what went wrong."""
+    gate, failures = threading.Barrier(len(publishers)), []
+
+    def publish_one(given: dict) -> None:
+        gate.wait()
+        try:
+            published(github, clock=HurriedClock(), **given)
+        except PublishError as error:
+            failures.append(str(error))
+
+    threads = [threading.Thread(target=publish_one, args=(given,)) for given in publishers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failures

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.projects import Done, Project, outcomes, together
+from tests.projects import Done, Project, outcomes, together, without_times
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,8 +82,6 @@ import numpy as np
 def noise():
     return np.random.rand(3).astype("float32") + random.random()
 """
-#: What may differ between equal runs: times, and where they ran.
-TIMES = {"duration_s"}
 CASES = 60
 
 
@@ -95,12 +93,6 @@ def project_in(folder: Path, tests: str = RIGHT) -> Project:
     )
     project.tests(tests)
     return project
-
-
-def without_times(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: without_times(item) for key, item in value.items() if key not in TIMES}
-    return [without_times(item) for item in value] if isinstance(value, list) else value
 
 
 ALONE = "autotests/autotest_all.py::sin"

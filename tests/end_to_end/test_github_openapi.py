@@ -17,11 +17,10 @@ import pytest
 from ci_autotest.github import artifact, event, origin, sticky
 from tests.fake_github import BOT, NUMBER, REPOSITORY, TOKEN, Answer, FakeGithub, Seen
 from tests.fake_github_server import serving
-from tests.integration.test_github_races import at_once
 from tests.npm import fetched
 from tests.objections import CASES, OBJECTIONS, OWN, Way, arranged, commented
 from tests.openapi import Description, described
-from tests.publishing import FakeClock, ours, published
+from tests.publishing import FakeClock, at_once, ours, published
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.projects import Done, Project, environment
+from tests.projects import Done, Project, python
 
 KERNELS = """
 import torch
@@ -89,14 +87,6 @@ def project_in(folder: Path) -> Project:
     project.write("mykernels.py", KERNELS)
     project.write("test_kernels.py", TESTS)
     return project
-
-
-def python(project: Project, *words: str) -> Done:
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=project.folder, env=environment(None), capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
-    return Done(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture(scope="module")

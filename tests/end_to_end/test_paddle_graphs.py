@@ -14,7 +14,8 @@ from ci_autotest.backends.mapping.translate import Translator
 from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.execute.frameworks.protocol import STEP_BY_STEP
 from tests.candidates import needs
-from tests.end_to_end.test_paddle import (
+from tests.engine import tried
+from tests.paddle_bodies import (
     PYTHON,
     WRONG,
     avg_pool2d,
@@ -36,7 +37,6 @@ from tests.end_to_end.test_paddle import (
     unused_output,
     x,
 )
-from tests.engine import tried
 from tests.projects import Project, outcomes
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.test_in_process import python
-from tests.projects import Done, Project
+from tests.projects import Done, Project, python
 
 KERNELS = """
 import torch

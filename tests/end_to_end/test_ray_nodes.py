@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.end_to_end.test_determinism import without_times
-from tests.projects import Done, Project, ended, processes, wait_until
+from tests.projects import Done, Project, ended, processes, wait_until, without_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ci_autotest.errors import PublishError
 from ci_autotest.github.body import sections_of
 from tests.fake_github import BOT, NUMBER, SHA, FakeGithub, Fault
 from tests.fake_github_server import serving
-from tests.publishing import FakeClock, event_of, ours, published
+from tests.publishing import at_once, event_of, ours, published
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,36 +19,6 @@ if TYPE_CHECKING:
 def github() -> Iterator[FakeGithub]:
     with serving(FakeGithub(heads={NUMBER: ("octo/kernels", "softmax", SHA)})) as fake:
         yield fake
-
-
-@dataclass
-class HurriedClock(FakeClock):
-    """Tell the real time, and sleep a quarter of what is asked."""
-
-    def __call__(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds / 4)
-
-
-def at_once(github: FakeGithub, publishers: list[dict]) -> list[str]:
-    """Publish all at once, each in its own thread; return what went wrong."""
-    gate, failures = threading.Barrier(len(publishers)), []
-
-    def publish_one(given: dict) -> None:
-        gate.wait()
-        try:
-            published(github, clock=HurriedClock(), **given)
-        except PublishError as error:
-            failures.append(str(error))
-
-    threads = [threading.Thread(target=publish_one, args=(given,)) for given in publishers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return failures
 
 
 def test_publish__20_at_once__end_with_exactly_one_comment_of_the_newest(github: FakeGithub) -> None:

@@ -14,7 +14,7 @@ from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import Raised
 from ci_autotest.errors import UnsupportedReason
 from tests.engine import RULES, record, substitute, tried
-from tests.unit.test_judgement import PLACES
+from tests.verdict_samples import PLACES
 
 if TYPE_CHECKING:
     from ci_autotest.judgement import Verdict

@@ -10,38 +10,13 @@ from ci_autotest.judgement import (
     Call,
     Cotangent,
     Gradient,
-    InFlight,
     Misalignment,
-    Result,
     State,
     Value,
     is_of_backward,
     place_of,
 )
-
-#: Each place with its text; user's names among them that look like our own words.
-PLACES = [
-    (Value(name="softmax"), "value", "value of softmax"),
-    (Value(name="sort", element=1), "value", "value of sort[1]"),
-    (Value(name="sort", aspect="dtype", element=0), "dtype", "dtype of sort[0]"),
-    (Value(name="x", aspect="shape"), "shape", "shape of x"),
-    (Value(name="x", aspect="metadata"), "metadata", "metadata of x"),
-    (Value(name="x", aspect="memory"), "aliasing", "memory of x"),
-    (Value(name="x", aspect="end"), "mutation", "x after the run"),
-    (Gradient(name="x"), "gradient", "gradient of x"),
-    (Gradient(name="linear", parameter="0.weight"), "gradient", "gradient of linear.0.weight"),
-    (Gradient(name="linear", parameter="w after the run"), "gradient", "gradient of linear.w after the run"),
-    (Cotangent(position=2), "mutation", "gradient put into output 2, which the backward pass wrote to"),
-    (State(name="running_mean"), "state", "state running_mean after the run"),
-    (State(name="gradient of x after the run"), "state", "state gradient of x after the run after the run"),
-    (State(), "state", "names of the state after the run"),
-    (Call(name="exp"), "error", "call of exp"),
-    (BackwardPass(), "leniency", "backward pass"),
-    (BackwardPass(), "timeout", "in its backward pass"),
-    (InFlight(target="torch.exp"), "crash", "in torch.exp"),
-    (Result(), "error", "result"),
-    (Value(name="exp"), "graph", "value of exp, as a graph"),
-]
+from tests.verdict_samples import PLACES
 
 
 @pytest.mark.parametrize(("place", "kind", "text"), PLACES, ids=[text for *_, text in PLACES])

@@ -8,13 +8,10 @@ import dataclasses
 import pytest
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.recording import to_recording, with_expected
-from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.session.repro_script import repro_script
 from ci_autotest.telling import display_program, headline, message_lines
 from tests import report_samples as samples
-from tests.engine import record
+from tests.engine import recorded
 
 NOT_FINITE = samples.difference(greatest_absolute=None, greatest_ulp=None)
 
@@ -69,11 +66,6 @@ def test_message_lines__lost_worker__begins_with_what_happened(outcome, verb):
 def test_message_lines__long_detail__is_one_line():
     lines = message_lines(samples.finding(detail="first " + "x" * 1000 + "\nsecond"))
     assert all("\n" not in line and len(line) < 400 for line in lines)
-
-
-def recorded(body, **how):
-    live = live_of(record(body, **how))
-    return with_expected(to_recording(live, {}), live, TorchBackend())
 
 
 def x():

@@ -20,14 +20,17 @@ ROOT = Path(__file__).resolve().parents[3]
 #: Leaves a process that has a session, a parent and a group of its own, as a daemon has; prints its number.
 DAEMON = """
 import os, sys, time
+read, write = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         print(os.getpid(), flush=True)
+        os.write(write, b"printed")
         os.closerange(0, 3)
         time.sleep(600)
     os._exit(0)
 os.wait()
+os.read(read, 7)  # it is ended as soon as this process is gone
 """
 #: Adopts, runs DAEMON, ends what it left, and prints how many that were.
 PARENT = """

@@ -8,38 +8,20 @@ import msgspec
 import pytest
 
 from ci_autotest.exercised import Exercised
-from ci_autotest.judgement import BackwardPass, Misalignment, Verdict
-from ci_autotest.result import Location
-from ci_autotest.run import messages
+from ci_autotest.judgement import BackwardPass, Misalignment
 from ci_autotest.run.inquiry import Lost, Task
 from ci_autotest.run.lost import WorkerLostError
-from ci_autotest.run.messages import CaseFailure, CasesDone
 from ci_autotest.run.place import Spot
 from ci_autotest.session.budget import not_run_note
 from ci_autotest.session.ledger import Ledger
+from tests.verdict_samples import FIRST, OFF, SECOND, done
 
-FIRST, SECOND = (
-    messages.TestInfo(id=f"a.py::{name}", file="a.py", name=name, n=None, location=Location(file="a.py", line=1))
-    for name in ("first", "second")
-)
-OFF = Verdict(outcome="misaligned", operator="torch.exp", kind="value", blame="candidate")
 REFERENCE = msgspec.structs.replace(OFF, blame="reference")
 LENIENT = msgspec.structs.replace(OFF, kind="leniency")
 REJECTED = msgspec.structs.replace(LENIENT, is_of_a_rejected_attempt=True)
 LENIENT_BACKWARD = msgspec.structs.replace(
     LENIENT, misalignment=Misalignment(kind="leniency", step=0, at=BackwardPass(), candidate="a", reference="b")
 )
-
-
-def done(cases, verdict=OFF):
-    failures = [
-        CaseFailure(case=case, attempt=0, candidate="here", verdict=verdict, profile="ordinary") for case in cases
-    ]
-    return CasesDone(
-        done=list(cases), aligned={}, unsupported={}, failures=failures, accepted=len(failures), rejected=0,
-        ordinary_accepted=len(failures), ordinary_rejected=0, empty=0, undefined=0, refusal="", profiles={}, seen={},
-        duration_s=0.0, last=True,
-    )  # fmt: skip
 
 
 def ledger():

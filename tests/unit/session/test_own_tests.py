@@ -13,7 +13,7 @@ from ci_autotest.session.own_tests import Unrepeated, repeated_alone, unrepeated
 from ci_autotest.session.results import Circumstances, make_result
 from ci_autotest.session.tools import Tools
 from ci_autotest.session.triage import Triage
-from tests.unit.session.test_ledger import FIRST, OFF, SECOND, done
+from tests.verdict_samples import FIRST, OFF, SECOND, done
 
 if TYPE_CHECKING:
     from pathlib import Path

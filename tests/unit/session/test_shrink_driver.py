@@ -9,19 +9,12 @@ from ci_autotest.config import Candidate
 from ci_autotest.judgement import Verdict
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Recording, Ref, Step, TensorSpec
 from ci_autotest.program.serialize import decode
-from ci_autotest.result import Location
-from ci_autotest.run import messages
 from ci_autotest.run.messages import Tried, TryProgram
 from ci_autotest.run.place import Spot
 from ci_autotest.run.process import WorkerLostError
 from ci_autotest.session.shrink_driver import Trial, shrink, shrink_compiled, shrink_crash
-from ci_autotest.session.suspect import Suspect
 from ci_autotest.shrink.shrinker import Shown
-
-BAD = Verdict(outcome="misaligned", operator="torch.exp", kind="value", blame="candidate")
-GOOD = Verdict(outcome="aligned")
-TEST = messages.TestInfo(id="a::b", file="a", name="b", n=None, location=Location(file="a", line=1))
-SUSPECT = Suspect(TEST, "compiled", 0, 0, BAD, "ordinary", 1, 1, ("a::b",))
+from tests.verdict_samples import BAD, GOOD, SUSPECT
 
 
 def recording(size=8):

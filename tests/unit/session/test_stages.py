@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from ci_autotest import random_tensor, torch
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Confirm, Hello, Ready, Record, Tried, TryProgram
@@ -17,7 +18,8 @@ from ci_autotest.session.stages import STAGES, diagnosed
 from ci_autotest.session.tools import Tools
 from ci_autotest.session.unconfirmed import as_seen
 from ci_autotest.session.writer import verify, write
-from tests.unit.session.test_shrink_driver import BAD, GOOD, SUSPECT, TEST, recording
+from tests.engine import recorded
+from tests.verdict_samples import BAD, GOOD, SUSPECT, TEST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,8 +35,11 @@ CRASHED = SUSPECT._replace(verdict=None, lost=LOST)
 REJECTED = SUSPECT._replace(verdict=msgspec.structs.replace(BAD, kind="leniency", is_of_a_rejected_attempt=True))
 
 
+PROGRAM = recorded(lambda: torch.exp(random_tensor(ndim=1, dim0=3, requires_grad=False)))
+
+
 def tried(verdict: Any) -> Tried:
-    program, tensors = encode_program(recording()), encode_tensors(recording())
+    program, tensors = encode_program(PROGRAM), encode_tensors(PROGRAM)
     return Tried(verdict=verdict, program=program, tensors=tensors, whole_program=program, whole_tensors=tensors)
 
 

@@ -21,7 +21,7 @@ from ci_autotest.session.results import Circumstances, make_result
 from ci_autotest.session.signals import Signals
 from ci_autotest.session.tools import Allowance, Tools
 from ci_autotest.session.triage import CONFIRMED_AT_MOST, Triage, look_at
-from tests.unit.session.test_ledger import FIRST, OFF, done
+from tests.verdict_samples import FIRST, OFF, done
 
 CIRCUMSTANCES = Circumstances(
     seed=0, environment=Environment(ci_autotest="0", python="3", platform="x"),

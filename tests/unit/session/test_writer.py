@@ -17,8 +17,8 @@ from ci_autotest.session.diagnosis import Diagnosis, Route, RunAgain, rendered
 from ci_autotest.session.stages import followed
 from ci_autotest.session.tools import Allowance, Inspection, Tools
 from ci_autotest.shrink.shrinker import Shown
-from tests.unit.session.test_shrink_driver import BAD, SUSPECT, TEST
-from tests.unit.test_telling import recorded
+from tests.engine import recorded
+from tests.verdict_samples import BAD, SUSPECT, TEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
