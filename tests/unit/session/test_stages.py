@@ -32,6 +32,7 @@ HELLO = Hello(
 LOST = WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(0, 0, 1, 0, 0), "")
 HUNG = WorkerLostError("did not move for 60 s and was ended", Spot(0, 0, 1, 0, 0), "", timed_out=True)
 CRASHED = SUSPECT._replace(verdict=None, lost=LOST)
+UNSTEADY = msgspec.structs.replace(BAD, kind="nondeterminism")
 REJECTED = SUSPECT._replace(verdict=msgspec.structs.replace(BAD, kind="leniency", is_of_a_rejected_attempt=True))
 
 
@@ -113,14 +114,25 @@ def test_diagnosed__suspect__comes_to_its_finding(suspect, answers, outcome, kin
     folder = tmp_path / "findings" / finding.id
     assert (folder / "repro.py").is_file() is finding.repro_verified
     if finding.program:  # What is told is what lies in its folder.
+        assert [path.name for path in folder.parent.iterdir()] == [finding.id]
         assert finding.program in (folder / "README.md").read_text("utf-8")
         assert decode((folder / "program.json").read_bytes(), (folder / "tensors.safetensors").read_bytes())
 
 
-def test_diagnosed__confirmed_before__is_not_written_down_again(tmp_path: Path):
-    answers = {Confirm: [LOST], Record: [RECORDED], TryProgram: [LOST]}
-    first = looked_at(CRASHED, answers, tmp_path / "first")
-    again = looked_at(CRASHED, answers, tmp_path / "again", [first.id])
+@pytest.mark.parametrize(
+    ("suspect", "answers"),
+    [
+        pytest.param(CRASHED, {Confirm: [LOST], Record: [RECORDED], TryProgram: [LOST]}, id="crash"),
+        pytest.param(SUSPECT, {Confirm: [tried(BAD)], TryProgram: [tried(BAD)]}, id="misaligned"),
+        pytest.param(
+            SUSPECT, {Confirm: [tried(UNSTEADY)], Record: [Broken(message="", traceback="")]}, id="differs from itself"
+        ),
+    ],
+)
+def test_diagnosed__confirmed_before__is_not_written_down_again(suspect, answers, tmp_path: Path):
+    # Two suspects may come to one finding: its folder is that of the first, as the report says.
+    first = looked_at(suspect, answers, tmp_path / "first")
+    again = looked_at(suspect, answers, tmp_path / "again", [first.id])
     assert (again.identity, again.confirmed, again.program, again.repro) == (first.identity, True, "", None)
     assert not (tmp_path / "again").exists()
 
