@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.result import RunResult
     from ci_autotest.session.requested import Request
+    from ci_autotest.session.starting import System
 
 #: As in ``config.values``, which imports more than ``--help`` may wait for.
 _FAIL_ON = ("misaligned", "new", "never", "flaky", "leniency")
@@ -253,11 +254,12 @@ def doctor(**given: Any) -> int:
 
 
 @cli.command()
-def init() -> int:
-    """Write autotest.yml, a first test and two workflows into this repository; what is there stays as it is."""
+@click.option("--ci", type=click.Choice(["github", "gitlab", "jenkins"]), default="github", help="The CI system.")
+def init(ci: System) -> int:
+    """Write autotest.yml, a first test and the files of a CI system into this repository; what is there stays."""
     from ci_autotest.session.starting import init as write_files  # noqa: PLC0415 - after --help
 
-    return write_files(Path.cwd(), sys.stdout)
+    return write_files(Path.cwd(), sys.stdout, ci)
 
 
 def _request(paths: tuple[str, ...], given: dict[str, Any], *, needs_candidate: bool = True) -> Request:

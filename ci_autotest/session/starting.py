@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ci_autotest.errors import OutputError, UsageError
 
@@ -11,36 +13,111 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
-#: Template by the file that it becomes, below the repository's root.
-FILES: Final = {
-    "autotest.yml": "autotest.yml",
-    "autotests/autotest_first.py": "autotest_first.py",
-    ".github/workflows/autotest.yml": "autotest.workflow.yml",
-    ".github/workflows/autotest-report.yml": "autotest-report.workflow.yml",
+System = Literal["github", "gitlab", "jenkins"]
+
+_COMMON: Final = {"autotest.yml": "autotest.yml", "autotests/autotest_first.py": "autotest_first.py"}
+#: Template by the file that it becomes, below the repository's root, by the system that runs it.
+FILES: Final[dict[System, dict[str, str]]] = {
+    "github": {
+        **_COMMON,
+        ".github/workflows/autotest.yml": "autotest.workflow.yml",
+        ".github/workflows/autotest-report.yml": "autotest-report.workflow.yml",
+    },
+    "gitlab": {
+        **_COMMON,
+        ".gitlab/autotest.gitlab-ci.yml": "autotest.gitlab-ci.yml",
+        ".gitlab-ci.yml": "gitlab-ci.yml",
+    },
+    "jenkins": {**_COMMON, "Jenkinsfile": "Jenkinsfile"},
 }
-NEXT: Final = """
+#: What stands in the templates for the organisation whose ci-autotest is used.
+PLACEHOLDER: Final = "org/ci-autotest"
+_NEXT: Final = """
 Next:
-  1. ci-autotest run                      the test in autotests/ on the candidate in autotest.yml
-  2. name your kernels in autotest.yml under `candidates:`, and write a test for each in autotests/
-  3. add `autotest-report/` to .gitignore
-  4. commit, and open a pull request. The workflow `autotest` tests it from there on. The workflow `autotest-report`
-     comments, and works only once it is on the default branch: GitHub starts it from nowhere else.
+  1. {organisation}
+  2. ci-autotest run                      the test in autotests/ on the candidate in autotest.yml
+  3. name your kernels in autotest.yml under `candidates:`, and write a test for each in autotests/
+  4. add `autotest-report/` and `.autotest/` to .gitignore
+  5. {last}
 """
+_LAST: Final[dict[System, str]] = {
+    "github": """commit, and open a pull request. The workflow `autotest` tests it from there on. `autotest-report`
+     comments, and works only once it is on the default branch: GitHub starts it from nowhere else.""",
+    "gitlab": """commit, and open a merge request. Where `.gitlab-ci.yml` was kept, add this to it:
+     include: [{local: .gitlab/autotest.gitlab-ci.yml}]""",
+    "jenkins": """commit, and make a multibranch pipeline of this repository; it needs the plugins
+     `docker-workflow` and `junit`. Where `Jenkinsfile` was kept, docs/ci_systems.md of ci-autotest has the stage.""",
+}
+#: Remotes whose organisation is taken, the first that is there: a fork's `origin` is a person's.
+_REMOTES: Final = ("upstream", "origin")
+#: `https://user:word@host:443/acme/kernels.git` and `git@host:acme/kernels.git`.
+_ADDRESSES: Final = (
+    re.compile(r"[a-z+]+://(?:[^@/]*@)?(?P<host>[^/:]+)(?::[0-9]+)?/(?P<owner>[^/]+)/"),
+    re.compile(r"(?:[^@/:]+@)?(?P<host>[^/:]+):(?P<owner>[^/]+)/"),
+)
+#: Where the images of ci-autotest's release workflow lie.
+_IMAGE_REGISTRY: Final = "ghcr.io"
+_PUBLIC_HOST: Final = "github.com"
 
 
-def init(root: Path, stream: TextIO) -> int:
-    """Write the files that are missing below ``root``; nothing that is there is changed.
+class Organisation(NamedTuple):
+    """Hold who owns a repository, and which remote says so."""
+
+    name: str
+    host: str
+    remote: str
+
+
+def init(root: Path, stream: TextIO, system: System = "github") -> int:
+    """Write the files for ``system`` that are missing below ``root``; nothing that is there is changed.
 
     Raises:
-        UsageError: ``root`` lies inside a repository, and not at its root, where GitHub looks for workflows.
+        UsageError: ``root`` lies inside a repository, and not at its root, where CI systems look for their files.
         OutputError: A file cannot be written.
     """
     refuse_inside(root.resolve())
-    written = [name for name in FILES if write(root / name, template(FILES[name]))]
-    for name in FILES:
+    owner = organisation(root)
+    # An image is taken from GitHub's registry, where only an organisation of the public GitHub has one.
+    named = owner if owner and (system == "github" or owner.host == _PUBLIC_HOST) else None
+    chosen = FILES[system]
+    written = [name for name in chosen if write(root / name, filled(template(chosen[name]), named))]
+    for name in chosen:
         stream.write(f"{'wrote' if name in written else 'kept '} {name}\n")
-    stream.write(NEXT)
+    stream.write(_NEXT.format(organisation=about(named), last=_LAST[system]))
     return 0
+
+
+def organisation(root: Path) -> Organisation | None:
+    """Return who owns the repository in ``root`` by its remotes; ``None`` where they do not say."""
+    for remote in _REMOTES:
+        try:
+            argv = ["git", "-C", str(root), "remote", "get-url", remote]
+            done = subprocess.run(argv, check=False, capture_output=True, text=True)
+        except FileNotFoundError:
+            return None
+        found = next((match for address in _ADDRESSES if (match := address.match(done.stdout.strip()))), None)
+        if found and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*", found["owner"]):
+            return Organisation(found["owner"], found["host"], remote)
+    return None
+
+
+def filled(text: str, owner: Organisation | None) -> str:
+    """Return a template with the organisation in the place of ``org``; an image's name has small letters only."""
+    if owner is None:
+        return text
+    project = PLACEHOLDER.partition("/")[2]
+    text = text.replace(f"{_IMAGE_REGISTRY}/{PLACEHOLDER}", f"{_IMAGE_REGISTRY}/{owner.name.lower()}/{project}")
+    return re.sub(rf"(?<![\w/-]){PLACEHOLDER}", f"{owner.name}/{project}", text)
+
+
+def about(owner: Organisation | None) -> str:
+    """Return what there is to do about the organisation in the files."""
+    if owner is None:
+        return f"in the files that were written, replace `{PLACEHOLDER}` by the organisation that has ci-autotest"
+    return (
+        f"`{owner.name}/ci-autotest` is what the files use, for remote '{owner.remote}' belongs to '{owner.name}': "
+        "change that where ci-autotest is another's"
+    )
 
 
 def refuse_inside(root: Path) -> None:
@@ -48,7 +125,7 @@ def refuse_inside(root: Path) -> None:
     above = next((parent for parent in root.parents if (parent / ".git").exists()), None)
     if above is not None and not (root / ".git").exists():
         message = (
-            f"'{root}' lies inside the repository '{above}': GitHub reads workflows from its root. Run init there."
+            f"'{root}' lies inside the repository '{above}': CI systems read their files from its root. Run init there."
         )
         raise UsageError(message)
 

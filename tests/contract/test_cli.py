@@ -14,7 +14,7 @@ from tests.projects import environment
 
 #: Options by command, as the README documents them.
 OPTIONS = {
-    "init": set(),
+    "init": {"ci"},
     "doctor": {"config", "set"},
     "run": {
         "config", "set", "candidate", "cases", "budget", "seed", "strictness", "workers", "shard", "device", "baseline",

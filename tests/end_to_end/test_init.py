@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from ci_autotest.session.starting import FILES, template
+from ci_autotest.session import starting
+from ci_autotest.session.starting import template
 from tests.projects import Project
 
+FILES = starting.FILES["github"]
 ROOT = Path(__file__).resolve().parents[2]
 #: Workflows to copy, by template; they differ in the line that says where to copy them.
 COPIES = {"autotest.workflow.yml": "autotest.yml", "autotest-report.workflow.yml": "autotest-report.yml"}
@@ -48,7 +52,7 @@ def test_init__inside_a_repository__says_where_to_run_it(project: Project):
     (project.folder / "inner").mkdir()
     done = Project(project.folder / "inner").command("init")
     assert (done.status, list((project.folder / "inner").iterdir())) == (2, [])
-    assert done.err.endswith("GitHub reads workflows from its root. Run init there.\n")
+    assert done.err.endswith("CI systems read their files from its root. Run init there.\n")
 
 
 def test_init__link_in_the_place_of_a_file__is_not_followed(project: Project, tmp_path: Path):
@@ -56,6 +60,59 @@ def test_init__link_in_the_place_of_a_file__is_not_followed(project: Project, tm
     done = project.command("init")
     assert (done.status, (tmp_path / "elsewhere.yml").exists()) == (2, False)
     assert "something else has its place. Move it away." in done.err
+
+
+@pytest.mark.parametrize(
+    ("remotes", "owner"),
+    [
+        ({"origin": "https://github.com/Acme/kernels.git"}, "Acme"),
+        ({"origin": "git@github.com:Acme/kernels.git"}, "Acme"),
+        ({"origin": "ssh://git@github.com:22/Acme/kernels"}, "Acme"),
+        ({"origin": "https://x:token@github.com/alice/kernels", "upstream": "git@github.com:Acme/kernels"}, "Acme"),
+        ({"origin": "/srv/git/kernels.git"}, None),
+        ({"origin": "../Acme/kernels.git"}, None),
+        ({"origin": "https://github.com/a$b/kernels.git"}, None),
+        ({}, None),
+    ],
+)
+@pytest.mark.parametrize("system", starting.FILES)
+def test_init__organisation_of_the_remote__is_in_every_file(
+    project: Project, remotes: dict[str, str], owner: str | None, system: starting.System
+):
+    for name, url in remotes.items():
+        subprocess.run(["git", "-C", str(project.folder), "remote", "add", name, url], check=True)
+    done = project.command("init", "--ci", system)
+    written = "".join((project.folder / name).read_text("utf-8") for name in starting.FILES[system])
+    places = [f"{match[1]}/ci-autotest" for match in re.finditer(r"([\w-]+)/ci-autotest[@:]v1", written)]
+    expected = "org" if owner is None else owner if system == "github" else owner.lower()
+    assert (done.status, set(places)) == (0, {f"{expected}/ci-autotest"})
+    assert ("replace `org/ci-autotest`" in done.out) is (owner is None)
+    assert "token" not in done.out
+
+
+def test_init__repository_of_another_server__has_no_image_of_its_organisation(project: Project):
+    remote = ["remote", "add", "origin", "git@gitlab.example.com:acme/kernels.git"]
+    subprocess.run(["git", "-C", str(project.folder), *remote], check=True)
+    done = project.command("init", "--ci", "gitlab")
+    assert "replace `org/ci-autotest`" in done.out
+    assert "ghcr.io/org/ci-autotest:v1" in (project.folder / ".gitlab" / "autotest.gitlab-ci.yml").read_text("utf-8")
+
+
+def test_init__unknown_system__names_those_that_are_known(project: Project):
+    done = project.command("init", "--ci", "travis")
+    assert (done.status, list(project.folder.glob("*.yml"))) == (2, [])
+    assert "'travis' is not one of 'github', 'gitlab', 'jenkins'" in done.err
+
+
+def test_init__file_of_gitlab__is_valid_by_its_schema(project: Project):
+    project.command("init", "--ci", "gitlab")
+    checker = [str(Path(sys.executable).with_name("check-jsonschema")), "--builtin-schema", "vendor.gitlab-ci"]
+    checker += ["--data-transform", "gitlab-ci"]
+    files = [str(project.folder / name) for name in (".gitlab-ci.yml", ".gitlab/autotest.gitlab-ci.yml")]
+    done = subprocess.run([*checker, *files], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout
+    broken = project.write("broken.yml", Path(files[1]).read_text("utf-8").replace("when: always", "when: ever"))
+    assert subprocess.run([*checker, str(broken)], capture_output=True, check=False, timeout=60).returncode == 1
 
 
 @pytest.mark.parametrize("name", COPIES)
