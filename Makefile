@@ -42,7 +42,9 @@ check: $(READY)  ## format, lint, types, floors, action and workflows
 	$(BIN)/lint-imports
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions action.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows workflows/*.yml .github/workflows/*.yml
-	$(BIN)/zizmor --offline --quiet --persona auditor action.yml workflows .github/workflows
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.gitlab-ci --data-transform gitlab-ci ci_autotest/session/templates/*gitlab-ci.yml
+	$(BIN)/zizmor --offline --quiet --persona auditor action.yml workflows .github
 	$(BIN)/hadolint Dockerfile
 	@if command -v npm > /dev/null; then $(BIN)/python -m tests.workflow_parser action.yml workflows/*.yml .github/workflows/*.yml; \
 	else echo "npm is not here: GitHub's own parser reads the workflows in \`make test-all\` only"; fi

@@ -20,6 +20,7 @@ from ci_autotest.cli import cli
 from ci_autotest.config import Config, decode
 from ci_autotest.errors import ConfigError
 from ci_autotest.session.asking import request_of
+from ci_autotest.version import VERSION
 from tests.action_runner import expressions_entry
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -137,7 +138,7 @@ def test_inputs__left_alone__ask_for_what_the_program_does_by_itself():
     defaults = {name: entry["default"] for name, entry in ACTION["inputs"].items() if entry["default"]}
     assert defaults == {
         "output": inputs.DEFAULT_OUTPUT, "mode": inputs.MODES[0], "comment": inputs.COMMENTS[0],
-        "python": "python3", "artifact-name": "ci-autotest-report", "image": "ghcr.io/org/ci-autotest:v1",
+        "python": "python3", "artifact-name": "ci-autotest-report", "image": f"ghcr.io/org/ci-autotest:v{VERSION}",
         "github-token": "${{ github.token }}", "run-id": "${{ github.event.workflow_run.id }}",
     }  # fmt: skip
 
@@ -245,8 +246,11 @@ MORE = {
     ("workflows/autotest-report.yml", "report"): {"actions": "read", "pull-requests": "write"},
     ("workflows/autotest-sharded.yml", "merge"): {"actions": "read"},
     ("workflows/autotest-nightly.yml", "issues"): {"issues": "write"},
+    (".github/workflows/release.yml", "wheel"): {"attestations": "write", "id-token": "write"},
     (".github/workflows/release.yml", "image"): {"packages": "write", "attestations": "write", "id-token": "write"},
-    (".github/workflows/release.yml", "release"): {"contents": "write"},
+    (".github/workflows/release.yml", "smoke"): {"packages": "read", "attestations": "read"},
+    (".github/workflows/release.yml", "release"): {"contents": "write", "packages": "write"},
+    (".github/workflows/release.yml", "index"): {"id-token": "write"},
 }
 
 
