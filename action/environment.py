@@ -1,8 +1,16 @@
-"""What is installed: an environment for the tests, and the publisher's packages apart from it."""
+"""What is installed: an environment for the tests, and the publisher's packages apart from it.
+
+Nothing is built: what comes from outside are wheels, and the action's own package is copied from its checkout.
+"""
 
 from __future__ import annotations
 
+import ast
+import hashlib
+import platform
+import re
 import shlex
+import shutil
 import site
 import subprocess
 import sys
@@ -13,6 +21,8 @@ from typing import TYPE_CHECKING
 from action import inputs
 from action.foreign import run_foreign
 from action.inputs import StepError
+from action.outputs import workflow_command
+from action.runner import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,23 +30,30 @@ if TYPE_CHECKING:
 ACTION = Path(__file__).resolve().parent.parent
 #: Exact versions with their hashes, for every system and CPython from 3.10 on; without torch.
 LOCK = ACTION / "locks" / "report.txt"
+PINS = ACTION / "constraints.txt"
+#: Where PyTorch keeps its builds for machines without a GPU. Their versions end with `+cpu`, so pip takes no other.
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+#: Device files of a GPU that torch's default build can use: of NVIDIA's driver, and of Windows' below WSL.
+GPU_FILES = ("nvidia[0-9]*", "dxg")
 #: Runs the command line from folders that are named, and from the standard library.
 START = "import sys; sys.path += [sys.argv.pop(1), sys.argv.pop(1)]; from ci_autotest.cli import main; main()"
 
 
 def pip_install(python: Path, arguments: list[str], environ: Mapping[str, str]) -> None:
-    """Install with the pip of ``python``; what builds the action's own package is pinned too."""
-    pip = [str(python), "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
-    pinned = {**environ, "PIP_BUILD_CONSTRAINT": str(ACTION / "constraints.txt")}
-    if status := run_foreign([*pip, *arguments], pinned):
+    """Install with the pip of ``python``; modules are compiled when they are imported, which most never are."""
+    pip = [str(python), "-I", "-m", "pip", "install", "--no-input", "--no-compile", "--disable-pip-version-check"]
+    folder = inputs.cache_folder(environ)
+    if status := run_foreign([*pip, *arguments], {**environ, "PIP_CACHE_DIR": folder} if folder else environ):
         message = f"pip ended with {status} for {shlex.join(arguments)}: its last lines above say why."
         raise StepError(message)
 
 
 def make_environment(folder: Path, environ: Mapping[str, str]) -> Path:
     """Make an environment in ``folder`` that sees the caller's packages; return its interpreter."""
-    if run_foreign([sys.executable, "-I", "-m", "venv", "--system-site-packages", str(folder)], environ):
-        message = f"'{sys.executable}' cannot make an environment: use actions/setup-python before this."
+    message = f"'{sys.executable}' cannot make an environment: use actions/setup-python before this."
+    python = folder / "bin" / "python"
+    options = ["--system-site-packages", "--without-pip"]
+    if run_foreign([sys.executable, "-I", "-m", "venv", *options, str(folder)], environ):
         raise StepError(message)
     # `--system-site-packages` shows the base interpreter's only, and `-I` hides the user's own.
     of_venv = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
@@ -47,7 +64,13 @@ def make_environment(folder: Path, environ: Mapping[str, str]) -> Path:
     lines = "".join(f"import os, site; {apart} or site.addsitedir({path!r})\n" for path in there)
     packages = Path(sysconfig.get_path("purelib", "posix_prefix", {"base": str(folder)}))
     (packages / "callers-packages.pth").write_text(lines, encoding="utf-8")
-    return folder / "bin" / "python"
+    # The caller's pip installs here as well; unpacking the interpreter's own takes longer than all it then installs.
+    has_pip = [str(python), "-I", "-c", "import pip"]
+    if subprocess.run(has_pip, check=False, capture_output=True).returncode and run_foreign(
+        [str(python), "-I", "-m", "ensurepip"], environ
+    ):
+        raise StepError(message)
+    return python
 
 
 def present_packages(python: Path) -> list[str]:
@@ -65,11 +88,72 @@ def install_tested(python: Path, folder: Path, environ: Mapping[str, str]) -> No
     if asked := inputs.install_arguments(environ):
         pip_install(python, asked, environ)
     present = present_packages(python)
-    pins = (ACTION / "constraints.txt").read_text("utf-8")
     constraints = folder / "constraints.txt"
-    constraints.write_text(inputs.kept_constraints(pins, present), encoding="utf-8")
-    extra = "" if "torch" in present else "[torch]"
-    pip_install(python, ["-c", str(constraints), f"{ACTION}{extra}"], environ)
+    constraints.write_text(inputs.kept_constraints(PINS.read_text("utf-8"), present), encoding="utf-8")
+    build = torch_build(environ, present)
+    if build == "cpu":
+        install_torch_cpu(python, environ)
+    torch = [] if build == "present" else ["torch"]
+    pip_install(python, ["-c", str(constraints), *requirements(), *torch], environ)
+    packages = subprocess.run(
+        [str(python), "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        check=True, capture_output=True, text=True,
+    ).stdout.strip()  # fmt: skip
+    shutil.copytree(
+        ACTION / "ci_autotest", Path(packages) / "ci_autotest", ignore=shutil.ignore_patterns("__pycache__")
+    )
+
+
+def requirements() -> list[str]:
+    """Return what the package needs beside torch. An array of texts is written alike in TOML and in Python."""
+    project = (ACTION / "pyproject.toml").read_text("utf-8")
+    found = re.search(r"^dependencies = (\[.*?^\])", project, re.MULTILINE | re.DOTALL)
+    assert found is not None  # noqa: S101 - a test holds the file to it
+    return [str(each) for each in ast.literal_eval(found[1])]
+
+
+def torch_build(environ: Mapping[str, str], present: list[str], devices: Path = Path("/dev")) -> str:
+    """Return which torch the tests' environment gets: ``present``, ``cpu`` or ``default``, which is pip's choice."""
+    if "torch" in present:
+        return "present"
+    asked = inputs.torch_choice(environ)
+    if asked != "auto":
+        return asked
+    has_gpu = any(True for pattern in GPU_FILES for _ in devices.glob(pattern))
+    return "default" if has_gpu or inputs.single(environ, "device") == "cuda" else "cpu"
+
+
+def install_torch_cpu(python: Path, environ: Mapping[str, str]) -> None:
+    """Install torch alone from the index of its CPU builds; what it needs comes from where everything else does.
+
+    Where nobody asked for this build, and that index cannot be had, pip's own choice is installed later.
+    """
+    pin = re.search(r"^torch==\S+$", PINS.read_text("utf-8"), re.MULTILINE)
+    assert pin is not None  # noqa: S101 - a test holds the file to it
+    try:
+        pip_install(python, ["--index-url", TORCH_CPU_INDEX, "--no-deps", f"{pin[0]}+cpu"], environ)
+    except StepError:
+        if inputs.torch_choice(environ) == "cpu":
+            raise
+        message = (
+            f"the CPU build of torch cannot be had from {TORCH_CPU_INDEX}, so pip installs the build of its own index. "
+            "Set the input 'torch' to `default` where that is meant."
+        )
+        say(workflow_command("warning", message))
+
+
+def cache_key(environ: Mapping[str, str]) -> str:
+    """Return the name under which the files that pip downloads are kept, nothing where they are not.
+
+    Whatever changes what is downloaded changes it. A machine of the caller's keeps pip's own cache.
+    """
+    is_tested = inputs.task(environ) == "run" and inputs.runtime(environ, is_installed=False) == "python"
+    if not (inputs.keeps_cache(environ) and is_tested and environ.get("RUNNER_ENVIRONMENT") == "github-hosted"):
+        return ""
+    build = torch_build(environ, present_packages(Path(sys.executable)))
+    parts = [sys.version, build, *inputs.install_arguments(environ), PINS.read_text("utf-8"), LOCK.read_text("utf-8")]
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    return f"ci-autotest-{sys.platform}-{platform.machine()}-torch-{build}-{digest[:16]}"
 
 
 def install_publisher(python: Path, folder: Path, environ: Mapping[str, str]) -> Path:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 MODES = ("auto", "run", "report")
 RUNTIMES = ("host", "python", "container")
 COMMENTS = ("failures", "changes", "always", "off")
+TORCHES = ("auto", "cpu", "default")
+CACHES = ("true", "false")
 #: Inputs of one value that ``ci-autotest run`` takes as an option of the same name.
 OPTIONS = (
     "config",
@@ -120,6 +122,21 @@ def run_id(environ: Mapping[str, str]) -> str:
 def comment_policy(environ: Mapping[str, str]) -> str:
     """Return ``failures``, ``changes``, ``always`` or ``off``."""
     return one_of(environ, "comment", COMMENTS)
+
+
+def torch_choice(environ: Mapping[str, str]) -> str:
+    """Return which torch is installed where there is none: ``auto``, ``cpu`` or ``default``."""
+    return one_of(environ, "torch", TORCHES)
+
+
+def keeps_cache(environ: Mapping[str, str]) -> bool:
+    """Whether what pip downloads is kept for the next run."""
+    return one_of(environ, "cache", CACHES) == "true"
+
+
+def cache_folder(environ: Mapping[str, str]) -> str:
+    """Return the folder that is kept, nothing where pip's own is used."""
+    return environ.get("CACHE_FOLDER", "")
 
 
 def output_folder(environ: Mapping[str, str]) -> str:

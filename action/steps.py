@@ -1,4 +1,4 @@
-"""The steps of ``action.yml``: prepare, run, publish. They act; what is decided is beside them.
+"""The steps of ``action.yml``: plan, prepare, run, publish. They act; what is decided is beside them.
 
 The standard library only: the first starts in the caller's interpreter, with nothing installed.
 """
@@ -22,6 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OLDEST_PYTHON = (3, 10)
+
+
+def plan(environ: Mapping[str, str]) -> int:
+    """Say which cache holds what this job installs; inputs that cannot be meant are refused by `prepare`."""
+    try:
+        key = environment.cache_key(environ)
+    except StepError:
+        key = ""
+    write_outputs(environ, {"cache-key": key})
+    return 0
 
 
 def prepare(environ: Mapping[str, str]) -> int:
@@ -65,6 +75,8 @@ def refuse_inputs(environ: Mapping[str, str]) -> str:
     """Return the task; refuse inputs that cannot be meant before anything is installed."""
     inputs.cli_argv(environ)
     task = inputs.task(environ)
+    inputs.torch_choice(environ)
+    inputs.keeps_cache(environ)
     if inputs.comment_policy(environ) != "off":
         inputs.comment_argv(environ)
     elif task == "publish":
@@ -279,7 +291,7 @@ def publish(environ: Mapping[str, str]) -> int:
     return 0
 
 
-STEPS = {"prepare": prepare, "run": run, "publish": publish}
+STEPS = {"plan": plan, "prepare": prepare, "run": run, "publish": publish}
 
 
 def main(argv: list[str], environ: Mapping[str, str]) -> int:

@@ -21,7 +21,7 @@ from tests.npm import installed
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = "@actions/expressions"
 LIBRARY_VERSION = "0.3.61"
-STEP_KEYS = {"name", "id", "if", "shell", "env", "run", "uses", "with"}
+STEP_KEYS = {"name", "id", "if", "shell", "env", "run", "uses", "with", "continue-on-error"}
 STEP_TIMEOUT_S = 900
 BLOCK = re.compile(
     r"^(?P<name>[^=\n]+?)(?:<<(?P<end>.+)\n(?P<block>(?s:.*?))\n(?P=end)|=(?P<value>.*))$",
@@ -90,6 +90,7 @@ class ActionRunner:
         leg: Which leg of the matrix this is, of how many.
         environ: Environment of the job.
         expressions: Entry file of GitHub's library of expressions.
+        caches: Folder of the caches of earlier jobs, by their keys.
         steps: What the steps so far did, by id.
         status: Of the last step that failed.
     """
@@ -100,6 +101,7 @@ class ActionRunner:
     github: dict[str, object]
     environ: dict[str, str]
     expressions: Path
+    caches: Path | None = None
     matrix: dict[str, object] | None = None
     leg: tuple[int, int] = (0, 1)
     inputs: dict[str, str] = field(default_factory=dict)
@@ -139,7 +141,7 @@ class ActionRunner:
                 "github": self.github,
                 "inputs": self.inputs,
                 "steps": steps,
-                "runner": {"os": "Linux"},
+                "runner": {"os": "Linux", "temp": str(self.scratch / "temp")},
                 "job": {"status": "failure" if self.status else "success"},
                 "matrix": self.matrix,
                 "strategy": {"job-index": self.leg[0], "job-total": self.leg[1]},
@@ -169,13 +171,38 @@ class ActionRunner:
         if not wanted:
             self.steps[name] = StepRecord(outcome="skipped")
             return
-        record = self.upload(step) if "uses" in step else self.run_shell(name, step)
-        self.status = record.status or self.status
+        record = self.use(step) if "uses" in step else self.run_shell(name, step)
+        if not step.get("continue-on-error"):
+            self.status = record.status or self.status
         self.steps[name] = record
+
+    def use(self, step: dict[str, object]) -> StepRecord:
+        """Stand in for an action of GitHub's."""
+        name = str(step["uses"]).partition("@")[0]
+        return {
+            "actions/upload-artifact": self.upload,
+            "actions/cache/restore": self.restore,
+            "actions/cache/save": self.save,
+        }[name](step)
+
+    def restore(self, step: dict[str, object]) -> StepRecord:
+        """Stand in for ``actions/cache/restore``: an exact key is a hit."""
+        given = self.fill(dict(step["with"]))
+        if self.caches is None or not (self.caches / given["key"]).is_dir():
+            return StepRecord(outcome="success", outputs={"cache-hit": ""})
+        shutil.copytree(self.caches / given["key"], given["path"])
+        return StepRecord(outcome="success", outputs={"cache-hit": "true"})
+
+    def save(self, step: dict[str, object]) -> StepRecord:
+        """Stand in for ``actions/cache/save``: a key is written once."""
+        given = self.fill(dict(step["with"]))
+        if self.caches is None or not Path(given["path"]).is_dir():
+            return StepRecord(outcome="failure", status=1, log=f"cannot save {given['path']}")
+        shutil.copytree(given["path"], self.caches / given["key"])
+        return StepRecord(outcome="success")
 
     def upload(self, step: dict[str, object]) -> StepRecord:
         """Stand in for ``actions/upload-artifact``: hidden files stay behind, names are unique."""
-        assert str(step["uses"]).startswith("actions/upload-artifact@"), step["uses"]
         given = self.fill(dict(step["with"]))
         source = Path(given["path"])
         target = self.scratch / "artifacts" / given["name"]

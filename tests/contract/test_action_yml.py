@@ -35,8 +35,8 @@ FIELDS = {field.encode_name.replace("_", "-"): field for field in inspect.type_i
 #: is nothing that a job of a workflow has.
 OF_COMMAND = {parameter.name.replace("_", "-") for parameter in cli.commands["run"].params} - {"set", "executor"}
 OF_ACTION = {
-    "mode", "runtime", "python", "install", "image", "container-options", "run-id", "comment", "artifact-name",
-    "github-token",
+    "mode", "runtime", "python", "install", "torch", "cache", "image", "container-options", "run-id", "comment",
+    "artifact-name", "github-token",
 }  # fmt: skip
 OUTPUTS = {
     "conclusion",
@@ -139,12 +139,15 @@ def test_inputs__left_alone__ask_for_what_the_program_does_by_itself():
     assert defaults == {
         "output": inputs.DEFAULT_OUTPUT, "mode": inputs.MODES[0], "comment": inputs.COMMENTS[0],
         "python": "python3", "artifact-name": "ci-autotest-report", "image": f"ghcr.io/org/ci-autotest:v{VERSION}",
+        "torch": inputs.TORCHES[0], "cache": inputs.CACHES[0],
         "github-token": "${{ github.token }}", "run-id": "${{ github.event.workflow_run.id }}",
     }  # fmt: skip
 
 
 def test_outputs__declared__are_written_by_the_step_that_they_name():
     written = {
+        "plan": {"cache-key"},
+        "cache": {"cache-hit"},  # of actions/cache
         "prepare": {"python", "publisher", "packages", "libraries", "sealed", "listed", "task", "runtime"},
         "seal": {"digest"},
         "run": set(outputs.step_outputs(0, None, None)),
@@ -214,7 +217,7 @@ def test_steps__run__hold_no_expression():
 
 def test_steps__of_python__are_isolated():
     started = [line for step in STEPS for line in step.get("run", "").splitlines() if "_PATH/action" in line]
-    assert len(started) == 3
+    assert len(started) == 4
     assert [line for line in started if re.search(r"exec \"\$\w+\" -I ", line) is None] == []
 
 
@@ -226,7 +229,14 @@ def test_steps__with_the_token__are_the_one_that_comments():
 def test_steps__after_a_failure__still_upload_comment_and_end():
     conditions = [str(step.get("if", "")) for step in STEPS]
     regardless = [bool(re.search(r"always\(\)|!cancelled\(\)", text)) for text in conditions]
-    assert regardless == [False, False, False, True, True, True]
+    assert regardless == [False] * 6 + [True, True, True]
+
+
+def test_steps__cache__is_left_before_a_test_can_write_to_it():
+    order = [step.get("uses", step.get("id", "")).partition("@")[0] for step in STEPS]
+    assert order.index("actions/cache/restore") < order.index("prepare") < order.index("actions/cache/save")
+    assert order.index("actions/cache/save") < order.index("run")
+    assert [step["continue-on-error"] for step in STEPS if "cache" in step.get("uses", "")] == [True, True]
 
 
 def test_uses__everywhere__is_pinned_to_one_hash():

@@ -271,6 +271,15 @@ def test_prepare__inputs_that_cannot_be_meant__stop_before_anything_is_installed
     assert not list(job.folder.glob("ci-autotest-*"))
 
 
+@pytest.mark.parametrize("name", ["torch", "cache"])
+def test_plan__input_that_cannot_be_meant__leaves_it_to_prepare(job: Job, name: str):
+    given = {f"INPUT_{name.upper()}": "maybe", "RUNNER_ENVIRONMENT": "github-hosted", "RUNNER_TEMP": str(job.folder)}
+    planned, prepared = job.step("plan", **given), job.step("prepare", **given)
+    assert (planned.returncode, output(job, "cache-key"), prepared.returncode) == (0, "", 2)
+    assert prepared.stdout.startswith(f"::error title=ci-autotest::the input '{name}' is 'maybe': it is one of ")
+    assert "Install" not in prepared.stdout
+
+
 def test_prepare__nothing_to_do__is_refused(job: Job):
     done = job.step("prepare", INPUT_COMMENT="off", INPUT_MODE="report", INPUT_RUN_ID="7", RUNNER_TEMP=str(job.folder))
     assert done.returncode == 2

@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from action import environment
+import pytest
+import tomllib
+
+from action import environment, inputs
+from action.inputs import StepError
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Prints the files of every module, and where further ones would be looked for.
@@ -42,3 +46,60 @@ def test_sealed_paths__of_this_interpreter__has_its_library_and_itself(tmp_path:
     assert str(tmp_path) in sealed
     assert str(Path(sys.executable).resolve()) in sealed
     assert str(Path(json.__file__).parents[1]) in sealed
+
+
+def test_requirements__are_those_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert environment.requirements() == project["dependencies"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "present", "devices", "build"),
+    [
+        ({}, [], [], "cpu"),
+        ({}, ["torch"], [], "present"),
+        ({"INPUT_TORCH": "cpu"}, ["torch"], [], "present"),
+        ({}, [], ["nvidia0"], "default"),
+        ({}, [], ["dxg"], "default"),
+        ({}, [], ["nvidia-caps"], "cpu"),
+        ({"INPUT_DEVICE": "cuda"}, [], [], "default"),
+        ({"INPUT_TORCH": "cpu"}, [], ["nvidia0"], "cpu"),
+        ({"INPUT_TORCH": "default"}, [], [], "default"),
+    ],
+)
+def test_torch_build__machine_and_inputs__choose_it(
+    environ: dict[str, str], present: list[str], devices: list[str], build: str, tmp_path: Path
+):
+    for name in devices:
+        (tmp_path / name).touch()
+    assert environment.torch_build(environ, present, tmp_path) == build
+
+
+@pytest.mark.parametrize(("name", "value"), [("torch", "gpu"), ("cache", "yes")])
+def test_choices__input_that_cannot_be_meant__is_refused(name: str, value: str):
+    read = {"torch": inputs.torch_choice, "cache": inputs.keeps_cache}[name]
+    with pytest.raises(StepError, match=f"the input '{name}' is '{value}': it is one of "):
+        read({f"INPUT_{name.upper()}": value})
+
+
+HOSTED = {"RUNNER_ENVIRONMENT": "github-hosted"}
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"RUNNER_ENVIRONMENT": "self-hosted"},
+        {**HOSTED, "INPUT_CACHE": "false"},
+        {**HOSTED, "INPUT_RUNTIME": "container"},
+        {**HOSTED, "GITHUB_EVENT_NAME": "workflow_run"},  # what publishes takes nothing from another job
+    ],
+)
+def test_cache_key__nothing_to_keep__is_empty(environ: dict[str, str]):
+    assert environment.cache_key(environ) == ""
+
+
+def test_cache_key__what_changes_the_downloads__changes_it():
+    keys = [environment.cache_key({**HOSTED, **more}) for more in ({}, {"INPUT_INSTALL": "numpy<2"}, {})]
+    assert keys[0] == keys[2] != keys[1]
+    assert keys[0].startswith("ci-autotest-linux-")
