@@ -30,8 +30,9 @@ FILES: Final[dict[System, dict[str, str]]] = {
     },
     "jenkins": {**_COMMON, "Jenkinsfile": "Jenkinsfile"},
 }
-#: What stands in the templates for the organisation whose ci-autotest is used.
-PLACEHOLDER: Final = "org/ci-autotest"
+#: What stands in the templates for the organisation whose ci-autotest is used, until one has put its own name there.
+PLACEHOLDER: Final = "org"
+_PROJECT: Final = "ci-autotest"
 _NEXT: Final = """
 Next:
   1. {organisation}
@@ -79,11 +80,12 @@ def init(root: Path, stream: TextIO, system: System = "github") -> int:
     owner = organisation(root)
     # An image is taken from GitHub's registry, where only an organisation of the public GitHub has one.
     named = owner if owner and (system == "github" or owner.host == _PUBLIC_HOST) else None
-    chosen = FILES[system]
-    written = [name for name in chosen if write(root / name, filled(template(chosen[name]), named))]
-    for name in chosen:
+    texts = {name: template(source) for name, source in FILES[system].items()}
+    written = [name for name, text in texts.items() if write(root / name, filled(text, named))]
+    for name in texts:
         stream.write(f"{'wrote' if name in written else 'kept '} {name}\n")
-    stream.write(_NEXT.format(organisation=about(named), last=_LAST[system]))
+    is_open = any(f"{PLACEHOLDER}/{_PROJECT}" in text for text in texts.values())
+    stream.write(_NEXT.format(organisation=about(named, is_open=is_open), last=_LAST[system]))
     return 0
 
 
@@ -105,17 +107,23 @@ def filled(text: str, owner: Organisation | None) -> str:
     """Return a template with the organisation in the place of ``org``; an image's name has small letters only."""
     if owner is None:
         return text
-    project = PLACEHOLDER.partition("/")[2]
-    text = text.replace(f"{_IMAGE_REGISTRY}/{PLACEHOLDER}", f"{_IMAGE_REGISTRY}/{owner.name.lower()}/{project}")
-    return re.sub(rf"(?<![\w/-]){PLACEHOLDER}", f"{owner.name}/{project}", text)
+    text = text.replace(f"{_IMAGE_REGISTRY}/{PLACEHOLDER}/", f"{_IMAGE_REGISTRY}/{owner.name.lower()}/")
+    return text.replace(f" {PLACEHOLDER}/{_PROJECT}", f" {owner.name}/{_PROJECT}")
 
 
-def about(owner: Organisation | None) -> str:
-    """Return what there is to do about the organisation in the files."""
+def about(owner: Organisation | None, *, is_open: bool) -> str:
+    """Return what there is to do about the organisation in the files.
+
+    Args:
+        owner: Whose name was put in.
+        is_open: Whether the templates still leave it open.
+    """
+    if not is_open:
+        return "look at what was written: the files take ci-autotest from the organisation that released this one"
     if owner is None:
-        return f"in the files that were written, replace `{PLACEHOLDER}` by the organisation that has ci-autotest"
+        return f"replace `{PLACEHOLDER}/{_PROJECT}` in what was written by the organisation that has ci-autotest"
     return (
-        f"`{owner.name}/ci-autotest` is what the files use, for remote '{owner.remote}' belongs to '{owner.name}': "
+        f"`{owner.name}/{_PROJECT}` is what the files use, for remote '{owner.remote}' belongs to '{owner.name}': "
         "change that where ci-autotest is another's"
     )
 

@@ -110,8 +110,8 @@ def test_release__tag_version_and_image__must_agree(tag: str, organisation: str,
     shutil.copytree(ROOT / "ci_autotest", tmp_path / "ci_autotest", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
-    action = (ROOT / "action.yml").read_text("utf-8").replace("org/ci-autotest", "acme/ci-autotest")
-    (tmp_path / "action.yml").write_text(action)
+    action = (ROOT / "action.yml").read_text("utf-8")
+    (tmp_path / "action.yml").write_text(re.sub(r"ghcr\.io/[\w-]+/ci-autotest", IMAGE, action))
     text = script("test", "Hold the tag and the image of the action against the version")
     done = bash(text, tmp_path, GITHUB_REF_NAME=tag, GITHUB_REPOSITORY=f"{organisation}/ci-autotest")
     assert (done.returncode != 0) is bool(status), done.stderr
@@ -122,3 +122,28 @@ def test_version__everywhere__is_one():
     assert f"default: ghcr.io/org/ci-autotest:{TAG}\n" in action
     copied = "".join(path.read_text("utf-8") for path in (ROOT / "workflows").glob("*.yml"))
     assert set(re.findall(r"org/ci-autotest[@:](v[0-9.]+)", copied)) == {MAJOR}
+
+
+@pytest.mark.heavy
+def test_organisation__put_in_as_the_docs_say__leaves_nothing_open_and_the_tests_hold(tmp_path: Path):
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in files.rstrip("\0").split("\0"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, tmp_path / name)
+    (line,) = re.findall(r"`(git grep .*)`\n", (ROOT / "docs" / "releasing.md").read_text("utf-8"))
+    subprocess.run(
+        ["bash", "-ec", f"git init -q && git add . && {line}"],
+        cwd=tmp_path,
+        env=os.environ | {"ORG": "Beta-Two"},
+        check=True,
+    )
+    left = subprocess.run(
+        ["git", "grep", "-nE", r"\borg/ci-autotest"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert [row for row in left.stdout.splitlines() if not row.startswith("docs/releasing.md")] == []
+    held = ["tests/contract/test_action_yml.py", "tests/end_to_end/test_release.py", "tests/end_to_end/test_init.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *held], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True, text=True, check=False, timeout=500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]
