@@ -1,5 +1,5 @@
-# The released file names its base by digest: the release workflow writes it here, and --build-arg BASE=... does by hand.
-ARG BASE=python:3.11-slim
+# By digest: dependabot moves it on. Source: the index of `python:3.11-slim` (Debian trixie), August 2026.
+ARG BASE=python:3.11-slim@sha256:9c900dea9e8fb7e16277c179b555cc72d29a352dbc33cff48ad5a0412fd5bfc7
 # hadolint ignore=DL3006
 FROM ${BASE}
 
@@ -18,30 +18,38 @@ RUN python -m venv /venv
 ENV PATH=/venv/bin:$PATH
 
 # Everything from outside, each file held against its hash; far the largest layer, it changes with the lock only.
-# VARIANT is cpu or cuda. The CPU build of torch has an index of its own where the first one has CUDA builds:
-# --build-arg PIP_EXTRA_INDEX_URL=... An image whose torch is not of its variant is not built.
+# VARIANT is cpu or cuda. The CPU build of torch has an index of its own; an empty TORCH_CPU_INDEX leaves it out.
+# An image whose torch is not of its variant is not built.
 ARG VARIANT=cpu
-ARG PIP_EXTRA_INDEX_URL
-COPY locks/image-${VARIANT}.txt /src/lock.txt
-RUN python -m pip install --require-hashes --only-binary=:all: --no-deps -r /src/lock.txt \
+ARG TORCH_CPU_INDEX=https://download.pytorch.org/whl/cpu
+COPY locks/image-${VARIANT}.txt /build/lock.txt
+# hadolint ignore=DL3042
+RUN if [ "${VARIANT}" = cpu ]; then export PIP_EXTRA_INDEX_URL="${TORCH_CPU_INDEX}"; fi \
+ && python -m pip install --require-hashes --only-binary=:all: --no-deps -r /build/lock.txt \
  && python -c "import sys, torch; sys.exit(0 if (torch.version.cuda is None) == (sys.argv[1] == 'cpu') else f'torch {torch.__version__} is not of variant {sys.argv[1]}')" "${VARIANT}"
 
 # The package alone, which changes with every commit.
-COPY pyproject.toml LICENSE README.md /src/
-COPY ci_autotest /src/ci_autotest
-RUN python -m pip install --no-deps --no-build-isolation /src && rm -rf /src/build
+COPY pyproject.toml LICENSE README.md /build/
+COPY ci_autotest /build/ci_autotest
+RUN python -m pip install --no-deps --no-build-isolation /build && rm -rf /build \
+ && ln -s /venv/bin/ci-autotest /usr/local/bin/ci-autotest
 
-# Nothing is written outside /tmp and the folder of the report, so that the image also runs with --read-only --tmpfs /tmp.
+# A container that starts as root goes on as the owner of the folder it works in, so that the report is that user's.
+COPY --chmod=755 image/entry.sh /usr/local/bin/ci-autotest-entry
+
+# For NVIDIA's container runtime, which looks at nothing else where an engine has no `--gpus`.
+# Nothing is written outside /tmp and the folder of the tests, so that the image also runs with --read-only --tmpfs /tmp.
 # torch.compile loads what it compiled from there: --tmpfs /tmp:exec where a candidate uses it.
-RUN useradd --uid 1001 --create-home --home-dir /home/autotest autotest
-ENV HOME=/tmp \
+ENV NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    HOME=/tmp \
+    USER=autotest \
     XDG_CACHE_HOME=/tmp/cache \
     TORCHINDUCTOR_CACHE_DIR=/tmp/inductor \
     TRITON_CACHE_DIR=/tmp/triton \
     PYTHONDONTWRITEBYTECODE=1
-USER 1001
-WORKDIR /github/workspace
-ENTRYPOINT ["ci-autotest"]
+WORKDIR /src
+ENTRYPOINT ["ci-autotest-entry"]
 CMD ["--help"]
 
 # Last, so that a commit's hash makes no layer anew.

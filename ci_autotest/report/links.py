@@ -19,7 +19,7 @@ FOLDER: Final = "autotest-report"
 
 _CONFINED: Final = (
     '--rm --network none --read-only --cap-drop ALL --tmpfs /tmp:exec -v "$PWD:/github/workspace:ro" '
-    "-w /github/workspace"
+    '-w /github/workspace --user "$(id -u):$(id -g)"'
 )
 
 

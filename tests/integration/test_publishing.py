@@ -46,7 +46,8 @@ def test_comment__of_a_fork__prints_the_program_anew_and_offers_a_replay_in_a_co
     assert (
         'gh run download 77 --repo octo/kernels --name ci-autotest-report --dir autotest-report && docker run --rm '
         '--network none --read-only --cap-drop ALL --tmpfs /tmp:exec -v "$PWD:/github/workspace:ro" '
-        "-w /github/workspace ghcr.io/org/ci-autotest:v1 replay autotest-report/findings/layer_norm-3f2a"
+        '-w /github/workspace --user "$(id -u):$(id -g)" '
+        "ghcr.io/org/ci-autotest:v1 replay autotest-report/findings/layer_norm-3f2a"
     ) in body  # fmt: skip
     assert [text for text in ("import os", "curl", "evil", "repro.py") if text in body] == []
 
