@@ -229,6 +229,7 @@ class Recording:
             ``after_<step>``; their data are in ``tensors`` too.
         facts: What else it gives, by the same names: of a tensor its flags, as a ``Mapping_``; a value that is no
             tensor; ``None`` for a gradient that it does not have.
+        digests: sha256 of the tensors that are not here, in hexadecimal: of a program that was read without its data.
     """
 
     program: Program
@@ -236,6 +237,7 @@ class Recording:
     note: Mapping[str, object] = field(default_factory=dict)
     expected: Mapping[str, TensorSpec] = field(default_factory=dict)
     facts: Mapping[str, Argument] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
 
 
 #: Bytes of one element.

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 #: Elements up to which a tensor is printed as a literal.
 INLINE_ELEMENTS: Final = 64
-_NUMPY: Final = {
+#: How numpy spells a dtype; bfloat16 is not among them.
+NUMPY_DTYPES: Final = {
     "bool": "?", "uint8": "u1", "int8": "i1", "int16": "<i2", "int32": "<i4", "int64": "<i8", "float16": "<f2",
     "float32": "<f4", "float64": "<f8", "complex64": "<c8", "complex128": "<c16",
 }  # fmt: skip
@@ -24,7 +25,7 @@ def array_of(data: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return a storage's elements in ``shape``; bfloat16 as the float32 of the same values."""
     if dtype == "bfloat16":
         return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4").reshape(shape)
-    return np.frombuffer(data, _NUMPY[dtype]).reshape(shape)
+    return np.frombuffer(data, NUMPY_DTYPES[dtype]).reshape(shape)
 
 
 def tensor_text(data: bytes, dtype: str, shape: tuple[int, ...]) -> str:
@@ -46,7 +47,7 @@ def tensor_text(data: bytes, dtype: str, shape: tuple[int, ...]) -> str:
 
 
 def _has_negative_zero(array: NDArray[Any]) -> bool:
-    return array.dtype.kind in "fc" and bool(np.signbit(array.real).any())
+    return array.dtype.kind in "fc" and bool((np.signbit(array.real) | np.signbit(array.imag)).any())
 
 
 def _dtype(dtype: str, implied: set[str]) -> str:

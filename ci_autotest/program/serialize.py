@@ -35,6 +35,7 @@ from ci_autotest.program.ir import (
     is_mode,
 )
 from ci_autotest.program.refusal import is_refusal
+from ci_autotest.program.tensor_values import Digest, check_same, plain_data, storages
 
 SCHEMA: Final = "ci-autotest/program/1"
 #: Bytes that a program or a tensor file may have.
@@ -77,10 +78,12 @@ class _ProgramFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     note: dict[str, Any]
     expected: dict[str, _SpecFile] = {}
     facts: dict[str, Any] = {}
+    values: dict[str, list[Any]] = {}
+    sha256: dict[str, Digest] = {}
 
 
 def encode_program(recording: Recording) -> bytes:
-    """Return the text of ``program.json``."""
+    """Return the text of ``program.json``: with the values of small tensors, and the sums of larger ones."""
     program = recording.program
     plain = {
         "schema": SCHEMA,
@@ -90,6 +93,7 @@ def encode_program(recording: Recording) -> bytes:
         "expected": {key: _plain_spec(spec) for key, spec in recording.expected.items()},
         "facts": {key: _plain(fact) for key, fact in recording.facts.items()},
         "note": dict(recording.note),
+        **plain_data(recording.tensors, {**_specs(program), **recording.expected}),
     }
     return (json.dumps(plain, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
@@ -131,13 +135,15 @@ def decode(program: bytes, tensors: bytes) -> Recording:
     if len(tensors) > TENSOR_BYTES:
         message = f"a tensor file of {len(tensors):,} bytes is too large: {TENSOR_BYTES:,} are allowed."
         raise ProgramError(message)
-    recording = replace(decode_program(program), tensors=_decode_tensors(tensors))
+    alone = decode_program(program)
+    recording = replace(alone, tensors=_decode_tensors(tensors), digests={})
     check_recording(recording)
+    check_same(alone, recording, wanted_specs(recording))
     return recording
 
 
 def decode_program(program: bytes) -> Recording:
-    """Return the recording of a program alone, checked, without the data that it reads.
+    """Return the recording of a program alone, checked, with the data that its file holds: those of small tensors.
 
     Raises:
         ProgramError: It is damaged or too large, or names what is not allowed.
@@ -161,8 +167,11 @@ def decode_program(program: bytes) -> Recording:
     recording = Recording(Program(parts[0], parts[1], cotangents), {}, file.note, expected, facts)
     check_program(recording.program)
     check_facts(recording.facts)
-    wanted_specs(recording)
-    return recording
+    specs = wanted_specs(recording)
+    if foreign := sorted({*file.values, *file.sha256} - specs.keys()):
+        message = f"program.json holds data of {foreign[0][:80]!r}, which no placeholder names."
+        raise ProgramError(message)
+    return replace(recording, tensors=storages(file.values, specs), digests=file.sha256)
 
 
 def _decode_tensors(data: bytes) -> dict[str, bytes]:

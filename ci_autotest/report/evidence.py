@@ -6,7 +6,6 @@ checked against the allow list, and what is printed is printed from the values.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -17,6 +16,7 @@ from ci_autotest.program.codegen import body_statements
 from ci_autotest.program.ir import ITEM_SIZE, TensorSpec
 from ci_autotest.program.literals import INLINE_ELEMENTS
 from ci_autotest.program.serialize import decode, decode_program
+from ci_autotest.program.tensor_values import digest
 from ci_autotest.report.graph import graph_text
 from ci_autotest.telling import backward_lines, goes_back, mark, program_head
 
@@ -42,7 +42,7 @@ class TensorFact:
     """Describe a tensor that is not in the program's text.
 
     Attributes:
-        sha256: Of its bytes; empty where they were not read.
+        sha256: Of its bytes; as program.json says where they were not read, empty where it does not say.
     """
 
     name: str
@@ -75,7 +75,8 @@ def evidence_of(finding: Finding, program: bytes, tensors: bytes | None) -> Evid
     Args:
         finding: Says which step is the culprit; none of its text is shown.
         program: ``program.json``.
-        tensors: ``tensors.safetensors``, which holds no code; ``None`` where it must not be loaded.
+        tensors: ``tensors.safetensors``, which holds no code; ``None`` where it must not be loaded: then small tensors
+            and the sums of large ones are those of ``program.json``.
     """
     if len(program) > MOST_PROGRAM_BYTES:
         return Evidence(refusal=f"program.json has {len(program):,} bytes, and {MOST_PROGRAM_BYTES:,} are shown.")
@@ -126,6 +127,11 @@ def _is_inline(recording: Recording, key: str, spec: TensorSpec) -> bool:
     return key in recording.tensors and spec.storage_size <= INLINE_ELEMENTS
 
 
+def _digest(recording: Recording, key: str) -> str:
+    data = recording.tensors.get(key)
+    return recording.digests.get(key, "") if data is None else digest(data)
+
+
 def _facts(recording: Recording) -> tuple[TensorFact, ...]:
     """Return the tensors that go in and are not literals; what the reference gave is no part of the text."""
     wanted = wanted_specs(recording)
@@ -135,7 +141,7 @@ def _facts(recording: Recording) -> tuple[TensorFact, ...]:
             dtype=spec.dtype,
             shape=spec.shape,
             size_bytes=spec.storage_size * ITEM_SIZE[spec.dtype],
-            sha256=hashlib.sha256(recording.tensors[key]).hexdigest() if key in recording.tensors else "",
+            sha256=_digest(recording, key),
         )
         for key, spec in wanted.items()
         if key not in recording.expected and not _is_inline(recording, key, spec)

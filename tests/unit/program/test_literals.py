@@ -46,6 +46,12 @@ def test_tensor_text__many_bit_patterns__same_bits(dtype):
     assert same_bits(read_back(text_of(tensor)), tensor)
 
 
+@pytest.mark.parametrize("zero", [complex(0.0, -0.0), complex(-0.0, 0.0), complex(-0.0, -0.0), 0j], ids=str)
+def test_tensor_text__complex_zeros__same_bits(zero):
+    tensor = torch.tensor([zero] * 3, dtype=torch.complex64)
+    assert same_bits(torch.view_as_real(read_back(text_of(tensor))), torch.view_as_real(tensor))
+
+
 @pytest.mark.parametrize("dtype", FLOATS + COMPLEX, ids=str)
 def test_tensor_text__nan__is_nan(dtype):
     found = read_back(text_of(torch.tensor([1.0, torch.nan]).to(dtype)))

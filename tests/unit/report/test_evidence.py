@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ci_autotest.report.evidence import MOST_PROGRAM_BYTES, Evidence, TensorFact, evidence_of
 from tests import program_samples as programs
 from tests import report_samples as samples
+
+if TYPE_CHECKING:
+    from ci_autotest.result import Finding
 
 VALUE = samples.finding(target=programs.OPERATOR)
 GRADIENT = samples.finding(target=programs.OPERATOR, kind="gradient", where="gradient of x")
@@ -65,14 +69,25 @@ def test_evidence_of__large_tensors__are_named_with_size_and_sum() -> None:
     assert "x = stored['input_0'].reshape((1, 100)).requires_grad_()" in found.program
 
 
-def test_evidence_of__tensors_not_loaded__are_named_with_their_size() -> None:
-    found = evidence_of(VALUE, programs.files()[0], None)
+@pytest.mark.parametrize("columns", [2, 64, 65, 100])
+@pytest.mark.parametrize("finding", [VALUE, GRADIENT], ids=["value", "gradient"])
+def test_evidence_of__tensors_not_loaded__is_the_same(columns: int, finding: Finding) -> None:
+    program, tensors = programs.files(columns=columns)
+
+    assert evidence_of(finding, program, None) == evidence_of(finding, program, tensors)
+
+
+def test_evidence_of__tensors_not_loaded_of_an_older_version__are_named_with_their_size() -> None:
+    old = json.loads(programs.files()[0])
+    del old["values"], old["sha256"]
+
+    found = evidence_of(VALUE, json.dumps(old).encode(), None)
 
     assert found.tensors == tuple(
         TensorFact(name=name, dtype="float32", shape=shape, size_bytes=8)
         for name, shape in (("input_0", (1, 2)), ("input_1", (2,)), ("cotangent_0", (1, 2)))
     )
-    assert "torch.ones" not in found.program
+    assert "x = stored['input_0'].reshape((1, 2)).requires_grad_()" in found.program
 
 
 @pytest.mark.parametrize(
@@ -97,7 +112,7 @@ def test_evidence_of__gradient_of_what_is_no_value__is_no_line(where: str) -> No
 def test_evidence_of__replacement__is_named_when_it_is_a_name(spellings: object, lines: list[str]) -> None:
     found = evidence_of(VALUE, programs.files(note={"spellings": spellings})[0], None)
 
-    assert found.program.splitlines()[4:-4] == lines
+    assert found.program.splitlines()[2:-4] == lines
 
 
 @pytest.mark.parametrize(
