@@ -231,6 +231,8 @@ class CandidateInfo(Struct, frozen=True, kw_only=True):
         version: Of the framework.
         libraries: In an interpreter of its own: Python's version and those of what the framework computes with.
         mode: ``graph`` where each body runs as one graph, ``graph, forward only`` where such graphs have no gradients.
+        kernels: Where replacements that are Python functions of the checkout are defined, by operator; their files are
+            relative to its top.
     """
 
     name: str
@@ -242,6 +244,7 @@ class CandidateInfo(Struct, frozen=True, kw_only=True):
     available: bool = True
     reason: str = ""
     replaces: tuple[str, ...] = ()
+    kernels: dict[str, Location] = msgspec.field(default_factory=dict)
 
 
 class OperatorStanding(Struct, frozen=True, kw_only=True):

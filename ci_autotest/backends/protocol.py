@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
@@ -58,6 +59,7 @@ class Backend(Protocol):
         version: Of the framework.
         libraries: Versions of other libraries that matter, by name.
         mode: What reports call the mode; empty for the usual one.
+        functions: The user's own that answer operators in this process, by operator.
         is_in_process: Whether the framework's code runs in this process.
         lacks_graph: Why a test that asks for a graph is not compared; empty where it is, or where this is a graph.
     """
@@ -69,6 +71,7 @@ class Backend(Protocol):
     version: str = str(torch.__version__)
     libraries: Mapping[str, str] = {}
     mode: str = ""
+    functions: Mapping[str, Callable[..., Any]] = MappingProxyType({})
     is_in_process: bool = True
     lacks_graph: str = ""
 

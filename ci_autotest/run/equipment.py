@@ -21,6 +21,7 @@ from ci_autotest.errors import UnavailableError
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.result import CandidateInfo
 from ci_autotest.run.gpu import prepare
+from ci_autotest.run.source_locations import source_locations
 from ci_autotest.run.tests import Library
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ class Equipment:
         if backend.is_in_process:
             self._uses(device)
             libraries |= versions(candidate.module)
-        return CandidateInfo(**said, version=backend.version, libraries=libraries, mode=backend.mode)
+        kernels = source_locations(backend.functions, Path(self.hello.root))
+        return CandidateInfo(**said, version=backend.version, libraries=libraries, mode=backend.mode, kernels=kernels)
 
     def _uses(self, device: str) -> None:
         """Remember what is asked of a device when something went wrong there."""
