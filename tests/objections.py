@@ -223,6 +223,7 @@ def commented(
     clock: FakeClock | None = None,
     event: str = "workflow_dispatch",
     payload: dict | None = None,
+    variables: dict[str, str] | None = None,
     **changes,
 ) -> tuple[int, str]:
     """Run the command in this process, as the action runs it; return its status and what it says."""
@@ -234,7 +235,7 @@ def commented(
         "artifact_name": "ci-autotest-report", "name": "ci-autotest", "leg": "", "legs": 1, "when": "failures",
         "baseline": "", "output": None,
     }  # fmt: skip
-    environ = environ_of(github, way, folder, event)
+    environ = {**environ_of(github, way, folder, event), **(variables or {})}
     if payload is not None:
         (folder / "event.json").write_text(json.dumps(payload))
     stream = io.StringIO()

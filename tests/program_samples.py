@@ -25,15 +25,18 @@ def floats(*values: float) -> bytes:
     return struct.pack(f"<{len(values)}f", *values)
 
 
-def recording(*, columns: int = 2, requires_grad: bool = True, note: dict[str, Any] | None = None) -> Recording:
-    """Return ``layer_norm(x + b)``, with a gradient put into its output."""
+def recording(
+    *, columns: int = 2, requires_grad: bool = True, note: dict[str, Any] | None = None, negations: int = 0
+) -> Recording:
+    """Return ``layer_norm(x + b)``, negated some times, with a gradient put into its output."""
     x, b = spec(1, columns, requires_grad=requires_grad), spec(columns)
     body = (
         Step("placeholder", "input_0", (x,), (), "x"),
         Step("placeholder", "input_1", (b,), (), "b"),
         Step("call_function", "operator.add", (Ref(0), Ref(1)), (), "shifted"),
         Step("call_function", OPERATOR, (Ref(2), (columns,)), (("eps", 1e-05),), "y"),
-        Step("output", "output", (Ref(3),), (), "output"),
+        *(Step("call_function", "operator.neg", (Ref(3 + i),), (), "z") for i in range(negations)),
+        Step("output", "output", (Ref(3 + negations),), (), "output"),
     )
     cotangents = (spec(1, columns),) if requires_grad else (None,)
     tensors = {"input_0": floats(*([1.0] * columns)), "input_1": floats(*([-0.0] * columns))}
@@ -48,9 +51,9 @@ def files(**how: Any) -> tuple[bytes, bytes]:
     return encode_program(made), encode_tensors(made)
 
 
-def edited(path: tuple[Any, ...], value: object) -> bytes:
+def edited(path: tuple[Any, ...], value: object, **how: Any) -> bytes:
     """Return ``program.json`` with one value replaced, as somebody may have done."""
-    document = json.loads(files()[0])
+    document = json.loads(files(**how)[0])
     place = document
     for key in path[:-1]:
         place = place[key]

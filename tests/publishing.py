@@ -54,7 +54,6 @@ def event_of(
         api_url=github.base,
         server_url="https://github.com",
         token=github.token,
-        sha=SHA,
         run_id=run_id,
         attempt=attempt,
         target=target or PullRequestTarget(number=NUMBER, head_sha=SHA, from_fork=False),

@@ -76,7 +76,6 @@ class Event:
         repository: ``owner/name``, checked.
         api_url: Without a slash at the end.
         server_url: Without a slash at the end.
-        sha: ``GITHUB_SHA``; of a pull request it is the merge commit, not the head.
         run_id: The run that tested: the one that a ``workflow_run`` event is about, else this one.
         attempt: Of ``run_id``, from 1.
     """
@@ -86,7 +85,6 @@ class Event:
     api_url: str
     server_url: str
     token: str = field(repr=False)
-    sha: str
     run_id: int
     attempt: int
     target: Target
@@ -183,7 +181,6 @@ def read_event(environ: Mapping[str, str], run_id: int | None = None) -> Event:
         api_url=url_of(environ, "GITHUB_API_URL", PUBLIC_API_URL),
         server_url=url_of(environ, "GITHUB_SERVER_URL", PUBLIC_SERVER_URL),
         token=token_of(environ),
-        sha=matching(environ, "GITHUB_SHA", COMMIT, "a commit's full hash"),
         run_id=run_id,
         attempt=attempt,
         target=target,

@@ -47,7 +47,7 @@ class Origin:
 
     Attributes:
         pull: The pull request to comment on.
-        sha: Commit that was tested, as the head's own repository has it.
+        sha: The head that was tested; its own repository has it, and that of the pull request.
     """
 
     pull: PullRequestTarget
@@ -87,7 +87,7 @@ def _still_there(client: Client, event: Event, target: PullRequestTarget) -> Ori
             f"no comment was written: {event.repository}#{target.number} has its head at {pull.head.sha[:12]} by now, "
             f"and {(target.head_sha or '')[:12]} was tested."
         )
-    return Origin(pull=_target_of(event, pull), sha=event.sha)
+    return Origin(pull=_target_of(event, pull), sha=pull.head.sha)
 
 
 def _of_run(client: Client, event: Event, target: RunTarget) -> Origin | Absent | Forbidden:

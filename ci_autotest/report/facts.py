@@ -16,18 +16,21 @@ if TYPE_CHECKING:
 
     from ci_autotest.judgement import Difference
     from ci_autotest.report.links import Links
-    from ci_autotest.result import Finding
+    from ci_autotest.result import Finding, Location
 
 _TESTS_SHOWN = 3
 
 
-def facts_table(finding: Finding, links: Links | None = None, is_new: bool | None = None) -> str:  # noqa: FBT001
+def facts_table(
+    finding: Finding, links: Links | None = None, *, is_new: bool | None = None, kernel: Location | None = None
+) -> str:
     """Return the facts as a table of two columns, rows without a fact left out.
 
     Args:
         finding: Any.
         links: Where the test's file is shown, ``None`` for no link.
         is_new: Whether the baseline lacks the finding; ``None`` without a baseline.
+        kernel: Where the function is defined that answers the operator.
     """
     candidate, reference = sides(finding.kind)
     facts = {
@@ -38,12 +41,22 @@ def facts_table(finding: Finding, links: Links | None = None, is_new: bool | Non
         "greatest": _greatest(finding),
         "first bad": _first_bad(finding),
         "blame": _blame(finding),
+        "kernel": _kernel(kernel, links),
         "test": _test(finding, links),
         "seen": _seen(finding),
         "status": "; ".join(marks(finding, is_new)),
+        "files": _files(finding, links),
     }
     rows = "".join(row(name, fact) for name, fact in facts.items() if fact)
     return f"{row('', '')}{row('---', '---')}{rows}"
+
+
+def finding_row(finding: Finding, is_new: bool | None) -> str:  # noqa: FBT001 - three answers
+    """Return a finding as one row of the table of findings; the last cell is left out without a baseline."""
+    standing = [] if is_new is None else ["**new**" if is_new else "still"]
+    blame = "" if finding.blame == "unknown" else finding.blame.replace("_", " ")
+    name = code(finding.operator or finding.test, 100)
+    return row(name, code(finding.candidate, 60), _kind(finding), blame, *standing)
 
 
 def facts_line(finding: Finding) -> str:
@@ -140,6 +153,21 @@ def _blame(finding: Finding) -> str:
         return sentence
     who = finding.blame.replace("_", " ")
     return f"**{who}**: {sentence}" if sentence else f"**{who}**"
+
+
+def _kernel(location: Location | None, links: Links | None) -> str:
+    if location is None:
+        return ""
+    place = f"{location.file}:{location.line}"
+    address = links.kernel(location) if links is not None else ""
+    return f"[{text(place)}]({address})" if address else code(place)
+
+
+def _files(finding: Finding, links: Links | None) -> str:
+    """Return where the script lies in the artifact: a stranger's is not offered."""
+    if links is None or not links.artifact or links.is_foreign or finding.repro is None:
+        return ""
+    return f"{code(f'findings/{finding.id}/repro.py', 220)} in the [artifact]({links.artifact})"
 
 
 def _test(finding: Finding, links: Links | None) -> str:

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ci_autotest.report.budget import Block, Form
+from ci_autotest.report.code_width import fitted
 from ci_autotest.report.evidence import Evidence
 from ci_autotest.report.facts import facts_line, facts_table
-from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text
+from ci_autotest.report.known_row import known_row
+from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text, title
 from ci_autotest.report.standing import headline
 from ci_autotest.telling import amount_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ci_autotest.report.evidence import Source
     from ci_autotest.report.links import Links
-    from ci_autotest.result import Finding
+    from ci_autotest.result import CandidateInfo, Finding, Location
 
 #: How much of a finding a section shows.
 Extent: TypeAlias = Literal["whole", "plain", "compact"]
 
 _TENSORS_SHOWN: Final = 10
 SECTIONS = "sections"
-ROWS = "rows"
 ACCEPTED = "accepted"
 
 # A report may have been written by somebody else, and a command is there to be pasted: nothing that
@@ -40,31 +43,45 @@ class Setting:
         links: Where files and the artifact are.
         source: Finds the saved program, ``None`` where the report's own text is believed.
         new: Ids that the baseline lacks; ``None`` without a baseline.
+        candidates: By name.
     """
 
     links: Links | None = None
     source: Source | None = None
     new: tuple[str, ...] | None = None
+    candidates: Mapping[str, CandidateInfo] = field(default_factory=dict)
 
     def is_new(self, finding: Finding) -> bool | None:
         """Whether the baseline lacks the finding; ``None`` without a baseline."""
         return None if self.new is None else finding.id in self.new
 
+    def kernel(self, finding: Finding) -> Location | None:
+        """Where the function is defined that answers the finding's operator, where that is known."""
+        candidate = self.candidates.get(finding.candidate)
+        return candidate.kernels.get(finding.operator) if candidate else None
 
-def finding_block(finding: Finding, setting: Setting, ranks: tuple[int, int, int]) -> Block:
-    """Return a finding's forms: whole, without its graph, without its program, and as a row of the table of the rest.
+    def is_on_gpu(self, finding: Finding) -> bool:
+        """Whether the finding's candidate runs on CUDA."""
+        candidate = self.candidates.get(finding.candidate)
+        return candidate is not None and candidate.device.partition(":")[0] == "cuda"
+
+
+def finding_block(finding: Finding, setting: Setting, ranks: tuple[int, int], *, is_open: bool) -> Block:
+    """Return a finding's forms: whole, without its graph, and without its program; of an accepted one only a row.
 
     Args:
-        finding: Any; one that is accepted is only a row.
+        finding: Any.
         setting: With what it is shown.
-        ranks: Of the row, of the section, and of the section with its graph.
+        ranks: Of the section, and of the section with its graph.
+        is_open: Whether it is seen at once: else its headline is, and the rest is folded away.
     """
-    as_row, as_section, as_whole = ranks
+    as_section, as_whole = ranks
     if finding.known is not None:
-        return Block(ACCEPTED, (Form(as_row, ACCEPTED, partial(facts_line, finding)),))
-    sections: tuple[tuple[int, Extent], ...] = ((as_whole, "whole"), (as_section, "plain"), (as_section, "compact"))
-    forms = [Form(rank, SECTIONS, partial(_section, finding, setting, extent)) for rank, extent in sections]
-    return Block(ROWS, (*forms, Form(as_row, ROWS, partial(facts_line, finding))))
+        return Block(ACCEPTED, (Form(as_section, ACCEPTED, partial(facts_line, finding)),))
+    show = _section if is_open else _folded_section
+    extents: tuple[tuple[int, Extent], ...] = ((as_whole, "whole"), (as_section, "plain"), (as_section, "compact"))
+    forms = (Form(rank, SECTIONS, partial(show, finding, setting, extent)) for rank, extent in extents)
+    return Block(SECTIONS, tuple(forms))
 
 
 def finding_page(finding: Finding, links: Links | None, *, with_program: bool) -> str:
@@ -145,18 +162,36 @@ def _shown(finding: Finding, *, with_program: bool) -> list[str]:
 
 
 def _section(finding: Finding, setting: Setting, extent: Extent) -> str:
+    return f"**{text(headline(finding))}**\n\n{_body(finding, setting, extent)}\n\n"
+
+
+def _folded_section(finding: Finding, setting: Setting, extent: Extent) -> str:
+    return f"{folded(f'<b>{title(headline(finding))}</b>', _body(finding, setting, extent))}\n\n"
+
+
+def _body(finding: Finding, setting: Setting, extent: Extent) -> str:
     evidence = _evidence(finding, setting)
     parts = [
-        f"**{text(headline(finding))}**",
-        facts_table(finding, setting.links, setting.is_new(finding)),
+        facts_table(finding, setting.links, is_new=setting.is_new(finding), kernel=setting.kernel(finding)),
         *(_program(evidence, finding) if extent != "compact" else _without_room(evidence, finding)),
-        *([fence(evidence.graph, "mermaid")] if extent == "whole" and evidence.graph else ()),
+        *(
+            [folded("graph of the program", fence(evidence.graph, "mermaid"))]
+            if extent == "whole" and evidence.graph
+            else ()
+        ),
         *(_tensors(evidence) if extent != "compact" else ()),
         *(_detail(finding) if extent != "compact" else ()),
         *(_grown(finding) if extent != "compact" else ()),
-        *_commands(finding, setting.links),
+        *_commands(finding, setting),
+        *(_acceptance(finding) if extent != "compact" else ()),
     ]
-    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n\n"
+    return "\n\n".join(part.rstrip("\n") for part in parts)
+
+
+def _acceptance(finding: Finding) -> list[str]:
+    """Return the row for the configuration that accepts the difference, folded away."""
+    known = known_row(finding)
+    return [folded("accept this difference in autotest.yml", fence(known, "yaml"))] if known else []
 
 
 def _evidence(finding: Finding, setting: Setting) -> Evidence:
@@ -168,7 +203,7 @@ def _evidence(finding: Finding, setting: Setting) -> Evidence:
 
 def _program(evidence: Evidence, finding: Finding) -> list[str]:
     if evidence.program:
-        return [fence(evidence.program, "python")]
+        return [fence(fitted(evidence.program), "python")]
     return [f"{text(evidence.refusal)} See {code(f'findings/{finding.id}', 220)}."] if evidence.refusal else []
 
 
@@ -204,11 +239,11 @@ def _message(finding: Finding) -> list[str]:
     return [folded("the whole message", fence("\n\n".join(told), "text"))] if told else []
 
 
-def _commands(finding: Finding, links: Links | None) -> list[str]:
-    """Return the lines that run it again, to be copied; ``None`` for links shows those of the folder itself."""
-    line = links.replay(finding.id) if links else ""
-    if line:
-        return [fence(line, "sh")]
+def _commands(finding: Finding, setting: Setting) -> list[str]:
+    """Return the lines that run it again, to be copied; those of the folder itself without links."""
+    links = setting.links
+    if links and (again := links.replay(finding.id, on_gpu=setting.is_on_gpu(finding))):
+        return [fence(again, "sh")]
     lines = []
     if finding.repro is not None:
         path = f"findings/{finding.id}/repro.py"

@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Program, Ref, Step
 
-#: Steps beyond which a graph shows less than the text does.
+#: Steps beyond which a graph shows less than the text does, and calls below which it shows no more.
 MOST_NODES: Final = 40
+FEWEST_CALLS: Final = 4
 
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_., \[\]:-]")
 _STYLE: Final = "  classDef culprit fill:#ffd7d5,stroke:#cf222e,stroke-width:3px,color:#24292f"
 
 
 def graph_text(program: Program, culprit: int | None, *, is_gradient: bool) -> str:
-    """Return the graph, empty for a program without a call or of too many steps.
+    """Return the graph, empty for a program of few calls or of too many steps.
 
     Args:
         program: Checked.
@@ -33,7 +34,7 @@ def graph_text(program: Program, culprit: int | None, *, is_gradient: bool) -> s
         is_gradient: Whether the backward pass is what is misaligned.
     """
     steps = program.steps
-    if len(steps) > MOST_NODES or not program.calls:
+    if len(steps) > MOST_NODES or len(program.calls) < FEWEST_CALLS:
         return ""
     named = names(program)
     nodes = [f"  s{i}{_node(step, named[i])}" for i, step in enumerate(steps) if step.op != OUTPUT]

@@ -1,8 +1,8 @@
 """The pages: the pull request's comment, the job's summary and a finding's README, all from one renderer.
 
-What the reader needs first comes first: the verdict, the candidates, then one section for each
-finding that alone lets a maintainer repair the kernel. What has no room is named in a row, then
-counted.
+What the reader needs first comes first: the verdict, the candidates, the table of findings, then one
+section for each finding that alone lets a maintainer repair the kernel, the first open and the others
+folded. What has no room is counted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.report.budget import Block, Form, Region, page
-from ci_autotest.report.finding_text import ACCEPTED, ROWS, SECTIONS, Setting, finding_block, finding_page
+from ci_autotest.report.facts import finding_row
+from ci_autotest.report.finding_text import ACCEPTED, SECTIONS, Setting, finding_block, finding_page
 from ci_autotest.report.markdown_text import plural, row, size, text
 from ci_autotest.report.sections import (
     broken_part,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.report.links import Links
+    from ci_autotest.report.sections import Part
     from ci_autotest.result import Finding, RunResult
 
 #: Characters of a comment. Source: GitHub's REST API answers 422 beyond it.
@@ -40,8 +42,7 @@ SUMMARY_LIMIT: Final = 1_000_000
 #: Size below which a page has no room for what it always shows.
 LEAST: Final = 4_096
 
-_HEADS: Final = ("operator", "candidate", "what", "greatest difference", "folder")
-_ROW: Final = row(*_HEADS) + row(*["---"] * len(_HEADS))
+_ROWS_REGION: Final = "rows"
 
 # What is seen when there is not room for all, from first to last.
 _FRAME, _FIRST_FINDING, _UNTESTED, _ROWS, _SECTIONS, _GRAPHS, _TRACEBACKS, _TESTS = range(8)
@@ -68,6 +69,7 @@ class _Extent:
 
 
 _COMMENT: Final = _Extent(60, 20, "the summary and the artifact", has_tests=False)
+_UNSHOWN: Final = "{count} findings have no room here: their programs are in the artifact, in `findings/`.\n\n"
 _PLAIN: Final = Setting()
 _SUMMARY: Final = _Extent(1_000, 200, "the artifact, in report.json", has_tests=True)
 
@@ -110,13 +112,15 @@ def render_finding(finding: Finding, *, limit: int = SUMMARY_LIMIT, links: Links
 
 def _page(result: RunResult, limit: int, setting: Setting, extent: _Extent) -> str:
     findings = in_reading_order(result)
-    setting, links = replace(setting, new=result.new), setting.links
+    setting = replace(setting, new=result.new, candidates={info.name: info for info in result.candidates})
+    links, shown = setting.links, findings[: extent.findings]
     parts = [
         (Region(name="verdict"), [_verdict_block(result, extent.title)]),
         candidates_part(result, extent.most, _FRAME),
         fixed_part(result, _FRAME),
-        (Region(name=SECTIONS), _finding_blocks(findings[: extent.findings], setting)),
-        *((region, []) for region in _row_regions(findings, extent)),
+        _rows_part(findings, setting, extent),
+        (Region(name=SECTIONS, more=_UNSHOWN), _finding_blocks(shown, setting)),
+        (_accepted_region(findings, extent), []),
         broken_part(result, extent.most, (_UNTESTED, _TRACEBACKS), links),
         silent_part(result, extent.most, _UNTESTED),
         unsupported_part(result, extent.most, _UNTESTED),
@@ -146,26 +150,37 @@ def _finding_blocks(findings: Sequence[Finding], setting: Setting) -> list[Block
             finding,
             setting,
             # The first finding is shown before anything that is only a list.
-            (_FIRST_FINDING, _FIRST_FINDING, _GRAPHS) if position == 0 else (_ROWS, _SECTIONS, _GRAPHS),
+            (_FIRST_FINDING, _GRAPHS) if position == 0 else (_SECTIONS, _GRAPHS),
+            is_open=position == 0,
         )
         for position, finding in enumerate(findings)
     ]
 
 
-def _row_regions(findings: Sequence[Finding], extent: _Extent) -> list[Region]:
-    """Return the tables of findings that have no section; accepted ones are the last in reading order."""
-    beyond = findings[extent.findings :]
-    accepted = sum(finding.known is not None for finding in beyond)
-    return [
-        Region(
-            name=name,
-            lead=f"**{title}**\n\n{_ROW}",
-            tail="\n",
-            more=f"{{count}} more {noun} in {extent.rest}.\n\n",
-            beyond=count,
-        )
-        for name, title, noun, count in (
-            (ROWS, "More findings", "findings are", len(beyond) - accepted),
-            (ACCEPTED, "Accepted differences", "accepted differences are", accepted),
-        )
+def _rows_part(findings: Sequence[Finding], setting: Setting, extent: _Extent) -> Part:
+    """Return the table of the findings that are not accepted; those are the first in reading order."""
+    heads = ("operator", "candidate", "kind", "blame", *(() if setting.new is None else ("baseline",)))
+    region = Region(
+        name=_ROWS_REGION,
+        lead=row(*heads) + row(*["---"] * len(heads)),
+        tail="\n",
+        more=f"{{count}} more findings are in {extent.rest}.\n\n",
+        beyond=sum(finding.known is None for finding in findings[extent.findings :]),
+    )
+    rows = [
+        Form(_ROWS, _ROWS_REGION, partial(finding_row, finding, setting.is_new(finding)))
+        for finding in findings[: extent.findings]
+        if finding.known is None
     ]
+    return region, [Block(_ROWS_REGION, (form,)) for form in rows]
+
+
+def _accepted_region(findings: Sequence[Finding], extent: _Extent) -> Region:
+    heads = ("operator", "candidate", "what", "greatest difference", "folder")
+    return Region(
+        name=ACCEPTED,
+        lead=f"**Accepted differences**\n\n{row(*heads)}{row(*['---'] * len(heads))}",
+        tail="\n",
+        more=f"{{count}} more accepted differences are in {extent.rest}.\n\n",
+        beyond=sum(finding.known is not None for finding in findings[extent.findings :]),
+    )

@@ -1,9 +1,9 @@
 """Making text harmless in Markdown: names and messages come from tests and candidates, that is, from anybody.
 
-Three ways, and no fourth: ``text`` for words in a line, ``code`` for a name in a line, ``fence``
-for lines of code. Each takes anything and returns what GitHub shows as those characters and as
-nothing else: no HTML, no link, no mention, no reference to an issue, no comment marker, no text
-that runs the other way.
+Four ways, and no fifth: ``text`` for words in a line, ``code`` for a name in a line, ``fence`` for
+lines of code, ``title`` for words in a line of HTML, where Markdown is not read. Each takes anything
+and returns what GitHub shows as those characters and as nothing else: no HTML, no link, no mention,
+no reference to an issue, no comment marker, no text that runs the other way.
 """
 
 from __future__ import annotations
@@ -87,6 +87,11 @@ def code(value: str, limit: int = LINE_LIMIT) -> str:
     return f"`{shown}`"
 
 
+def title(value: str, limit: int = LINE_LIMIT) -> str:
+    """Return ``value`` as words inside of ``<summary>``: characters of HTML as entities, mentions and links broken."""
+    return _SPECIAL.sub(_in_html, line(value, limit))
+
+
 def fence(value: str, language: str = "") -> str:
     """Return ``value`` as a block of code; the fence is longer than any run of backticks inside."""
     body = visible(value).strip("\n")
@@ -118,6 +123,11 @@ def _harmless(found: re.Match[str]) -> str:
     if len(piece) > 1:
         return f"{piece[:-1]}{_BREAK}{piece[-1]}" if piece != "://" else f":{_BREAK}//"
     return _REPLACED.get(piece, f"\\{piece}")
+
+
+def _in_html(found: re.Match[str]) -> str:
+    piece = found[0]
+    return _harmless(found) if len(piece) > 1 or piece in _REPLACED else f"&#{ord(piece)};"
 
 
 def _without_list(found: re.Match[str]) -> str:

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.exercised import CandidateCoverage, CoverageCounts
+    from ci_autotest.judgement import Outcome
     from ci_autotest.report.links import Links
     from ci_autotest.result import BrokenTest, CandidateInfo, RunResult, TestResult
 
 Part = tuple[Region, list[Block]]
 
-_COLUMNS: Final = (
+_COLUMNS: Final[tuple[Outcome, ...]] = (
     "aligned",
     "misaligned",
     "crashed",
@@ -38,14 +39,16 @@ _ALARMING: Final = frozenset({"misaligned", "crashed", "timed_out"})
 
 
 def candidates_part(result: RunResult, most: int, rank: int) -> Part:
-    """Return the table of candidates: tests by outcome, and cases compared."""
-    heads = [name.replace("_", " ") for name in _COLUMNS]
+    """Return the table of candidates: tests by outcome, those that there are, and cases compared."""
+    seen = {item.outcome for item in result.results}
+    columns = [name for name in _COLUMNS if name in seen]
+    heads = [name.replace("_", " ") for name in columns]
     lead = row("candidate", *heads, "cases") + row("---", *["--:"] * (len(heads) + 1))
     more = "\n{count} more candidates are in report.json.\n"
     blocks = [
         fixed(
             "candidates",
-            _candidate_row(info, [item for item in result.results if item.candidate == info.name]),
+            _candidate_row(info, [item for item in result.results if item.candidate == info.name], columns),
             rank,
         )
         for info in result.candidates[:most]
@@ -171,12 +174,19 @@ def footer_part(result: RunResult, links: Links | None, rank: int) -> Part:
         f"Python {text(ran.python, 40)}",
         *([f"torch {text(ran.torch, 40)}"] if ran.torch else []),
         text(ran.platform, 80),
-        *([f"commit {code(ran.commit[:12])}"] if ran.commit else []),
+        *_commit(ran.commit, links),
         f"{result.duration_s:,.1f} s",
         *([f"[run]({links.run})"] if links and links.run else []),
         f"`report.json`, `junit.xml` and `findings/` are in the {where}",
     ]
     return Region(name="footer"), [fixed("footer", f"<sub>{' · '.join(parts)}</sub>\n", rank)]
+
+
+def _commit(tested: str, links: Links | None) -> list[str]:
+    """Return the commit: of a pull request its head, which is not the one that was checked out to test the merge."""
+    if links is not None:
+        return [f"commit [{text(links.sha[:12])}]({links.commit})"]
+    return [f"commit {code(tested[:12])}"] if tested else []
 
 
 def _beyond(items: Sequence[object], most: int) -> int:
@@ -193,10 +203,10 @@ def _listing(name: str, title: str, lines: Sequence[str], rank: int, beyond: int
     return Region(name=name, lead=f"**{title}**\n\n", tail="\n", more=more, beyond=beyond), blocks
 
 
-def _candidate_row(info: CandidateInfo, results: Sequence[TestResult]) -> str:
+def _candidate_row(info: CandidateInfo, results: Sequence[TestResult], columns: Sequence[Outcome]) -> str:
     counts = Counter(item.outcome for item in results)
     numbers = [
-        f"**{counts[name]:,}**" if name in _ALARMING and counts[name] else f"{counts[name]:,}" for name in _COLUMNS
+        f"**{counts[name]:,}**" if name in _ALARMING and counts[name] else f"{counts[name]:,}" for name in columns
     ]
     about = ", ".join(text(word, 60) for word in (info.backend, info.version, info.mode, info.device) if word)
     missing = "" if info.available else f"; **not available**: {text(info.reason, 200) or 'no reason was given'}"

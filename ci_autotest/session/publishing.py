@@ -25,7 +25,7 @@ from ci_autotest.github.event import RunTarget, read_event
 from ci_autotest.github.origin import Absent, find_pull_request
 from ci_autotest.github.sticky import Wanted
 from ci_autotest.report.finding_text import Setting
-from ci_autotest.report.links import Links
+from ci_autotest.report.links import Links, image_of
 from ci_autotest.report.markdown import LEAST, render_comment
 from ci_autotest.report.standing import is_wholly_aligned
 from ci_autotest.session.baseline import Baselines
@@ -137,9 +137,9 @@ def _publish(
     if isinstance(origin, Forbidden):
         return _degraded(origin, _NEEDED if isinstance(event.target, RunTarget) else "pull-requests: write")
     if result is None:
-        legs = _downloaded(asked, client, event, origin)
+        legs = _downloaded(asked, client, (event, origin), environ)
     else:
-        legs = [_own_leg(asked, result, environ, is_foreign=origin.pull.from_fork is True)]
+        legs = [_own_leg(asked, result, environ, origin)]
     if isinstance(legs, Forbidden):
         return _degraded(legs, "actions: read")
     if not legs:
@@ -218,20 +218,29 @@ def _marked(asked: Publication, client: Client, event: Event, origin: Origin) ->
     return published
 
 
-def _own_leg(asked: Publication, result: RunResult, environ: Mapping[str, str], *, is_foreign: bool) -> Leg:
+def _own_leg(asked: Publication, result: RunResult, environ: Mapping[str, str], origin: Origin) -> Leg:
     links = links_from({"ARTIFACT_NAME": asked.artifact_name, **environ}, result)
     return Leg(
         name=leg_name(asked.leg),
         result=result,
         setting=Setting(
-            links=replace(links, is_foreign=is_foreign) if links else None,
+            links=_of_pull(links, origin, environ) if links else None,
             source=saved_programs(asked.folder, is_own=False) if asked.folder is not None else None,
         ),
         artifact_name=asked.artifact_name,
     )
 
 
-def _downloaded(asked: Publication, client: Client, event: Event, origin: Origin) -> list[Leg] | Forbidden:
+def _of_pull(links: Links, origin: Origin, environ: Mapping[str, str]) -> Links:
+    """Return the addresses for a comment: of the pull request's own commit, not of the one that merges it."""
+    pull = origin.pull
+    return replace(links, sha=origin.sha, pull=pull.number, is_foreign=pull.from_fork is True, image=image_of(environ))
+
+
+def _downloaded(
+    asked: Publication, client: Client, about: tuple[Event, Origin], environ: Mapping[str, str]
+) -> list[Leg] | Forbidden:
+    event, origin = about
     found = of_run(client, event.repository, event.run_id, asked.artifact_name)
     if isinstance(found, Forbidden):
         return found
@@ -240,18 +249,18 @@ def _downloaded(asked: Publication, client: Client, event: Event, origin: Origin
         data = download(client, event.repository, artifact)
         if isinstance(data, Forbidden):
             return data
-        legs.append(_downloaded_leg(asked, artifact, data, (event, origin)))
+        leg = _downloaded_leg(asked, artifact, data, event)
+        links = _of_pull(leg.setting.links, origin, environ) if leg.setting.links else None
+        legs.append(replace(leg, setting=replace(leg.setting, links=links)))
     return legs
 
 
-def _downloaded_leg(asked: Publication, artifact: Artifact, data: BinaryIO, about: tuple[Event, Origin]) -> Leg:
-    event, origin = about
+def _downloaded_leg(asked: Publication, artifact: Artifact, data: BinaryIO, event: Event) -> Leg:
     read = read_downloaded(artifact.name, data)
     links = Links(
-        server=event.server_url, repository=event.repository, sha=origin.sha, prefix=read.result.environment.folder,
+        server=event.server_url, repository=event.repository, sha="", prefix=read.result.environment.folder,
         run=event.run_url, artifact=f"{event.run_url}/artifacts/{artifact.id}", run_id=event.run_id,
-        digest=(artifact.digest or "").removeprefix("sha256:"),
-        artifact_name=artifact.name, is_foreign=origin.pull.from_fork is True,
+        digest=(artifact.digest or "").removeprefix("sha256:"), artifact_name=artifact.name,
     )  # fmt: skip
     return Leg(
         name=leg_name(artifact.name.removeprefix(asked.artifact_name).lstrip("-")),

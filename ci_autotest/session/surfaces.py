@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -43,10 +44,13 @@ def links_from(environ: Mapping[str, str], result: RunResult) -> Links | None:
         return None
     run = environ.get("GITHUB_RUN_ID", "")
     address = f"{server}/{repository}/actions/runs/{run}" if run else ""
+    digest = re.fullmatch(r"(?:sha256:)?([0-9a-f]{64})", environ.get("ARTIFACT_DIGEST", ""))
+    pull = re.fullmatch(r"refs/pull/([1-9][0-9]{0,17})/merge", environ.get("GITHUB_REF", ""))
     return Links(
         server=server, repository=repository, sha=sha, prefix=result.environment.folder, run=address,
         artifact=environ.get("ARTIFACT_URL", ""), run_id=int(run) if run.isdecimal() else 0,
-        artifact_name=environ.get("ARTIFACT_NAME", ""),
+        artifact_name=environ.get("ARTIFACT_NAME", ""), digest=digest[1] if digest else "",
+        pull=int(pull[1]) if pull else 0,
     )  # fmt: skip
 
 

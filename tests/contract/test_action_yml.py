@@ -151,7 +151,7 @@ def test_outputs__declared__are_written_by_the_step_that_they_name():
         "prepare": {"python", "publisher", "packages", "libraries", "sealed", "listed", "task", "runtime"},
         "seal": {"digest"},
         "run": set(outputs.step_outputs(0, None, None)),
-        "upload": {"artifact-url"},  # of actions/upload-artifact
+        "upload": {"artifact-url", "artifact-digest"},  # of actions/upload-artifact
         "publish": {"comment-url"},
     }
     assert ACTION["outputs"].keys() == OUTPUTS

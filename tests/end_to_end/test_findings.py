@@ -191,6 +191,13 @@ def test_run__planted_fault__is_a_confirmed_finding_of_its_operator(name: str, r
 
 
 @EACH
+def test_run__planted_fault__its_kernel_is_named_by_file_and_line(name: str, run: Run):
+    located = run.report["candidates"][0]["kernels"][OPERATORS[name]]
+    assert located["file"] == "mykernels.py"
+    assert KERNELS.splitlines()[located["line"] - 1].startswith(f"def {name}(")
+
+
+@EACH
 def test_run__planted_fault__is_shrunk_to_one_step(name: str, run: Run):
     found = run.finding(name)
     assert (found["shrunk"], found["steps"]) == (True, 1), found["program"]

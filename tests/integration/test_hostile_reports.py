@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MARKDOWN = MarkdownIt("commonmark").enable("table")
-OWN_HTML = re.compile(r"<!-- [^>]* -->|</?details>|<summary>[a-z A-Z]*</summary>|</?sub>")
+OWN_HTML = re.compile(r"<!-- [^>]* -->|</?details>|<summary>(?:<b>[^<>]*</b>|[^<>]*)</summary>|</?sub>")
 
 
 @pytest.fixture

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import json
 import re
+import zipfile
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,7 @@ from markdown_it import MarkdownIt
 
 from ci_autotest.github.body import sections_of
 from ci_autotest.report import report_json
+from ci_autotest.result import Location
 from ci_autotest.session.merging import report
 from ci_autotest.session.publishing import leg_name
 from ci_autotest.session.surfaces import ended_early
@@ -24,10 +28,13 @@ from tests.objections import FORK, OWN, RUN_ID, STORED, archive_of, arranged, co
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+    from ci_autotest.result import RunResult
 
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 MISALIGNED = samples.misaligned(findings=(samples.finding(target=programs.OPERATOR),))
-OWN_HTML = re.compile(r"<!-- [^>]* -->|</?details>|<summary>[a-z A-Z]*</summary>|</?sub>")
+OWN_HTML = re.compile(r"<!-- [^>]* -->|</?details>|<summary>(?:<b>[^<>]*</b>|[^<>]*)</summary>|</?sub>")
 
 
 @pytest.fixture
@@ -42,13 +49,19 @@ def test_comment__of_a_fork__prints_the_program_anew_and_offers_a_replay_in_a_co
     _, _, body = published_archive(github, tmp_path, archive_of(samples.misaligned(findings=(found,))))
 
     assert "y = torch.nn.functional.layer_norm(shifted, (2,), eps=1e-05)  # misaligned" in body
-    assert "```mermaid\nflowchart TD" in body
     assert (
-        'gh run download 77 --repo octo/kernels --name ci-autotest-report --dir autotest-report && docker run --rm '
-        '--network none --read-only --cap-drop ALL --tmpfs /tmp:exec -v "$PWD:/github/workspace:ro" '
-        '-w /github/workspace --user "$(id -u):$(id -g)" '
-        "ghcr.io/org/ci-autotest:v1 replay autotest-report/findings/layer_norm-3f2a"
-    ) in body  # fmt: skip
+        f"""\
+```sh
+gh pr checkout {NUMBER} --repo octo/kernels &&
+  gh run download 77 --repo octo/kernels \\
+    --name ci-autotest-report --dir autotest-report &&
+  docker run --rm --gpus all --network none --read-only --cap-drop ALL \\
+    --tmpfs /tmp:exec -v "$PWD:/github/workspace:ro" -w /github/workspace \\
+    ghcr.io/org/ci-autotest:v1-cuda \\
+    replay autotest-report/findings/layer_norm-3f2a
+```"""
+        in body
+    )
     assert [text for text in ("import os", "curl", "evil", "repro.py") if text in body] == []
 
 
@@ -57,7 +70,7 @@ def test_comment__tensors_of_a_fork__are_never_loaded(github, tmp_path) -> None:
 
     _, _, body = published_archive(github, tmp_path, archive)
 
-    assert "| `input_0` | float32\\[1, 2\\] | 8 | not read |" in body
+    assert "x = torch.ones((1, 2)).requires_grad_()\nb = torch.tensor([-0.0, -0.0])\n" in body
     assert f"/artifacts/900) (sha256 `{hashlib.sha256(archive).hexdigest()}`)" in body
     assert [call for call in github.seen if "authorization" in call.headers and call.path.startswith("/store/")] == []
 
@@ -68,7 +81,10 @@ def test_comment__of_the_repository_itself__replays_without_a_container(github, 
 
     commented(github, "run", tmp_path)
 
-    assert "&& ci-autotest replay autotest-report/findings/layer_norm-3f2a" in github.bodies(BOT)[152]
+    body = github.bodies(BOT)[152]
+    assert f"gh pr checkout {NUMBER} --repo octo/kernels &&\n  gh run download 77 --repo octo/kernels" in body
+    assert "&&\n  ci-autotest replay autotest-report/findings/layer_norm-3f2a\n" in body
+    assert "`findings/layer_norm-3f2a/repro.py` in the [artifact](https://github.com/octo/kernels/actions" in body
 
 
 @pytest.mark.parametrize(("head", "is_foreign"), [(OWN, False), (FORK, True)])
@@ -78,7 +94,7 @@ def test_comment__of_a_folder__offers_a_container_for_a_fork_s_alone(github, tmp
 
     commented(github, "folder", tmp_path)
 
-    assert ("&& docker run --rm --network none" in github.bodies(BOT)[152]) is is_foreign
+    assert ("&&\n  docker run --rm " in github.bodies(BOT)[152]) is is_foreign
 
 
 def test_comment__links__are_to_the_commit_that_was_tested_and_never_out_of_the_repository(github, tmp_path) -> None:
@@ -99,9 +115,146 @@ def test_comment__links__are_to_the_commit_that_was_tested_and_never_out_of_the_
     ]
     assert links == [
         f"https://github.com/octo/kernels/blob/{'5f' * 20}/evil/x/blob/a.py#L12",
+        f"https://github.com/octo/kernels/commit/{'5f' * 20}",
         "https://github.com/octo/kernels/actions/runs/77",
         "https://github.com/octo/kernels/actions/runs/77/artifacts/900",
     ]
+
+
+def ten_findings() -> RunResult:
+    """Return a run with findings of everything that a comment shows: values, gradients, a graph, large tensors."""
+    found = [
+        samples.finding(
+            id=f"op{i}-0000", operator=f"torch.op{i}", target=programs.OPERATOR, kind="gradient" if i % 2 else "value",
+            where="gradient of x" if i % 2 else "value of y", headline=f"torch.op{i} on kernels: y is off",
+            repro=f"findings/op{i}-0000/repro.py",
+        )
+        for i in range(10)
+    ]  # fmt: skip
+    kernels = {f"torch.op{i}": Location(file="src/kernels.py", line=10 + i) for i in range(10)}
+    return samples.misaligned(
+        findings=tuple(found),
+        candidates=(msgspec.structs.replace(samples.KERNELS, kernels=kernels), samples.COMPILED),
+    )
+
+
+def saved_in(archive: bytes, folder: Path) -> None:
+    with zipfile.ZipFile(io.BytesIO(archive)) as files:
+        files.extractall(folder)
+
+
+@pytest.mark.parametrize("head", [OWN, FORK], ids=["of the repository", "of a fork"])
+@pytest.mark.parametrize("columns", [2, 64, 100])
+def test_comment__published_by_the_job_or_by_a_second_workflow__is_the_same(github, tmp_path, head, columns) -> None:
+    files = programs.files(columns=columns, negations=3)
+    result = ten_findings()
+    archive = archive_of(result, **{
+        f"findings/{finding.id}/{name}": data
+        for finding in result.findings for name, data in zip(("program.json", "tensors.safetensors"), files, strict=True)
+    })  # fmt: skip
+    saved_in(archive, tmp_path)
+    bodies = []
+    for way in ("folder", "run"):
+        arranged(github, way)
+        github.heads, github.runs = {NUMBER: head}, {RUN_ID: head}
+        github.artifacts = [replace(STORED, data=archive, repository=head[0])]
+        merged = {
+            "GITHUB_SHA": "ab" * 20,  # of a pull request it is the merge
+            "ARTIFACT_URL": "https://github.com/octo/kernels/actions/runs/77/artifacts/900",
+            "ARTIFACT_DIGEST": hashlib.sha256(archive).hexdigest(),
+        }
+        status, said = commented(github, way, tmp_path, variables=merged)
+        assert (status, "(created)" in said) == (0, True), said
+        bodies += github.bodies(BOT).values()
+        github.comments.clear()
+
+    assert bodies[0] == bodies[1]
+    values = {
+        2: "b = torch.tensor([-0.0, -0.0])\n", 64: "b = torch.tensor([-0.0, -0.0, ",
+        100: f"| `input_1` | float32\\[100\\] | 400 | `{hashlib.sha256(programs.floats(*[-0.0] * 100)).hexdigest()}` |",
+    }  # fmt: skip
+    assert bodies[0].count(values[columns]) == 10
+    assert bodies[0].count("```mermaid\n") == 10
+    assert bodies[0].count(f"https://github.com/octo/kernels/blob/{'5f' * 20}/src/kernels.py#L1") == 10
+    assert "ab" * 6 not in bodies[0]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"input_0": [1.0]}, "program.json holds 1 values of 'input_0'"),
+        ({"input_0": ["</details><img src=x onerror=1>", "[a](http://evil.example) @org/team"]}, "it is no float32"),
+        ({"</details> @org/team [a](http://evil.example) `x` | y": [1.0]}, "which no placeholder names"),
+    ],
+    ids=["count", "text", "key"],
+)
+def test_comment__hostile_values__are_refused_in_harmless_words(github, tmp_path, values, said) -> None:
+    document = {**json.loads(programs.files()[0]), "values": values}
+    archive = archive_of(MISALIGNED, **{"findings/layer_norm-3f2a/program.json": json.dumps(document).encode()})
+
+    status, _, body = published_archive(github, tmp_path, archive)
+
+    assert (status, said in body, "```python" in body) == (0, True, False), body
+    assert [text for text in ("<img", "@org/", "(http://", "</details> @") if text in body] == []
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["../x.py", "/etc/passwd", "a/../../x.py", "a//x.py", "./x.py", "", "..", "a\\..\\x.py", "https://evil.example/x"],
+)
+def test_comment__kernel_outside_of_the_repository__is_no_link(github, tmp_path, file) -> None:
+    kernels = msgspec.structs.replace(samples.KERNELS, kernels={samples.OPERATOR: Location(file=file, line=3)})
+
+    _, _, body = published_archive(github, tmp_path, archive_of(samples.misaligned(candidates=(kernels,))))
+
+    (row,) = [line for line in body.splitlines() if line.startswith("| kernel |")]
+    assert "](" not in row, row
+
+
+def test_comment__kernel_of_a_hostile_name__is_shown_as_those_characters(github, tmp_path) -> None:
+    file = "a/](http:evil.example) <img src=x> `|` @org/team#1"
+    kernels = msgspec.structs.replace(samples.KERNELS, kernels={samples.OPERATOR: Location(file=file, line=3)})
+
+    _, _, body = published_archive(github, tmp_path, archive_of(samples.misaligned(candidates=(kernels,))))
+
+    tokens = [child for token in MARKDOWN.parse(body) for child in token.children or []]
+    (link,) = [str(token.attrs["href"]) for token in tokens if token.tag == "a" and "evil" in str(token.attrs)]
+    assert link.startswith(f"https://github.com/octo/kernels/blob/{'5f' * 20}/a/%5D%28http%3Aevil.example%29%20%3Cimg")
+    assert "<img" not in body
+
+
+@pytest.mark.parametrize(
+    ("variables", "image"),
+    [
+        ({}, "ghcr.io/org/ci-autotest:v1-cuda"),
+        ({"AUTOTEST_REPOSITORY": "Acme/ci-autotest"}, "ghcr.io/acme/ci-autotest:v1-cuda"),
+        (
+            {"AUTOTEST_REPOSITORY": "acme/ci-autotest", "AUTOTEST_IMAGE": "ghcr.io/org/ci-autotest:v1.2.3-cuda"},
+            "ghcr.io/acme/ci-autotest:v1.2.3-cuda",
+        ),
+        (
+            {"AUTOTEST_REPOSITORY": "acme/ci-autotest", "AUTOTEST_IMAGE": "registry.example/own:7"},
+            "registry.example/own:7",
+        ),
+        ({"AUTOTEST_IMAGE": "x; curl evil | sh"}, "ghcr.io/org/ci-autotest:v1-cuda"),
+        ({"AUTOTEST_REPOSITORY": "../evil"}, "ghcr.io/org/ci-autotest:v1-cuda"),
+    ],
+)
+def test_comment__of_a_fork__names_the_image_of_the_job_and_of_the_device(github, tmp_path, variables, image) -> None:
+    _, _, body = published_archive(github, tmp_path, archive_of(MISALIGNED), variables=variables)
+
+    assert f"    {image} \\\n    replay autotest-report/" in body
+
+
+def test_comment__of_a_fork_on_the_cpu__asks_for_no_gpu(github, tmp_path) -> None:
+    kernels = msgspec.structs.replace(samples.KERNELS, device="cpu")
+
+    _, _, body = published_archive(
+        github, tmp_path, archive_of(samples.misaligned(candidates=(kernels,))),
+        variables={"AUTOTEST_IMAGE": "ghcr.io/org/ci-autotest:v1-cuda"},
+    )  # fmt: skip
+
+    assert ("--gpus" in body, "    ghcr.io/org/ci-autotest:v1 \\\n" in body) == (False, True)
 
 
 def test_comment__legs_of_a_matrix__have_a_section_each_in_one_comment(github, tmp_path) -> None:

@@ -52,7 +52,6 @@ def environ(tmp_path: Path) -> Callable[..., dict[str, str]]:
             "GITHUB_TOKEN": "ghs_secret",
             "GITHUB_RUN_ID": "1234567890123",
             "GITHUB_RUN_ATTEMPT": "2",
-            "GITHUB_SHA": SHA,
             **changes,
         }
 
@@ -72,7 +71,6 @@ def test_read_event__pull_request__is_read_whole(environ) -> None:
         api_url="https://api.github.com",
         server_url="https://github.com",
         token="ghs_secret",  # noqa: S106 - not one
-        sha=SHA,
         run_id=1234567890123,
         attempt=2,
         target=PullRequestTarget(number=12, head_sha=HEAD, from_fork=False, base="main"),
@@ -169,7 +167,6 @@ def test_read_event__push__names_the_events_that_have_a_pull_request(environ) ->
         "GITHUB_REPOSITORY",
         "GITHUB_RUN_ID",
         "GITHUB_RUN_ATTEMPT",
-        "GITHUB_SHA",
     ],
 )
 def test_read_event__variable_is_missing__is_named(environ, variable) -> None:
@@ -189,7 +186,6 @@ def test_read_event__variable_is_missing__is_named(environ, variable) -> None:
         ("GITHUB_RUN_ID", "0", "GITHUB_RUN_ID '0' is not a whole number from 1. Leave it as GitHub sets it."),
         ("GITHUB_RUN_ID", "१", "GITHUB_RUN_ID '१' is not a whole number from 1. Leave it as GitHub sets it."),
         ("GITHUB_RUN_ATTEMPT", "x", "GITHUB_RUN_ATTEMPT 'x' is not a whole number from 1. Leave it as GitHub sets it."),
-        ("GITHUB_SHA", "main", "GITHUB_SHA 'main' is not a commit's full hash. Leave it as GitHub sets it."),
     ],
 )
 def test_read_event__variable_is_ill_formed__is_shown(environ, variable, value, message) -> None:

@@ -32,28 +32,39 @@ flowchart TD
   s1(["b: float32[2]"])
   s2["shifted: operator.add"]
   s3["y: torch.nn.functional.layer_norm"]
+  s4["z: operator.neg"]
+  s5["z_1: operator.neg"]
   s0 --> s2
   s1 --> s2
   s2 --> s3
+  s3 --> s4
+  s4 --> s5
   classDef culprit fill:#ffd7d5,stroke:#cf222e,stroke-width:3px,color:#24292f
   class s3 culprit"""
 
 
 def test_evidence_of__small_tensors__are_exact_literals_and_the_culprit_is_marked() -> None:
-    assert evidence_of(VALUE, *programs.files()) == Evidence(program=TEXT, graph=GRAPH)
+    assert evidence_of(VALUE, *programs.files()) == Evidence(program=TEXT)
+
+
+@pytest.mark.parametrize(("calls", "graph"), [(3, ""), (4, GRAPH)])
+def test_evidence_of__graph__is_there_from_four_calls_on(calls: int, graph: str) -> None:
+    assert evidence_of(VALUE, *programs.files(negations=calls - 2)).graph == graph
 
 
 def test_evidence_of__gradient__has_its_own_path_and_the_weight_that_is_put_in() -> None:
-    found = evidence_of(GRADIENT, *programs.files())
+    found = evidence_of(GRADIENT, *programs.files(negations=2))
 
-    assert found.program.splitlines()[-3:] == [
+    assert found.program.splitlines()[-5:] == [
         "y = torch.nn.functional.layer_norm(shifted, (2,), eps=1e-05)  # its backward pass is misaligned",
-        "y.backward(torch.tensor([[0.5, 0.5]]))",
+        "z = -y",
+        "z_1 = -z",
+        "z_1.backward(torch.tensor([[0.5, 0.5]]))",
         "x.grad  # misaligned",
     ]
     # The path of the gradient leads to x, which asks for one, and not to b.
     assert [line for line in found.graph.splitlines() if "gradient" in line] == [
-        "  s2 -. gradient .-> s0", "  s3 -. gradient .-> s2"
+        "  s2 -. gradient .-> s0", "  s3 -. gradient .-> s2", "  s4 -. gradient .-> s3", "  s5 -. gradient .-> s4",
     ]  # fmt: skip
 
 
@@ -147,7 +158,7 @@ def test_evidence_of__hostile_program__is_refused(program: bytes, has_tensors: b
     ],
 )  # fmt: skip
 def test_evidence_of__hostile_name__is_one_of_our_own(name: str, shown: str) -> None:
-    found = evidence_of(VALUE, programs.edited(("body", 2, "name"), name), None)
+    found = evidence_of(VALUE, programs.edited(("body", 2, "name"), name, negations=2), None)
 
     assert f"\n{shown} = x + b\n" in found.program
     assert f'  s2["{shown}: operator.add"]\n' in found.graph

@@ -30,7 +30,7 @@ LINKS = Links(
 SETTING = Setting(links=LINKS)
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 #: The only HTML that a page has is its own.
-OWN_HTML = re.compile(r"<details><summary>(All tests|traceback|the whole message)</summary>|</?details>|</?sub>")
+OWN_HTML = re.compile(r"<details><summary>(?:<b>[^<>]*</b>|[^<>]*)</summary>|</?details>|</?sub>")
 
 
 def tokens(page):
@@ -130,8 +130,8 @@ def test_render__hostile_text_everywhere__page_keeps_its_parts(name):
     kinds = [token.type for token in tokens(page)]
 
     assert kinds.count("heading_open") == 1
-    # Candidates, facts, accepted differences, all tests.
-    assert kinds.count("table_open") == 4
+    # Candidates, findings, facts, accepted differences, all tests.
+    assert kinds.count("table_open") == 5
     assert [token.content for token in tokens(page)].count("Notes") == 1
 
 
@@ -196,6 +196,47 @@ def test_render_summary__comment_s_run__has_a_table_of_all_tests():
 
     assert "| `autotests/autotest_x.py::softmax` | `compiled` | not run | 0 / 0 | 400 |  | 1.5 s |" in summary
     assert "All tests" not in render_comment(samples.everything())
+
+
+DETAILS = re.compile(r"<details>(?:(?!</?details>).)*</details>", re.DOTALL)
+
+
+def visible(page):
+    """Return the lines of a page that are seen before anything is unfolded."""
+    while DETAILS.search(page):
+        page = DETAILS.sub("<closed>", page)
+    return [line for line in page.splitlines() if line.strip()]
+
+
+def ten_findings(**changes):
+    numbers = ", ".join(str(number / 7) for number in range(64))
+    program = f"import torch\n\nx = torch.tensor([{numbers}])\ny = torch.nn.functional.relu(x)  # misaligned"
+    return samples.misaligned(findings=tuple(samples.numbered(i, program=program) for i in range(10)), **changes)
+
+
+def test_render_comment__ten_findings__a_table_one_open_and_the_others_folded():
+    lines = visible(render_comment(ten_findings(new=("op00001-0000",)), setting=SETTING))
+
+    rows = [line for line in lines if line.startswith("| `torch.op")]
+    assert rows[0] == "| `torch.op00001` | `kernels` | value | candidate | **new** |"
+    assert rows[1:] == [f"| `torch.op{i:05}` | `kernels` | value | candidate | still |" for i in (0, *range(2, 10))]
+    assert lines.count("<closed>") == 10  # of the first finding the row that accepts it, and the nine others
+    assert len(lines) < 70  # 70 lines of a table or of code are two screens
+
+
+def test_render_comment__code__is_no_wider_than_the_page():
+    inside, widest = False, 0
+    for line in render_comment(ten_findings(), setting=SETTING).splitlines():
+        inside ^= line.startswith("```")
+        widest = max(widest, len(line) if inside else 0)
+
+    assert 80 < widest <= 100
+
+
+def test_render_comment__columns__are_those_that_somebody_has():
+    heads = render_comment(samples.misaligned()).splitlines()[2]
+
+    assert heads == "| candidate | aligned | misaligned | cases |"
 
 
 def test_render_comment__without_a_baseline__does_not_speak_of_it():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from html.parser import HTMLParser
 
 import pytest
 from markdown_it import MarkdownIt
 
-from ci_autotest.report.markdown_text import code, fence, line, plain, row, size, text
+from ci_autotest.report.markdown_text import code, fence, folded, line, plain, row, size, text, title
 from tests.report_samples import HOSTILE
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -59,6 +60,35 @@ def test_row__hostile_cells__stay_two_cells_with_that_text(name, show):
     cells = [token.content for token in MARKDOWN.parse(table) if token.type == "inline"]
     assert [shown(cell).replace(BREAK, "") for cell in cells] == ["a", "b", *[line(HOSTILE[name])] * 2]
     assert types(table).isdisjoint({"html_inline", "link_open", "image"})
+
+
+class Summary(HTMLParser):
+    """Collect the tags and the words of a page's HTML."""
+
+    def __init__(self, written):
+        super().__init__()
+        self.tags, self.words = [], ""
+        self.feed(written)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, attrs))
+
+    def handle_data(self, data):
+        self.words += data
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_title__hostile__is_words_of_the_summary_and_nothing_else(name):
+    parsed = MARKDOWN.parse(folded(title(HOSTILE[name]), "body"))
+    html = [token.content for token in parsed if token.type == "html_block"]
+    read = Summary(html[0])
+
+    assert ([token.type for token in parsed], html[1]) == (
+        ["html_block", "paragraph_open", "inline", "paragraph_close", "html_block"], "</details>",
+    )  # fmt: skip
+    assert read.tags == [("details", []), ("summary", [])]
+    assert read.words.replace(BREAK, "").strip() == line(HOSTILE[name])
+    assert not AUTOLINKS.search(read.words)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -25,7 +25,9 @@ ENVIRON = {
 def folder(tmp_path):
     findings = tuple(samples.numbered(index, target=programs.OPERATOR) for index in range(30))
     report_json.write(samples.misaligned(findings=findings), tmp_path / "report.json")
-    for name, data in zip(("program.json", "tensors.safetensors"), programs.files(columns=100), strict=True):
+    for name, data in zip(
+        ("program.json", "tensors.safetensors"), programs.files(columns=100, negations=2), strict=True
+    ):
         place = tmp_path / "findings" / "op00000-0000" / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(data)
@@ -71,8 +73,8 @@ def test_saved_programs__folder_of_a_finding__gives_graph_and_tensors_beside_the
     assert re.search(r"\| `input_0` \| float32\\\[1, 100\\\] \| 400 \| `[0-9a-f]{64}` \|", page)
     assert samples.PROGRAM in page
     assert (
-        "gh run download 77 --repo git.example/org/kernels --name 'report gpu' --dir autotest-report && "
-        "ci-autotest replay autotest-report/findings/op00000-0000\n"
+        "gh run download 77 --repo git.example/org/kernels \\\n    --name 'report gpu' --dir autotest-report &&\n"
+        "  ci-autotest replay autotest-report/findings/op00000-0000\n"
     ) in page
 
 

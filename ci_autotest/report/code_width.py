@@ -1,0 +1,57 @@
+"""Python text that is no wider than a page: long lines are broken where Python lets them be."""
+
+from __future__ import annotations
+
+import io
+import token
+import tokenize
+from typing import Final
+
+#: Characters that a line of code has room for in a comment.
+WIDTH: Final = 96
+#: Characters of a text that is looked at.
+_MOST: Final = 100_000
+_OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
+
+
+def fitted(code: str, width: int = WIDTH) -> str:
+    """Return code whose long lines are broken after commas inside of brackets; what is no Python stays as it is."""
+    lines = code.split("\n")
+    if len(code) > _MOST or all(len(line) <= width for line in lines):
+        return code
+    try:
+        commas = _commas(code)
+    except (tokenize.TokenError, SyntaxError):
+        return code
+    return "\n".join(
+        piece
+        for number, line in enumerate(lines, 1)
+        for piece in (_broken(line, commas.get(number, []), width) if len(line) > width else [line])
+    )
+
+
+def _commas(code: str) -> dict[int, list[int]]:
+    """Return the columns after commas inside of brackets, by line."""
+    found: dict[int, list[int]] = {}
+    depth = 0
+    for item in tokenize.generate_tokens(io.StringIO(code).readline):
+        if item.type == token.OP:
+            depth += (item.string in _OPEN) - (item.string in _CLOSE)
+            if item.string == "," and depth > 0:
+                found.setdefault(item.end[0], []).append(item.end[1])
+    return found
+
+
+def _broken(line: str, columns: list[int], width: int) -> list[str]:
+    """Return the pieces of a line, each as long as it may be."""
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    pieces, start, lead = [], 0, ""
+    while len(lead) + len(line) - start > width:
+        room = start + width - len(lead)
+        ahead = [column for column in columns if column > start and line[column:].strip()]
+        if not ahead:
+            break
+        at = max((column for column in ahead if column <= room), default=ahead[0])
+        pieces.append(lead + line[start:at])
+        start, lead = at + len(line[at:]) - len(line[at:].lstrip()), indent
+    return [*pieces, lead + line[start:]]

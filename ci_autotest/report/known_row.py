@@ -1,0 +1,35 @@
+"""The row of the configuration that accepts a finding, to be pasted: as narrow as can be."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.result import counts_against
+
+if TYPE_CHECKING:
+    from ci_autotest.result import Finding
+
+_LONGEST: Final = 200
+_PLAIN: Final = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
+#: Words that are no text in YAML 1.1.
+_WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+
+
+def known_row(finding: Finding) -> str:
+    """Return the row of ``known``, "" for a finding that counts for nothing or whose names no row would bear."""
+    names = {"operator": finding.operator, "candidate": finding.candidate, "kind": finding.kind}
+    if not counts_against(finding) or not all(_is_name(name) for name in names.values()):
+        return ""
+    rows = [f"{key}: {_scalar(name)}" for key, name in names.items()]
+    return "\n    ".join(["known:\n  - " + rows[0], *rows[1:], "reason: say why it is right"])
+
+
+def _is_name(name: str) -> bool:
+    return 0 < len(name) <= _LONGEST and name.isprintable()
+
+
+def _scalar(name: str) -> str:
+    """Return a text of YAML: in JSON's quotes, which YAML reads, unless it can be nothing but itself."""
+    return name if _PLAIN.fullmatch(name) and name.lower() not in _WORDS else json.dumps(name, ensure_ascii=False)
