@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import token
 import tokenize
+from itertools import pairwise
 from typing import Final
 
 #: Characters that a line of code has room for in a comment.
@@ -43,15 +44,11 @@ def _commas(code: str) -> dict[int, list[int]]:
 
 
 def _broken(line: str, columns: list[int], width: int) -> list[str]:
-    """Return the pieces of a line, each as long as it may be."""
-    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    """Return the pieces of a line, each as long as it may be: broken where the next comma comes too late."""
+    indent, end = " " * (len(line) - len(line.lstrip()) + 4), len(line.rstrip())
     pieces, start, lead = [], 0, ""
-    while len(lead) + len(line) - start > width:
-        room = start + width - len(lead)
-        ahead = [column for column in columns if column > start and line[column:].strip()]
-        if not ahead:
-            break
-        at = max((column for column in ahead if column <= room), default=ahead[0])
-        pieces.append(lead + line[start:at])
-        start, lead = at + len(line[at:]) - len(line[at:].lstrip()), indent
+    for at, following in pairwise([*columns, end]):
+        if at < end and len(lead) + following - start > width:
+            pieces.append(lead + line[start:at])
+            start, lead = at + (line[at] == " "), indent
     return [*pieces, lead + line[start:]]

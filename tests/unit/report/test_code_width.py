@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
+import time
 
 import pytest
 
@@ -50,5 +51,15 @@ def test_fitted__what_is_no_python__stays_as_it_is(code: str) -> None:
 def test_fitted__random_text__ends_and_loses_nothing() -> None:
     generator = random.Random(0)  # noqa: S311 - no secret
     for _ in range(500):
-        code = "".join(generator.choice("ab,()[]{}'\"\\# \n01") for _ in range(generator.randrange(400)))
+        code = "".join(generator.choice("ab,()[]{}'\"\\# \r\n01") for _ in range(generator.randrange(400)))
         assert "".join(fitted(code, 20).split()) == "".join(code.split())
+
+
+@pytest.mark.parametrize(
+    "code", ["x = [" + "0," * 49_000 + "]", "x = [" + "0, " * 33_000 + "]", "f(" + " " * 99_000 + ",1)"]
+)
+def test_fitted__many_commas__takes_time_by_their_number(code: str) -> None:
+    begun = time.process_time()
+
+    assert "".join(fitted(code).split()) == "".join(code.split())
+    assert time.process_time() - begun < 20  # the square of their number is hours
