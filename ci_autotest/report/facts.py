@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ci_autotest.result import Finding, Location
 
 _TESTS_SHOWN = 3
+#: Characters of an operator's name that the table of findings has room for.
+_NAME_CHARS = 40
 
 
 def facts_table(
@@ -55,8 +57,10 @@ def finding_row(finding: Finding, is_new: bool | None) -> str:  # noqa: FBT001 -
     """Return a finding as one row of the table of findings; the last cell is left out without a baseline."""
     standing = [] if is_new is None else ["**new**" if is_new else "still"]
     blame = "" if finding.blame == "unknown" else finding.blame.replace("_", " ")
-    name = code(finding.operator or finding.test, 100)
-    return row(name, code(finding.candidate, 60), _kind(finding), blame, *standing)
+    name = finding.operator or finding.test
+    if len(name) > _NAME_CHARS:  # whole it stands in the headline of the section
+        name = f"…{name.rpartition('::')[2].rpartition('.')[2]}"
+    return row(code(name, _NAME_CHARS), code(finding.candidate, 60), _kind(finding), blame, *standing)
 
 
 def facts_line(finding: Finding) -> str:

@@ -219,13 +219,13 @@ def _tensors(evidence: Evidence) -> list[str]:
     if not evidence.tensors:
         return []
     shown = [
-        row(code(fact.name, 80), f"{fact.dtype}{text(str(list(fact.shape)), 80)}", f"{fact.size_bytes:,}",
+        row(f"{code(fact.name, 80)}, {fact.dtype}{text(str(list(fact.shape)), 80)}", f"{fact.size_bytes:,}",
             code(fact.sha256) if fact.sha256 else "not read")
         for fact in evidence.tensors[:_TENSORS_SHOWN]
     ]  # fmt: skip
     rest = len(evidence.tensors) - _TENSORS_SHOWN
     more = f"\n{rest:,} more in the artifact." if rest > 0 else ""
-    return [row("tensor", "elements", "bytes", "sha256") + row("---", "---", "--:", "---") + "".join(shown) + more]
+    return [row("tensor", "bytes", "sha256") + row("---", "--:", "---") + "".join(shown) + more]
 
 
 def _detail(finding: Finding) -> list[str]:

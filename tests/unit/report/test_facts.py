@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ci_autotest.report.facts import facts_line, facts_table
+from ci_autotest.report.facts import facts_line, facts_table, finding_row
 from ci_autotest.report.links import Links
 from ci_autotest.result import Location
 from tests import report_samples as samples
@@ -120,3 +120,39 @@ def test_facts_table__only_an_earlier_run_has_its_cases__says_so_in_place_of_a_c
     table = facts_table(samples.finding(earlier=True, cases=0, of_cases=0))
     assert "no case of this run shows it" in table
     assert "0 of 0" not in table
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_new", "row"),
+    [
+        ({}, None, f"| `{samples.OPERATOR}` | `kernels` | value | candidate |\n"),
+        ({"blame": "ill_conditioned"}, True, f"| `{samples.OPERATOR}` | `kernels` | value | ill conditioned | **new** |\n"),
+        ({"blame": "unknown", "outcome": "timed_out"}, False, f"| `{samples.OPERATOR}` | `kernels` | timed out |  | still |\n"),
+        (
+            {"operator": "torch.nn.functional.scaled_dot_product_attention"}, None,
+            "| `…scaled_dot_product_attention` | `kernels` | value | candidate |\n",
+        ),
+        (
+            {"operator": "", "test": "autotests/a/rather/long/path/to/autotest_x.py::test_sums"}, None,
+            "| `…test_sums` | `kernels` | value | candidate |\n",
+        ),
+        ({"operator": "x" * 70_000}, None, f"| `…{'x' * 38}…` | `kernels` | value | candidate |\n"),
+    ],
+)  # fmt: skip
+def test_finding_row__finding__is_as_wide_as_the_page(changes, is_new, row):
+    assert finding_row(samples.finding(**changes), is_new) == row
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "shown"),
+    [
+        ("src/k.py", 12, "[src/k.py:12](https://github.example/org/kernels/blob/abc/src/k.py#L12)"),
+        ("../k.py", 12, "`../k.py:12`"),
+        ("src/k.py", 0, "`src/k.py:0`"),
+    ],
+)
+def test_facts_table__kernel__is_linked_where_it_is_in_the_repository(file, line, shown):
+    table = facts_table(samples.finding(), LINKS, kernel=Location(file=file, line=line))
+
+    assert f"| kernel | {shown} |\n" in table
+    assert "| kernel | `src/k.py:1` |" in facts_table(samples.finding(), kernel=Location(file="src/k.py", line=1))

@@ -70,7 +70,7 @@ def test_saved_programs__folder_of_a_finding__gives_graph_and_tensors_beside_the
 
     page = (folder / "comment.md").read_text()
     assert page.count("```mermaid") == 1
-    assert re.search(r"\| `input_0` \| float32\\\[1, 100\\\] \| 400 \| `[0-9a-f]{64}` \|", page)
+    assert re.search(r"\| `input_0`, float32\\\[1, 100\\\] \| 400 \| `[0-9a-f]{64}` \|", page)
     assert samples.PROGRAM in page
     assert (
         "gh run download 77 --repo git.example/org/kernels \\\n    --name 'report gpu' --dir autotest-report &&\n"
@@ -102,6 +102,22 @@ def test_rendered__text_that_a_test_may_have_written__is_made_anew_from_the_prog
 @pytest.mark.parametrize("missing", ["GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_SHA"])
 def test_links_from__outside_a_workflow__are_none(missing) -> None:
     assert links_from({key: value for key, value in ENVIRON.items() if key != missing}, samples.run()) is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "pull", "digest"),
+    [
+        ({"GITHUB_REF": "refs/pull/12/merge", "ARTIFACT_DIGEST": "sha256:" + "ab" * 32}, 12, "ab" * 32),
+        ({"GITHUB_REF": "refs/heads/main", "ARTIFACT_DIGEST": "cd" * 32}, 0, "cd" * 32),
+        ({"GITHUB_REF": "refs/pull/1;x/merge", "ARTIFACT_DIGEST": "`</details>"}, 0, ""),
+    ],
+)
+def test_links_from__pull_request_and_digest__are_those_that_github_writes(variables, pull, digest) -> None:
+    links = links_from({**ENVIRON, **variables}, samples.run())
+
+    assert links is not None
+    assert (links.pull, links.digest) == (pull, digest)
+    assert links.replay("a-1").startswith("gh pr checkout 12 --repo git.example/org/kernels &&\n" if pull else "gh run")
 
 
 def test_links_from__run_that_is_no_number__offers_no_download() -> None:
