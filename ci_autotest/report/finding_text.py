@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -195,15 +195,14 @@ def _acceptance(finding: Finding) -> list[str]:
 
 
 def _evidence(finding: Finding, setting: Setting) -> Evidence:
-    """Return what is shown of the program: made anew from its file, or as the report has it."""
-    if setting.source is None:
-        return Evidence(program=finding.program)
-    return setting.source(finding) or Evidence()
+    """Return what is shown of the program, as wide as a page: made anew from its file, or as the report has it."""
+    found = Evidence(program=finding.program) if setting.source is None else setting.source(finding) or Evidence()
+    return replace(found, program=fitted(found.program))
 
 
 def _program(evidence: Evidence, finding: Finding) -> list[str]:
     if evidence.program:
-        return [fence(fitted(evidence.program), "python")]
+        return [fence(evidence.program, "python")]
     return [f"{text(evidence.refusal)} See {code(f'findings/{finding.id}', 220)}."] if evidence.refusal else []
 
 

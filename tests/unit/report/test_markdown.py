@@ -252,6 +252,12 @@ def test_render_finding__finding__runs_beside_its_files():
     assert foreign(page) == []
 
 
+def test_render_finding__long_lines__stay_as_they_are_in_the_report():
+    program = f"x = torch.tensor([{', '.join(map(str, range(100)))}])"
+
+    assert program in render_finding(samples.finding(program=program))
+
+
 def test_render_finding__program_beyond_the_limit__is_left_to_the_file():
     page = render_finding(samples.finding(program="x = 1\n" * 2_000), limit=10_000)
 
