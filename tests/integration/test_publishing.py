@@ -57,6 +57,7 @@ gh pr checkout {NUMBER} --repo octo/kernels &&
     --name ci-autotest-report --dir autotest-report &&
   docker run --rm --gpus all --network none --read-only --cap-drop ALL \\
     --tmpfs /tmp:exec -v "$PWD:/github/workspace:ro" -w /github/workspace \\
+    --user "$(id -u):$(id -g)" \\
     ghcr.io/org/ci-autotest:v1-cuda \\
     replay autotest-report/findings/layer_norm-3f2a
 ```"""
