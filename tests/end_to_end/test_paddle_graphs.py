@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -114,6 +115,39 @@ def test_to_static__what_is_written_in_place_eagerly_alone__is_of_kind_graph(pad
     assert tried(written_input, paddle, profile="ordinary").outcome == "aligned"
     verdict = tried(written_input, graphs, profile="ordinary")
     assert (verdict.outcome, verdict.kind) == ("misaligned", "graph")
+
+
+#: By hand: Paddle 3.3.1 asks `len` of its window, which a value of a graph has not.
+STFT = """
+import paddle
+
+
+def transformed(x, window):
+    return paddle.signal.stft(x, 4, window=window)
+
+
+given = paddle.ones([2, 16]), paddle.ones([4])
+print(transformed(*given).shape)
+try:
+    paddle.jit.to_static(transformed, full_graph=True)(*given)
+    print("made")
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+def windowed():
+    return torch.stft(x(2, 16), 4, window=x(4), return_complex=True)
+
+
+def test_to_static__stft_with_a_window__is_of_kind_graph_as_it_is_by_hand(paddle, graphs, tmp_path):
+    (script := tmp_path / "by_hand.py").write_text(STFT, "utf-8")  # `to_static` reads what it compiles.
+    done = subprocess.run([PYTHON, "-W", "ignore", script], capture_output=True, text=True, timeout=300, check=True)
+    assert [line for line in done.stdout.splitlines() if line] == ["paddle.Size([2, 3, 17])", "TypeError"]
+    assert tried(windowed, paddle, profile="ordinary").outcome == "aligned"
+    verdict = tried(windowed, graphs, profile="ordinary")
+    assert (verdict.outcome, verdict.kind, verdict.operator) == ("misaligned", "graph", "torch.stft")
+    assert verdict.misalignment.candidate == "raises TypeError"
 
 
 def reads():
