@@ -6,13 +6,14 @@ to it. Both go unseen by values alone until somebody writes.
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 import torch
 
 from ci_autotest.backends.operators import step_operator
 from ci_autotest.judgement import Misalignment, Value
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, maker_of, step_refs
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, is_unpacking, maker_of, step_refs
 
 if TYPE_CHECKING:
     from ci_autotest.backends.trace import Trace
@@ -38,6 +39,9 @@ EITHER: Final = frozenset({
     "broadcast_tensors", "broadcast_to", "meshgrid", "conj", "Identity", "sum_to_size", "einsum", "sum", "mean", "prod",
     "amax", "amin",
 })  # fmt: skip
+
+#: Steps that ask for the gradient of a value that is no leaf.
+_ASKS_GRADIENT: Final = frozenset({"retain_grad", "register_hook", "torch.autograd.grad"})
 
 
 def lost_aliases(program: Program, candidate: Trace, reference: Trace) -> list[Misalignment]:
@@ -65,6 +69,42 @@ def lost_aliases(program: Program, candidate: Trace, reference: Trace) -> list[M
             )
         )  # fmt: skip
     return found
+
+
+def joined_results(program: Program, candidate: Trace, reference: Trace) -> list[Misalignment]:
+    """Return the results of a call that are one tensor on the candidate alone, where a body asks for a gradient of one.
+
+    By itself that is nobody's fault: a fused kernel may return one tensor for two results that are equal. The gradient
+    that is asked for is then that of both.
+    """
+    if candidate.is_told or candidate.failure is not None or reference.failure is not None:
+        return []
+    steps = program.steps
+    asked = {ref.index for step in steps if step.target in _ASKS_GRADIENT for ref in step_refs(step)}
+    groups: dict[int, list[int]] = {}
+    for index, step in enumerate(steps):
+        if is_unpacking(step) and step_operator(steps[maker_of(steps, index)], steps).rpartition(".")[2] not in EITHER:
+            groups.setdefault(maker_of(steps, index), []).append(index)
+    pairs = [(one, other) for group in groups.values() for one, other in combinations(group, 2) if asked & {one, other}]
+    return [
+        Misalignment(
+            kind="aliasing", step=other,
+            at=Value(name=steps[other].name, aspect="memory", element=_element(steps[other])),
+            candidate=f"shares the memory of element {_element(steps[one])}", reference="has memory of its own",
+        )
+        for one, other in pairs
+        if _is_one(one, other, candidate) and not _is_one(one, other, reference)
+    ]  # fmt: skip
+
+
+def _is_one(one: int, other: int, trace: Trace) -> bool:
+    """Whether two values of a side lie in one memory."""
+    memory = _memory(trace.values[one]) if _is_seen(one, trace) and _is_seen(other, trace) else None
+    return memory is not None and memory == _memory(trace.values[other])
+
+
+def _element(step: Step) -> int | None:
+    return step.args[1] if isinstance(step.args[1], int) else None
 
 
 def _shared(index: int, maker: Step, trace: Trace) -> int | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import msgspec
 import torch
 
-from ci_autotest.alignment.aliasing import lost_aliases
+from ci_autotest.alignment.aliasing import joined_results, lost_aliases
 from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.isolate import Live, isolate, pruned
 from ci_autotest.alignment.settle import settle
@@ -112,9 +112,10 @@ def held_against(examination: Examination, candidate: Trace, reference: Trace) -
     if candidate.untested is not None:
         return Examined([], candidate, reference, [])  # It shows nothing, which differs from nothing.
     settled = settle(examination.differences(candidate, reference), program, candidate, reference)
-    return Examined(
-        _in_order(lost_aliases(program, candidate, reference), settled.sure), candidate, reference, settled.doubtful
-    )
+    aliases = lost_aliases(program, candidate, reference)
+    joined = joined_results(program, candidate, reference) if settled.sure else []
+    aliases = sorted([*aliases, *joined], key=lambda item: item.step)
+    return Examined(_in_order(aliases, settled.sure), candidate, reference, settled.doubtful)
 
 
 def _in_order(aliases: list[Misalignment], others: list[Misalignment]) -> list[Misalignment]:
@@ -155,7 +156,8 @@ def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides
     if shown is None:
         whole, shown, seen = live, found, Examined([found], *traces, [])
     written = None if backward else _written_later(whole, shown, seen, sides)
-    is_accumulated = len(whole.program.calls) > 1 and shown.kind != "leniency"  # A refusal is given or not.
+    # A refusal is given or not, memory is shared or not.
+    is_accumulated = len(whole.program.calls) > 1 and shown.kind not in {"leniency", "aliasing"}
     return written or Culprit(whole, shown.step, shown, seen.candidate, seen.reference, accumulated=is_accumulated)
 
 

@@ -18,6 +18,7 @@ from ci_autotest.alignment.fast_path_bytes import is_intermediate
 from ci_autotest.alignment.isolate import writes_in_place
 from ci_autotest.alignment.moved import as_moved
 from ci_autotest.alignment.scalars import as_elements
+from ci_autotest.alignment.tensor_identity import of_one_side
 from ci_autotest.backends.observing import observed
 from ci_autotest.backends.told import ToldModule
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -236,8 +237,11 @@ class Examination:
             ]  # fmt: skip
         found = []
         shared = candidate.gradients.keys()
+        merged = of_one_side(candidate, reference)
         for key in sorted(reference.gradients, key=_gradient_order, reverse=True):
             index = key if isinstance(key, int) else key[0]
+            if key in merged and self.steps[index].op != PLACEHOLDER:
+                continue
             if key not in shared and (
                 candidate.shown is not None or (candidate.is_told and is_intermediate(key, self.program))
             ):

@@ -190,7 +190,8 @@ def main():
         return status
     went_back = any(gradient is not None for gradient in gradients.values())
     if KIND == "leniency" and not REFUSED and (went_back or not COTANGENTS):
-        print(f"misaligned: {{'backward pass' if COTANGENTS else NAMES[-1]}}: the candidate accepts, the reference raises")
+        where = "backward pass" if COTANGENTS else NAMES[-1]
+        print(f"misaligned: {{where}}: the candidate accepts, the reference raises")
         return 1
     bad = len(outputs) != len(OUTPUTS)
     for i, expected in OUTPUTS.items():
