@@ -6,11 +6,17 @@ without a traceback. Exit statuses are those of the table in the README ("Exit s
 
 from __future__ import annotations
 
+import dis
 import os
 from enum import Enum
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: What Python's ``raise`` and ``assert`` are compiled into.
+_RAISES: Final = frozenset({"RAISE_VARARGS", "RERAISE"})
 _PACKAGE: Final = Path(__file__).resolve().parent
 
 
@@ -154,8 +160,13 @@ def path_text(path: str) -> str:
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
+def by_user(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
+    """Call a function of the user's, so that what it raises is known as its own: a compiled one has no frame."""
+    return function(*args, **kwargs)
+
+
 def is_in_user_code(error: BaseException, framework: Path) -> bool:
-    """Whether foreign code's error passed through a function in Python that neither a framework has nor this package.
+    """Whether foreign code's error passed through a function that neither a framework has nor this package.
 
     Args:
         error: As it was caught.
@@ -163,12 +174,21 @@ def is_in_user_code(error: BaseException, framework: Path) -> bool:
     """
     trace = error.__traceback__
     while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
+        code = trace.tb_frame.f_code
+        file = code.co_filename
         is_generated = file.startswith("<")  # A program as a function, a graph as code.
-        if not (is_generated or is_own(file) or framework in Path(file).parents):
+        if code is by_user.__code__ or not (is_generated or is_own(file) or framework in Path(file).parents):
             return True
         trace = trace.tb_next
     return False
+
+
+def is_of_library(error: BaseException) -> bool:
+    """Whether a compiled library raised an error, and no ``raise`` in Python: at the innermost frame it was calling."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] not in _RAISES
 
 
 def where(error: BaseException) -> str:

@@ -7,23 +7,27 @@ module that torch keeps for each kind of device, and told where they have no ker
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, is_in_user_code, said, where
+from ci_autotest.errors import (
+    UnavailableError,
+    Unsupported,
+    UnsupportedReason,
+    is_in_user_code,
+    is_of_library,
+    said,
+    where,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ci_autotest.config import Candidate
 
-#: How the dispatcher, and torch's macros for dtypes, say that there is no kernel.
-_MISSING: Final = re.compile(r"Could not run '([\w:.]+)' with arguments from the '(\w+)' backend")
-_MISSING_DTYPE: Final = re.compile(r"\"(\w+)\" not implemented for '(\w+)'")
 _LOOKED_FOR: Final = (
     "It is looked for in the test file's folder, the configuration's folder, the current folder and PYTHONPATH."
 )
@@ -130,26 +134,17 @@ def devices_here(*asked: str) -> list[str]:
 
 
 def lacking(error: BaseException) -> Unsupported | None:
-    """Return what an error of a step says that is not implemented; ``None`` where it says something else.
+    """Return that an error of a step is a kernel that is not there, or not written; ``None`` where it is another.
 
-    A device has no kernel where torch itself says so. What came through a function of the user's is that function's
-    word, whatever it says.
+    A device has no kernel where torch's library raises ``NotImplementedError``, in whatever words. What came through a
+    function of the user's is that function's refusal, compiled or not, and what Python raises is no kernel's.
     """
     if not isinstance(error, NotImplementedError):
         return None
-    missing = "" if is_in_user_code(error, _TORCH) else _missing_kernel(said(error))
-    if missing:
-        return Unsupported(UnsupportedReason.NO_KERNEL, missing)
+    if is_of_library(error) and not is_in_user_code(error, _TORCH):
+        return Unsupported(UnsupportedReason.NO_KERNEL, said(error).partition(". ")[0].strip()[:300])
     detail = f"{type(error).__name__}: {said(error)[:300]}{where(error)}"
     return Unsupported(UnsupportedReason.NOT_IMPLEMENTED, detail)
-
-
-def _missing_kernel(message: str) -> str:
-    missing = _MISSING.search(message)
-    if missing:
-        return f"device '{missing[2].lower()}' has no kernel of {missing[1]}"
-    dtype = _MISSING_DTYPE.search(message)
-    return f"the device has no kernel of {dtype[1]} for {dtype[2]}" if dtype else ""
 
 
 def lacks(operator: str, device: str) -> str:

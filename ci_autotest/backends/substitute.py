@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from ci_autotest.backends.operators import operator_of, public_name
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_eager import TorchBackend, graph_on
-from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason
+from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, by_user
 from ci_autotest.program.ir import CALL_METHOD
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Replacing(TorchFunctionMode):
             args = (args[1], args[0], *args[2:])
         if func_name in _VARIADIC and len(args) > 1 and all(type(arg) is int for arg in args[1:]):
             args = (args[0], tuple(args[1:]))  # the method's `x.permute(2, 0, 1)` is the function's `permute(x, dims)`
-        result = function(*args, **_written(func, function, kwargs))
+        result = by_user(function, *args, **_written(func, function, kwargs))
         receiver = args[0] if args else kwargs.get("input")
         return _overwritten(receiver, result) if in_place and isinstance(receiver, torch.Tensor) else result
 

@@ -98,7 +98,14 @@ UNSUPPORTED = {
     "an argument": (lambda: functional.threshold(of(3), 0.0, 1.0), "ONNX export of operator threshold, non-zero value"),
     "an operator that its exporter refuses in code": (lambda: torch.linalg.svdvals(of(3, 3)), "linalg_svdvals"),
     "a kernel": (lambda: torch.unique(of(3, dtype=plain_torch.uint8, low=0, high=3)), "implementation for Unique("),
-    "a dtype of ONNX's operator": (lambda: torch.log(of(3, dtype=plain_torch.int32, low=1)), "operator (Log)"),
+    "a dtype of ONNX's operator": (
+        lambda: torch.log(of(3, dtype=plain_torch.int32, low=1)),
+        "ONNX defines no Log of tensor(int32)",
+    ),
+    "a dtype inside": (
+        lambda: functional.avg_pool1d(torch.neg(of(1, 2, 3, dtype=plain_torch.int64, low=1, requires_grad=False)), 1),
+        "ONNX defines no AveragePool of tensor(int64)",
+    ),
     "a dtype": (lambda: torch.exp(of(3, dtype=plain_torch.bfloat16)), "no kernels of bfloat16"),
     "a draw": (lambda: functional.dropout(of(9)), "the exported graph draws (Dropout)"),
     "a constant": (lambda: torch.zeros_like(of(3)), "folded the body into constants (torch.zeros_like)"),

@@ -14,7 +14,7 @@ import torch
 
 from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.backends.onnx.exporting import Body, exported
-from ci_autotest.backends.onnx.graph import computed, drawing
+from ci_autotest.backends.onnx.graph import computed, drawing, undefined
 from ci_autotest.backends.operators import step_operator
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_compile import python_function
@@ -42,8 +42,6 @@ _READS: Final = frozenset({
 })  # fmt: skip
 #: Dtypes that numpy, in which onnxruntime takes and gives tensors, does not have, or onnxruntime has no kernel of.
 _NOT_TAKEN: Final = frozenset({torch.bfloat16, torch.complex64, torch.complex128})
-#: How onnxruntime says that an operator has no kernel of a dtype, or ONNX no such operator.
-_LACKING: Final = ("NOT_IMPLEMENTED", "Type Error: Type 'tensor(")
 
 
 class OnnxBackend(Backend):
@@ -155,13 +153,19 @@ class OnnxBackend(Backend):
             found = session.run(None, {item.name: arrays[item.name] for item in session.get_inputs()})
         except FOREIGN as error:
             pass_interrupt(error)
-            told = said(error)
-            if any(words in told for words in _LACKING):
-                message = f"onnxruntime {self.version}: {_plain(told)}"
+            if lacking := self._lacking(error, model):
+                message = f"onnxruntime {self.version}: {lacking}"
                 raise UnsupportedError(message) from error
-            trace.failure = Failure(first, type(error).__name__, told)
+            trace.failure = Failure(first, type(error).__name__, said(error))
             return [], ran
         return [torch.from_numpy(array) for array in found], ran
+
+    def _lacking(self, error: BaseException, model: Any) -> str:  # noqa: ANN401 - an `onnx.ModelProto`
+        """Return that there is no kernel of an operator, or in ONNX no such operator; nothing of another error."""
+        errors = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
+        if isinstance(error, errors.NotImplemented):
+            return _plain(said(error))
+        return undefined(model, self._onnx) if isinstance(error, errors.InvalidGraph) else ""
 
     def _session_options(self) -> Any:  # noqa: ANN401 - onnxruntime's
         """Return the options of a session: one thread, as torch has in a worker."""

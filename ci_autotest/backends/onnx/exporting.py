@@ -93,8 +93,8 @@ def reason(error: BaseException, called: str) -> str:
         error = error.__cause__
     told = _APPENDED.sub("", said(error).strip()).strip()
     first = (told.splitlines() or [""])[0].rstrip(".")
-    if type(error).__module__.startswith("torch.onnx") and "operator" in first:
-        return first
+    if isinstance(error, torch.onnx.OnnxExporterError) and first:
+        return first  # It names the operator itself.
     return f"{type(error).__name__}{f': {first}' if first else ''} (the body calls {called})"
 
 

@@ -49,6 +49,24 @@ def drawing(model: Any) -> str:  # noqa: ANN401 - an `onnx.ModelProto`
     return ""
 
 
+def undefined(model: Any, onnx: Any) -> str:  # noqa: ANN401 - an `onnx.ModelProto`, and its package
+    """Return the first operator that ONNX does not define for what the model gives it, nothing where it defines all.
+
+    Asked of the operators' schemas. What dtype a value has is inferred; one that cannot be is not asked for.
+    """
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    dtypes = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info)}
+    dtypes.update((tensor.name, tensor.data_type) for tensor in graph.initializer)
+    versions = {domain.domain: domain.version for domain in model.opset_import}
+    for node in graph.node:
+        schema = onnx.defs.get_schema(node.op_type, versions[node.domain], node.domain)
+        for name, formal in zip(node.input, schema.inputs, strict=False):
+            spelled = f"tensor({onnx.TensorProto.DataType.Name(dtypes.get(name, 0)).lower()})"
+            if dtypes.get(name) and spelled not in formal.types:
+                return f"ONNX defines no {node.op_type} of {spelled}"
+    return ""
+
+
 def _nodes(graph: Any) -> Iterator[Any]:  # noqa: ANN401 - an `onnx.GraphProto`
     """Yield the nodes of a graph and of the graphs inside them."""
     for node in graph.node:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
 
 from ci_autotest.backends.devices import attach, lacking, lacks, module_of, prove, seed, versions
 from ci_autotest.config import Candidate
-from ci_autotest.errors import UnavailableError, UnsupportedReason
+from ci_autotest.errors import UnavailableError, UnsupportedReason, by_user
 
 NPU = {"name": "it", "backend": "torch", "device": "npu"}
 
@@ -59,22 +63,46 @@ SAID = [
 ]  # fmt: skip
 
 
+def caught(call: Any) -> BaseException:
+    """Return what a call raises, with no frame of a file of this test's in its traceback."""
+    space: dict[str, Any] = {"call": call}
+    exec(compile("try:\n    call()\nexcept BaseException as error:\n    found = error\n", "<steps>", "exec"), space)  # noqa: S102 - a frame of no file
+    found = space["found"]
+    assert isinstance(found, BaseException)
+    return found
+
+
 @pytest.mark.parametrize(
-    ("message", "said"),
+    ("call", "said"),
     [
         (
-            "Could not run 'aten::tanh.out' with arguments from the 'npu' backend. This could be because",
-            "device 'npu' has no kernel of aten::tanh.out",
+            partial(torch.exp, torch.eye(2).to_sparse()),
+            "Could not run 'aten::exp' with arguments from the 'SparseCPU' backend",
         ),
         (
-            "Could not run 'aten::exp' with arguments from the 'CUDA' backend. This could be because",
-            "device 'cuda' has no kernel of aten::exp",
+            partial(torch.erfinv, torch.ones(2, dtype=torch.complex64)),
+            "\"erfinv_vml_cpu\" not implemented for 'ComplexFloat'",
         ),
-        ("\"addmm_impl\" not implemented for 'Half'", "the device has no kernel of addmm_impl for Half"),
     ],
 )  # fmt: skip
-def test_lacking__error_of_torch__names_the_kernel_that_is_missing(message: str, said: str):
-    assert lacking(NotImplementedError(message)) == (UnsupportedReason.NO_KERNEL, said)
+def test_lacking__library_of_torch_raises__is_a_kernel_that_is_missing(call: Any, said: str):
+    assert lacking(caught(call)) == (UnsupportedReason.NO_KERNEL, said)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        # Compiled functions of the user's: one that raises, and one that gives an error with these words.
+        partial(by_user, dt.tzinfo().utcoffset, None),
+        partial(by_user, torch.exp, torch.eye(2).to_sparse()),
+        # torch's own Python: no kernel says this.
+        torch.nn.Module(),
+    ],
+)
+def test_lacking__compiled_function_of_the_users_or_python_raises__is_not_implemented(call: Any):
+    found = lacking(caught(call))
+    assert found is not None
+    assert found.reason is UnsupportedReason.NOT_IMPLEMENTED
 
 
 @pytest.mark.parametrize("text", SAID)
