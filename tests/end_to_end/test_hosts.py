@@ -408,3 +408,32 @@ def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
     while not holds() and time.monotonic() < end:
         time.sleep(0.1)
     return holds()
+
+
+#: What frameworks say of themselves, as a module of the user's says it: by operator.
+HOSTILE = {
+    "exp": ("RuntimeError", "\"exp_cpu\" not implemented for 'Float'"),
+    "sin": ("TypeError", "sin() received an invalid combination of arguments - got (Tensor)"),
+    "cos": ("TypeError", "cos() got an unexpected keyword argument 'out'"),
+    "tanh": ("RuntimeError", "Cannot find the kernel matching Current OperatorConf."),
+    "sinh": ("RuntimeError", "derivative for sinh is not implemented"),
+    "cosh": ("ValueError", "cosh is not supported, unsupported, not yet implemented"),
+}
+
+
+def test_run__module_of_the_users_says_what_frameworks_say__is_its_error(tmp_path: Path):
+    project = Project(tmp_path)
+    row = {"name": "hostile", "backend": "module", "module": "hostile", "python": sys.executable}
+    project.configure(candidates=[row])
+    lines = [f"def {name}(input):\n    raise {kind}({words!r})\n" for name, (kind, words) in HOSTILE.items()]
+    names = 'globals().update({name: value for name, value in vars(torch).items() if not name.startswith("__")})\n'
+    project.write("hostile.py", "\n\n".join(["import torch\n", names, *lines]))
+    bodies = [
+        f"@autotest(n=1, profiles=[])\ndef {name}():\n    return torch.{name}(random_tensor(2))\n" for name in HOSTILE
+    ]
+    project.tests("\n\n".join(bodies))
+
+    done = project.run()
+
+    found = {each["operator"]: (each["kind"], each["candidate_seen"]) for each in project.report()["findings"]}
+    assert found == {f"torch.{name}": ("error", f"raises {kind}") for name, (kind, _) in HOSTILE.items()}, done.said

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ci_autotest.execute.frameworks.limitations import Limitation, told_by
 from ci_autotest.execute.frameworks.protocol import LackingError
 from ci_autotest.execute.frameworks.task import Functional, plan
 from ci_autotest.execute.steps import execute_step
@@ -28,11 +29,21 @@ if TYPE_CHECKING:
 
 #: How MindSpore says that it has no kernel on the CPU, none of a dtype, or no such argument. Half of ``mint`` is
 #: documented for Ascend alone, and each layer of the runtime says so in its own words.
-_LACKING: Final = re.compile(
-    r"The kernel \S+ unregistered|Not found op \S+ on device CPU|Create kernelmod for op \S+ failed|"
-    r"KernelMod Init Failed|Kernel select failed|Not implement exception|should not come here for \S+ py_method|"
-    r"[Nn]ot support(?:ed)?\b|[Uu]nsupported|only supports?\b|"
-    r"must be a type of \{|the type of \S+ must be in \{|supports types:|type should be |Failed calling \S+ with"
+_LIMITATIONS: Final = (
+    Limitation(RuntimeError, r"The kernel \w+ unregistered\."),
+    Limitation(RuntimeError, r"Not found op \w+ on device CPU"),
+    Limitation(RuntimeError, r"Create kernelmod for op \w+ failed"),
+    Limitation(RuntimeError, r"KernelMod Init Failed: \w+"),
+    Limitation(RuntimeError, r"\s*-+\n- Kernel select failed:\n-+\n[^\n]*"),
+    Limitation(RuntimeError, r"Not implement exception\s*(?:\n|$)"),
+    Limitation(ValueError, r"should not come here for \w+ py_method\."),
+    Limitation(ValueError, r"For Primitive \[\w+\], type should be \w+"),
+    Limitation(TypeError, r"Select CPU operator\[\w+\] fail! Unsupported data type!"),
+    Limitation(TypeError, r"For primitive\[\w+\], the input argument ?\[[\w ]+\] must be a type of \{"),
+    Limitation(TypeError, r"For primitive\[\w+\], the input\[\w+\] supports types: "),
+    Limitation(TypeError, r"For Primitive \w+, the type of \w+ must be in \{"),
+    Limitation(TypeError, r"Failed calling \w+ with \""),
+    Limitation(TypeError, r"For '\w+', '\w+' do not support "),
 )
 _ADAPTERS: Final = "adapters."
 _SHOWN_CHARS: Final = 200
@@ -69,6 +80,7 @@ class MindSpore(Functional):
         mindspore.set_device("CPU")
         mindspore.runtime.launch_blocking()
         self.version: str = mindspore.__version__
+        self._folder = Path(str(mindspore.__file__)).resolve().parent
         self._tensor = mindspore.Tensor
         self._gradient = mindspore.ops.GradOperation(get_all=True, sens_param=True)
         self._functions: dict[str, Callable[..., Any]] = {}
@@ -186,7 +198,7 @@ class MindSpore(Functional):
         if isinstance(error, LackingError):
             return f"it has no {error}"
         told = str(error).strip()
-        if not _LACKING.search(told):
+        if not isinstance(error, NotImplementedError) and not told_by(error, told, _LIMITATIONS, self._folder):
             return ""
         return " ".join(told.partition("\n\n---")[0].split())[:_SHOWN_CHARS].rstrip(" .")
 

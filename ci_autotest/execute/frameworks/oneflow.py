@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ci_autotest.errors import UnsupportedReason
+from ci_autotest.execute.frameworks.limitations import Limitation, told_by
 from ci_autotest.execute.frameworks.protocol import STEP_BY_STEP, LackingError
 from ci_autotest.execute.frameworks.torch_like import TorchLike, name_of
 
@@ -17,12 +19,18 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import TensorSpec
 
 #: How OneFlow 0.9 says that it has no kernel, gradient or argument, or none in a graph; colours are taken out first.
-_LACKING: Final = re.compile(
-    r"Cannot find the kernel matching|gradient function for op \S+ is not found|received an invalid combination of "
-    r"arguments|got an unexpected keyword argument|not supported|unsupported|is not implemented|only support `|"
-    r"lazy tensor can not be applied|only valid in eager mode|Only eager scalar tensor support|"
-    r"is not allowed to be called in nn\.Graph|only calculate the mean of floating types",
-    re.IGNORECASE,
+_LIMITATIONS: Final = (
+    Limitation(Exception, r"Cannot find the kernel matching Current OperatorConf\."),
+    Limitation(Exception, r"The gradient function for op \w+ is not found\."),
+    Limitation(TypeError, r"(?:Error: )?[\w.]+\(\): received an invalid combination of arguments\."),
+    Limitation(TypeError, r"[\w.<>]+\(\) got an unexpected keyword argument '\w+'"),
+    Limitation(ValueError, r"A lazy tensor can not be applied to \w+\."),
+    Limitation(Exception, r"(?:Error: )?Advanced indexing by boolean\(mask\) tensor only valid in eager mode\."),
+    Limitation(Exception, r"(?:Error: )?Only eager scalar tensor support GetItem\."),
+    Limitation(Exception, r"(?:Error: )?for now oneflow\.quantile only support `"),
+    Limitation(Exception, r"(?:Error: )?(?:RuntimeError: )?Can only calculate the mean of floating types\."),
+    Limitation(AssertionError, r"tensor\.numpy\(\) is not allowed to be called in nn\.Graph\.build"),
+    Limitation(ValueError, r"padding='same' is not supported for strided convolutions"),
 )
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _DTYPE: Final = re.compile(r"DataType_Name of \w+: k(\w+)")
@@ -45,6 +53,7 @@ class OneFlow(TorchLike):
     def __init__(self, module: str, device: str) -> None:
         """Import OneFlow."""
         super().__init__(module, device)
+        self._folder = Path(self._module.__file__).resolve().parent
         self._shared: dict[str, bool] = {}
         # The scheduler goes on looking for instructions for a millisecond after each: 330 us of processor time a case.
         self.polls = self._device == self._cpu
@@ -129,7 +138,7 @@ class OneFlow(TorchLike):
     def lacking(self, error: BaseException) -> str:
         """Return what OneFlow says that it has not."""
         text = _COLOUR.sub("", str(error))
-        if not _LACKING.search(text):
+        if not isinstance(error, NotImplementedError) and not told_by(error, text, _LIMITATIONS, self._folder):
             return ""
         first = text.strip().splitlines()[0].strip()[:_SHOWN_CHARS].rstrip(" .")
         dtypes = ", ".join(dict.fromkeys(name.lower() for name in _DTYPE.findall(text)))

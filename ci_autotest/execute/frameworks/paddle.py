@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ci_autotest.errors import is_of_library
+from ci_autotest.execute.frameworks.limitations import Limitation, raiser, told_by
 from ci_autotest.execute.frameworks.protocol import LackingError
 from ci_autotest.program.ir import COMPLEX, FLOATING, HOST_DEVICE, NO_GRAD, Device, DType
 
@@ -17,24 +19,28 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument, Step, TensorSpec
 
 #: What Paddle says where it has no kernel of a dtype, or documents that it takes none: nothing to hold against it.
-_REFUSED: Final = (
-    "is not registered.",
-    "Type promotion only support calculations between floating-point numbers",
-    "The data_type of input tensor in list isn't consistent",
-    "The type of data we are trying to retrieve",
-    "data type of searchsorted operators must be",
-    "Elements in Input(x) should all be integers",
+_LIMITATIONS: Final = (
+    Limitation(RuntimeError, r"\(NotFound\) The kernel with key \([^`]*\) of kernel `\w+` is not registered\."),
+    Limitation(Exception, r"\(\w+\) Type promotion only support calculations between floating-point numbers"),
+    Limitation(Exception, r"\(\w+\) The data_type of input tensor in list isn't consistent"),
+    Limitation(Exception, r"\(\w+\) The type of data we are trying to retrieve"),
+    Limitation(
+        ValueError,
+        r"\(\w+\) The received values data type \w+ can not meet input requirements\. Because the given values data "
+        r"type of searchsorted operators must be",
+    ),
+    Limitation(TypeError, r"Elements in Input\(x\) should all be integers"),
+    # Of a graph: an operator takes no such dtype.
+    Limitation(
+        TypeError,
+        r"\(InvalidType\) Check data type error for op: \S+, input: \S+ \S+dtype: \w+, and expected_dtype: \w[\w, ]*\w",
+    ),
 )
-#: How it says that something cannot be in a graph, or only in one.
-_NO_GRAPH: Final = re.compile(
-    r"[^\n]*(?:only (?:support|can be called)|is not|don't have|should not be|not (?:supported|available))[^\n]* "
-    r"(?:static|dynamic|static graph|dynamic graph|dygraph|to_static) mode|In to_static mode, [^\n]*dynamic and static"
-)
-#: How it says, of a graph, that an operator takes no such dtype.
-_NO_DTYPE: Final = re.compile(
-    r"The data type of '\w+' in \S+ must be \[[^\]]*\], but received \w+|"
-    r"Check data type error for op: \S+, input: \S+ \S+dtype: \w+, and expected_dtype: \w[\w, ]*\w"
-)
+#: Where Paddle's Python refuses what it takes eagerly alone, or in a graph alone, and dtypes in a graph.
+_GUARDS: Final = {"base/framework.py": None, "utils/inplace_utils.py": None, "base/data_feeder.py": "check_dtype"}
+
+#: The method of Paddle's that raises the error of a graph over that of a step.
+_WRAPS: Final = "raise_new_exception"
 
 
 class Paddle:
@@ -54,6 +60,7 @@ class Paddle:
         self._paddle.disable_signal_handler()
         self._paddle.set_device("gpu" if device.startswith("cuda") else "cpu")
         self.version: str = self._paddle.__version__
+        self._folder = Path(str(self._paddle.__file__)).resolve().parent
 
     def libraries(self) -> dict[str, str]:
         """Return the versions that its results depend on."""
@@ -178,18 +185,32 @@ class Paddle:
 
     def lacking(self, error: BaseException) -> str:
         """Return what Paddle's error says that it has not, as documented: a kernel of a dtype, a promotion, a graph."""
-        no_graph = _NO_GRAPH.search(str(error))
-        if no_graph:
-            return f"graph of this body: {' '.join(no_graph[0].split())}"
-        if no_dtype := _NO_DTYPE.search(str(error)):
-            return no_dtype[0]
-        said = " ".join(str(error).split())
-        return said if any(refusal in said for refusal in _REFUSED) else ""
+        cause = _cause(error)
+        said = " ".join(str(cause).split())
+        if self._is_guarded(cause):
+            return f"graph of this body: {said}"
+        return said if told_by(cause, said, _LIMITATIONS, self._folder) else ""
+
+    def _is_guarded(self, error: BaseException) -> bool:
+        """Whether a check of Paddle's own, of the mode or of a graph's dtypes, raised an error."""
+        code = raiser(error)
+        if code is None or is_of_library(error):
+            return False
+        places = {str(self._folder / file): name for file, name in _GUARDS.items()}
+        path = str(Path(code.co_filename).resolve())
+        return path in places and places[path] in {None, code.co_name}
 
     def synchronize(self) -> None:
         """Wait for nothing on the CPU, where a call returns when it is done."""
         if self._paddle.get_device() != "cpu":
             self._paddle.device.synchronize()
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return what a step raised, where ``to_static`` raised an error of its own over it."""
+    while (code := raiser(error)) is not None and code.co_name == _WRAPS and error.__context__ is not None:
+        error = error.__context__
+    return error
 
 
 def _keeping(found: dict[int, Any], place: int) -> Callable[[Any], None]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import re
 from contextlib import ExitStack
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ci_autotest.execute.frameworks.limitations import Limitation, told_by
 from ci_autotest.execute.frameworks.protocol import LackingError
 from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, autocast_dtype
 
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
 #: Frameworks that print their dtypes under other names.
 _DTYPES: Final = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32"}
-#: How torch has said that a kernel or an argument is not there.
-_LACKING: Final = re.compile(
-    r"not implemented for '|got an unexpected keyword argument|is not currently implemented|not yet implemented|"
-    r"takes (?:from )?\d+ (?:to \d+ )?positional arguments? but|received an invalid combination of arguments|"
-    r"derivative for \S+ is not implemented|look up dimensions by name, got: name = None"
+#: How torch 1.12 and later, and Python, say that a kernel, a gradient or an argument is not there.
+_LIMITATIONS: Final = (
+    Limitation(RuntimeError, r"\"\w+\" not implemented for '\w+'"),
+    Limitation(RuntimeError, r"(?:the )?derivative for \S+ is not implemented"),
+    Limitation(RuntimeError, r"Please look up dimensions by name, got: name = None"),
+    Limitation(TypeError, r"[\w.<>]+\(\) got an unexpected keyword argument '\w+'"),
+    Limitation(TypeError, r"[\w.<>]+\(\) takes (?:from )?\d+ (?:to \d+ )?positional arguments? but"),
+    Limitation(TypeError, r"[\w.]+\(\)(?: |: )received an invalid combination of arguments"),
 )
 
 
@@ -181,7 +184,7 @@ class TorchLike:
 
     def lacking(self, error: BaseException) -> str:
         """Return what the framework says that it has not: a kernel of a dtype, an argument of a function."""
-        found = _LACKING.search(str(error))
+        found = told_by(error, str(error), _LIMITATIONS)
         return str(error).strip().splitlines()[0].rstrip(".") if found else ""
 
     def synchronize(self) -> None:
