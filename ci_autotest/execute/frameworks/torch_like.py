@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _DTYPES: Final = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32"}
 #: How torch 1.12 and later, and Python, say that a kernel, a gradient or an argument is not there.
 _LIMITATIONS: Final = (
-    Limitation(RuntimeError, r"\"\w+\" not implemented for '\w+'"),
+    Limitation(RuntimeError, r"(?:\"\w+\" )+not implemented for '\w+'"),
     Limitation(RuntimeError, r"(?:the )?derivative for \S+ is not implemented"),
     Limitation(RuntimeError, r"Please look up dimensions by name, got: name = None"),
     Limitation(TypeError, r"[\w.<>]+\(\) got an unexpected keyword argument '\w+'"),

@@ -41,6 +41,7 @@ SAID: dict[str, tuple[tuple[Limitation, ...], tuple[tuple[type[Exception], str],
     )),
     "torch": (torch_like._LIMITATIONS, (
         (RuntimeError, "\"exp_cpu\" not implemented for 'Half'"),
+        (RuntimeError, "\"exp\" \"_vml_cpu\" not implemented for 'Half'"),
         (TypeError, "softmax() received an invalid combination of arguments - got (Tensor)"),
         (TypeError, "gelu() got an unexpected keyword argument 'approximate'"),
     )),
