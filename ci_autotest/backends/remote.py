@@ -119,7 +119,9 @@ class RemoteBackend(Backend):
                 message = Message()
                 message.add(trace, sources, None, snapshots=snapshots)
                 self._hearing.ask(message)
-                self._take(trace, self._hearing.next())
+                reader = self._hearing.next()
+                trace.calls = trace.answered = reader.answer.calls
+                self._take(trace, reader)
             return trace
 
     def owes(self, traces: list[ToldTrace]) -> bool:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
+from ci_autotest.backends.build import build
+from ci_autotest.config import Candidate
 from tests.engine import substitute, tried
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Fused(real.autograd.Function):
@@ -128,6 +134,21 @@ def test_tried__one_of_them_is_written_to__is_told_of_the_other(kernel: Any):
     verdict = tried(written, substitute(aminmax=kernel), profile="ordinary")
     assert (verdict.outcome, verdict.kind, verdict.operator) == ("misaligned", "mutation", "torch.aminmax")
     assert verdict.misalignment.detail == "the value of aminmax was changed by a later call"
+
+
+def test_tried__isolated_kernel_whose_result_is_written_to__is_told_of_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "onetensor.py").write_text("def aminmax(x, *, dim):\n    y = x.amin(dim)\n    return y, y\n", "utf-8")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.syspath_prepend(tmp_path)
+    replace = {"torch.aminmax": "onetensor.aminmax"}
+    backend = build(Candidate(name="kernels", backend="substitute", isolated=True, replace=replace), "cpu")
+    try:
+        verdict = tried(written, backend, profile="ordinary")
+    finally:
+        backend.close()
+    assert (verdict.kind, verdict.operator) == ("mutation", "torch.aminmax")
 
 
 @pytest.mark.parametrize("body", [both, used, retained, written])
