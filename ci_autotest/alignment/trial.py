@@ -48,6 +48,7 @@ class Examination:
         sources: Data by key.
         cotangents: Gradients to put in, by position of the output's tensors.
         rules: How values are compared.
+        hooks_see_outside: Of the traces of both sides.
     """
 
     def __init__(
@@ -56,6 +57,8 @@ class Examination:
         sources: Mapping[str, Any],
         cotangents: Mapping[int, Any],
         rules: Rules,
+        *,
+        hooks_see_outside: bool = False,
     ) -> None:
         """Hold what is run."""
         self.program = program
@@ -65,10 +68,12 @@ class Examination:
         self.rules = rules
         self.operators = rules.operators(self.steps)
         self._has_strides = True
+        self._hooks_see_outside = hooks_see_outside
 
     def run(self, backend: Backend) -> Trace:
         """Return a side's trace with snapshots and gradients."""
         trace = backend.run(self.program, self.sources, snapshots=True)
+        trace.hooks_see_outside = self._hooks_see_outside
         if trace.failure is None and self.cotangents:
             backend.backward(self.program, trace, self.cotangents)
         return trace
@@ -248,6 +253,8 @@ class Examination:
                 continue  # A compiler shows no gradients of intermediates, and a host not all of them.
             if isinstance(key, tuple) and _lacks(candidate.values[index], key[1]):
                 continue
+            if isinstance(key, int) and _is_overwritten_view(reference, key):
+                continue  # What is written to a view has its gradient from the base: the view itself has no part in it.
             left, right = candidate.gradients.get(key), reference.gradients[key]
             at = Gradient(name=self.steps[index].name, parameter="" if isinstance(key, int) else key[1])
             found += _moved(self._gradient(left, right), "gradient", index, at)
@@ -292,6 +299,12 @@ class Examination:
             return None
         detail = misalignment.kind if misalignment.kind in {"shape", "dtype"} else misalignment.detail
         return msgspec.structs.replace(misalignment, kind="gradient", detail=detail)
+
+
+def _is_overwritten_view(trace: Trace, index: int) -> bool:
+    """Whether a value is a view that a later step wrote to."""
+    value, facts = trace.values[index], trace.facts[index]
+    return facts is not None and not facts[1] and value._is_view() and value._version != facts[2]  # noqa: SLF001
 
 
 def _value(step: Step, kind: Kind) -> Value:

@@ -135,9 +135,14 @@ class Replacing(TorchFunctionMode):
             args = (args[1], args[0], *args[2:])
         if func_name in _VARIADIC and len(args) > 1 and all(type(arg) is int for arg in args[1:]):
             args = (args[0], tuple(args[1:]))  # the method's `x.permute(2, 0, 1)` is the function's `permute(x, dims)`
-        result = by_user(function, *args, **_written(func, function, kwargs))
+        kwargs = _written(func, function, kwargs)
         receiver = args[0] if args else kwargs.get("input")
-        return _overwritten(receiver, result) if in_place and isinstance(receiver, torch.Tensor) else result
+        if not (in_place and isinstance(receiver, torch.Tensor)):
+            return by_user(function, *args, **kwargs)
+        # Its gradient may need what it was called on, which is then overwritten.
+        given = receiver.clone() if receiver.requires_grad and torch.is_grad_enabled() else receiver
+        args, kwargs = ((given, *args[1:]), kwargs) if args else (args, {**kwargs, "input": given})
+        return _overwritten(receiver, by_user(function, *args, **kwargs))
 
 
 def _overwritten(receiver: torch.Tensor, result: object) -> torch.Tensor:

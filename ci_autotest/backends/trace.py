@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from ci_autotest.case import draws_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.case import Draw
     from ci_autotest.errors import Unsupported
@@ -109,6 +109,9 @@ class Trace:
         shown: Steps whose values the backend shows; ``None`` for all. A compiler shows inputs and
             outputs only.
         fired: Calls of hooks so far.
+        hooks_see_outside: Whether the hooks on an output of a call see what comes from other calls alone, as they do
+            where a kernel computes all outputs at once.
+        is_nothing: Whether a gradient says that nothing came from outside, while the backward pass is run.
         moved: Where the value of each step is by now, by the index that the step had when it was recorded; ``None``:
             where it was.
         untested: Why this run says nothing about the candidate: nothing was replaced, nothing was
@@ -135,6 +138,8 @@ class Trace:
     cotangents: Mapping[int, Any] = MappingProxyType({})
     shown: frozenset[int] | None = None
     fired: int = 0
+    hooks_see_outside: bool = False
+    is_nothing: Callable[[object], bool] | None = None
     moved: Sequence[int] | None = None
     backward_lacking: Unsupported | None = None
     untested: Unsupported | None = None

@@ -11,7 +11,8 @@ from ci_autotest.alignment.fast_path import overwritten
 from ci_autotest.backends.protocol import run_backward, run_forward
 from ci_autotest.case import test_key as stream_key
 from ci_autotest.record.declare import Declaration
-from tests.engine import RULES, Contender, TorchBackend, attempts, substitute
+from tests.engine import RULES, Contender, TorchBackend, attempts, run_test, substitute
+from tests.faults import with_backward
 
 
 def chain():
@@ -74,3 +75,41 @@ def test_is_aligned__value_wrong_where_it_is_overwritten_with_the_same__is_not_s
     attempt = recorded(body, 2, watched)
     assert is_sure(attempt, substitute(exp=lambda x: real.exp(x)))
     assert not is_sure(attempt, substitute(exp=lambda x: real.exp(x) + 1))
+
+
+def row_written():
+    x = random_tensor(ndim=2, dim0=2, dim1=3) * 1
+    return torch.exp_(x[0]), x
+
+
+def row_written_after_use():
+    x = random_tensor(ndim=2, dim0=2, dim1=3) * 1
+    row = x[0]
+    used = row * 2
+    row.exp_()
+    return used, x
+
+
+def transposed_written():
+    x = random_tensor(ndim=2, dim0=2, dim1=3) * 1
+    other = x.t()
+    other.sin_()
+    return x * other.t()
+
+
+VIEWS = [
+    (row_written, "exp", lambda x: real.exp(x), "aligned"),
+    (row_written_after_use, "exp", lambda x: real.exp(x), "aligned"),
+    (transposed_written, "sin", lambda x: real.sin(x), "aligned"),
+    (row_written, "exp", lambda x: real.exp(x).detach(), "misaligned"),
+    (row_written_after_use, "exp", with_backward(real.exp, lambda x, g: 1.01 * g * x.exp()), "misaligned"),
+    (transposed_written, "sin", with_backward(real.sin, lambda x, g: -g * x.cos()), "misaligned"),
+]
+
+
+@pytest.mark.parametrize(("body", "operator", "function", "expected"), VIEWS)
+def test_run_test__replacement_written_to_a_view_that_requires_grad(body, operator, function, expected):
+    """By the values and leaves alone: torch takes the gradient of what is written to a view past the view."""
+    assert {item.outcome for item in run_test(body, substitute(**{operator: function}))} - {"aligned"} == (
+        {expected} - {"aligned"}
+    )
