@@ -17,7 +17,6 @@ import torch
 from ci_autotest.alignment.conditioning import (
     Question,
     chosen,
-    distance,
     excuse_by_inputs,
     owed_by_steps,
     owed_by_terms,
@@ -35,6 +34,7 @@ from ci_autotest.alignment.elements import (
 )
 from ci_autotest.alignment.gradients import third_opinion
 from ci_autotest.alignment.limit import limit_of
+from ci_autotest.alignment.overflow import distance_in_range, excused, in_range, is_of_nothing, sentence
 from ci_autotest.alignment.rounding import CLEARLY, Errors, excuse, excuse_by_reference
 from ci_autotest.program.ir import (
     CALL_METHOD,
@@ -72,6 +72,7 @@ _OF_THE_DTYPE: Final = frozenset({"nextafter", "matrix_rank", "pinv", "pinverse"
 
 
 _BOTH: Final = "in float64 both sides are farther from the exact result than the tolerance allows"
+_ROUNDED: Final = "in float64 the candidate is nowhere farther from the exact result than rounding lets it be"
 
 
 class Opinion(NamedTuple):
@@ -175,25 +176,28 @@ def judge(
         return Opinion(
             "candidate", f"at strictness {tolerance.strictness!r} the reference's own bits are what is asked for"
         )
-    wider, places = widened(live, reference.dtype)
-    index = key[1]
-    key = (key[0], places[index] if isinstance(index, int) else (places[index[0]], index[1]))
-    exact = wanted(wider, key)
+    wider, key = _in_float64(live, key, reference.dtype)
+    exact = _exact(wider, key)
     if exact is None or exact.shape != reference.shape:
         return Opinion("unknown", "float64 is not defined for this program: the oracle has no opinion")
     bad = mismatches(candidate, reference, tolerance)
     if not has_any(bad):
         return Opinion("ill_conditioned", "both sides are aligned when the step is given the same inputs")
-    truth = _in_range(wide(exact), reference.dtype)
-    allowed = tolerance.atol + tolerance.rtol * truth.abs().nan_to_num(0.0, 0.0, 0.0)
-    far = [_distance(side, exact, truth) for side in (candidate, reference)]
+    truth = in_range(wide(exact), reference.dtype)
+    allowed = tolerance.atol + tolerance.rtol * wide(exact).abs().nan_to_num(0.0, 0.0, 0.0)
+    far = [_distance(side, exact) for side in (candidate, reference)]
     errors = Errors(far[0], far[1], allowed, bad, truth, reference.dtype)
     value = None if is_whole(exact, reference) else _at(exact, bad)
-    question = Question(live, wider, key, chosen(bad))
+    everywhere = Question(live, wider, key)
+    lost = excused(everywhere, candidate, reference, errors)
+    if not has_any(bad & ~lost):
+        return Opinion("ill_conditioned", sentence(everywhere, errors), value)
+    bad = bad & ~lost
+    errors, question = errors._replace(bad=bad), everywhere._replace(chosen=chosen(bad))
     few = errors.at(chosen(bad))
-    excused = excuse(errors) or excuse_by_inputs(question, few)
-    if excused:
-        return Opinion("ill_conditioned", excused, value)
+    why = excuse(errors) or excuse_by_inputs(question, few)
+    if why:
+        return Opinion("ill_conditioned", why, value)
     if reference.dtype in {torch.float64, torch.complex128}:
         return Opinion(
             "candidate", "the case is in float64: the reference itself is the most exact side there is", value
@@ -206,28 +210,39 @@ def judge(
     elsewhere = "" if opinion.blame == "reference" else excuse_by_reference(errors)
     if elsewhere:
         return Opinion("ill_conditioned", elsewhere, value)
+    return _second(opinion, everywhere, errors, candidate)
+
+
+def _second(opinion: Opinion, everywhere: Question, errors: Errors, candidate: torch.Tensor) -> Opinion:
+    """Return an opinion, or what is to be said where the result in float64 is not the exact one."""
+    live, wider, key, _ = everywhere
     of_the_dtype = [step.target for step in live.program.steps if step.target.rpartition(".")[2] in _OF_THE_DTYPE]
     if of_the_dtype and opinion.blame != "candidate":
         return Opinion("candidate", f"the reference defines this: {of_the_dtype[0]} means something else in float64")
-    beside = _beside_the_limit(question._replace(chosen=None), errors, wide(candidate))
+    beside = _beside_the_limit(everywhere, errors, wide(candidate))
     if beside is not None and opinion.blame == "candidate":
         return beside
     third = third_opinion(wider) if key[0] == "gradient" and opinion.blame != "both" else ""
     return opinion._replace(sentence=opinion.sentence + third)
 
 
-def _in_range(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return exact values with those beyond the range of a dtype as the infinities that they are rounded to."""
-    if truth.is_complex():
-        parts = torch.finfo(dtype).dtype if dtype.is_complex else str(dtype)
-        within = _in_range(torch.view_as_real(truth), getattr(torch, parts.removeprefix("torch.")))
-        return torch.view_as_complex(within)
-    stored = truth.to(dtype).to(truth.dtype)
-    return torch.where(torch.isinf(stored), stored, truth)
+def _in_float64(live: Live, key: tuple[str, GradientKey], dtype: torch.dtype) -> tuple[Live, tuple[str, GradientKey]]:
+    """Return a program in float64, and which tensor of it a tensor of the program is."""
+    wider, places = widened(live, dtype)
+    index = key[1]
+    return wider, (key[0], places[index] if isinstance(index, int) else (places[index[0]], index[1]))
+
+
+def _exact(wider: Live, key: tuple[str, GradientKey]) -> torch.Tensor | None:
+    """Return a tensor of a program in float64: a gradient of nothing is 0 by any formula."""
+    found = wanted(wider, key)
+    if found is None or key[0] != "gradient" or not is_of_nothing(wider.cotangents):
+        return found
+    return torch.zeros_like(found)
 
 
 def _beside_the_limit(question: Question, errors: Errors, candidate: torch.Tensor) -> Opinion | None:
-    """Return that nobody knows who is wrong where float64 repeats a NaN, and the candidate has the limit instead.
+    """Return that the reference is wrong where float64 repeats its NaN, and the candidate has the limit instead.
 
     Args:
         question: About all elements.
@@ -246,7 +261,7 @@ def _beside_the_limit(question: Question, errors: Errors, candidate: torch.Tenso
         return None
     at = tuple(int(i) for i in wrong.nonzero()[0])
     return Opinion(
-        "unknown",
+        "reference",
         "the reference, in float64 too, makes NaN of infinities where its result for ever larger numbers in their "
         "place tends to the candidate's",
         hexadecimal(limit[at]),
@@ -258,9 +273,11 @@ def _at(exact: torch.Tensor, bad: torch.Tensor) -> str:
     return hexadecimal(dense(exact)[tuple(int(i) for i in bad.nonzero()[0])] if bad.dim() else dense(exact))
 
 
-def _distance(side: torch.Tensor, exact: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+def _distance(side: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     """Return how far a side is from the oracle's result; of integers exactly, beyond what float64 tells apart."""
-    return whole_distance(side, exact) if is_whole(side, exact) else distance(wide(side), truth)
+    if is_whole(side, exact):
+        return whole_distance(side, exact)
+    return distance_in_range(wide(side), wide(exact), side.dtype)
 
 
 def _beyond_rounding(question: Question, errors: Errors, few: Errors) -> Errors:
@@ -269,7 +286,8 @@ def _beyond_rounding(question: Question, errors: Errors, few: Errors) -> Errors:
         return errors
     found = [few.allowed, owed_by_terms(question, few), owed_by_steps(question, few)]
     allowed = errors.allowed.reshape(-1).clone()
-    allowed[question.chosen] = torch.stack([each for each in found if each is not None]).amax(0)
+    owed = torch.stack([each for each in found if each is not None]).amax(0)
+    allowed[question.chosen] = torch.where(torch.isfinite(few.truth), owed, few.allowed)
     return errors._replace(allowed=allowed.reshape(errors.allowed.shape))
 
 
@@ -279,8 +297,9 @@ def blamed(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, errors
     far_candidate, far_reference = (bad & (error > errors.allowed) for error in (errors.candidate, errors.reference))
     only_candidate = has_any(far_candidate & ~far_reference)
     only_reference = has_any(far_reference & ~far_candidate)
+    neither = Opinion("both", _BOTH, value) if has_any(far_candidate) else Opinion("ill_conditioned", _ROUNDED, value)
     if only_candidate == only_reference or max(errors.worst) < CLEARLY * min(errors.worst):
-        return Opinion("both", _BOTH, value)
+        return neither
     names = ("candidate", "reference") if only_candidate else ("reference", "candidate")
     wrong, near = (errors.candidate, errors.reference) if only_candidate else (errors.reference, errors.candidate)
     if is_whole(sides[0], exact) and not has_any(near[bad]):
@@ -288,7 +307,7 @@ def blamed(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, errors
         return Opinion(names[0], sentence, value)  # type: ignore[arg-type]
     if not float(wrong[bad].max()) > float(near[bad].max()):
         # The side that alone is wrong somewhere is nearer by its worst element: neither is the right one.
-        return Opinion("both", _BOTH, value)
+        return neither
     sentence = _sentence(names, wrong[bad], near[bad]) + _in_ulp(sides, exact, bad)
     return Opinion(names[0], sentence, value)  # type: ignore[arg-type]
 

@@ -3,7 +3,8 @@
 The program is run in float64, its operators taken apart into those that torch has no smaller ones for, and each result
 that a narrower significand does not hold is rounded up or down at random. What the results then differ by is what any
 computation of that kind may be off by; a result that is exact in the dtype is left alone, so that nothing is excused
-where nothing is rounded.
+where nothing is rounded. A sum of one term is exact, too, as of a softmax that is 1 in one place and 0 elsewhere. What
+another formula of the same result has there, whose parts cancel but for rounding, is asked for apart (``Formula``).
 
 Source:
     J. Vignes, "A stochastic arithmetic for reliable scientific computation", Mathematics and Computers in Simulation 35
@@ -13,6 +14,7 @@ Source:
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -30,6 +32,25 @@ _WIDE: Final = frozenset({torch.float64, torch.complex128})
 _WHOLE: Final = frozenset({
     torch.ops.aten.cat, torch.ops.aten.conj_physical, torch.ops.aten.rsub, torch.ops.aten.stack, torch.ops.aten.sum,
 })  # fmt: skip
+_SOFTMAX: Final = frozenset({torch.ops.aten.softmax, torch.ops.aten._softmax})  # noqa: SLF001 - its only name
+#: Sums of what was computed before, whose terms another order or formula rounds otherwise.
+_SUMS: Final = frozenset({
+    torch.ops.aten.addmm, torch.ops.aten.baddbmm, torch.ops.aten.bmm, torch.ops.aten.dot, torch.ops.aten.mm,
+    torch.ops.aten.mv, torch.ops.aten.sum,
+})  # fmt: skip
+
+
+class Formula(Enum):
+    """Which computation is rounded: the reference's own, or another one of the same result.
+
+    Attributes:
+        IN_ANY_ORDER: The terms of a sum are rounded where the sum itself is exact.
+        OF_KEPT_DENOMINATORS: Besides, a softmax is the exponential of what is above the logarithm of its denominator.
+    """
+
+    ITS_OWN = auto()
+    IN_ANY_ORDER = auto()
+    OF_KEPT_DENOMINATORS = auto()
 
 
 class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -38,12 +59,13 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Args:
         bits: Of the significand: 24 of single precision.
         seed: Of the choices.
+        formula: Of the reference, or another one.
     """
 
-    def __init__(self, bits: int, seed: int) -> None:
+    def __init__(self, bits: int, seed: int, formula: Formula = Formula.ITS_OWN) -> None:
         """Begin a run."""
         super().__init__()  # type: ignore[no-untyped-call]
-        self._bits = bits
+        self._bits, self._formula = bits, formula
         self._generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(
@@ -55,14 +77,16 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:  # noqa: ANN401 - as the operator
         """Answer one operator."""
         kwargs = kwargs or {}
-        smaller = _smaller(func)
+        is_kept = self._formula is Formula.OF_KEPT_DENOMINATORS and func.overloadpacket in _SOFTMAX
+        smaller = _softmax if is_kept else _smaller(func)
         if smaller is not None:
             with self:
                 return smaller(*args, **kwargs)
         found = func(*args, **kwargs)
         if func._schema.is_mutable:  # noqa: SLF001 - torch tells it nowhere else
             return tree_map_only(torch.Tensor, lambda tensor: tensor.copy_(self._rounded(tensor)), found)
-        if func.is_view or self._is_exact(found):
+        is_asked = self._formula is not Formula.ITS_OWN and func.overloadpacket in _SUMS
+        if func.is_view or (self._is_exact(found) and not is_asked):
             return found
         if not {torch.Tag.pointwise, torch.Tag.nondeterministic_seeded} & set(func.tags):
             args, kwargs = tree_map_only(torch.Tensor, self._moved, (args, kwargs))
@@ -101,6 +125,15 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         parts = torch.frexp(tensor)
         scale = 2.0**self._bits
         return torch.ldexp(torch.floor(parts.mantissa * scale) / scale, parts.exponent)
+
+
+def _softmax(x: torch.Tensor, dim: int, *_: object) -> torch.Tensor:
+    """Return a softmax as kernels have it that keep the logarithm of its denominator: each row sums to 1 but for that.
+
+    Source:
+        T. Dao, "FlashAttention-2: faster attention with better parallelism and work partitioning" (2023), section 3.1.
+    """
+    return (x - x.logsumexp(dim, keepdim=True)).exp()
 
 
 def _smaller(func: OpOverload) -> Callable[..., Any] | None:

@@ -67,12 +67,17 @@ def judge_program(live: Live, sides: Sides) -> Judged:
     if own is not None:
         return Judged(*own)
     excused = None
+    looked_at: set[tuple[int, str]] = set()
     doubts = len(differences[:_LOOKED_INTO])
     for i, found in enumerate([*differences[:_LOOKED_INTO], *seen.doubtful[:_LOOKED_INTO]]):
         culprit = localize(live, found, (candidate, reference), sides)
         if i >= doubts and not culprit.is_alone:
             continue  # It follows from a choice that an operator left open, and no step is misaligned alone.
-        judged = Judged(_verdict(culprit, sides), culprit.live)
+        at = culprit.call, culprit.misalignment.kind
+        if culprit.is_alone and at in looked_at:
+            continue
+        looked_at.add(at)
+        judged = _judged(culprit, sides)
         if judged.verdict.blame not in TOLERATED_BLAMES:
             return judged
         # What is not the candidate's fault never hides what is: the first that counts is told.
@@ -82,6 +87,16 @@ def judge_program(live: Live, sides: Sides) -> Judged:
     if graph is not None:
         return Judged(*graph)
     return excused or Judged(Verdict(outcome="aligned"), live)
+
+
+def _judged(culprit: Culprit, sides: Sides) -> Judged:
+    """Return the verdict on a culprit: the first that counts of what differs there, else the first."""
+    first = Judged(_verdict(culprit, sides), culprit.live)
+    for other in culprit.others[:_LOOKED_INTO] if first.verdict.blame in TOLERATED_BLAMES else ():
+        verdict = _verdict(culprit._replace(misalignment=other), sides)
+        if verdict.blame not in TOLERATED_BLAMES:
+            return Judged(verdict, culprit.live)
+    return first
 
 
 def counted_differences(program: Program, seen: Examined) -> tuple[Unsupported | None, list[Misalignment]]:

@@ -47,6 +47,7 @@ def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> N
     if not keys:
         return
     boundary = _Boundary(_joined_outputs(program, trace, keys, inputs))
+    trace.is_nothing = boundary.is_nothing
     try:
         found = gradients(roots, weights, inputs)
     except FOREIGN as error:
@@ -140,7 +141,8 @@ class _Edge(NamedTuple):
 def _joined_outputs(program: Program, trace: Trace, keys: Sequence[Any], inputs: Sequence[Any]) -> list[list[_Edge]]:
     """Return the outputs of each call that has several, where they are not outputs of one node of the graph.
 
-    A body that looks at such an output by a hook of its own sees what torch gives it: such a call is left as it is.
+    A body that looks at such an output by a hook of its own sees what torch gives it: such a call is left as it is,
+    but for a trace whose hooks see what comes from outside of the call.
     """
     steps = program.steps
     calls: dict[int, list[_Edge]] = {}
@@ -148,7 +150,7 @@ def _joined_outputs(program: Program, trace: Trace, keys: Sequence[Any], inputs:
     for key, taken in zip(keys, inputs, strict=True):
         if isinstance(key, int) and is_unpacking(steps[key]):
             call, value = maker_of(steps, key), trace.values[key]
-            if value._backward_hooks or value.retains_grad:
+            if not trace.hooks_see_outside and (value._backward_hooks or value.retains_grad):
                 hooked.add(call)
             edge = _Edge(taken.grad_fn, taken.output_nr) if isinstance(taken, _Tensor) else _Edge(*taken[:2])
             if edge.node is not None:  # else a leaf was returned
@@ -187,8 +189,11 @@ class _Boundary:
 
     def from_outside(self, found: Sequence[Any]) -> list[Any]:
         """Return captured gradients, ``None`` of an output that nothing outside of its call gave one."""
-        zeros = {id(zero) for zero in self._zeros.values()}
-        return [None if id(gradient) in zeros else gradient for gradient in found]
+        return [None if self.is_nothing(gradient) else gradient for gradient in found]
+
+    def is_nothing(self, gradient: object) -> bool:
+        """Whether a gradient is the zeros alone that stand for what is held back."""
+        return any(gradient is zero for zero in self._zeros.values())
 
     def remove(self) -> None:
         """Take the hooks out: the graph may be gone through again."""

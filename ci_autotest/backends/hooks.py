@@ -54,8 +54,10 @@ class Hook:
         self._first = first.index
         self._result = result.index if isinstance(result, Ref) else None
 
-    def __call__(self, gradient: torch.Tensor) -> torch.Tensor | None:
-        """Carry the hook's steps out, and return what takes the gradient's place."""
+    def __call__(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
+        """Carry the hook's steps out, and return what takes the gradient's place; nothing where there is none."""
+        if gradient is None or (self._trace.is_nothing is not None and self._trace.is_nothing(gradient)):
+            return None
         found: Any = _Values(self._trace)
         self._put(self._first, gradient)
         for index in range(self._first + 1, self._index):

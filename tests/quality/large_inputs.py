@@ -6,6 +6,7 @@ it; `WRONG` does not, by as little as what a kernel gets wrong: each at the same
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch as real
@@ -110,6 +111,68 @@ def lstm_projected_at_once(x, state, weights, *_):
     return right.fused(formula, x, *state, *weights)
 
 
+class Attention(real.autograd.Function):
+    """Attention with its derivative in closed form, of which the logarithm of each row's denominator is kept.
+
+    Where one score is far above the others the softmax is 1 there and 0 elsewhere, and the exact gradient of queries
+    and keys is 0: it is a difference of two sums that are rounded apart.
+    """
+
+    @staticmethod
+    def forward(ctx, q, k, v):
+        scores = q @ k.mT / math.sqrt(q.shape[-1])
+        kept = scores.logsumexp(-1, keepdim=True)
+        found = scores.softmax(-1) @ v
+        ctx.save_for_backward(q, k, v, found, kept)
+        return found
+
+    @staticmethod
+    def backward(ctx, given):
+        return attention_gradients(ctx.saved_tensors, given)
+
+
+def attention_gradients(saved, given, row=1.0):
+    q, k, v, found, kept = saved
+    scale = 1 / math.sqrt(q.shape[-1])
+    p = (q @ k.mT * scale - kept).exp()
+    through = p * (given @ v.mT - row * (given * found).sum(-1, keepdim=True)) * scale
+    return through @ k, through.mT @ q, p.mT @ given
+
+
+def attention_in_closed_form(q, k, v, *_, **__):
+    return Attention.apply(q, k, v)
+
+
+def attention_in_blocks(q, k, v, *_, **__):
+    """Online softmax: two keys at a time, with the greatest score so far."""
+
+    def formula(q, k, v):
+        greatest = real.full_like(q[..., :1], -real.inf)
+        total, found = real.zeros_like(greatest), 0.0
+        for at in range(0, k.shape[-2], 2):
+            scores = q @ k[..., at : at + 2, :].mT / math.sqrt(q.shape[-1])
+            higher = real.maximum(greatest, scores.detach().amax(-1, keepdim=True))
+            p, old = (scores - higher).exp(), (greatest - higher).exp()
+            total, found = total * old + p.sum(-1, keepdim=True), found * old + p @ v[..., at : at + 2, :]
+            greatest = higher
+        return found / total
+
+    return right.fused(formula, q, k, v)
+
+
+def attention(scale):
+    """Return a body whose scores are of the scale."""
+    root = math.sqrt(scale)
+
+    def body():
+        width, length = size(), size(2, 6)
+        q = random_tensor(dims=(1, 2, size(), width), low=-root, high=root)
+        k = random_tensor(dims=(1, 2, length, width), low=-root, high=root)
+        return F_.scaled_dot_product_attention(q, k, random_tensor(dims=(1, 2, length, 3), low=-scale, high=scale))
+
+    return body
+
+
 RIGHT = [
     Large(f"{name}, {what}", "nn.functional.layer_norm", kernel, body)
     for name, kernel in (("fused", right.layer_norm), ("in order", right.layer_norm_in_order),
@@ -121,6 +184,9 @@ RIGHT = [
     Large("lstm", "lstm", right.lstm, lstm),
     Large("lstm projected at once", "lstm", lstm_projected_at_once, lstm),
     Large("gru", "gru", right.gru, gru),
+    Large("attention in blocks", "nn.functional.scaled_dot_product_attention", attention_in_blocks, attention),
+    Large("attention in closed form", "nn.functional.scaled_dot_product_attention", attention_in_closed_form,
+          attention),
 ]  # fmt: skip
 
 
@@ -168,6 +234,18 @@ def gru_gates_swapped(x, h, weights, *_):
     return right.gru(x, h, [real.cat((weight[3:6], weight[:3], weight[6:])) for weight in weights])
 
 
+class AttentionOfOneSum(Attention):
+    """The same without what a row's elements have in common."""
+
+    @staticmethod
+    def backward(ctx, given):
+        return attention_gradients(ctx.saved_tensors, given, row=0.0)
+
+
+def attention_of_one_sum(q, k, v, *_, **__):
+    return AttentionOfOneSum.apply(q, k, v)
+
+
 WRONG = [
     Large("1e-4 off", "nn.functional.layer_norm", times(1e-4), layer_norm_of_two),
     Large("1e-4 off, any width", "nn.functional.layer_norm", times(1e-4), layer_norm_of_any),
@@ -178,4 +256,5 @@ WRONG = [
     Large("gradient 1e-3 off, groups", "nn.functional.group_norm", steep_group_norm, group_norm),
     Large("lstm, gates swapped", "lstm", lstm_gates_swapped, lstm),
     Large("gru, gates swapped", "gru", gru_gates_swapped, gru),
+    Large("attention, a sum forgotten", "nn.functional.scaled_dot_product_attention", attention_of_one_sum, attention),
 ]

@@ -18,6 +18,8 @@ from ci_autotest.program.codegen import body_lines
 from ci_autotest.program.ir import UNHOOKED, Program, Ref
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from tests.engine import differences, judged, record, substitute
+from tests.quality import right_kernels as right
+from tests.quality.large_inputs import Scaled
 
 BACKEND = TorchBackend()
 
@@ -167,6 +169,72 @@ def test_hook__that_cannot_be_recorded__says_what_to_write(hook: Any, says: str)
     with pytest.raises(AuthorError) as refused:
         record(body)
     assert says in str(refused.value)
+
+
+def cell() -> Any:
+    return torch.nn.LSTMCell(3, 4)(random_tensor(ndim=2, dim1=3))
+
+
+def doubled_cell_state() -> Any:
+    h, c = cell()
+    c.register_hook(lambda gradient: gradient * 2)
+    return h * c
+
+
+def clamped_hidden_state() -> Any:
+    module = torch.nn.LSTMCell(4, 4)
+    h, c = module(random_tensor(ndim=2, dim1=4))
+    c.register_hook(lambda gradient: gradient.clamp(-0.1, 0.1))
+    h, c = module(torch.sin(h), (c, h))
+    h.register_hook(lambda gradient: gradient * 0.5)
+    return h * c
+
+
+def unused_cell_state() -> Any:
+    h, c = cell()
+    c.register_hook(lambda gradient: gradient * 2)
+    return h
+
+
+def layer() -> Any:
+    output, (_, c) = torch.nn.LSTM(3, 4)(random_tensor(ndim=3, dim2=3))
+    c.register_hook(lambda gradient: gradient * 2)
+    output.register_hook(lambda gradient: gradient * 3)
+    return output.sum() + c.sum()
+
+
+def of_gru_cell() -> Any:
+    h = torch.nn.GRUCell(3, 4)(random_tensor(ndim=2, dim1=3))
+    h.register_hook(lambda gradient: gradient * 2)
+    return h
+
+
+def of_attention() -> Any:
+    q, k, v = (random_tensor(dims=(2, 3, 4)) for _ in range(3))
+    found = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    found.register_hook(lambda gradient: gradient * 2)
+    return found
+
+
+CELLS = [doubled_cell_state, clamped_hidden_state, unused_cell_state]
+FUSED = [
+    *((body, "lstm_cell", kernel) for body in CELLS for kernel in (right.lstm_cell, right.lstm_cell_of_parts)),
+    (layer, "lstm", right.lstm),
+    (of_gru_cell, "gru_cell", right.gru_cell),
+    (of_attention, "nn.functional.scaled_dot_product_attention", right.attention),
+]
+
+
+@pytest.mark.parametrize(("body", "operator", "kernel"), FUSED)
+def test_hook__on_an_output_of_a_fused_kernel__accuses_the_wrong_ones_alone(body: Any, operator: str, kernel: Any):
+    """Inside torch's cell the hidden state is made of the cell state, whose hook sees what comes through it, too."""
+
+    def steep(*args: Any, **how: Any) -> Any:
+        found = kernel(*args, **how)
+        return tuple(map(Scaled.apply, found)) if isinstance(found, tuple) else Scaled.apply(found)
+
+    assert judged(record(body), substitute(**{operator: kernel})).verdict.outcome == "aligned"
+    assert judged(record(body), substitute(**{operator: steep})).verdict.blame == "candidate"
 
 
 def test_hook__removed__is_called_no_more():

@@ -62,12 +62,25 @@ BLAMES = [
     ("rank by the dtype", torch.linalg.matrix_rank, {"linalg.matrix_rank": lambda a: real.tensor(2)},
      ([[1.0, 0.0], [0.0, 1e-7]],), "candidate"),
     ("var_mean of an infinity", lambda x: torch.var_mean(x)[1], {"var_mean": lambda v: (v.var(), v.mean())},
-     ([INF, 0.0],), "unknown"),
+     ([INF, 0.0],), "reference"),
     ("var_mean of an infinity beside a NaN", lambda x: torch.var_mean(x, dim=0)[1],
-     {"var_mean": lambda v, dim: (v.var(dim), v.mean(dim))}, ([[INF, NAN], [0.0, 1.0]],), "unknown"),
+     {"var_mean": lambda v, dim: (v.var(dim), v.mean(dim))}, ([[INF, NAN], [0.0, 1.0]],), "reference"),
     ("var_mean of an infinity, another mean", lambda x: torch.var_mean(x)[1],
      {"var_mean": lambda v: (v.var(), v.mean().nan_to_num(0, 5.0))}, ([INF, 0.0],), "candidate"),
     ("inf - inf", lambda x, y: x - y, {"sub": without_nan(real.sub)}, ([INF, 1.0], [INF, 0.0]), "candidate"),
+    ("NaN where the reference alone has the exact result", lambda x, y: x * y,
+     {"mul": lambda a, b: a * b + (a * 1e30 - a * 1e30)}, ([2e15, 3.0], [1.0, 1.0]), "candidate"),
+    ("infinite where the reference alone has the exact result", torch.hypot,
+     {"hypot": lambda a, b: (a * a + b * b).sqrt()}, ([2e22, 3.0], [2e22, 4.0]), "candidate"),
+    ("NaN where an infinity was given", lambda x: torch.sum(x), {"sum": lambda v: v.sum() + (v[0] - v[0])},
+     ([INF, 1.0],), "candidate"),
+    ("the other infinity", lambda x, y: x * y, {"mul": lambda a, b: -(a * b)}, ([2e22, 1e22], [1e22, 2e22]),
+     "candidate"),
+    ("finite where the reference overflows on the way", lambda x: torch.var(x),
+     {"var": lambda v: real.tensor(7.0)}, ([1e18, 1.00001e18],), "candidate"),
+    ("wrong beside an element that overflows", lambda x, y: x * y,
+     {"mul": lambda a, b: real.stack([a[0] * b[0] - a[0] * b[0], a[1] * b[1] * 1.1])}, ([2e22, 3.0], [1e22, 1.0]),
+     "candidate"),
     ("NaN swallowed", torch.relu, {"relu": without_nan(real.relu)}, ([NAN, INF],), "candidate"),
 ]  # fmt: skip
 
@@ -76,6 +89,64 @@ BLAMES = [
 def test_judge__exact_result_that_float64_does_not_give__blame(body, functions, inputs, blame):
     verdict = given(body, substitute(**functions), *inputs, requires_grad=False)
     assert (verdict.outcome, verdict.blame) == ("misaligned", blame)
+
+
+#: Right by the exact result, or no further from it than the reference: the reference may be blamed, the candidate not.
+EXCUSED = [
+    ("inf - inf where the exact result is beyond the range", lambda x: torch.var(x),
+     {"var": lambda v: (v.square().sum() - v.sum() ** 2 / len(v)) / (len(v) - 1)}, ([1e25, 3.0],), "ill_conditioned"),
+    ("an infinity where the reference overflows on the way to NaN", lambda x: torch.nn.functional.layer_norm(x, (2,)),
+     {"layer_norm": lambda v, *_, **__: (v - v.mean()).square() * v.sign()}, ([1e25, -3.0],), "ill_conditioned"),
+    ("right where the reference overflows on the way", lambda x, y: torch.lerp(x, y, 0.25),
+     {"lerp": lambda a, b, weight: a * (1 - weight) + b * weight}, ([-3e38, 1.0], [3e38, 2.0]), "reference"),
+    ("rounded down at the end of the range", lambda x, y: x * y, {"mul": lambda a, b: (a * b).clamp(max=3.4028234e38)},
+     ([1.0000001 * 2.0**127], [2.0]), "ill_conditioned"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "functions", "inputs", "blame"), [r[1:] for r in EXCUSED], ids=[r[0] for r in EXCUSED]
+)
+def test_judge__overflow_that_the_exact_result_excuses__accuses_nobody(body, functions, inputs, blame):
+    assert given(body, substitute(**functions), *inputs, requires_grad=False).blame == blame
+
+
+def product_of_rows(gradient):
+    return with_backward(lambda v, dim: v.prod(dim), gradient)
+
+
+#: The first row's product is NaN in torch, whose gradient of it is NaN throughout.
+OF_NAN = [
+    ("another formula", lambda v, g: g[:, None] * v.prod(1)[:, None] / v + 0 * v.flip(1), "ill_conditioned"),
+    ("NaN hidden", lambda v, g: (g[:, None] * v.prod(1)[:, None] / v).nan_to_num(0.0, 0.0, 0.0), "candidate"),
+    ("wrong in the other row", lambda v, g: 1.01 * g[:, None] * v.prod(1)[:, None] / v, "candidate"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("gradient", "blame"), [row[1:] for row in OF_NAN], ids=[row[0] for row in OF_NAN])
+def test_judge__gradient_of_an_output_that_is_nan(gradient, blame):
+    prod = substitute(prod=product_of_rows(gradient))
+    assert given(lambda x: torch.prod(x, 1), prod, [[INF, 0.0, 3.0], [1.0, 2.0, 3.0]]).blame == blame
+
+
+def group_norm_with(scale):
+    class Norm(real.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, weight):
+            return x * weight.reshape(-1, 1)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad, real.full((2,), scale)
+
+    return lambda x, groups, weight, bias=None, eps=1e-5: Norm.apply(x, weight)
+
+
+@pytest.mark.parametrize(("scale", "blame"), [(0.0, "reference"), (1.0, "both")])
+def test_judge__gradient_of_an_output_without_elements__is_zero(scale, blame):
+    candidate = substitute(**{"nn.functional.group_norm": group_norm_with(scale)})
+    verdict = given(lambda x, w: torch.nn.functional.group_norm(x, 2, w), candidate, real.zeros(3, 2, 0), [1.0, 2.0])
+    assert verdict.blame == blame
 
 
 def test_judge__nan_where_the_exact_result_is_one__has_no_ulp():
