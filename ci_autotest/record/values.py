@@ -7,6 +7,7 @@ A value is not a tensor and subclasses none: it asks for nothing but its own rec
 from __future__ import annotations
 
 import operator
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -157,6 +158,13 @@ class Value:
         return int(self._recorder.call_python("builtins.len", len, (self,), "len"))
 
     def __iter__(self) -> Iterator[Any]:
+        # It takes what is no tensor of torch's for a list of them.
+        if sys._getframe(1).f_globals.get("__name__") == torch.amp.GradScaler.__module__:
+            message = (
+                "GradScaler.scale of a recorded tensor: what a scaler does to gradients is not recorded. "
+                "Multiply the loss and divide the gradients by a number of your own, or pass enabled=False."
+            )
+            raise AuthorError(message)
         # The length is a step of its own: the candidate may see another one.
         return iter([self[i] for i in range(len(self))])
 

@@ -9,8 +9,9 @@ import pytest
 import torch as real
 from torch import nn, optim
 
-from ci_autotest import random_tensor
+from ci_autotest import random_tensor, torch
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import PLACEHOLDER
 from tests.engine import judged, record, substitute
 
@@ -114,3 +115,16 @@ def test_module_that_outlives_its_case__is_as_it_was():
     assert all(real.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert first.program == second.program
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+@pytest.mark.parametrize("scaler", [real.amp.GradScaler, torch.amp.GradScaler])
+def test_grad_scaler__of_a_recorded_loss__is_refused(scaler, shape):
+    def body(**how: Any) -> Any:
+        layer = nn.Linear(3, 2)
+        loss = layer(random_tensor(2, 5, 3)).sum().expand(shape)
+        return scaler("cpu", **how).scale(loss)
+
+    with pytest.raises(AuthorError, match=r"GradScaler\.scale of a recorded tensor: what a scaler does to gradients"):
+        record(body)
+    assert judged(record(lambda: body(enabled=False)), TorchBackend()).verdict.outcome == "aligned"
