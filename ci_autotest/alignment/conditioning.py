@@ -237,6 +237,13 @@ def _scattered(
     return _SLACK * torch.where((near < far / 2) & (far <= at_most * near), far, 0.0)
 
 
+def moved_by_inputs(question: Question, truth: torch.Tensor) -> torch.Tensor | None:
+    """Return how far a result moves, at most, when its inputs move in their last place; ``None`` where it has none."""
+    moved = [_moved_by(question, truth, torch.Generator().manual_seed(seed), 1.0) for seed in range(_ENOUGH)]
+    found = [each for each in moved if each is not None]
+    return torch.stack(found).amax(0) if len(found) == len(moved) else None
+
+
 def _moved_by(question: Question, truth: torch.Tensor, generator: torch.Generator, share: float) -> torch.Tensor | None:
     """Return how far the float64 result moves when each input moves by a share of half a unit in its last place."""
     wider = question.wider

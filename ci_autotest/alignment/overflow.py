@@ -2,7 +2,8 @@
 
 An exact result beyond the range of its dtype is rounded to an infinity. A formula that gets there by ``inf - inf`` has
 NaN instead, and another one an infinity: neither is a number that anybody could use. The same holds where the reference
-itself overflows on the way to a result that is in range. A candidate that alone is not finite is not excused, nor one
+itself overflows on the way to a result that is in range, or has no digit right because the inputs' last place decides
+it. A candidate that alone is not finite is not excused, nor one
 that makes NaN of infinities that it was given.
 """
 
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.alignment.conditioning import distance
+from ci_autotest.alignment.conditioning import distance, moved_by_inputs
 from ci_autotest.alignment.elements import has_any, wide
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.ir import output_refs
@@ -77,10 +78,19 @@ def excused(question: Question, candidate: torch.Tensor, reference: torch.Tensor
         return lost & False
     is_beyond = torch.isfinite(exact) & ~torch.isfinite(errors.truth) & torch.isnan(wide(candidate))
     found = lost & (is_beyond | (torch.isfinite(errors.truth) & ~is_finite[1]))
+    found |= lost & _without_a_digit(question, errors, lost & ~found)
     if question.key[0] != "gradient" or not has_any(lost & ~found):
         return found
     from_nan = _from_nan(question)
     return found if from_nan is None or not has_any(lost & from_nan) else found | (errors.bad & from_nan)
+
+
+def _without_a_digit(question: Question, errors: Errors, asked: torch.Tensor) -> torch.Tensor:
+    """Return where the reference has no digit right, nor could have: the inverse of a matrix that is singular."""
+    half = torch.maximum(errors.truth.abs() / 2, errors.allowed)
+    is_wrong = torch.isfinite(errors.truth) & (errors.reference > half)
+    moved = moved_by_inputs(question, errors.truth) if has_any(asked & is_wrong) else None
+    return is_wrong & (moved > half) if moved is not None else is_wrong & False
 
 
 def sentence(question: Question, errors: Errors) -> str:

@@ -72,6 +72,8 @@ BLAMES = [
      {"mul": lambda a, b: a * b + (a * 1e30 - a * 1e30)}, ([2e15, 3.0], [1.0, 1.0]), "candidate"),
     ("infinite where the reference alone has the exact result", torch.hypot,
      {"hypot": lambda a, b: (a * a + b * b).sqrt()}, ([2e22, 3.0], [2e22, 4.0]), "candidate"),
+    ("infinite inverse of a matrix that is none", torch.linalg.inv, {"linalg.inv": lambda v: v / 0.0},
+     ([[-0.0625, 1.0], [-0.75, -0.75]],), "candidate"),
     ("NaN where an infinity was given", lambda x: torch.sum(x), {"sum": lambda v: v.sum() + (v[0] - v[0])},
      ([INF, 1.0],), "candidate"),
     ("the other infinity", lambda x, y: x * y, {"mul": lambda a, b: -(a * b)}, ([2e22, 1e22], [1e22, 2e22]),
@@ -99,6 +101,9 @@ EXCUSED = [
      {"layer_norm": lambda v, *_, **__: (v - v.mean()).square() * v.sign()}, ([1e25, -3.0],), "ill_conditioned"),
     ("right where the reference overflows on the way", lambda x, y: torch.lerp(x, y, 0.25),
      {"lerp": lambda a, b, weight: a * (1 - weight) + b * weight}, ([-3e38, 1.0], [3e38, 2.0]), "reference"),
+    ("the inverse of a matrix that is singular but for rounding", torch.linalg.inv,
+     {"linalg.inv": lambda v: v / (v[0, 0] * v[1, 1] - v[0, 1] * v[1, 0])}, ([[-0.0625, -0.0625], [-0.75, -0.75]],),
+     "ill_conditioned"),
     ("rounded down at the end of the range", lambda x, y: x * y, {"mul": lambda a, b: (a * b).clamp(max=3.4028234e38)},
      ([1.0000001 * 2.0**127], [2.0]), "ill_conditioned"),
 ]  # fmt: skip
