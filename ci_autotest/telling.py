@@ -8,31 +8,27 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest.judgement import Gradient, State, Value, is_of_backward, place_of
-from ci_autotest.program.codegen import body_statements, function_text, inputs, named_outside, names, setup_lines
-from ci_autotest.program.ir import (
-    CALL_FUNCTION,
-    COMPLEX,
-    HOST_DEVICE,
-    PLACEHOLDER,
-    TensorSpec,
-    cotangent_key,
-    output_refs,
-)
-from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
-from ci_autotest.program.repro_candidates import device_module
+from ci_autotest.judgement import Call, Cotangent, Gradient, State, Value, is_of_backward, place_of
+from ci_autotest.program.codegen import body_statements, named_outside
+from ci_autotest.program.ir import HOST_DEVICE, PLACEHOLDER, cotangent_key, output_refs
+from ci_autotest.program.snippet import made_lines, snippet, tensor_expression
+from ci_autotest.program.snippet_checks import Facts
+from ci_autotest.program.spelling import is_path
 from ci_autotest.result import Finding, Location
+from ci_autotest.tolerance import tolerance_for
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-    from ci_autotest.judgement import Verdict
-    from ci_autotest.program.ir import Recording, Step
+    from ci_autotest.judgement import Place, Verdict
+    from ci_autotest.program.ir import Recording
     from ci_autotest.result import Hit
 
 
 #: The symbol of a device where printed code reads it, and not a keyword of that name.
 _READS_DEVICE: Final = re.compile(r"(?<![\w.'\"])device(?![\w'\"]|=)")
+#: Characters of a function's name that is told.
+_PATH_CHARS: Final = 200
 
 
 class About(NamedTuple):
@@ -211,20 +207,73 @@ def _index(index: tuple[int, ...]) -> str:
     return f"({', '.join(map(str, index))})"
 
 
-def display_program(recording: Recording, finding: Finding) -> str:
-    """Return the program for a reader: tensors inline when small, else by name; the gradient put in, if it matters."""
-    answers = _answers(recording, finding)
-    if recording.note.get("backend") == "torch.compile":
-        return "\n".join([*program_head(recording, answers, []), *_compiled(recording, finding)])
+def display_program(
+    recording: Recording, finding: Finding, named: Collection[str] | None = None, folders: tuple[str, ...] = ()
+) -> str:
+    """Return the program for a reader: what fails when it is pasted, else the reference's side with what is at fault.
+
+    Args:
+        recording: The smallest program; tensors are exact literals when small and there.
+        finding: What is told of it.
+        named: Modules and functions that it may name, where it comes from outside; ``None``: any.
+        folders: Folders that the import path must have.
+    """
+    if failing := snippet(recording, facts_of(recording, finding, named, folders)):
+        return failing
     calls = [line for _, lines in body_statements(recording.program) for line in lines]
     if calls:
         at = _marked(calls, finding)
         calls[at] = f"{calls[at]}  # {mark(finding)}"
-    after = backward_lines(recording, finding, finding.headline) if goes_back(finding) else []
-    return "\n".join([*program_head(recording, answers, [*calls, *after]), *calls, *after])
+    after = _backward_lines(recording, finding) if goes_back(finding) else []
+    answers = _answers(recording, finding)
+    return "\n".join([*_head(recording, answers, [*calls, *after]), *calls, *after])
 
 
-def program_head(recording: Recording, answers: Sequence[str], rest: Sequence[str]) -> list[str]:
+def facts_of(
+    recording: Recording, finding: Finding, named: Collection[str] | None = None, folders: tuple[str, ...] = ()
+) -> Facts:
+    """Return what a snippet must know of a finding; the rest is as for ``display_program``."""
+    at = place_of(finding.where)
+    difference, rules = finding.difference, recording.note.get("rules")
+    dtypes = [spec.dtype for spec in recording.expected.values()] or ["float32"]
+    default = tolerance_for(dtypes[0])
+    return Facts(
+        kind=finding.kind,
+        aspect=_aspect(at),
+        name=at.name if isinstance(at, Value | Gradient | Call) else "",
+        element=at.element if isinstance(at, Value) else None,
+        parameter=at.parameter if isinstance(at, Gradient) else "",
+        position=at.position if isinstance(at, Cotangent) else 0,
+        goes_back=goes_back(finding),
+        is_absent=difference is None,
+        of_reference=finding.blame == "reference",
+        rtol=difference.rtol if difference else default.rtol,
+        atol=difference.atol if difference else default.atol,
+        check_dtype=not (isinstance(rules, dict) and rules.get("check_dtype") is False),
+        is_strict=recording.note.get("strictness", "tolerance") != "tolerance",
+        mark=mark(finding),
+        named=named,
+        folders=folders,
+    )
+
+
+def _aspect(at: Place | None) -> str:
+    match at:
+        case Value(aspect=("metadata" | "memory" | "end") as aspect):
+            return aspect
+        case Gradient():
+            return "gradient"
+        case Cotangent():
+            return "cotangent"
+        case State():
+            return "state"
+        case Call():
+            return "call"
+        case _:
+            return "value"
+
+
+def _head(recording: Recording, answers: Sequence[str], rest: Sequence[str]) -> list[str]:
     """Return what stands above the body: imports, the device, the inputs and the setup, so that the whole can be run.
 
     Args:
@@ -232,51 +281,26 @@ def program_head(recording: Recording, answers: Sequence[str], rest: Sequence[st
         answers: Comments on what the candidate does with it.
         rest: The lines that follow.
     """
-    program, named = recording.program, names(recording.program)
-    device, module = (
-        str(recording.note.get("device", HOST_DEVICE)).replace("auto", HOST_DEVICE),
-        device_module(recording.note),
-    )
-    moved = "" if device == HOST_DEVICE else ".to(device)"
-    made = []
-    for index, step in enumerate(program.steps):
-        spec = step.args[0] if step.op == PLACEHOLDER else None
-        if isinstance(spec, TensorSpec):
-            where = "" if spec.device == HOST_DEVICE else moved
-            made.append(f"{named[index]} = {_tensor(recording, step.target, spec, where)}")
-    made += setup_lines(program)
-    if moved:
-        made += [
-            f"{named[i]}.to(device)"
-            for i, s in enumerate(program.setup)
-            if s.op == CALL_FUNCTION and s.name == "module"
-        ]
+    made = made_lines(recording)
     lines = [*made, *rest]
     is_stored = any("stored[" in line for line in lines)
-    has_device = bool(module) or any(_READS_DEVICE.search(line) for line in lines)
     return [
         "import torch",
-        *([f"import {module}"] if module else ()),
         *(["from safetensors.torch import load_file"] if is_stored else ()),
         "",
-        *([f"device = torch.device({device[:60]!r})"] if has_device else ()),
+        *([f"device = torch.device({HOST_DEVICE!r})"] if any(_READS_DEVICE.search(line) for line in lines) else ()),
         *(['stored = load_file("tensors.safetensors")  # the file beside the repro'] if is_stored else ()),
         *answers,
         *made,
     ]
 
 
-def backward_lines(recording: Recording, finding: Finding, told: str) -> list[str]:
-    """Return the backward pass, and the line that reads the gradient that is misaligned, with what is told beside it.
-
-    Args:
-        recording: The program and the gradients that are put in.
-        finding: Says which gradient, where it is that of a value of the program.
-        told: What is written beside it.
-    """
+def _backward_lines(recording: Recording, finding: Finding) -> list[str]:
+    """Return the backward pass, and the line that reads the gradient that is misaligned."""
     program, named = recording.program, named_outside(recording.program)
+    told = "differs from run to run" if finding.kind == "nondeterminism" else "misaligned"
     put_in = {
-        named[ref.index]: _tensor(recording, cotangent_key(i), spec, grad=False)
+        named[ref.index]: tensor_expression(recording, cotangent_key(i), spec, grad=False)
         for i, (ref, spec) in enumerate(zip(output_refs(program), program.cotangents, strict=False))
         if spec is not None
     }
@@ -300,50 +324,22 @@ def goes_back(finding: Finding) -> bool:
     return finding.kind == "gradient" or is_of_backward(place_of(finding.where))
 
 
-def _compiled(recording: Recording, finding: Finding) -> list[str]:
-    """Return the lines that hold the compiled body against the body itself."""
-    program = recording.program
-    options = recording.note.get("options")
-    given = "".join(f", {key}={value!r}" for key, value in options.items()) if isinstance(options, dict) else ""
-    takes = ", ".join(name for name, _ in inputs(program))
-    lines = ["", "", *function_text(program).splitlines(), "", "", f"compiled = torch.compile(program{given})"]
-    if not goes_back(finding):
-        return [
-            *lines,
-            f"torch.testing.assert_close(compiled({takes}), program({takes}), equal_nan=True)  # {mark(finding)}",
-        ]
-    named = names(program)
-    leaves = [named[i] for i, step in enumerate(program.steps) if _wants_gradient(step)]
-    weights = [
-        _tensor(recording, cotangent_key(i), spec, grad=False) if spec is not None else "None"
-        for i, spec in enumerate(program.cotangents)
-    ]
-    outputs = [i for i, weight in enumerate(weights) if weight != "None"]
-    roots = f"[function({takes})[i] for i in {outputs}]"
-    told = f"[{', '.join(weights[i] for i in outputs)}]"
-    gradients = f"torch.autograd.grad({roots}, [{', '.join(leaves)}], {told}, materialize_grads=True)"
-    lines.append(f"found, expected = ({gradients} for function in (compiled, program))")
-    return [*lines, f"torch.testing.assert_close(found, expected, equal_nan=True)  # {mark(finding)}"]
-
-
-def _wants_gradient(step: Step) -> bool:
-    return step.op == PLACEHOLDER and isinstance(step.args[0], TensorSpec) and step.args[0].requires_grad
-
-
 def _answers(recording: Recording, finding: Finding) -> list[str]:
     """Return the line that says which function of the user's answers the operator, or that the body is exported.
 
     Of a module that hides what it calls, each replacement is named: one of them may be called inside.
     """
     if recording.note.get("backend") == "onnxruntime":
-        return [f"# on {finding.candidate}, what follows is exported by torch.onnx.export and run by onnxruntime"]
+        return ["# what follows is exported by torch.onnx.export and run by onnxruntime"]
     spellings = recording.note.get("spellings")
     said = spellings.items() if isinstance(spellings, dict) else ()
-    pairs = [(path, spelled) for path, spelled in said if isinstance(spelled, list)]
-    for path, spelled in pairs:
-        if finding.operator in spelled:
-            return [f"# on {finding.candidate}, {finding.operator} is answered by {path}"]
-    return [f"# on {finding.candidate}, {spelled[0]} is answered by {path}" for path, spelled in pairs[:3] if spelled]
+    pairs = [
+        (path, [name for name in spelled if is_path(name)])
+        for path, spelled in said
+        if is_path(path) and len(path) <= _PATH_CHARS and isinstance(spelled, list)
+    ]
+    own = [(path, [finding.operator]) for path, spelled in pairs if finding.operator in spelled]
+    return [f"# {spelled[0]} is answered by {path}" for path, spelled in own[:1] or pairs[:3] if spelled]
 
 
 def mark(finding: Finding) -> str:
@@ -351,7 +347,7 @@ def mark(finding: Finding) -> str:
     if finding.kind == "nondeterminism":
         return "its gradient differs from run to run" if goes_back(finding) else "differs from run to run"
     if finding.kind == "leniency" and not goes_back(finding):
-        return f"is accepted; the reference {finding.reference_seen}"
+        return "is accepted; the reference rejects it"
     at = place_of(finding.where)
     if finding.kind == "stateful" and isinstance(at, Value) and at.aspect == "end":
         return f"changes {at.name}"
@@ -371,24 +367,3 @@ def _marked(calls: list[str], finding: Finding) -> int:
     element = place.element if isinstance(place, Value) else None
     found = [at for at, line in enumerate(calls) if element is not None and line.endswith(f"[{element}]")]
     return found[-1] if found else len(calls) - 1
-
-
-def _tensor(recording: Recording, key: str, spec: TensorSpec, where: str = "", *, grad: bool = True) -> str:
-    """Return a tensor as text: a literal where it is small and there, else out of the file beside the repro.
-
-    Args:
-        recording: Holds the data.
-        key: Of the data.
-        spec: Shape and layout.
-        where: Call that puts it onto a device.
-        grad: Whether a leaf that asks for its gradient says so.
-    """
-    shape = spec.shape if spec.is_contiguous else (spec.storage_size,)
-    if key in recording.tensors and spec.storage_size <= INLINE_ELEMENTS:
-        text = tensor_text(recording.tensors[key], spec.dtype, shape)
-    else:
-        bits = f".view(torch.{spec.dtype})" if spec.dtype in COMPLEX else ""  # The file holds pairs of numbers.
-        text = f"stored[{key!r}]{bits}.reshape({shape})"
-    layout = "" if spec.is_contiguous else f".as_strided({spec.shape}, {spec.strides}, {spec.offset})"
-    asks = ".requires_grad_()" if grad and spec.requires_grad else ""
-    return f"{text}{where}{layout}{asks}"

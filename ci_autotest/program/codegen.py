@@ -95,6 +95,9 @@ def expression(
         return f"{other}({', '.join(args + kwargs)})"
     if step.op == CALL_FUNCTION:
         return _function(step, args, kwargs, namespace)
+    spelled = f"{TORCH}.Tensor.{step.target}"
+    if step.op == CALL_METHOD and rename is not None and (other := rename(spelled)) != spelled:
+        return f"{other}({', '.join(args + kwargs)})"
     if step.op == CALL_METHOD:
         return f"{args[0]}.{_identifier(step.target)}({', '.join(args[1:] + kwargs)})"
     if step.op == CALL_MODULE:

@@ -16,6 +16,7 @@ from ci_autotest.program.ir import PLACEHOLDER, Mapping_, Ref, TensorSpec, cotan
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro_candidates import (
+    compile_options,
     device_module,
     exported_candidate,
     fx_candidate,
@@ -24,7 +25,7 @@ from ci_autotest.program.repro_candidates import (
 )
 from ci_autotest.program.repro_entries import LAYERS, LEAVE, REPEATED, WATCH
 from ci_autotest.program.repro_template import TEMPLATE
-from ci_autotest.program.spelling import is_name, is_path
+from ci_autotest.program.spelling import is_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -244,19 +245,6 @@ def _candidate(recording: Recording) -> tuple[Callable[[str], str] | None, dict[
     return (lambda target: renames.get(target, target)), (hidden if used else {})
 
 
-def _compile_options(note: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of ``torch.compile``.
-
-    Raises:
-        ProgramError: One is no name.
-    """
-    options = note.get("options") or {}
-    if not isinstance(options, dict) or not all(map(is_name, options)):
-        message = f"the note gives torch.compile {str(options)[:60]!r}: no arguments, and never printed as code."
-        raise ProgramError(message)
-    return options
-
-
 def _candidate_function(
     program: Program,
     takes: Sequence[str],
@@ -266,7 +254,7 @@ def _candidate_function(
 ) -> str:
     head = f"def candidate({', '.join(takes)}):\n"
     if note.get("backend") == "torch.compile":
-        options = "".join(f", {key}={value!r}" for key, value in _compile_options(note).items())
+        options = "".join(f", {key}={value!r}" for key, value in compile_options(note).items())
         return f"candidate = torch.compile(reference{options})\n"
     if note.get("backend") == "fx":
         return fx_candidate(program, note)

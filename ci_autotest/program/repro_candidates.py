@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import inputs
-from ci_autotest.program.spelling import is_module, is_path, is_pythons
+from ci_autotest.program.spelling import is_module, is_name, is_path, is_pythons
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,22 +75,50 @@ def _options(note: Mapping[str, Any]) -> dict[str, bool | int]:
     return {"dynamo": False, **found}
 
 
-def fx_candidate(program: Program, note: Mapping[str, Any]) -> str:
-    """Return the body traced by torch.fx and put through the candidate's pass."""
+def fx_body(program: Program, function: str, path: str) -> list[str]:
+    """Return the lines of ``transformed``: a function of the body traced by torch.fx and put through a pass.
+
+    Args:
+        program: The body.
+        function: Name of the function that is the body.
+        path: Dotted name of the pass, empty for none.
+    """
     count = len(program.setup)
     modules = ", ".join(name for name, index in inputs(program) if index < count)
     values = ", ".join(name for name, index in inputs(program) if index >= count)
     held = ", ".join(f"self.{name}" if index < count else name for name, index in inputs(program))
-    return (
-        "class Body(torch.nn.Module):\n"
-        f"    def __init__({', '.join(filter(None, ['self', modules]))}):\n"
-        "        super().__init__()\n"
-        + "".join(f"        self.{name} = {name}\n" for name in filter(None, modules.split(", ")))
-        + f"\n    def forward({', '.join(filter(None, ['self', values]))}):\n"
-        f"        return reference({held})\n\n\n"
-        f"def candidate({', '.join(name for name, _ in inputs(program))}):\n"
-        f"    return {transform_of(note)}(torch.fx.symbolic_trace(Body({modules})))({values})\n"
-    )
+    return [
+        "class Body(torch.nn.Module):",
+        f"    def __init__({', '.join(filter(None, ['self', modules]))}):",
+        "        super().__init__()",
+        *(f"        self.{name} = {name}" for name in filter(None, modules.split(", "))),
+        "",
+        f"    def forward({', '.join(filter(None, ['self', values]))}):",
+        f"        return {function}({held})",
+        "",
+        "",
+        f"def transformed({', '.join(name for name, _ in inputs(program))}):",
+        f"    return {path}(torch.fx.symbolic_trace(Body({modules})))({values})",
+    ]
+
+
+def fx_candidate(program: Program, note: Mapping[str, Any]) -> str:
+    """Return the body traced by torch.fx and put through the candidate's pass."""
+    lines = fx_body(program, "reference", transform_of(note))
+    return "\n".join(lines).replace("def transformed(", "def candidate(") + "\n"
+
+
+def compile_options(note: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of ``torch.compile``.
+
+    Raises:
+        ProgramError: One is no name.
+    """
+    options = note.get("options") or {}
+    if not isinstance(options, dict) or not all(map(is_name, options)):
+        message = f"the note gives torch.compile {str(options)[:60]!r}: no arguments, and never printed as code."
+        raise ProgramError(message)
+    return options
 
 
 def transform_of(note: Mapping[str, Any]) -> str:

@@ -6,22 +6,20 @@ checked against the allow list, and what is printed is printed from the values.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import wanted_specs
-from ci_autotest.program.codegen import body_statements
 from ci_autotest.program.ir import ITEM_SIZE, TensorSpec
 from ci_autotest.program.literals import INLINE_ELEMENTS
 from ci_autotest.program.serialize import decode, decode_program
 from ci_autotest.program.tensor_values import digest
 from ci_autotest.report.graph import graph_text
-from ci_autotest.telling import backward_lines, goes_back, mark, program_head
+from ci_autotest.telling import display_program, goes_back
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from ci_autotest.program.ir import Program, Recording
     from ci_autotest.result import Finding
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
 MOST_PROGRAM_BYTES: Final = 1 << 20
 #: Steps of a program that is shown.
 MOST_STEPS: Final = 200
-
-_DOTTED: Final = re.compile(r"[A-Za-z_]\w{0,60}(?:\.[A-Za-z_]\w{0,60}){1,8}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +65,7 @@ class Evidence:
     refusal: str = ""
 
 
-def evidence_of(finding: Finding, program: bytes, tensors: bytes | None) -> Evidence:
+def evidence_of(finding: Finding, program: bytes, tensors: bytes | None, named: Collection[str] = ()) -> Evidence:
     """Return what the files of a finding hold.
 
     Args:
@@ -77,6 +73,7 @@ def evidence_of(finding: Finding, program: bytes, tensors: bytes | None) -> Evid
         program: ``program.json``.
         tensors: ``tensors.safetensors``, which holds no code; ``None`` where it must not be loaded: then small tensors
             and the sums of large ones are those of ``program.json``.
+        named: Modules and functions of the user's that the program may name: those of the configuration here.
     """
     if len(program) > MOST_PROGRAM_BYTES:
         return Evidence(refusal=f"program.json has {len(program):,} bytes, and {MOST_PROGRAM_BYTES:,} are shown.")
@@ -86,7 +83,7 @@ def evidence_of(finding: Finding, program: bytes, tensors: bytes | None) -> Evid
             return Evidence(refusal=f"The program has {len(recording.program.steps):,} steps: it is in the artifact.")
         culprit = culprit_of(recording.program, finding)
         return Evidence(
-            program=program_text(recording, finding, culprit),
+            program=display_program(recording, finding, named),
             graph=graph_text(recording.program, culprit, is_gradient=goes_back(finding)),
             tensors=_facts(recording),
         )
@@ -100,27 +97,6 @@ def culprit_of(program: Program, finding: Finding) -> int | None:
     named = [index for index, step in calls if finding.target and step.target == finding.target]
     found = named or [index for index, _ in calls]
     return found[-1] if found else None
-
-
-def program_text(recording: Recording, finding: Finding, culprit: int | None) -> str:
-    """Return the program for a reader: tensors as exact literals when small, else by name; the culprit is marked."""
-    lines = [
-        f"{line}  # {mark(finding)}" if index == culprit and line is told[-1] else line
-        for index, told in body_statements(recording.program)
-        for line in told
-    ]
-    said = "differs from run to run" if finding.kind == "nondeterminism" else "misaligned"
-    after = backward_lines(recording, finding, said) if goes_back(finding) else []
-    return "\n".join([*program_head(recording, _answers(recording, finding), [*lines, *after]), *lines, *after])
-
-
-def _answers(recording: Recording, finding: Finding) -> list[str]:
-    """Return the line that says which function of the user's answers the operator."""
-    spellings = recording.note.get("spellings")
-    pairs = spellings.items() if isinstance(spellings, dict) else ()
-    paths = [path for path, spelled in pairs if isinstance(spelled, list) and finding.operator in spelled]
-    told = [path for path in paths if _DOTTED.fullmatch(path) and _DOTTED.fullmatch(finding.operator)]
-    return [f"# {finding.operator} is answered by {path}" for path in told[:1]]
 
 
 def _is_inline(recording: Recording, key: str, spec: TensorSpec) -> bool:

@@ -152,13 +152,13 @@ def finding(recording: Recording, kind: str) -> Any:
     return samples.finding(kind=kind, where=where, operator="torch.exp", target="torch.exp")
 
 
-def execute(text: str, folder: Path, recording: Recording, monkeypatch: pytest.MonkeyPatch) -> list[plain.Tensor]:
-    """Run a program as a reader would; return the tensors that it leaves."""
+def execute(text: str, folder: Path, recording: Recording, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Run a program as a reader would; say whether it leaves what was found, or tensors."""
     (folder / "tensors.safetensors").write_bytes(encode_tensors(recording))
     monkeypatch.chdir(folder)
     scope: dict[str, Any] = {"__name__": "shown"}
     exec(compile(text, "shown", "exec"), scope)  # noqa: S102 - what is under test
-    return [value for value in scope.values() if isinstance(value, plain.Tensor)]
+    return "found" in scope or any(isinstance(value, plain.Tensor) for value in scope.values())
 
 
 def status(text: str, recording: Recording, folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -203,6 +203,9 @@ def test_evidence_of__its_program_is_executed(name: str, kind: str, tmp_path: Pa
     for tensors in (files[1], None):
         found = evidence_of(finding(recording, kind), files[0], tensors)
         assert execute(found.program, tmp_path, recording, monkeypatch)
+    unnamed = replace(recording, note={**recording.note, "backend": "a candidate that no few lines are"})
+    found = evidence_of(finding(recording, kind), encode_program(unnamed), files[1])
+    assert execute(found.program, tmp_path, recording, monkeypatch)
 
 
 @pytest.mark.parametrize("profile", ["ordinary", "non_contiguous"])
