@@ -12,6 +12,7 @@ from ci_autotest.report.artifacts import FINDINGS
 from ci_autotest.report.evidence import MOST_PROGRAM_BYTES, Evidence, evidence_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import BinaryIO
 
     from ci_autotest.github.archive import Archive
@@ -27,12 +28,13 @@ class Downloaded:
     source: Source
 
 
-def read_downloaded(name: str, file: BinaryIO) -> Downloaded:
+def read_downloaded(name: str, file: BinaryIO, named: Collection[str] = ()) -> Downloaded:
     """Return the report in an artifact.
 
     Args:
         name: Of the artifact, for messages.
         file: Its archive, which is read as long as the report is.
+        named: Functions and modules that its programs may name.
 
     Raises:
         PublishError: The archive holds what no report's folder does, or is damaged.
@@ -41,26 +43,26 @@ def read_downloaded(name: str, file: BinaryIO) -> Downloaded:
     archive = opened(name, file)
     content = archive.read("report.json", report_json.GREATEST_SIZE_BYTES)
     result = report_json.parsed(content, f"report.json of artifact '{name}'")
-    return Downloaded(result, _source(archive))
+    return Downloaded(result, _source(archive, named))
 
 
-def _source(archive: Archive) -> Source:
+def _source(archive: Archive, named: Collection[str]) -> Source:
     """Return what finds the programs of an archive; each is read once."""
     found: dict[str, Evidence | None] = {}
 
     def source(finding: Finding) -> Evidence | None:
         if finding.id not in found:
-            found[finding.id] = _evidence(archive, finding)
+            found[finding.id] = _evidence(archive, finding, named)
         return found[finding.id]
 
     return source
 
 
-def _evidence(archive: Archive, finding: Finding) -> Evidence | None:
+def _evidence(archive: Archive, finding: Finding, named: Collection[str]) -> Evidence | None:
     entry = f"{FINDINGS}/{finding.id}/program.json"
     if entry not in archive:
         return None
     try:
-        return evidence_of(finding, archive.read(entry, MOST_PROGRAM_BYTES), None)
+        return evidence_of(finding, archive.read(entry, MOST_PROGRAM_BYTES), None, named)
     except PublishError as error:
         return Evidence(refusal=str(error))

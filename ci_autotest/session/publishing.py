@@ -30,7 +30,14 @@ from ci_autotest.report.markdown import LEAST, render_comment
 from ci_autotest.report.standing import is_wholly_aligned
 from ci_autotest.session.baseline import Baselines
 from ci_autotest.session.downloaded import read_downloaded
-from ci_autotest.session.surfaces import ended_early, links_from, read_report, saved_programs, write_surfaces
+from ci_autotest.session.surfaces import (
+    ended_early,
+    links_from,
+    named_here,
+    read_report,
+    saved_programs,
+    write_surfaces,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -256,7 +263,7 @@ def _downloaded(
 
 
 def _downloaded_leg(asked: Publication, artifact: Artifact, data: BinaryIO, event: Event) -> Leg:
-    read = read_downloaded(artifact.name, data)
+    read = read_downloaded(artifact.name, data, named_here())
     links = Links(
         server=event.server_url, repository=event.repository, sha="", prefix=read.result.environment.folder,
         run=event.run_url, artifact=f"{event.run_url}/artifacts/{artifact.id}", run_id=event.run_id,

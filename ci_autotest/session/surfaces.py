@@ -7,9 +7,11 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.errors import OutputError, UsageError
+from ci_autotest import config as configuration
+from ci_autotest.errors import ConfigError, OutputError, UsageError
 from ci_autotest.report import junit, report_json
 from ci_autotest.report.annotations import annotate
 from ci_autotest.report.artifacts import FINDINGS
@@ -26,7 +28,6 @@ from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from ci_autotest.report.evidence import Source
     from ci_autotest.result import Finding
@@ -54,6 +55,17 @@ def links_from(environ: Mapping[str, str], result: RunResult) -> Links | None:
     )  # fmt: skip
 
 
+def named_here() -> frozenset[str]:
+    """Return the functions and modules that the nearest configuration names; a program from outside names no others."""
+    file = configuration.find(Path.cwd())
+    try:
+        candidates = configuration.read(file).candidates if file is not None else ()
+    except ConfigError:
+        return frozenset()
+    own = (name for each in candidates for name in (*each.replace.values(), each.transform, each.module))
+    return frozenset(filter(None, own))
+
+
 def saved_programs(output: Path, *, is_own: bool) -> Source:
     """Return what finds the programs in an output folder, with their tensors; each is read once.
 
@@ -63,19 +75,20 @@ def saved_programs(output: Path, *, is_own: bool) -> Source:
             may have written to it since, and the text is made anew.
     """
     found: dict[str, Evidence] = {}
+    named = named_here()
 
     def source(finding: Finding) -> Evidence:
         if finding.id not in found:
-            evidence = _saved(output / FINDINGS / finding.id, finding)
+            evidence = _saved(output / FINDINGS / finding.id, finding, named)
             found[finding.id] = replace(evidence, program=finding.program) if is_own else evidence
         return found[finding.id]
 
     return source
 
 
-def _saved(folder: Path, finding: Finding) -> Evidence:
+def _saved(folder: Path, finding: Finding, named: frozenset[str]) -> Evidence:
     program, tensors = _content(folder / "program.json"), _content(folder / "tensors.safetensors")
-    return Evidence() if program is None or tensors is None else evidence_of(finding, program, tensors)
+    return Evidence() if program is None or tensors is None else evidence_of(finding, program, tensors, named)
 
 
 def _content(path: Path) -> bytes | None:

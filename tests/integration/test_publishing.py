@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import io
 import json
@@ -64,6 +65,39 @@ gh pr checkout {NUMBER} --repo octo/kernels &&
         in body
     )
     assert [text for text in ("import os", "curl", "evil", "repro.py") if text in body] == []
+
+
+#: What a stranger's program may name as the kernel, and whether the configuration here does.
+KERNELS = {
+    "mykernels.layer_norm": True, "mykernels.other": False, "os.system": False, "subprocess.call": False,
+    "evil.payload": False, "builtins.exec": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "is_named"), KERNELS.items())
+def test_comment__kernel_of_a_strangers_program__is_called_where_the_configuration_here_names_it(
+    github, tmp_path, monkeypatch, path: str, is_named: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "autotest.yml").write_text(
+        f"candidates: [{{name: kernels, backend: substitute, replace: {{{samples.OPERATOR}: mykernels.layer_norm}}}}]"
+    )
+    note = {
+        "candidate": "kernels", "backend": "substitute", "device": "cpu", "reference_device": "cpu",
+        "renames": {samples.OPERATOR: path}, "spellings": {path: [samples.OPERATOR]},
+    }  # fmt: skip
+    program, tensors = programs.files(note=note)
+    at = "findings/layer_norm-3f2a"
+    archive = archive_of(MISALIGNED, **{f"{at}/program.json": program, f"{at}/tensors.safetensors": tensors})
+
+    _, _, body = published_archive(github, tmp_path, archive)
+
+    (shown,) = re.findall(r"```python\n(.*?)```", body, re.DOTALL)
+    tree = ast.parse(shown)
+    imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    assert imported == ({"torch", "mykernels"} if is_named else {"torch"})
+    assert (f"found = run({path})" in ast.unparse(tree)) is is_named
+    assert (path in ast.unparse(tree)) is is_named
 
 
 def test_comment__tensors_of_a_fork__are_never_loaded(github, tmp_path) -> None:
