@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: The symbol of a device where printed code reads it, and not a keyword of that name.
 _READS_DEVICE: Final = re.compile(r"(?<![\w.'\"])device(?![\w'\"]|=)")
+#: A folder below this one.
+_FOLDER: Final = re.compile(r"[\w.-]+(?:/[\w.-]+){0,20}", re.ASCII)
 #: Characters of a function's name that is told.
 _PATH_CHARS: Final = 200
 
@@ -207,18 +209,15 @@ def _index(index: tuple[int, ...]) -> str:
     return f"({', '.join(map(str, index))})"
 
 
-def display_program(
-    recording: Recording, finding: Finding, named: Collection[str] | None = None, folders: tuple[str, ...] = ()
-) -> str:
+def display_program(recording: Recording, finding: Finding, named: Collection[str] | None = None) -> str:
     """Return the program for a reader: what fails when it is pasted, else the reference's side with what is at fault.
 
     Args:
         recording: The smallest program; tensors are exact literals when small and there.
         finding: What is told of it.
         named: Modules and functions that it may name, where it comes from outside; ``None``: any.
-        folders: Folders that the import path must have.
     """
-    if failing := snippet(recording, facts_of(recording, finding, named, folders)):
+    if failing := snippet(recording, facts_of(recording, finding, named)):
         return failing
     calls = [line for _, lines in body_statements(recording.program) for line in lines]
     if calls:
@@ -229,9 +228,7 @@ def display_program(
     return "\n".join([*_head(recording, answers, [*calls, *after]), *calls, *after])
 
 
-def facts_of(
-    recording: Recording, finding: Finding, named: Collection[str] | None = None, folders: tuple[str, ...] = ()
-) -> Facts:
+def facts_of(recording: Recording, finding: Finding, named: Collection[str] | None = None) -> Facts:
     """Return what a snippet must know of a finding; the rest is as for ``display_program``."""
     at = place_of(finding.where)
     difference, rules = finding.difference, recording.note.get("rules")
@@ -253,8 +250,15 @@ def facts_of(
         is_strict=recording.note.get("strictness", "tolerance") != "tolerance",
         mark=mark(finding),
         named=named,
-        folders=folders,
+        folders=_folders(recording),
     )
+
+
+def _folders(recording: Recording) -> tuple[str, ...]:
+    """Return the folders of the checkout that the import path must have; no others, whatever a note says."""
+    told = recording.note.get("folders")
+    texts = [folder for folder in told if isinstance(folder, str)] if isinstance(told, list) else []
+    return tuple(folder for folder in texts if _FOLDER.fullmatch(folder) and ".." not in folder.split("/"))
 
 
 def _aspect(at: Place | None) -> str:

@@ -37,6 +37,7 @@ from ci_autotest.config.values import (
     Section,
     ToleranceRule,
     chosen,
+    named_by,
     shapes_of,
 )
 
@@ -64,6 +65,7 @@ __all__ = [
     "duration_s",
     "find",
     "json_schema",
+    "named_by",
     "parse",
     "read",
     "shapes_of",

@@ -184,6 +184,12 @@ def chosen(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ...]:
     return found
 
 
+def named_by(candidates: Iterable[Candidate]) -> frozenset[str]:
+    """Return the functions and modules of the user's that candidates are made of."""
+    names = (name for each in candidates for name in (*each.replace.values(), each.transform, each.module))
+    return frozenset(filter(None, names))
+
+
 def shapes_of(candidates: Iterable[Candidate]) -> int:
     """Return how many sets of sizes and choices a test's cases share in a run of candidates, 0: each has its own.
 

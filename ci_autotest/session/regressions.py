@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from ci_autotest.config import named_by
 from ci_autotest.errors import AutotestError, ProgramError
 from ci_autotest.judgement import Verdict
 from ci_autotest.program.serialize import decode, encode_program
+from ci_autotest.program.snippet_sides import own_names
 from ci_autotest.report.artifacts import FINDINGS
 from ci_autotest.result import is_found_leniency
 from ci_autotest.run.lost import WorkerLostError
@@ -178,7 +180,11 @@ def _diagnosis(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, rou
 def _with_program(seen: Diagnosis, item: Kept, tools: Tools) -> Finding:
     """Write a finding down with the program that was kept, and run its repro alone unless the run is over."""
     try:
-        shown = Shown(seen.verdict, decode(item.program, item.tensors))
+        recording = decode(item.program, item.tensors)
+        if strange := sorted(own_names(recording.note) - named_by(tools.hello.candidates)):
+            message = f"it names {strange[0][:80]!r}, which no candidate of this run is made of."
+            raise ProgramError(message)
+        shown = Shown(seen.verdict, recording)
         with closing(tools.fresh()) as fresh:
             return rendered(followed(replace(seen, shown=shown), Inspection(tools, fresh)), tools)
     except ProgramError as error:  # It came from outside; what it shows is seen all the same.

@@ -62,8 +62,7 @@ def named_here() -> frozenset[str]:
         candidates = configuration.read(file).candidates if file is not None else ()
     except ConfigError:
         return frozenset()
-    own = (name for each in candidates for name in (*each.replace.values(), each.transform, each.module))
-    return frozenset(filter(None, own))
+    return configuration.named_by(candidates)
 
 
 def saved_programs(output: Path, *, is_own: bool) -> Source:

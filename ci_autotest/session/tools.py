@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from ci_autotest.program.snippet_sides import own_names
 from ci_autotest.run.fresh import Fresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path
 
+    from ci_autotest.program.ir import Recording
     from ci_autotest.run.executor import Worker
     from ci_autotest.run.messages import Hello
     from ci_autotest.run.nursery import Nursery
@@ -84,6 +87,17 @@ class Tools:
         """Return a worker for one question at a time; with ``seed``, of another run's root seed."""
         hello = self.hello if seed is None else msgspec.structs.replace(self.hello, seed=seed)
         return Fresh(self.start, hello, self.allowance.deadline)
+
+    def placed(self, recording: Recording) -> Recording:
+        """Return a recording whose note has the folders of the user's modules, seen from the current one."""
+        here, found = Path.cwd(), []
+        for module in {name.partition(".")[0] for name in own_names(recording.note)}:
+            holders = [
+                each for each in (here, *self.folders) if (each / module).is_dir() or (each / f"{module}.py").exists()
+            ]
+            if holders and holders[0] != here:
+                found.append(os.path.relpath(holders[0], here))
+        return replace(recording, note={**recording.note, "folders": sorted(found)}) if found else recording
 
 
 class Inspection(NamedTuple):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from contextlib import nullcontext
 from types import ModuleType
 
 import pytest
 
-from tests.projects import Project, finding_of, together
+from tests.projects import Project, environment, finding_of, together
 
 KERNELS = """
 import torch
@@ -309,3 +310,26 @@ def test_run__worker_ends_on_what_the_reference_rejects_alone__is_a_note_and_eve
     (result,) = report["results"]
     assert (done.status, report["findings"], result["cases"]["aligned"]) == (0, [], 6), done.said
     assert any("was asked for what the reference rejects" in note for note in report["notes"])
+
+
+BESIDE_THE_TESTS = """
+@autotest(n=2, profiles=[])
+def exp():
+    return torch.exp(random_tensor(ndim=1))
+"""
+
+
+def test_run__kernels_lie_beside_the_tests__the_program_in_the_comment_finds_them_from_the_checkout(tmp_path):
+    held = Project(tmp_path)
+    held.write("autotests/mykernels.py", "import torch\n\n\ndef exp(x):\n    return torch.exp(x) * 1.01\n")
+    held.tests(BESIDE_THE_TESTS)
+    held.substitute({"torch.exp": "mykernels.exp"})
+    held.run()
+    (finding,) = held.report()["findings"]
+    rendered = held.command("render", "autotest-report", "summary")  # made anew, as the publisher does
+    for shown in (finding["program"], *re.findall(r"^```python\n(.*?)^```", rendered.out, re.MULTILINE | re.DOTALL)):
+        pasted = held.write("pasted.py", shown)
+        done = subprocess.run([sys.executable, "-c", "exec(open('pasted.py').read())"], cwd=held.folder,
+                              capture_output=True, text=True, check=False, env=environment(None))  # fmt: skip
+        assert "sys.path += ['autotests']" in pasted.read_text("utf-8")
+        assert "AssertionError: Tensor-likes are not close!" in done.stderr, done.stderr
