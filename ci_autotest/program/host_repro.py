@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Recording
 
 #: Where a framework keeps its dtypes and constants, where that is not the module itself.
-_NAMESPACES: Final = {"jax": "jax.numpy"}
+NAMESPACES: Final = {"jax": "jax.numpy"}
 _GLUES: Final = {"paddle": PADDLE, "jax": JAX, "mindspore": MINDSPORE}
 #: What is added to the glue where a body is run as one graph; for others ``GRAPHED``, without gradients.
 _GRAPHS_WITH_GRADIENTS: Final = {"paddle": PADDLE_GRAPHED}
@@ -68,14 +68,14 @@ def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
     Raises:
         ProgramError: The note holds no such program, or names what is never printed as code.
     """
-    host = _note(recording)
+    host = host_of(recording)
     module = host["module"]
-    adapters = _adapters(module, host["program"])
-    program = _without_clashes(host["program"], adapters, module)
+    adapters = adapters_text(module, host["program"])
+    program = without_clashes(host["program"], adapters, module)
     is_graph = host.get("graph") is True or told["kind"] == "graph"
     is_forward = is_graph and module not in _GRAPHS_WITH_GRADIENTS
     named = names(program)
-    namespace = _NAMESPACES.get(module, module)
+    namespace = NAMESPACES.get(module, module)
     takes = [name for name, _ in inputs(program)]
     return TEMPLATE.format(
         title=told["title"],
@@ -100,15 +100,15 @@ def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
         outputs=_mapping(_outputs(recording)),
         refused=repr(refused_outputs(program)),
         flags=_mapping(carried_flags(recording, "output_", range(len(output_refs(program))))),
-        gradients=_mapping({} if is_forward else _by_name(recording, "gradient_", host, named)),
-        after=_mapping(_by_name(recording, "after_", host, named)),
+        gradients=_mapping({} if is_forward else carried_by_name(recording, "gradient_", host, named)),
+        after=_mapping(carried_by_name(recording, "after_", host, named)),
         after_flags=_mapping(carried_flags(recording, "after_", [named[place] for place in host["moved"]])),
         names=repr([named[ref.index] for ref in output_refs(program)]),
         **_entry(told),
     )  # fmt: skip
 
 
-def _note(recording: Recording) -> dict[str, Any]:
+def host_of(recording: Recording) -> dict[str, Any]:
     """Return the candidate's part of the note, its program read and every name in it checked.
 
     Raises:
@@ -141,7 +141,7 @@ def _note(recording: Recording) -> dict[str, Any]:
     return {**host, "program": program, "moved": moved, "parameters": parameters}
 
 
-def _without_clashes(program: Program, adapters: str, module: str) -> Program:
+def without_clashes(program: Program, adapters: str, module: str) -> Program:
     """Return the program with no value named as something else in the script."""
     taken = {module.partition(".")[0], *_OWN_NAMES}
     for node in ast.parse(adapters).body:
@@ -190,7 +190,7 @@ def _device(module: str, recording: Recording) -> str:
     return device if module in _GLUES else f"{module}.device({device})"
 
 
-def _adapters(module: str, program: Program) -> str:
+def adapters_text(module: str, program: Program) -> str:
     """Return the text of the adapters that the program calls."""
     called = [
         step.target.removeprefix(_ADAPTERS)
@@ -219,18 +219,26 @@ def _returned(program: Program, named: Sequence[str]) -> str:
 
 def _tensor(recording: Recording, key: str, spec: TensorSpec) -> str:
     """Return the text of an array in the shape of ``spec`` and the name of its dtype."""
+    return f"({array_expression(recording, key, spec)}, {spec.dtype!r})"
+
+
+def array_expression(recording: Recording, key: str, spec: TensorSpec) -> str:
+    """Return the text of an array in the shape of ``spec``; bfloat16 as the float32 of the same values."""
     dtype = _WIDENED if spec.dtype == "bfloat16" else spec.dtype
     if _is_stored(spec):
         kind = "<u2" if spec.dtype == "bfloat16" else dtype
         flat = f"stored({key!r}, {kind!r})"
         flat = f"({flat}.astype('<u4') << 16).view('<f4')" if spec.dtype == "bfloat16" else flat
+    elif spec.is_contiguous:
+        array = array_of(recording.tensors[key], spec.dtype, spec.shape)
+        again = "" if array.size else f".reshape({spec.shape})"
+        return f"np.array({nested(array)}, {dtype!r}){again}"
     else:
         flat = f"np.array({nested(array_of(recording.tensors[key], spec.dtype, (spec.storage_size,)))}, {dtype!r})"
     if spec.is_contiguous:
-        return f"({flat}.reshape({spec.shape}), {spec.dtype!r})"
+        return f"{flat}.reshape({spec.shape})"
     strides = tuple(stride * np.dtype(dtype).itemsize for stride in spec.strides)
-    view = f"np.lib.stride_tricks.as_strided({flat}[{spec.offset}:], {spec.shape}, {strides})"
-    return f"({view}, {spec.dtype!r})"
+    return f"np.lib.stride_tricks.as_strided({flat}[{spec.offset}:], {spec.shape}, {strides})"
 
 
 def _is_stored(spec: TensorSpec) -> bool:
@@ -259,7 +267,7 @@ def _outputs(recording: Recording) -> dict[int, str]:
     return found
 
 
-def _by_name(recording: Recording, prefix: str, host: Mapping[str, Any], named: Sequence[str]) -> dict[str, str]:
+def carried_by_name(recording: Recording, prefix: str, host: Mapping[str, Any], named: Sequence[str]) -> dict[str, str]:
     """Return the tensors under a prefix by the name that the script has for them; ``None`` for one that is missing.
 
     A framework that differentiates functions gives zeros for what no output depends on: there nothing is missing.

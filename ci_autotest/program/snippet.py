@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ci_autotest.program.codegen import body_lines, inputs, named_outside, names, setup_lines
+from ci_autotest.program.host_snippet import host_snippet
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     COMPLEX,
@@ -43,8 +44,10 @@ def snippet(recording: Recording, facts: Facts) -> str:
     Raises:
         ProgramError: The note holds what is never printed as code.
     """
-    if "host" in recording.note or not (facts.named is None or own_names(recording.note) <= set(facts.named)):
+    if not (facts.named is None or own_names(recording.note) <= set(facts.named)):
         return ""
+    if "host" in recording.note:
+        return host_snippet(recording, facts, chosen_outputs(recording.program, facts))
     sides = sides_of(recording, facts.kind)
     if sides is None:
         return ""
@@ -231,7 +234,7 @@ def _observed(recording: Recording, facts: Facts, sides: Sides, shown: Sequence[
     if facts.aspect == "end" and meant:
         flags = (".requires_grad", ".is_leaf") if facts.is_absent else ()
         return ", ".join(f"{name}{flag}" for name in meant for flag in ("", *flags))
-    return _output(program, facts, _chosen(program, facts, shown))
+    return _output(program, facts, [shown[i] for i in chosen_outputs(program, facts)])
 
 
 def _output(program: Program, facts: Facts, chosen: Sequence[str]) -> str:
@@ -265,13 +268,13 @@ def _gradient(program: Program, facts: Facts, meant: Sequence[str]) -> str:
     return _listed([f"{leaf}.grad" for leaf, spec in specs if isinstance(spec, TensorSpec) and spec.requires_grad])
 
 
-def _chosen(program: Program, facts: Facts, shown: Sequence[str]) -> list[str]:
-    """Return the outputs that are compared: that which the finding names, else all."""
+def chosen_outputs(program: Program, facts: Facts) -> list[int]:
+    """Return the positions of the outputs that are compared: of those which the finding names, else of all."""
     found = []
-    for output, ref in zip(shown, output_refs(program), strict=True):
+    for place, ref in enumerate(output_refs(program)):
         step = program.steps[ref.index]
         element = step.args[1] if is_unpacking(step) else None
         maker = program.steps[step_refs(step)[0].index] if is_unpacking(step) else step
         if facts.name in {step.name, maker.name} and facts.element in {None, element}:
-            found.append(output)
-    return found or list(shown)
+            found.append(place)
+    return found or list(range(len(output_refs(program))))

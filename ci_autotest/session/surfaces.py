@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from ci_autotest.result import Finding
 
 REPORT = "report.json"
+#: The tables of what answers torch's operators in each framework, read as text: the parent has no torch.
+_TABLES: Final = Path(__file__).parents[1] / "backends" / "mapping" / "tables"
+_ANSWER: Final = re.compile(r"\b(?:adapters|paddle|jax|mindspore)(?:\.[A-Za-z_]\w*)+")
 #: Bytes of a program or of its tensors that a page is made of; a shrunk case has a few thousand.
 _MOST_READ_BYTES: Final = 64 << 20
 
@@ -56,13 +59,14 @@ def links_from(environ: Mapping[str, str], result: RunResult) -> Links | None:
 
 
 def named_here() -> frozenset[str]:
-    """Return the functions and modules that the nearest configuration names; a program from outside names no others."""
+    """Return what a program from outside may name: what the nearest configuration does, and the frameworks' tables."""
+    tables = "".join(path.read_text("utf-8") for path in sorted(_TABLES.glob("*.yml")))
     file = configuration.find(Path.cwd())
     try:
         candidates = configuration.read(file).candidates if file is not None else ()
     except ConfigError:
-        return frozenset()
-    return configuration.named_by(candidates)
+        candidates = ()
+    return configuration.named_by(candidates) | frozenset(_ANSWER.findall(tables))
 
 
 def saved_programs(output: Path, *, is_own: bool) -> Source:
