@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ci_autotest.errors import ProgramError
+from ci_autotest.program import repro_template as template
 from ci_autotest.program.codegen import GRAPH_OPTIONS, body_lines, inputs, literal, names, output_text, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER, Mapping_, Ref, TensorSpec, cotangent_key, is_unpacking, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
@@ -24,13 +25,14 @@ from ci_autotest.program.repro_candidates import (
     transform_of,
 )
 from ci_autotest.program.repro_entries import LAYERS, LEAVE, REPEATED, WATCH
-from ci_autotest.program.repro_template import TEMPLATE
+from ci_autotest.program.repro_parts import needs_of, parts_of
 from ci_autotest.program.spelling import is_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.program.repro_parts import Needs
 
 _Key = TypeVar("_Key", int, str)
 _READER: Final = '''
@@ -51,7 +53,7 @@ def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
         recording: The smallest program, with what the reference gives and the candidate's note.
         told: ``title``, ``lines`` (of the message), ``kind``, ``rtol``, ``atol``, ``check_dtype``,
             ``folders`` (where the candidate's modules are, relative to the script), ``versions``,
-            ``timeout_s`` (seconds that it may take).
+            ``timeout_s`` (seconds that it may take), ``goes_back`` (whether it takes the backward pass to see it).
     """
     recording = _without_clashes(recording)
     program = recording.program
@@ -59,31 +61,45 @@ def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
     renames, mode = _candidate(recording)
     takes = [name for name, _ in inputs(program)]
     literals = {**_placeholders(recording), **_expected(recording), **_cotangents(recording)}
-    return TEMPLATE.format(
+    has_file = any("stored(" in text for text in literals.values())
+    libraries = [*(["inspect"] if mode else ()), *(["json"] if has_file else ()), "os", "sys"]
+    needs = needs_of(recording, told)
+    return template.TEMPLATE.format(
         title=told["title"],
         message="\n".join(f"  {line}" if line else "" for line in told["lines"]),
+        libraries="\n".join([*(f"import {library}" for library in libraries), "from pathlib import Path\n"]),
         imports=_imports(recording, told),
-        reader=_READER if any("stored(" in text for text in literals.values()) else "\n",
+        reader=_READER if has_file else "",
         **_devices(recording.note),
         setup=_block([*_bindings(program, literals, named), *setup_lines(program), _returned(takes, program, named)]),
-        takes=", ".join(takes),
+        takes=", ".join(takes), taken=takes,
         body=_block([*body_lines(program), f"return {output_text(program)}"]),
         candidate=_candidate_function(program, takes, renames, mode, recording.note),
-        cotangents=_mapping({i: literals[cotangent_key(i)] for i, s in enumerate(program.cotangents) if s is not None}),
+        layers=_layers(recording),
         outputs=_mapping(_outputs(recording, literals)),
-        refused=repr(refused_outputs(program)),
-        flags=_mapping(carried_flags(recording, "output_", range(len(output_refs(program))))),
-        gradients=_mapping(_by_name(recording, "gradient_", literals, named)),
-        after=_mapping(_by_name(recording, "after_", literals, named)),
-        after_flags=_mapping(carried_flags(recording, "after_", named)),
-        names=repr([named[ref.index] for ref in output_refs(program)]),
-        **_entry(told, recording.note),
-        **_ablation(recording),
-        rtol=told["rtol"], atol=told["atol"], check_dtype=told["check_dtype"],
-        goes_back=not is_exported(recording.note),
-        check_memory=told["kind"] == "aliasing", check_class=told["kind"] == "error", strictness=told["strictness"],
+        carried=_carried(recording, told, literals, needs),
+        names=[named[ref.index] for ref in output_refs(program)],
         versions=repr(told["versions"]),
+        **parts_of(told, needs),
+        **_entry(told, recording.note),
+        rtol=told["rtol"], atol=told["atol"],
     )  # fmt: skip
+
+
+def _carried(recording: Recording, told: Mapping[str, Any], literals: Mapping[str, str], needs: Needs) -> str:
+    """Return what else the reference gave, and what goes into the backward pass."""
+    program, named = recording.program, names(recording.program)
+    given = {i: literals[cotangent_key(i)] for i, spec in enumerate(program.cotangents) if spec is not None}
+    flags = carried_flags(recording, "output_", range(len(output_refs(program))))
+    lines = [
+        *([f"COTANGENTS = {_mapping(given)}  # what goes into the backward pass"] if needs.backward else ()),
+        *([f"GRADIENTS = {_mapping(_by_name(recording, 'gradient_', literals, named))}"] if needs.backward else ()),
+        *([f"FLAGS = {_mapping(flags)}", f"IS_BITWISE = {told['strictness'] == 'bitwise'}"] if needs.flags else ()),
+        *([f"AFTER = {_mapping(_by_name(recording, 'after_', literals, named))}  # what the run has changed",
+           f"AFTER_FLAGS = {_mapping(carried_flags(recording, 'after_', named))}"] if needs.after else ()),
+        *([f"REFUSED = {refused_outputs(program)!r}  # how a step was refused"] if needs.refused else ()),
+    ]  # fmt: skip
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _entry(told: Mapping[str, Any], note: Mapping[str, Any]) -> dict[str, str]:
@@ -94,21 +110,18 @@ def _entry(told: Mapping[str, Any], note: Mapping[str, Any]) -> dict[str, str]:
     elif told["kind"] == "nondeterminism":
         found = {"watch": REPEATED.replace("{{", "{").replace("}}", "}"), "entry": "repeated"}
     ends = "sys.exit(ended({entry}()))\n" if _devices(note)["device"] == "'cpu'" else LEAVE
-    return {"watch": found["watch"], "end": ends.format(entry=found["entry"])}
+    watched = ' and not os.environ.get("REPRO_WATCHED")' if told["kind"] in {"crash", "timeout"} else ""
+    return {"watch": found["watch"], "end": ends.format(entry=found["entry"]), "watched": watched}
 
 
-def _ablation(recording: Recording) -> dict[str, str]:
-    """Return what is asked of a report against a compiler: its layers, and no indices of extremes."""
+def _layers(recording: Recording) -> str:
+    """Return what is asked of a report against a compiler: its layers, and which outputs are indices of extremes."""
     if recording.note.get("backend") != "torch.compile":
-        return {"layers": "", "ablation": "", "indices": "()"}
+        return ""
     program = recording.program
-    options = recording.note.get("options")
-    found = dict(options) if isinstance(options, dict) else {}
-    return {
-        "layers": LAYERS.replace("{{", "{").replace("}}", "}").replace("{options}", repr(found)),
-        "ablation": "    ablation(outputs, gradients)\n",
-        "indices": repr(tuple(i for i, ref in enumerate(output_refs(program)) if _holds_indices(program, ref.index))),
-    }
+    indices = tuple(i for i, ref in enumerate(output_refs(program)) if _holds_indices(program, ref.index))
+    text = LAYERS.replace("{{", "{").replace("}}", "}").replace("{options}", repr(compile_options(recording.note)))
+    return f"{text}\nINDICES = {indices!r}  # outputs that are not compared\n"
 
 
 def _holds_indices(program: Program, index: int) -> bool:

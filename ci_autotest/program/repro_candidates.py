@@ -36,9 +36,9 @@ _TEXT: Final = """class Body(torch.nn.Module):
 
 def candidate(*_):
     \"\"\"Export the body to ONNX, and return what ONNX Runtime makes of it.\"\"\"
-    outputs = list(reference(*[inputs()[name] for name in function_takes()]))
+    outputs = list(reference(*[inputs()[name] for name in TAKES]))
     kept = [i for i, value in enumerate(outputs) if isinstance(value, torch.Tensor)]
-    given = {{name: inputs()[name] for name in function_takes()}}
+    given = {{name: inputs()[name] for name in TAKES}}
     tensors = {{name: value.detach().clone() for name, value in given.items() if isinstance(value, torch.Tensor)}}
     arrays = {{name: value.clone(memory_format=torch.contiguous_format).numpy() for name, value in tensors.items()}}
     body, file, options = Body(given, kept), io.BytesIO(), {options}

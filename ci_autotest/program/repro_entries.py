@@ -72,11 +72,11 @@ def ablation(outputs, gradients):
         options = OPTIONS if compiler == "inductor" else {{}}
         try:
             found, found_gradients, _, _, _ = run(torch.compile(reference, **{{**options, "backend": compiler}}))
-            apart = [quiet(a, b) for i, (a, b) in enumerate(zip(found, outputs)) if i not in INDICES]
-            apart += [quiet(found_gradients.get(name), gradients[name]) for name in gradients]
+            wrong = [apart(a, b) for i, (a, b) in enumerate(zip(found, outputs)) if i not in INDICES]
+            wrong += [apart(found_gradients.get(name), gradients[name]) for name in gradients]
             own = [[flags_of(one).get(name) for name in ("requires_grad", "is_leaf")] for one in (*found, *outputs)]
             flags = [a != b for a, b in zip(own, own[len(found) :])]
-            said = "misaligned" if any(apart + flags) else "aligned"
+            said = "misaligned" if any(wrong + flags) else "aligned"
         except Exception as error:
             said = f"raises {{type(error).__name__}}"
         print(f"  backend={{compiler!r}}: {{said}}")
@@ -105,7 +105,7 @@ def repeated():
             outputs, gradients, raised = (), {{}}, f"{{type(error).__name__}}: {{error}}"
         seen.append((outputs, gradients, raised))
         first = seen[0]
-        if raised != first[2] or any(map(quiet, outputs, first[0])) or any(quiet(gradients[n], first[1].get(n)) for n in gradients):
+        if raised != first[2] or any(map(apart, outputs, first[0])) or any(apart(gradients[n], first[1].get(n)) for n in gradients):
             print(f"misaligned: run {len(seen)} of the candidate differs from its first on the same inputs")
             return 1
     print("aligned: fifty runs of the candidate are the same")

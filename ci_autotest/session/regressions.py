@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from ci_autotest.program.ir import Recording
     from ci_autotest.result import Finding
     from ci_autotest.run.fresh import Fresh
     from ci_autotest.run.messages import TestInfo
@@ -180,15 +181,20 @@ def _diagnosis(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, rou
 def _with_program(seen: Diagnosis, item: Kept, tools: Tools) -> Finding:
     """Write a finding down with the program that was kept, and run its repro alone unless the run is over."""
     try:
-        recording = decode(item.program, item.tensors)
-        if strange := sorted(own_names(recording.note) - named_by(tools.hello.candidates)):
-            message = f"it names {strange[0][:80]!r}, which no candidate of this run is made of."
-            raise ProgramError(message)
-        shown = Shown(seen.verdict, recording)
+        shown = Shown(seen.verdict, _recording(item, tools))
         with closing(tools.fresh()) as fresh:
             return rendered(followed(replace(seen, shown=shown), Inspection(tools, fresh)), tools)
     except ProgramError as error:  # It came from outside; what it shows is seen all the same.
         return rendered(seen.noted(f"its program is not shown: {error}"), tools)
+
+
+def _recording(item: Kept, tools: Tools) -> Recording:
+    """Return the program that was kept; it comes from outside, and may name what candidates of this run are made of."""
+    recording = decode(item.program, item.tensors)
+    if strange := sorted(own_names(recording.note) - named_by(tools.hello.candidates)):
+        message = f"it names {strange[0][:80]!r}, which no candidate of this run is made of."
+        raise ProgramError(message)
+    return recording
 
 
 def kept_of(finding: Finding, output: Path) -> Kept | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.program.host_repro import host_repro_text
 from ci_autotest.program.repro import repro_text
-from ci_autotest.telling import message_lines
+from ci_autotest.telling import goes_back, message_lines
 from ci_autotest.tolerance import tolerance_for
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def repro_script(
         "check_dtype": _declared(recording, "check_dtype") is not False,
         "strictness": str(recording.note.get("strictness", "tolerance")),
         "kind": finding.kind,
+        "goes_back": goes_back(finding),
         "timeout_s": round(case_timeout_s + _START_S),
         "folders": [os.path.relpath(path, folder) for path in modules],
         "versions": versions(recording),

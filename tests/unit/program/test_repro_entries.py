@@ -21,7 +21,7 @@ def test_repeated__torch__each_run_but_the_first_follows_one_of_memory_written_t
         events.append("run")
         return (torch.ones(SMALL),), {"x": torch.ones(2)}, None, "", None
 
-    names = {"torch": torch, "run": run, "candidate": None, "quiet": lambda *_: False, "__doc__": "a finding"}
+    names = {"torch": torch, "run": run, "candidate": None, "apart": lambda *_: "", "__doc__": "a finding"}
     exec(REPEATED.replace("{{", "{").replace("}}", "}"), names)  # noqa: S102 - a part of a script
     names["written_to"] = lambda results, number: events.append([*(tuple(item.shape) for item in results), number])
     assert names["repeated"]() == 0  # type: ignore[operator]
