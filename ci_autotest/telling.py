@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ci_autotest.judgement import Place, Verdict
-    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.ir import Program, Recording
     from ci_autotest.result import Hit
 
 
@@ -219,13 +219,24 @@ def display_program(recording: Recording, finding: Finding, named: Collection[st
     """
     if failing := snippet(recording, facts_of(recording, finding, named)):
         return failing
-    calls = [line for _, lines in body_statements(recording.program) for line in lines]
+    statements = list(body_statements(recording.program))
+    calls = [line for _, lines in statements for line in lines]
     if calls:
-        at = _marked(calls, finding)
+        culprit = culprit_of(recording.program, finding)
+        before = next((at for at, (index, _) in enumerate(statements) if index == culprit), len(statements) - 1)
+        at = _marked(calls, finding, sum(len(lines) for _, lines in statements[: before + 1]) - 1)
         calls[at] = f"{calls[at]}  # {mark(finding)}"
     after = _backward_lines(recording, finding) if goes_back(finding) else []
     answers = _answers(recording, finding)
     return "\n".join([*_head(recording, answers, [*calls, *after]), *calls, *after])
+
+
+def culprit_of(program: Program, finding: Finding) -> int | None:
+    """Return the index of the step that is misaligned: the last that bears the finding's target, else the last call."""
+    calls = program.calls
+    named = [index for index, step in calls if finding.target and step.target == finding.target]
+    found = named or [index for index, _ in calls]
+    return found[-1] if found else None
 
 
 def facts_of(recording: Recording, finding: Finding, named: Collection[str] | None = None) -> Facts:
@@ -363,11 +374,11 @@ def mark(finding: Finding) -> str:
     return f"its backward pass is {what}" if what == "misaligned" else f"its backward pass {what}"
 
 
-def _marked(calls: list[str], finding: Finding) -> int:
-    """Return the position of the line at fault: the last, a tuple's element that is named, or what is to be refused."""
+def _marked(calls: list[str], finding: Finding, culprit: int) -> int:
+    """Return the position of the line at fault: the culprit's, a tuple's element, or what is to be refused."""
     if finding.kind == "leniency" and "try:" in calls:
         return len(calls) - calls[::-1].index("except Exception as error:") - 2
     place = place_of(finding.where)
     element = place.element if isinstance(place, Value) else None
     found = [at for at, line in enumerate(calls) if element is not None and line.endswith(f"[{element}]")]
-    return found[-1] if found else len(calls) - 1
+    return found[-1] if found else culprit

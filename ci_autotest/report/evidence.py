@@ -16,12 +16,12 @@ from ci_autotest.program.literals import INLINE_ELEMENTS
 from ci_autotest.program.serialize import decode, decode_program
 from ci_autotest.program.tensor_values import digest
 from ci_autotest.report.graph import graph_text
-from ci_autotest.telling import display_program, goes_back
+from ci_autotest.telling import culprit_of, display_program, goes_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.program.ir import Recording
     from ci_autotest.result import Finding
 
     #: Finds what a finding rests on; ``None`` where nothing was saved.
@@ -89,14 +89,6 @@ def evidence_of(finding: Finding, program: bytes, tensors: bytes | None, named: 
         )
     except ProgramError as error:
         return Evidence(refusal=f"The program is not shown: {error}")
-
-
-def culprit_of(program: Program, finding: Finding) -> int | None:
-    """Return the index of the step that is misaligned: the last that bears the finding's target, else the last call."""
-    calls = program.calls
-    named = [index for index, step in calls if finding.target and step.target == finding.target]
-    found = named or [index for index, _ in calls]
-    return found[-1] if found else None
 
 
 def _is_inline(recording: Recording, key: str, spec: TensorSpec) -> bool:
