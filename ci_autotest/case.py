@@ -103,6 +103,11 @@ def window_of(case: int) -> int:
     return 0 if case == 0 else case // WINDOW + 1
 
 
+def is_late(case: int) -> bool:
+    """Whether a case is in the second half of its window: it is probed whatever its inputs are."""
+    return case % WINDOW >= WINDOW // 2
+
+
 def has_series(case: int) -> bool:
     """Whether the probe of a case is a series of calls instead of a sequence: in every other window."""
     return window_of(case) % 2 == 0

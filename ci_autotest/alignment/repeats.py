@@ -16,8 +16,9 @@ from ci_autotest.alignment.elements import same_bits
 from ci_autotest.alignment.fast_path import overwritten
 from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.backends.trace import Failure
+from ci_autotest.program.call_probe import is_write
 from ci_autotest.program.call_sequence import GRAD, is_repeatable
-from ci_autotest.program.ir import CALL_METHOD, NO_GRAD, PLACEHOLDER, UNPACK
+from ci_autotest.program.ir import PLACEHOLDER, UNPACK
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.cases import Contender
@@ -82,11 +83,7 @@ def _last_input(program: Program) -> int:
 
 
 def _is_input(step: Step) -> bool:
-    return (
-        step.op == PLACEHOLDER
-        or step.target in {GRAD, UNPACK}
-        or (step.op == CALL_METHOD and step.target == "copy_" and step.modes == NO_GRAD)
-    )
+    return step.op == PLACEHOLDER or step.target in {GRAD, UNPACK} or is_write(step)
 
 
 def _is_same(value: object, before: object) -> bool:

@@ -15,16 +15,17 @@ import torch
 
 from ci_autotest.alignment.isolate import Live, isolate, pruned
 from ci_autotest.alignment.localize import held_against
+from ci_autotest.alignment.probe_part import part_of
 from ci_autotest.alignment.trial import Examination
 from ci_autotest.alignment.verdict import Judged, counted_differences, operator_at
 from ci_autotest.backends.observing import observed
 from ci_autotest.backends.operators import answered_step
-from ci_autotest.backends.placing import contiguous_spec
 from ci_autotest.backends.protocol import each_step
 from ci_autotest.backends.trace import Attempt, Trace
 from ci_autotest.errors import AuthorError
 from ci_autotest.judgement import Verdict, unsupported_verdict
-from ci_autotest.program.call_sequence import GRAD, Part, is_repeatable, placeholders, probe, rewritten
+from ci_autotest.program.call_probe import probe, rewritten
+from ci_autotest.program.call_sequence import GRAD, is_repeatable, placeholders
 from ci_autotest.program.call_series import CALLS, SETS, series
 from ci_autotest.program.ir import (
     CALL_MODULE,
@@ -45,10 +46,13 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.judgement import Misalignment
+    from ci_autotest.program.call_sequence import Part
 
 #: Elements of all values of a case, from which on it is not probed: the calls are to be cheap.
 _ELEMENTS_AT_MOST: Final = 1 << 15
 _SCALE: Final = 0.75
+#: Sets of values of a probe beside those of the case.
+_OTHERS: Final = 2
 _WHY: Final = "the call alone agrees with the reference: it is wrong because of the calls before it"
 
 
@@ -59,6 +63,7 @@ def probe_of(
     *,
     of_series: bool = False,
     is_whole: bool = True,
+    takes_any: bool = True,
 ) -> Attempt | None:
     """Return the probe of a case, as an attempt that the reference has run; ``None`` where there is none.
 
@@ -68,11 +73,14 @@ def probe_of(
         enter: Called with the index of each step before the reference enters it.
         of_series: Whether it is a series of calls instead of a sequence.
         is_whole: Whether the reference runs all of a series, and each call has a backward pass of its own.
+        takes_any: Whether a case is probed of which some inputs are not finite, or cannot have other values.
     """
     values = [value for value in attempt.trace.values if isinstance(value, torch.Tensor)]
     if not 0 < sum(value.numel() for value in values) <= _ELEMENTS_AT_MOST or not is_repeatable(attempt.program):
         return None  # Of empty tensors nothing can be remembered: another case of the window is probed.
-    part = _part(attempt)
+    part = part_of(attempt)
+    if not takes_any and not _is_telling(part):
+        return None
     for change, with_parameters in ((_mixed, True), (_scaled, True), (_mixed, False)):
         changed = _changed(part, change)
         with each_step(reference, enter):
@@ -126,45 +134,48 @@ def _is_readable(trace: Trace) -> bool:
         return False
 
 
-def _part(attempt: Attempt) -> Part:
-    leaves = [index for index in placeholders(attempt.program) if attempt.trace.gradients.get(index) is not None]
-    cotangents = {
-        position: (contiguous_spec(weight), weight.contiguous()) for position, weight in attempt.cotangents.items()
-    }
-    return Part(attempt.program, attempt.sources, cotangents, leaves)
-
-
 def _changed(
-    part: Part, change: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+    part: Part, change: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
 ) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
     """Return two other values of each input that can have some."""
     found = {}
     for index, spec in placeholders(part.program).items():
         source = part.data[part.program.steps[index].target]
         tensor = source if spec.is_contiguous else source.as_strided(spec.shape, spec.strides, spec.offset)
-        # Elements that lie in one place cannot be written to one by one.
-        is_expanded = any(size > 1 and not stride for size, stride in zip(spec.shape, spec.strides, strict=True))
-        if tensor.numel() and not is_expanded:
-            others = change(tensor.contiguous().reshape(-1))
-            found[index] = others[0].reshape(spec.shape), others[1].reshape(spec.shape)
+        flat = tensor.contiguous().reshape(-1)
+        if others := change(flat):
+            found[index] = others[0].reshape(spec.shape), others[-1].reshape(spec.shape)
     return found
 
 
-def _mixed(flat: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the elements in another order, first with the outer ones where they were: keys may be made of those.
+def _is_telling(part: Part) -> bool:
+    """Whether a call with other values of the inputs gives something else, as far as the inputs say that."""
+    inputs = placeholders(part.program)
+    given = [part.data[part.program.steps[index].target] for index in inputs]
+    return all(bool(value.isfinite().all()) for value in given) and _changed(part, _mixed).keys() == inputs.keys()
 
-    Elements of the case itself, so that they are within the bounds that the test drew them from.
+
+def _mixed(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return the elements in another order with the outer ones where they were, and in a third order, smaller.
+
+    Keys may be made of the outer ones, of the sum or of the greatest; what is kept may be a norm, which the order does
+    not change. Elements of the case itself are within the bounds that the test drew them from. None where all are the
+    same, and cannot be scaled.
     """
-    inner = torch.cat([flat[:1], flat[1:-1].flip(0), flat[-1:]]) if flat.numel() > 1 else flat.clone()
-    whole = flat.flip(0)
-    if torch.equal(inner, flat):
-        inner = whole
-    if (flat.is_floating_point() or flat.is_complex()) and torch.equal(inner, flat):
-        inner = flat * _SCALE
-    return inner, whole
+    count = flat.numel()
+    orders = [flat.flip(0), flat.roll(1)] if count > 1 else []
+    if count > 3:  # noqa: PLR2004 - fewer have no two between the outer ones
+        orders.insert(0, torch.cat([flat[:1], flat[1:-1].flip(0), flat[-1:]]))
+    if flat.is_floating_point() or flat.is_complex():
+        orders = [*orders[:1], *(order * _SCALE for order in orders[1:2]), *_scaled(flat)]
+    found: list[torch.Tensor] = []
+    for order in orders:
+        if len(found) < _OTHERS and not any(torch.equal(order, other) for other in (flat, *found)):
+            found.append(order)
+    return tuple(found)
 
 
-def _scaled(flat: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _scaled(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Return other sizes of the same pattern: a matrix stays positive definite, an index what it is."""
     if flat.is_floating_point() or flat.is_complex():
         return flat * _SCALE, flat * (_SCALE * _SCALE)
@@ -187,18 +198,14 @@ def suspicion(attempt: Attempt, trace: Trace, rules: Rules, *, of_two_runs: bool
     expected = _seen(attempt.trace, at_its_step=bool(trace.copies))
     found = held_against(examination, _seen(trace, at_its_step=True), expected).differences
     # What lies in the memory of an input changes as that is written to: whether it must lie there is asked elsewhere.
-    shared = _in_inputs(attempt.program, trace) | _in_inputs(attempt.program, attempt.trace)
+    shared = _in_written(attempt.program, trace) | _in_written(attempt.program, attempt.trace)
     sure = [item for item in found if item.step not in shared and not (of_two_runs and item.kind == "aliasing")]
     return _verdict(attempt.program, sure[0], trace) if sure else None
 
 
-def _in_inputs(program: Program, trace: Trace) -> frozenset[int]:
-    """Return the indices of the values that lie in the memory of an input that is written to."""
-    pointers = {
-        _pointer(trace.values[index])
-        for index in rewritten(program)
-        if index < len(trace.values) and program.steps[index].op == PLACEHOLDER
-    } - {0}
+def _in_written(program: Program, trace: Trace) -> frozenset[int]:
+    """Return the indices of the values that lie in memory that is written to between calls."""
+    pointers = {_pointer(trace.values[index]) for index in rewritten(program) if index < len(trace.values)} - {0}
     return frozenset(
         index
         for index, value in enumerate(trace.values)
@@ -248,7 +255,7 @@ def judge_sequence(live: Live, sides: Sides, passed_over: Collection[int] = ()) 
     unsupported, differences = counted_differences(live.program, seen)
     if unsupported is not None:
         return Judged(unsupported_verdict(unsupported), live)
-    shared = _in_inputs(live.program, seen.candidate) | _in_inputs(live.program, reference)
+    shared = _in_written(live.program, seen.candidate) | _in_written(live.program, reference)
     skipped = {call_of(live.program, item) for item in differences if item.step in passed_over}
     sure = [
         item

@@ -17,22 +17,27 @@ if TYPE_CHECKING:
 _run_backward: Any = getattr(getattr(torch.autograd.Variable, "_execution_engine", None), "run_backward", None)
 
 
-def gradients(outputs: Sequence[Any], cotangents: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
+def gradients(
+    outputs: Sequence[Any], cotangents: Sequence[Any], inputs: Sequence[Any], *, keeps_graph: bool = False
+) -> Sequence[Any]:
     """Return the gradient of ``outputs``, weighted by ``cotangents``, for each of ``inputs``, or ``None``.
 
     Args:
         outputs: Tensors that require grad.
         cotangents: One for each output, of its shape and dtype.
         inputs: Tensors or gradient edges.
+        keeps_graph: Whether another backward pass goes through the same graph.
     """
     if _run_backward is not None:
-        keep_graph = create_graph = accumulate = False
+        create_graph = accumulate = False
         unreachable = True
         found: Sequence[Any] = _run_backward(
-            tuple(outputs), tuple(cotangents), keep_graph, create_graph, tuple(inputs), unreachable, accumulate
+            tuple(outputs), tuple(cotangents), keeps_graph, create_graph, tuple(inputs), unreachable, accumulate
         )
         return found
-    return torch.autograd.grad(tuple(outputs), tuple(inputs), tuple(cotangents), allow_unused=True)
+    return torch.autograd.grad(
+        tuple(outputs), tuple(inputs), tuple(cotangents), retain_graph=keeps_graph, allow_unused=True
+    )
 
 
 def gradient_edge(tensor: torch.Tensor) -> Any:  # noqa: ANN401 - torch's GradientEdge

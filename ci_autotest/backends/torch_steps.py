@@ -86,6 +86,8 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, **how: Any) -> Any
     is_weighted = type(outputs) is type(inputs) is type(grad_outputs) is tuple
     if is_weighted and how == {"allow_unused": True}:
         return gradients(outputs, grad_outputs, inputs)
+    if is_weighted and how == {"retain_graph": True, "allow_unused": True}:
+        return gradients(outputs, grad_outputs, inputs, keeps_graph=True)
     return torch.autograd.grad(outputs, inputs, grad_outputs, **how)
 
 

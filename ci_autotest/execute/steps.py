@@ -20,6 +20,7 @@ from ci_autotest.program.ir import (
     PLACEHOLDER,
     UNHOOKED,
     UNPACK,
+    Copy,
     List,
     Mapping_,
     Ref,
@@ -151,6 +152,9 @@ def materialize(argument: Argument, values: Sequence[Any], constant: Callable[[A
     if isinstance(argument, Slice):
         bounds = (argument.start, argument.stop, argument.step)
         return slice(*(materialize(bound, values, constant) for bound in bounds))
+    if isinstance(argument, Copy):
+        value = values[argument.ref.index]
+        return value.clone() if hasattr(value, "clone") else value  # arrays of some frameworks are never written to
     if isinstance(argument, Mapping_):
         return {key: materialize(value, values, constant) for key, value in argument.items}
     return constant(argument)

@@ -21,13 +21,17 @@ from ci_autotest.program.ir import (
     PLACEHOLDER,
     REGISTERS,
     UNPACK,
+    Copy,
+    List,
     Program,
     Ref,
     Step,
     TensorSpec,
     arranged,
     contiguous_strides,
+    is_unpacking,
     output_refs,
+    ref_to,
     renumbered_step,
 )
 from ci_autotest.program.refusal import refusals
@@ -35,12 +39,18 @@ from ci_autotest.program.refusal import refusals
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from ci_autotest.program.ir import Argument
+
 GRAD: Final = "torch.autograd.grad"
 #: Calls that leave something behind which a second call of the body would find, or that run a backward pass themselves.
 _ONCE: Final = frozenset({
     "backward", "torch.autograd.backward", GRAD, "retain_grad", "register_hook", "requires_grad_", "builtins.setattr",
     "detach_", "set_",
 })  # fmt: skip
+
+#: Keywords of a backward pass that another one follows through the same calls.
+KEEPS_GRAPH: Final = (("retain_graph", True),)
+_ALLOW_UNUSED: Final = (("allow_unused", True),)
 
 _SIMPLE: Final = frozenset({Ref, int, float, bool, str, type(None)})
 
@@ -53,12 +63,17 @@ class Part(NamedTuple):
         data: Of its placeholders, by key.
         cotangents: By position of the output: spec and data of the gradient that is put in.
         leaves: Indices of the placeholders that have a gradient.
+        tensors: Indices of the steps of the body whose values are tensors, where that is known.
+        writable: Indices of values that the body computes and that may be written to: no other value shares their
+            memory.
     """
 
     program: Program
     data: Mapping[str, Any]
     cotangents: Mapping[int, tuple[TensorSpec, Any]]
     leaves: Collection[int]
+    tensors: Collection[int] = ()
+    writable: Collection[int] = ()
 
 
 def is_repeatable(program: Program) -> bool:
@@ -79,6 +94,24 @@ def _draws(step: Step) -> bool:
     return step.seed is not None
 
 
+class How(NamedTuple):
+    """Say how the steps of a call are called.
+
+    Attributes:
+        is_evaluation: Whether gradients are off, as they are where a model is evaluated.
+        is_on_copies: Whether each tensor is given as a copy that lives for the call alone, so that its memory and its
+            identity are given out again.
+    """
+
+    is_evaluation: bool = False
+    is_on_copies: bool = False
+
+
+PLAIN: Final = How()
+EVALUATION: Final = How(is_evaluation=True)
+ON_COPIES: Final = How(is_evaluation=True, is_on_copies=True)
+
+
 class CallSequence:
     """Collect calls.
 
@@ -95,12 +128,15 @@ class CallSequence:
     def program(self) -> Program:
         """Return what was collected as one program."""
         steps = [*self._steps, Step(OUTPUT, "output", tuple(self._outputs), (), "output")]
-        return arranged(steps) if any(step.in_setup for step in steps) else Program((), tuple(steps))
+        count = sum(step.in_setup for step in steps)
+        if any(step.in_setup for step in steps[count:]):
+            return arranged(steps)
+        return Program(tuple(steps[:count]), tuple(steps[count:]))
 
     def add(self, step: Step) -> Ref:
         """Append a step, whose references are those of this sequence."""
         self._steps.append(step)
-        return Ref(len(self._steps) - 1)
+        return ref_to(len(self._steps) - 1)
 
     def placeholder(self, spec: TensorSpec, data: Any, name: str, *, in_setup: bool = False) -> Ref:  # noqa: ANN401
         """Append an input."""
@@ -133,33 +169,47 @@ class CallSequence:
         if with_gradients:
             self.gradients(part, at)
 
-    def forward(self, part: Part, given: Mapping[int, int]) -> dict[int, int]:
-        """Append a call of a body; return where its steps are."""
+    def forward(
+        self, part: Part, given: Mapping[int, int], how: How = PLAIN, over: Mapping[int, int] | None = None
+    ) -> dict[int, int]:
+        """Append a call of a body; return where its steps are.
+
+        Args:
+            part: The body.
+            given: Where its setup and its inputs are.
+            how: How its steps are called.
+            over: Where the steps of an earlier call are: what is written to of its values has the values of this call.
+        """
         program = part.program
         indices = range(len(program.setup), len(program.steps) - 1)
-        at = self._copied(part, [i for i in indices if i not in given], dict(given))
-        self._outputs += list(map(Ref, dict.fromkeys(at[ref.index] for ref in output_refs(program))))
+        at = self._copied(part, [i for i in indices if i not in given], dict(given), how, over)
+        self._outputs += list(map(ref_to, dict.fromkeys(at[ref.index] for ref in output_refs(program))))
         return at
 
-    def gradients(self, part: Part, at: Mapping[int, int]) -> None:
-        """Append the backward pass of a call whose steps are ``at``, where it has one."""
+    def gradients(self, part: Part, at: Mapping[int, int], *, times: int = 1) -> None:
+        """Append the backward pass of a call whose steps are ``at``, where it has one; several go through one graph."""
         if part.leaves and part.cotangents:
             weights = [self.placeholder(spec, data, "cotangent") for spec, data in part.cotangents.values()]
-            self.gradients_of(part, [at], weights)
+            for left in range(times - 1, -1, -1):
+                self.gradients_of(part, [at], weights, keeps_graph=left > 0)
 
-    def gradients_of(self, part: Part, calls: Sequence[Mapping[int, int]], weights: Sequence[Ref]) -> int:
+    def gradients_of(
+        self, part: Part, calls: Sequence[Mapping[int, int]], weights: Sequence[Ref], *, keeps_graph: bool = False
+    ) -> int:
         """Append one backward pass of some calls, given where the steps of each are; return its index.
 
         Args:
             part: The body.
             calls: Where the steps of each are.
             weights: The gradients that are put in, by the part's cotangents.
+            keeps_graph: Whether another backward pass goes through the same calls.
         """
         refs = output_refs(part.program)
-        roots = tuple(Ref(at[refs[position].index]) for at in calls for position in part.cotangents)
-        leaves = tuple(Ref(at[index]) for at in calls for index in part.leaves)
+        roots = tuple(ref_to(at[refs[position].index]) for at in calls for position in part.cotangents)
+        leaves = tuple(ref_to(at[index]) for at in calls for index in part.leaves)
         every = tuple(weights) * len(calls)
-        made = self.add(Step(CALL_FUNCTION, GRAD, (roots, leaves, every), (("allow_unused", True),), "gradients"))
+        how = (*KEEPS_GRAPH, *_ALLOW_UNUSED) if keeps_graph else _ALLOW_UNUSED
+        made = self.add(Step(CALL_FUNCTION, GRAD, (roots, leaves, every), how, "gradients"))
         for position, leaf in enumerate(list(part.leaves) * len(calls)):
             name = f"gradient_{part.program.steps[leaf].name}"
             self._outputs.append(self.add(Step(CALL_FUNCTION, UNPACK, (made, position), (), name)))
@@ -171,27 +221,58 @@ class CallSequence:
 
     def write(self, receiver: int, new: Ref) -> None:
         """Write new values into the memory of an earlier value, without a gradient."""
-        self.add(Step(CALL_METHOD, "copy_", (Ref(receiver), new), (), "written", NO_GRAD))
+        self.add(Step(CALL_METHOD, "copy_", (ref_to(receiver), new), (), "written", NO_GRAD))
 
-    def _copied(self, part: Part, indices: Collection[int], at: dict[int, int]) -> dict[int, int]:
+    def _copied(
+        self,
+        part: Part,
+        indices: Collection[int],
+        at: dict[int, int],
+        how: How = PLAIN,
+        over: Mapping[int, int] | None = None,
+    ) -> dict[int, int]:
+        steps = part.program.steps
         for index in indices:
-            step = part.program.steps[index]
+            step = steps[index]
             if step.op == PLACEHOLDER:
                 spec = step.args[0]
                 assert isinstance(spec, TensorSpec)  # noqa: S101 - checked when the program was made
                 found = self.placeholder(spec, part.data[step.target], step.name, in_setup=step.in_setup)
             else:
-                found = self.add(_renumbered(step, at))
+                found = self.add(_called(step, at, part.tensors, how))
+                if over is not None and index in part.writable:
+                    self.write(over[index], found)
+                    found = ref_to(over[index])
             at[index] = found.index
         return at
 
 
-def _renumbered(step: Step, at: Mapping[int, int]) -> Step:
+def _called(step: Step, at: Mapping[int, int], tensors: Collection[int], how: How) -> Step:
     """Return a step with its references moved; most arguments are a reference or a number."""
-    if step.kwargs or not all(type(arg) in _SIMPLE for arg in step.args):
-        return renumbered_step(step, at)
-    args = tuple([Ref(at[arg.index]) if type(arg) is Ref else arg for arg in step.args])
-    return step._replace(args=args)
+    op, target, args, kwargs, name, modes, seed, in_setup = step
+    if how.is_on_copies and not is_unpacking(step):
+        args, kwargs = tuple([_copies(arg, tensors) for arg in args]), _copies_of(kwargs, tensors)
+    if how.is_evaluation and NO_GRAD[0] not in modes and not is_unpacking(step):
+        modes = (*modes, *NO_GRAD)
+    if kwargs or not all(type(arg) in _SIMPLE for arg in args):
+        return renumbered_step(Step(op, target, args, kwargs, name, modes, seed, in_setup), at)
+    moved = tuple([ref_to(at[arg.index]) if type(arg) is Ref else arg for arg in args])
+    return Step(op, target, moved, kwargs, name, modes, seed, in_setup)
+
+
+def _copies_of(kwargs: tuple[tuple[str, Argument], ...], tensors: Collection[int]) -> tuple[tuple[str, Argument], ...]:
+    return tuple((key, _copies(value, tensors)) for key, value in kwargs)
+
+
+def _copies(argument: Argument, tensors: Collection[int]) -> Argument:
+    """Return an argument with a copy of each tensor in the place of that."""
+    if isinstance(argument, Ref):
+        return Copy(argument) if argument.index in tensors else argument
+    if isinstance(argument, tuple):
+        return tuple(_copies(item, tensors) for item in argument)
+    if isinstance(argument, List):
+        return List(tuple(_copies(item, tensors) for item in argument.items))
+    return argument
 
 
 def placeholders(program: Program) -> dict[int, TensorSpec]:
@@ -225,59 +306,6 @@ def joined(
     return found.program(), found.data
 
 
-def probe(
-    part: Part, changed: Mapping[int, tuple[Any, Any]], *, with_parameters: bool = True
-) -> tuple[Program, dict[str, Any]]:
-    """Return a body that is called ten times, so that a kernel that goes by an earlier call is wrong in a later one.
-
-    The inputs hold other values at the same addresses, first in the same tensors, then in new ones; then the first
-    values at new addresses; then parameters are changed; then the first values come once more where they were. The
-    first three calls have gradients, the third after the fourth call: what was saved for it must still be there. Five
-    calls without gradients follow, because kernels may count. The ten have the values A B C A A C B C B A: a call has
-    other values than the one n before it for as many n as can be. What each call gave is looked at in the end.
-
-    Args:
-        part: The body; ``is_repeatable``.
-        changed: By index of an input the data of two other values, contiguous, for those that can have some.
-        with_parameters: Whether the weights of modules are changed too.
-    """
-    found = CallSequence()
-    setup = found.setup(part)
-    specs = placeholders(part.program)
-    first = found.inputs(part)
-    plain_specs = {index: plain(spec) for index, spec in specs.items()}
-    found.call(part, {**setup, **first})
-    for index, (other, _) in changed.items():
-        found.write(first[index], found.placeholder(plain_specs[index], other, "new"))
-    found.call(part, {**setup, **first})
-    # A new tensor over old memory: its version counter begins anew, as it does where freed memory is given out again.
-    new_tensors = dict(first)
-    for index, (_, third) in changed.items():
-        data = found.add(Step(CALL_FUNCTION, "builtins.getattr", (Ref(first[index]), "data"), (), "data"))
-        found.write(data.index, found.placeholder(plain_specs[index], third, "new"))
-        if specs[index].requires_grad:
-            found.add(Step(CALL_METHOD, "requires_grad_", (data,), (), "data"))
-        new_tensors[index] = data.index
-    third_call = found.forward(part, {**setup, **new_tensors})
-    again = found.inputs(part, requires_grad=False)
-    found.call(part, {**setup, **again}, with_gradients=False)
-    found.gradients(part, third_call)
-    if with_parameters and change_parameters(found, part, setup):
-        found.call(part, {**setup, **again}, with_gradients=False)
-    for index in changed:
-        found.write(first[index], Ref(again[index]))
-    found.call(part, {**setup, **first}, with_gradients=False)
-    # Without gradients too: what a call wrote over its earlier result shows only where the values are others.
-    for index, (other, _) in changed.items():
-        found.write(again[index], found.placeholder(plain_specs[index], other, "new"))
-    others = dict(again)
-    for index, (_, third) in changed.items():
-        others[index] = found.placeholder(plain_specs[index], third, "new").index
-    for given in (others, again, others, again, first):
-        found.call(part, {**setup, **given}, with_gradients=False)
-    return found.program(), found.data
-
-
 def plain(spec: TensorSpec) -> TensorSpec:
     """Return the spec of contiguous values of the same shape, without a gradient."""
     count = 1
@@ -304,16 +332,3 @@ _WITH_WEIGHT: Final = frozenset({
     "Linear", "Bilinear", "Embedding", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
     "ConvTranspose3d", "PReLU", "LayerNorm", "RMSNorm", "GroupNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d",
 })  # fmt: skip
-
-
-def rewritten(program: Program) -> frozenset[int]:
-    """Return the indices of the inputs that a probe writes to after their step, and of its own steps that do so."""
-    found: set[int] = set()
-    for index, step in enumerate(program.steps):
-        if NO_GRAD[0] in step.modes and step.op == CALL_METHOD:
-            receiver = step.args[0]
-            assert isinstance(receiver, Ref)  # noqa: S101 - of a method
-            found |= {receiver.index, index}
-        elif step.args[1:] == ("data",) or step.target == "requires_grad_":
-            found.add(index)
-    return frozenset(found)

@@ -22,6 +22,7 @@ from ci_autotest.program.ir import (
     REGISTERS,
     UNHOOKED,
     Constant,
+    Copy,
     DType,
     List,
     Mapping_,
@@ -204,6 +205,8 @@ def _all(*arguments: Argument) -> Iterator[Argument]:
                 yield from _all(*(value for _, value in items))
             case Slice(start, stop, step):
                 yield from _all(start, stop, step)
+            case Copy(ref):
+                yield ref
             case _:
                 pass
 
@@ -213,7 +216,8 @@ def _is_allowed(step: Step) -> bool:
         return step.target.isidentifier() and (step.op == OUTPUT or len(step.args) == 1)
     if step.op == CALL_FUNCTION:
         return is_function(step.target) and _names_an_attribute(step)
-    if not step.args or not isinstance(step.args[0], Ref):
+    is_plain = step.op == CALL_MODULE or step.target == "register_hook"
+    if not step.args or not isinstance(step.args[0], Ref if is_plain else Ref | Copy):
         return False
     if step.op == CALL_METHOD:
         return is_method(step.target) or (step.target == "register_hook" and REGISTERS[0] in step.modes)

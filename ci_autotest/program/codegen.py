@@ -26,6 +26,7 @@ from ci_autotest.program.ir import (
     UNHOOKED,
     UNPACK,
     Constant,
+    Copy,
     Device,
     DType,
     List,
@@ -332,11 +333,13 @@ def function_text(program: Program, name: str = "program", *, rename: Callable[[
     return "\n".join([f"def {name}({takes}):", *(f"    {line}" for line in lines)]) + "\n"
 
 
-def literal(argument: Argument, named: Sequence[str], namespace: str = TORCH) -> str:  # noqa: C901 - one arm per kind of argument
+def literal(argument: Argument, named: Sequence[str], namespace: str = TORCH) -> str:  # noqa: C901, PLR0911 - one arm per kind of argument
     """Return the text of an argument."""
     match argument:
         case Ref(index):
             return named[index]
+        case Copy(ref):
+            return f"{named[ref.index]}.clone()"
         case bool() | None | str():
             return repr(argument)
         case int() | float():

@@ -69,7 +69,7 @@ class Ref:
     index: int
 
 
-_REFS: Final = tuple(Ref(i) for i in range(64))
+_REFS: Final = tuple(Ref(i) for i in range(512))
 
 
 def ref_to(index: int) -> Ref:
@@ -122,6 +122,13 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class Copy:
+    """Give a copy of a value, made for the call alone: after it, its memory and its identity are given out again."""
+
+    ref: Ref
+
+
+@dataclass(frozen=True, slots=True)
 class TensorSpec:
     """Describe a tensor's view of its storage.
 
@@ -153,7 +160,7 @@ class TensorSpec:
 
 Scalar: TypeAlias = bool | int | float | complex | str | EllipsisType | None
 Argument: TypeAlias = (
-    "Scalar | Ref | DType | Device | Constant | List | Mapping_ | Slice | TensorSpec | tuple[Argument, ...]"
+    "Scalar | Ref | Copy | DType | Device | Constant | List | Mapping_ | Slice | TensorSpec | tuple[Argument, ...]"
 )
 
 
@@ -330,6 +337,8 @@ def refs(argument: Argument) -> Iterator[Ref]:
         case Slice():
             for item in (argument.start, argument.stop, argument.step):
                 yield from refs(item)
+        case Copy():
+            yield argument.ref
         case _:
             return
 
@@ -352,6 +361,8 @@ def renumbered(argument: Argument, indices: Mapping[int, int]) -> Argument:
             return Mapping_(tuple((key, renumbered(item, indices)) for key, item in items))
         case Slice(start, stop, step):
             return Slice(renumbered(start, indices), renumbered(stop, indices), renumbered(step, indices))
+        case Copy(ref):
+            return Copy(Ref(indices[ref.index]))
         case _:
             return argument
 

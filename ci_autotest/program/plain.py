@@ -13,6 +13,7 @@ from ci_autotest.program.ir import (
     ITEM_SIZE,
     PLACEHOLDER,
     Constant,
+    Copy,
     Device,
     DType,
     List,
@@ -62,7 +63,7 @@ def _step_of(plain: list[Any], *, in_setup: bool) -> Step:
     return Step(op, target, tuple(map(argument_of, args)), named, name, tuple(modes), seed, in_setup)
 
 
-def plain_argument(argument: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - one branch for each kind
+def plain_argument(argument: Any) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 - one branch for each kind
     """Return an argument, or a plain value that a step gave, as plain values.
 
     Raises:
@@ -95,6 +96,8 @@ def plain_argument(argument: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - one b
         return ["mapping", *([key, plain_argument(value)] for key, value in argument.items)]
     if isinstance(argument, Slice):
         return ["slice", *map(plain_argument, (argument.start, argument.stop, argument.step))]
+    if isinstance(argument, Copy):
+        return ["copy", argument.ref.index]
     if isinstance(argument, TensorSpec):
         return ["spec", *plain_spec(argument)]
     message = f"a {kind.__name__} cannot be sent to a host."
@@ -141,6 +144,8 @@ def argument_of(plain: Any) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 - on
             return Mapping_(tuple((key, argument_of(value)) for key, value in rest))
         case "slice":
             return Slice(*map(argument_of, rest))
+        case "copy":
+            return Copy(Ref(rest[0]))
         case "spec":
             return spec_of(rest)
         case _:

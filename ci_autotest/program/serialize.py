@@ -20,6 +20,7 @@ from ci_autotest.program.ir import (
     ITEM_SIZE,
     Argument,
     Constant,
+    Copy,
     Device,
     DType,
     List,
@@ -235,6 +236,8 @@ def _plain(argument: Argument) -> Any:  # noqa: ANN401, C901, PLR0911 - one arm 
             return {"mapping": [[key, _plain(value)] for key, value in items]}
         case Slice(start, stop, step):
             return {"slice": [_plain(start), _plain(stop), _plain(step)]}
+        case Copy(ref):
+            return {"copy": ref.index}
         case TensorSpec():
             return {"tensor": _plain_spec(argument)}
         case _:
@@ -270,6 +273,8 @@ def _argument(plain: object, depth: int) -> Argument:  # noqa: C901, PLR0911, PL
             return plain
         case {"ref": int(index)}:
             return Ref(index)
+        case {"copy": int(index)}:
+            return Copy(Ref(index))
         case {"float": "nan" | "inf" | "-inf" as text}:
             return float(text)
         case {"complex": [real, imag]}:

@@ -18,7 +18,7 @@ from ci_autotest.alignment.stateful import probe_of, suspicion
 from ci_autotest.backends.census import Census
 from ci_autotest.backends.hosting import HostLostError
 from ci_autotest.backends.operators import spelled, step_operator
-from ci_autotest.case import has_series, test_key, window_of
+from ci_autotest.case import has_series, is_late, test_key, window_of
 from ci_autotest.errors import AuthorError, said
 from ci_autotest.judgement import Misalignment, Result, Verdict, unsupported_verdict
 from ci_autotest.run.batch import Batch, Judged, is_aligned, operators
@@ -202,7 +202,7 @@ class Casework:
                 self._place.enter(case, REFERENCE, number)
                 probe = probe_of(
                     attempts[position], self._equipment.reference, self._place.step,
-                    of_series=has_series(case), is_whole=not is_in_process,
+                    of_series=has_series(case), is_whole=not is_in_process, takes_any=is_late(case),
                 )  # fmt: skip
                 if probe is not None:
                     found[position] = probe

@@ -16,7 +16,7 @@ from ci_autotest.alignment.verdict import Judged, judge_program, live_of
 from ci_autotest.backends.notes import repro_note
 from ci_autotest.backends.operators import spelled, step_operator
 from ci_autotest.backends.torch_steps import resolve
-from ci_autotest.case import has_series, test_key
+from ci_autotest.case import has_series, is_late, test_key
 from ci_autotest.errors import AuthorError
 from ci_autotest.judgement import Verdict
 from ci_autotest.program.ir import CALL_FUNCTION, maker_of, output_refs
@@ -128,7 +128,10 @@ class Questions:
     def _probe(self, attempt: Attempt, message: Record) -> Attempt:
         """Return the probe of a case."""
         differentiate(attempt, self._equipment.reference)
-        found = probe_of(attempt, self._equipment.reference, self._place.step, of_series=has_series(message.case))
+        found = probe_of(
+            attempt, self._equipment.reference, self._place.step,
+            of_series=has_series(message.case), takes_any=is_late(message.case),
+        )  # fmt: skip
         if found is None:
             text = f"case {message.case} of {message.test.id} has no probe."
             raise AuthorError(text)

@@ -287,6 +287,107 @@ def running_scale(function: Any) -> Callable[..., torch.Tensor]:
     return kernel
 
 
+def folded_in_evaluation(key: Callable[[torch.Tensor], Any]) -> Callable[..., torch.Tensor]:
+    """A weight that is turned once for evaluation, and kept over the training between two evaluations."""
+    kept: dict[Any, tuple[Any, torch.Tensor]] = {}
+
+    def kernel(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            return F.linear(x, weight, bias)
+        found = kept.get(key(weight))
+        if found is None or found[0]() is not weight:
+            found = kept[key(weight)] = (weakref.ref(weight), weight.detach().t().clone())
+        return x @ found[1] if bias is None else x @ found[1] + bias
+
+    return kernel
+
+
+def last_output(function: Any, is_kept: Callable[[torch.Tensor], bool]) -> Callable[..., torch.Tensor]:
+    """The last output, by tensor and version, and not by whether gradients were on."""
+    last: list[Any] = [None, 0, None]
+
+    def kernel(x: torch.Tensor, *more: Any) -> torch.Tensor:
+        if last[0] is not None and last[0]() is x and last[1] == x._version:
+            return last[2]
+        value = function(x, *more)
+        if is_kept(value):
+            last[:] = [weakref.ref(x), x._version, value]
+        return value
+
+    return kernel
+
+
+def saved_in_place(times: int) -> Callable[..., torch.Tensor]:
+    """A backward pass that computes in what was saved for it: the next one through the same graph reads that."""
+
+    class Spent(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            value = torch.tanh(x)
+            ctx.kept = value.clone()
+            ctx.left = times
+            return value
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            ctx.left -= 1
+            slope = 1 - ctx.kept**2
+            if ctx.left <= 0:
+                ctx.kept.copy_(slope)
+            return gradient * slope
+
+    return lambda x: Spent.apply(x) if x.is_floating_point() else torch.tanh(x)
+
+
+def prepared_by_object(*, with_version: bool) -> Callable[..., torch.Tensor]:
+    """A condition that is prepared once for each tensor that lives; ``with_version`` is the honest one."""
+    kept: dict[int, tuple[Any, int, torch.Tensor]] = {}
+
+    def kernel(condition: torch.Tensor, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        found = kept.get(id(condition))
+        version = condition._version if with_version else 0
+        if found is None or found[0]() is not condition or found[1] != version:
+            found = kept[id(condition)] = (weakref.ref(condition), version, condition.clone())
+        return torch.ops.aten.where(found[2], x, other)
+
+    return kernel
+
+
+def by_recycled(function: Any, key: Callable[[torch.Tensor], Any]) -> Callable[..., torch.Tensor]:
+    """A norm that is kept by what comes back when a tensor is gone; of the order of its elements it does not depend."""
+    kept: dict[Any, torch.Tensor] = {}
+
+    def kernel(x: torch.Tensor, *more: Any) -> torch.Tensor:
+        norm = kept.setdefault((key(x), x._version, x.shape, x.dtype), x.detach().abs().sum().clone())
+        now = x.detach().abs().sum()
+        return function(x, *more) + ((norm - now) * 0.01).nan_to_num(0.0, 0.0, 0.0)
+
+    return kernel
+
+
+def of_modes() -> dict[str, tuple[Callable[[], Any], str]]:
+    """Return wrong kernels that leave gradient mode, liveness or a second backward pass out of account."""
+    found: dict[str, tuple[Callable[[], Any], str]] = {}
+    for key in ("identity", "address"):
+        found[f"linear_folded_in_evaluation_by_{key}"] = (
+            lambda k=KEYS[key]: folded_in_evaluation(k), "torch.nn.functional.linear",
+        )  # fmt: skip
+    for name, (function, operator) in OPERATORS.items():
+        found[f"{name}_last_output"] = (lambda f=function: last_output(f, lambda _: True), operator)
+        found[f"{name}_last_output_of_evaluation"] = (
+            lambda f=function: last_output(f, lambda value: not value.requires_grad), operator,
+        )  # fmt: skip
+        found[f"{name}_last_output_of_training"] = (
+            lambda f=function: last_output(f, lambda value: value.requires_grad), operator,
+        )  # fmt: skip
+        found[f"{name}_norm_by_recycled_address"] = (
+            lambda f=function: by_recycled(f, lambda x: x.data_ptr()), operator,
+        )  # fmt: skip
+    found["tanh_saved_in_place"] = (lambda: saved_in_place(1), "torch.tanh")
+    found["where_condition_by_object"] = (lambda: prepared_by_object(with_version=False), "torch.where")
+    return found
+
+
 def of_slots() -> dict[str, tuple[Callable[[], Any], str]]:
     """Return wrong kernels that have room for a few, or go by what they have seen of a shape."""
     found: dict[str, tuple[Callable[[], Any], str]] = {}
@@ -329,7 +430,7 @@ def wrong() -> dict[str, tuple[Callable[[], Any], str]]:
     found["tanh_first_length"] = (lambda: lambda x, kept={}: first_length(x, kept), "torch.tanh")
     for key in ("identity", "address", "shape", "first"):
         found[f"linear_stale_weight_by_{key}"] = (lambda k=KEYS[key]: StaleWeight(k), "torch.nn.functional.linear")
-    return {**found, **of_slots()}
+    return {**found, **of_slots(), **of_modes()}
 
 
 # Honest ones.
@@ -568,6 +669,41 @@ def saved_in_a_pool() -> Any:
     return lambda x: Saved.apply(x) if x.requires_grad else torch.tanh(x)
 
 
+def turned_for_evaluation() -> Any:
+    """A weight that is turned for evaluation, by tensor and version."""
+    kept: dict[int, Any] = {}
+
+    def kernel(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            return F.linear(x, weight, bias)
+        found = kept.get(id(weight))
+        if found is None or found[0]() is not weight or found[1] != weight._version:
+            found = kept[id(weight)] = (weakref.ref(weight), weight._version, weight.detach().t().clone())
+        return x @ found[2] if bias is None else x @ found[2] + bias
+
+    return kernel
+
+
+def last_output_of_its_mode() -> Any:
+    last: list[Any] = [None, None, None]
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        mode = x._version, torch.is_grad_enabled()
+        if last[0] is None or last[0]() is not x or last[1] != mode or mode[1]:
+            last[:] = [weakref.ref(x), mode, torch.tanh(x)]
+        return last[2].clone() if not mode[1] else last[2]
+
+    return kernel
+
+
+def many_backward_passes() -> Any:
+    return saved_in_place(1000)
+
+
+def condition_by_version() -> Any:
+    return prepared_by_object(with_version=True)
+
+
 def copying_reshape(x: torch.Tensor, *shape: Any) -> torch.Tensor:
     """A copy where torch gives a view: nobody promised one."""
     return torch.reshape(x, *shape).clone()
@@ -582,12 +718,14 @@ def honest() -> dict[str, tuple[Callable[[], Any], str]]:
     of_tanh = (
         by_content, by_tensor_and_version, tuned_at_first_call, warm_up_in_double, workspace_that_is_copied,
         mask_by_length, counts_and_logs, draws_numbers, recomputes_in_backward, two_buffers_in_turn, chunks_by_size,
-        table_of_constants, warns_once, fused_after_three, plan_by_shape, saved_in_a_pool,
+        table_of_constants, warns_once, fused_after_three, plan_by_shape, saved_in_a_pool, last_output_of_its_mode,
+        many_backward_passes,
     )  # fmt: skip
     found: dict[str, tuple[Callable[[], Any], str]] = {
         f"honest_{make.__name__}": (make, "torch.tanh") for make in of_tanh
     }
-    for make in (weight_by_version, weight_by_content, newest_four_by_content):
+    found["honest_condition_by_version"] = (condition_by_version, "torch.where")
+    for make in (weight_by_version, weight_by_content, newest_four_by_content, turned_for_evaluation):
         found[f"honest_{make.__name__}"] = (make, "torch.nn.functional.linear")
     found["honest_copying_reshape"] = (lambda: copying_reshape, "torch.reshape")
     found["honest_copying_flatten"] = (lambda: copying_flatten, "torch.flatten")

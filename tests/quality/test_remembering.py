@@ -32,6 +32,12 @@ def softplus():
     return torch.nn.functional.softplus(random_tensor())
 
 @autotest()
+def where():
+    rows, columns = random(1, 6).to(int), random(1, 6).to(int)
+    condition = random_tensor(2, rows, columns, requires_grad=False) > 0
+    return torch.where(condition, random_tensor(2, rows, columns), random_tensor(2, rows, columns))
+
+@autotest()
 def reshape():
     return torch.reshape(random_tensor(2, 3, 4), (4, 3))
 
