@@ -14,6 +14,7 @@ from ci_autotest.program.ir import (
     OUTPUT,
     PLACEHOLDER,
     Constant,
+    Copy,
     Device,
     DType,
     List,
@@ -54,6 +55,7 @@ ARGUMENTS = {
     "list": List((1, List((Ref(2), ...)), (3,))),
     "mapping": Mapping_((("a", 1), ("b", List((Ref(1),))))),
     "slice": Slice(None, Ref(1), 2),
+    "copy": Copy(Ref(1)),
     "slice of nothing": Slice(None, None, None),
     "spec": SPEC,
 }
