@@ -280,9 +280,14 @@ def test_workflow__that_writes_on_pull_requests__is_the_one_that_runs_nothing_of
         if job["permissions"].get("pull-requests") == "write"
     }
     assert writers.keys() == {"autotest-report.yml"}
-    assert [uses.partition("@")[0] for uses in used(writers["autotest-report.yml"]["steps"])] == [
-        "actions/setup-python", "org/ci-autotest",
+    steps = writers["autotest-report.yml"]["steps"]
+    assert [uses.partition("@")[0] for uses in used(steps)] == [
+        "actions/checkout", "actions/setup-python", "org/ci-autotest",
     ]  # fmt: skip
+    # One file of the default branch, which names kernels; no `ref`, and no token that stays.
+    assert steps[0]["with"] == {
+        "persist-credentials": False, "sparse-checkout": "autotest.yml", "sparse-checkout-cone-mode": False,
+    }  # fmt: skip
 
 
 @NAMES
