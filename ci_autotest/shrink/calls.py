@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ci_autotest.program.ir import (
+    NO_GRAD,
     OUTPUT,
     PLACEHOLDER,
+    Copy,
     Program,
     Recording,
     Ref,
@@ -17,7 +19,9 @@ from ci_autotest.program.ir import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+    from ci_autotest.program.ir import Argument
 
 
 def fewer_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> Iterator[Recording]:
@@ -55,6 +59,18 @@ def same_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> Ite
         alike = _alike(best(), step, others)
         yield _without(alike, {index for index, other in alike.program.calls if other.target != step.target})
         yield alike
+
+
+def plain_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> Iterator[Recording]:
+    """Yield the sequence with the culprit's calls on values, not on copies, and with gradients: all of them, then each."""
+    program, before = best().program, best()
+    target = program.steps[culprit()].target
+    odd = {index: _plain(step) for index, step in program.calls if step.target == target and _plain(step) != step}
+    if odd:
+        yield _with_steps(before, odd)
+    if best() is before:
+        for index, step in odd.items():
+            yield _with_steps(best(), {index: step})
 
 
 def given_back(best: Callable[[], Recording], culprit: Callable[[], int]) -> Iterator[Recording]:
@@ -110,10 +126,29 @@ def _alike(recording: Recording, step: Step, others: list[int]) -> Recording:
     places = {old: new for new, old in enumerate(order)}
     steps = list(program.steps)
     for index in others:
-        steps[index] = steps[index]._replace(args=step.args, kwargs=step.kwargs)
+        steps[index] = steps[index]._replace(args=step.args, kwargs=step.kwargs, modes=step.modes)
     moved = tuple(renumbered_step(steps[index], places) for index in order)
     alike = Recording(Program(moved[:start], moved[start:]), recording.tensors, recording.note)
     return _without(alike, set())
+
+
+def _plain(step: Step) -> Step:
+    return step._replace(
+        args=tuple(_original(value) for value in step.args),
+        kwargs=tuple((key, _original(value)) for key, value in step.kwargs),
+        modes=() if step.modes == NO_GRAD else step.modes,
+    )
+
+
+def _original(value: Argument) -> Argument:
+    return value.ref if isinstance(value, Copy) else value
+
+
+def _with_steps(recording: Recording, changed: Mapping[int, Step]) -> Recording:
+    """Return the sequence with other steps in the place of some."""
+    program, count = recording.program, len(recording.program.setup)
+    steps = tuple(changed.get(index, step) for index, step in enumerate(program.steps))
+    return _with_data(recording, Program(steps[:count], steps[count:]))
 
 
 def _with_data(recording: Recording, program: Program) -> Recording:

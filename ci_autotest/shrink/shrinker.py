@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ci_autotest.shrink.calls import fewer_calls, given_back, same_calls
+from ci_autotest.shrink.calls import fewer_calls, given_back, plain_calls, same_calls
 from ci_autotest.shrink.data import simpler_data
 from ci_autotest.shrink.draws import simpler_draws
 from ci_autotest.shrink.inputs import simpler_inputs
@@ -125,7 +125,7 @@ class Shrinker:
 
     def _with_fewer_calls(self) -> Generator[Proposal, bool, None]:
         """Make calls the same and leave calls out, and that once more of what is left."""
-        for change in (same_calls, fewer_calls, same_calls, fewer_calls, given_back):
+        for change in (plain_calls, same_calls, fewer_calls, plain_calls, same_calls, fewer_calls, given_back):
             for recording in change(lambda: self.best.recording, lambda: self.best.verdict.step):
                 yield Replace(recording)
 

@@ -11,6 +11,7 @@ from ci_autotest.program.ir import (
     NO_GRAD,
     OUTPUT,
     PLACEHOLDER,
+    Copy,
     Program,
     Recording,
     Ref,
@@ -18,7 +19,7 @@ from ci_autotest.program.ir import (
     TensorSpec,
     output_refs,
 )
-from ci_autotest.shrink.calls import fewer_calls, given_back, same_calls
+from ci_autotest.shrink.calls import fewer_calls, given_back, plain_calls, same_calls
 
 SPEC = TensorSpec("float32", (1,), (1,), 0, 1)
 
@@ -100,3 +101,29 @@ def test_given_back__value_that_differs__is_an_output():
     (found,) = given_back(lambda: cut, lambda: 1)
     assert output_refs(found.program) == (Ref(3), Ref(1))
     assert list(given_back(lambda: found, lambda: 1)) == []
+
+
+def odd(recording: Recording) -> Recording:
+    """Return a sequence whose calls are on copies, every second one without gradients."""
+    program = recording.program
+    calls = [index for index, _ in program.calls]
+    body = tuple(
+        step._replace(args=(Copy(step.args[0]),), modes=NO_GRAD if index % 2 else ()) if index in calls else step
+        for index, step in enumerate(program.body)
+    )
+    return Recording(Program((), body), recording.tensors)
+
+
+def test_plain_calls__nothing_hangs_on_copies_or_gradients__all_are_plain():
+    found = shrunk(odd(sequence(5)), [plain_calls], lambda program: len(program.calls) == 5)
+    assert found.program == sequence(5).program
+
+
+def test_plain_calls__one_call_must_be_on_a_copy__the_others_are_plain():
+    needed = lambda program: isinstance(program.calls[2][1].args[0], Copy)  # noqa: E731 - one expression
+    found = shrunk(odd(sequence(5)), [plain_calls], needed)
+    assert [isinstance(step.args[0], Copy) for _, step in found.program.calls] == [False, False, True, False, False]
+
+
+def test_plain_calls__again__proposes_nothing():
+    assert list(plain_calls(lambda: sequence(3), lambda: 1)) == []
