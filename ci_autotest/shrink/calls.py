@@ -62,7 +62,7 @@ def same_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> Ite
 
 
 def plain_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> Iterator[Recording]:
-    """Yield the sequence with the culprit's calls on values, not on copies, and with gradients: all of them, then each."""
+    """Yield the sequence with the culprit's calls on values, not on copies, and with gradients: all, then each."""
     program, before = best().program, best()
     target = program.steps[culprit()].target
     odd = {index: _plain(step) for index, step in program.calls if step.target == target and _plain(step) != step}
