@@ -43,7 +43,7 @@ check: $(READY)  ## format, lint, types, floors, action and workflows
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions action.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows workflows/*.yml .github/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
-	$(BIN)/check-jsonschema --builtin-schema vendor.gitlab-ci --data-transform gitlab-ci ci_autotest/session/templates/*gitlab-ci.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.gitlab-ci --data-transform gitlab-ci ci_autotest/commands/templates/*gitlab-ci.yml
 	$(BIN)/zizmor --offline --quiet --persona auditor action.yml workflows .github
 	$(BIN)/hadolint Dockerfile
 	@if command -v npm > /dev/null; then $(BIN)/python -m tests.workflow_parser action.yml workflows/*.yml .github/workflows/*.yml; \

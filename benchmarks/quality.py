@@ -11,11 +11,11 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ci_autotest.commands.request import Request
+from ci_autotest.commands.run import run as run_command
 from ci_autotest.config import Candidate, Config
+from ci_autotest.findings import shrink_driver as driver
 from ci_autotest.result import TOLERATED_BLAMES, Finding
-from ci_autotest.session import shrink_driver as driver
-from ci_autotest.session.requested import Request
-from ci_autotest.session.running import run as run_command
 from tests.quality.planted import FAULTS
 
 ROOT = Path(__file__).resolve().parents[1]

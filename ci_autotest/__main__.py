@@ -1,6 +1,6 @@
 """``python -m ci_autotest``, and the program ``ci-autotest``."""
 
-from ci_autotest.session.signals import end_at_once
+from ci_autotest.commands.signals import end_at_once
 
 
 def main() -> None:

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ci_autotest.commands.signals import INTERRUPTED, Signals, end_at_once, ignore
+from ci_autotest.commands.terminal import outlast_readers
 from ci_autotest.errors import AutotestError, ConfigError, OutputError, UnavailableError
-from ci_autotest.session.signals import INTERRUPTED, Signals, end_at_once, ignore
-from ci_autotest.session.terminal import outlast_readers
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ci_autotest.commands.init import System
+    from ci_autotest.commands.request import Request
     from ci_autotest.result import RunResult
-    from ci_autotest.session.requested import Request
-    from ci_autotest.session.starting import System
 
 #: As in ``config.values``, which imports more than ``--help`` may wait for.
 _FAIL_ON = ("misaligned", "new", "never", "flaky", "leniency")
@@ -106,8 +106,8 @@ _artifact_option = click.option(
 @click.option("--output", metavar="DIR", help="Folder of the report; autotest-report unless given.")
 def run(paths: tuple[str, ...], **given: Any) -> int:
     """Run tests on the candidates and write a report."""
-    from ci_autotest.session.progress import show_result  # noqa: PLC0415 - after --help
-    from ci_autotest.session.running import run as run_session  # noqa: PLC0415 - likewise
+    from ci_autotest.commands.progress import show_result  # noqa: PLC0415 - after --help
+    from ci_autotest.commands.run import run as run_session  # noqa: PLC0415 - likewise
 
     request = _request(paths, given)
     result = run_session(request, os.environ, sys.stdout)
@@ -122,7 +122,7 @@ def run(paths: tuple[str, ...], **given: Any) -> int:
 @click.option("--shards", type=click.IntRange(1), metavar="N", help="Print which cases each of N shards would run.")
 def list_command(paths: tuple[str, ...], **given: Any) -> int:
     """List tests with their ids, lines and numbers of cases; with --shards, who would run what."""
-    from ci_autotest.session.listing import list_tests  # noqa: PLC0415 - after --help
+    from ci_autotest.commands.list import list_tests  # noqa: PLC0415 - after --help
 
     shards = given.pop("shards")
     request = _request(paths, given, needs_candidate=False)
@@ -139,8 +139,8 @@ def list_command(paths: tuple[str, ...], **given: Any) -> int:
 @click.option("--seed", metavar="N", help="Root seed.")
 def draws(test: str | None, case: int, edit: tuple[str, ...], log: Path | None, **given: Any) -> int:
     """Print the draws of a case, edit them, and run it again from them."""
-    from ci_autotest.session.draw_log import asked_for  # noqa: PLC0415 - after --help
-    from ci_autotest.session.drawing import draws as draw_again  # noqa: PLC0415 - likewise
+    from ci_autotest.commands.draw_log import asked_for  # noqa: PLC0415 - after --help
+    from ci_autotest.commands.draws import draws as draw_again  # noqa: PLC0415 - likewise
 
     request = _request((), given, needs_candidate=False)
     wanted = asked_for(test, case, edit, log, request.config.seed)
@@ -154,7 +154,7 @@ def draws(test: str | None, case: int, edit: tuple[str, ...], log: Path | None, 
 @_config_options
 def replay(path: Path, **given: Any) -> int:
     """Run a finding's saved program again on its candidate."""
-    from ci_autotest.session.replaying import replay as replay_program  # noqa: PLC0415 - after --help
+    from ci_autotest.commands.replay import replay as replay_program  # noqa: PLC0415 - after --help
 
     request = _request((), given, needs_candidate=False)
     with Signals().installed():
@@ -179,8 +179,8 @@ def replay(path: Path, **given: Any) -> int:
 @_artifact_option
 def report(folders: tuple[Path, ...], output: Path, fail_on: str, baseline: str, artifact_name: str) -> int:
     """Merge the reports of the shards of one run."""
-    from ci_autotest.session.merging import report as merge_reports  # noqa: PLC0415 - likewise
-    from ci_autotest.session.progress import show_result  # noqa: PLC0415 - after --help
+    from ci_autotest.commands.progress import show_result  # noqa: PLC0415 - after --help
+    from ci_autotest.commands.report import report as merge_reports  # noqa: PLC0415 - likewise
 
     result = merge_reports(folders, output, fail_on, (baseline, artifact_name), os.environ)
     show_result(result, sys.stdout, str(output))
@@ -193,7 +193,7 @@ def report(folders: tuple[Path, ...], output: Path, fail_on: str, baseline: str,
 @click.option("--limit", type=click.IntRange(0), help="Bytes that the summary may have.")
 def render(folder: Path, surface: str, limit: int | None) -> int:
     """Print a surface of a report, made anew from report.json."""
-    from ci_autotest.session.surfaces import rendered  # noqa: PLC0415 - after --help
+    from ci_autotest.commands.output_writer import rendered  # noqa: PLC0415 - after --help
 
     # Bytes: the summary is UTF-8 whatever the runner's locale is, and `--limit` counts them.
     click.echo(rendered(folder, surface, limit, os.environ).encode(errors="backslashreplace"), nl=False)
@@ -205,8 +205,8 @@ def render(folder: Path, surface: str, limit: int | None) -> int:
 @click.argument("lines", nargs=-1)
 def ended(folder: Path, lines: tuple[str, ...]) -> int:
     """Write the report of a run that ended with 2 before it compared anything: the action's own."""
+    from ci_autotest.commands.output_writer import ended_early, write_surfaces  # noqa: PLC0415 - likewise
     from ci_autotest.report.finding_text import Setting  # noqa: PLC0415 - after --help
-    from ci_autotest.session.surfaces import ended_early, write_surfaces  # noqa: PLC0415 - likewise
 
     write_surfaces(ended_early(os.environ.get("GITHUB_RUN_ID", ""), lines), folder, Setting())
     return 0
@@ -234,8 +234,8 @@ def ended(folder: Path, lines: tuple[str, ...]) -> int:
 @click.option("--output", type=click.Path(path_type=Path), help="Folder for the reports of --run-id, by artifact.")
 def comment(**given: Any) -> int:
     """Post or update the comment of a report on its pull request."""
-    from ci_autotest.session.publishing import Publication  # noqa: PLC0415 - after --help
-    from ci_autotest.session.publishing import comment as publish_comment  # noqa: PLC0415 - likewise
+    from ci_autotest.commands.comment import Publication  # noqa: PLC0415 - after --help
+    from ci_autotest.commands.comment import comment as publish_comment  # noqa: PLC0415 - likewise
 
     return publish_comment(Publication(**given), os.environ, sys.stdout)
 
@@ -246,7 +246,7 @@ def comment(**given: Any) -> int:
 @click.option("--set", multiple=True, metavar="KEY=YAML", help="A key of autotest.yml, over what the file says.")
 def doctor(**given: Any) -> int:
     """Say whether candidates can be used here, which of the suite's operators they have, and what is missing."""
-    from ci_autotest.session.examining import doctor as examine  # noqa: PLC0415 - after --help
+    from ci_autotest.commands.doctor import doctor as examine  # noqa: PLC0415 - after --help
 
     request = _request((), given, needs_candidate=False)
     with Signals().installed():
@@ -257,14 +257,14 @@ def doctor(**given: Any) -> int:
 @click.option("--ci", type=click.Choice(["github", "gitlab", "jenkins"]), default="github", help="The CI system.")
 def init(ci: System) -> int:
     """Write autotest.yml, a first test and the files of a CI system into this repository; what is there stays."""
-    from ci_autotest.session.starting import init as write_files  # noqa: PLC0415 - after --help
+    from ci_autotest.commands.init import init as write_files  # noqa: PLC0415 - after --help
 
     return write_files(Path.cwd(), sys.stdout, ci)
 
 
 def _request(paths: tuple[str, ...], given: dict[str, Any], *, needs_candidate: bool = True) -> Request:
     """Return what was asked for: command line over file over defaults."""
-    from ci_autotest.session.asking import request_of  # noqa: PLC0415 - after --help
+    from ci_autotest.commands.request_parsing import request_of  # noqa: PLC0415 - after --help
 
     return request_of(paths, given, Path.cwd(), needs_candidate=needs_candidate)
 

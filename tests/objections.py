@@ -13,9 +13,9 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from ci_autotest.commands.comment import Clock, Publication, comment
 from ci_autotest.errors import AutotestError
 from ci_autotest.report import report_json
-from ci_autotest.session.publishing import Clock, Publication, comment
 from tests import fake_github_values as values
 from tests import program_samples as programs
 from tests import report_samples as samples

@@ -1,6 +1,6 @@
 """The configuration: ``autotest.yml`` as a frozen value, strictly read.
 
-Precedence, decided in ``session/asking``: command line over file over defaults. An unknown key is an error
+Precedence, decided in ``commands/request_parsing``: command line over file over defaults. An unknown key is an error
 that names the nearest.
 """
 

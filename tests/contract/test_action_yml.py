@@ -17,9 +17,9 @@ from msgspec import inspect
 
 from action import container, inputs, outputs, runner
 from ci_autotest.cli import cli
+from ci_autotest.commands.request_parsing import request_of
 from ci_autotest.config import Config, decode
 from ci_autotest.errors import ConfigError
-from ci_autotest.session.asking import request_of
 from ci_autotest.version import VERSION
 from tests.action_runner import expressions_entry
 

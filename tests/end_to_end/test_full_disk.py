@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from junitparser import JUnitXml
 
+from ci_autotest.commands.exit_status import not_written
+from ci_autotest.commands.output_writer import setting_for, write_surfaces
 from ci_autotest.program.serialize import decode
 from ci_autotest.report import report_json
 from ci_autotest.report.artifacts import FILES
-from ci_autotest.session.exit_status import not_written
-from ci_autotest.session.surfaces import setting_for, write_surfaces
 from tests import report_samples as samples
 from tests.projects import Done, Project, ended, environment
 

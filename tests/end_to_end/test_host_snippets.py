@@ -15,9 +15,9 @@ from ci_autotest.backends.mapping.table import load_table
 from ci_autotest.backends.mapping.translate import Translator
 from ci_autotest.backends.remote import RemoteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.commands.output_writer import named_here
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
-from ci_autotest.session.surfaces import named_here
 from ci_autotest.telling import display_program
 from tests import report_samples as samples
 from tests.candidates import needs, path_of

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from ci_autotest.session.starting import template
+from ci_autotest.commands.init import template
 from tests.action_runner import ActionRecord, ActionRunner, expressions_entry, job_environ
 from tests.projects import wait_until
 

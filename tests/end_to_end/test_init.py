@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ci_autotest.session import starting
-from ci_autotest.session.starting import template
+from ci_autotest.commands import init as starting
+from ci_autotest.commands.init import template
 from tests.projects import Project
 
 FILES = starting.FILES["github"]

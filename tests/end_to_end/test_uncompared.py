@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ci_autotest.commands.case_counts import uncompared
 from ci_autotest.run.messages import Cost
-from ci_autotest.session.entries import uncompared
 from tests.projects import Project
 
 if TYPE_CHECKING:

@@ -20,8 +20,21 @@ from ci_autotest.backends.build import build
 from ci_autotest.backends.hearing import Hearing
 from ci_autotest.backends.hosting import HostLostError
 from ci_autotest.backends.told import about_of
+from ci_autotest.commands.downloaded_report import read_downloaded
+from ci_autotest.commands.draw_log import asked_for
+from ci_autotest.commands.output_writer import setting_for, write_surfaces
+from ci_autotest.commands.progress import show_result
+from ci_autotest.commands.report import report
+from ci_autotest.commands.request import hello_for
+from ci_autotest.commands.request_parsing import request_of
+from ci_autotest.commands.run_result import Circumstances, make_result
+from ci_autotest.commands.run_statistics import Ledger
 from ci_autotest.config import Candidate
 from ci_autotest.errors import AutotestError, ConfigError, OutputError, ProgramError, PublishError, UsageError
+from ci_autotest.findings.database import Database
+from ci_autotest.findings.repro_script import repro_script
+from ci_autotest.findings.tools import Tools
+from ci_autotest.findings.triage import Triage
 from ci_autotest.github import artifact, comment, origin
 from ci_autotest.github.answer import Reply, decoded, reason_of
 from ci_autotest.github.event import read_event
@@ -51,19 +64,6 @@ from ci_autotest.run.messages import (
     Reply as Passed,
 )
 from ci_autotest.run.place import Place
-from ci_autotest.session.asking import request_of
-from ci_autotest.session.database import Database
-from ci_autotest.session.downloaded import read_downloaded
-from ci_autotest.session.draw_log import asked_for
-from ci_autotest.session.ledger import Ledger
-from ci_autotest.session.merging import report
-from ci_autotest.session.progress import show_result
-from ci_autotest.session.repro_script import repro_script
-from ci_autotest.session.requested import hello_for
-from ci_autotest.session.results import Circumstances, make_result
-from ci_autotest.session.surfaces import setting_for, write_surfaces
-from ci_autotest.session.tools import Tools
-from ci_autotest.session.triage import Triage
 from ci_autotest.telling import display_program
 from tests.archives import zipped
 from tests.engine import judged, record

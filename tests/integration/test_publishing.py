@@ -15,12 +15,12 @@ import msgspec
 import pytest
 from markdown_it import MarkdownIt
 
+from ci_autotest.commands.comment import leg_name
+from ci_autotest.commands.output_writer import ended_early
+from ci_autotest.commands.report import report
 from ci_autotest.github.body import sections_of
 from ci_autotest.report import report_json
 from ci_autotest.result import Location
-from ci_autotest.session.merging import report
-from ci_autotest.session.publishing import leg_name
-from ci_autotest.session.surfaces import ended_early
 from tests import program_samples as programs
 from tests import report_samples as samples
 from tests.fake_github import BOT, NUMBER, FakeGithub, Fault, Stored, refusal

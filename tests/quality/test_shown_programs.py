@@ -20,11 +20,11 @@ from ci_autotest.backends.notes import repro_note
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.case import ATTEMPTS_PER_CASE
 from ci_autotest.config import Candidate
+from ci_autotest.findings.repro_script import repro_script
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
 from ci_autotest.program.plain import plain_program
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
-from ci_autotest.session.repro_script import repro_script
 from ci_autotest.telling import display_program
 from tests import report_samples as samples
 from tests.engine import record

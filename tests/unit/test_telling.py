@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.session.repro_script import repro_script
+from ci_autotest.findings.repro_script import repro_script
 from ci_autotest.telling import display_program, headline, message_lines
 from tests import report_samples as samples
 from tests.engine import recorded

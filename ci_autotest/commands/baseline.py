@@ -1,0 +1,104 @@
+"""What a run is held against: a report that is named, or the base branch's last one, found over the API."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import requests
+
+from ci_autotest.commands.downloaded_report import read_downloaded
+from ci_autotest.commands.output_writer import read_baseline
+from ci_autotest.commands.run_result import held_against
+from ci_autotest.errors import AutotestError
+from ci_autotest.github.answer import Forbidden
+from ci_autotest.github.artifact import check_artifact_name, download, of_branch
+from ci_autotest.github.client import Client
+from ci_autotest.github.environ import read_access
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ci_autotest.result import Finding, RunResult
+
+#: Names the base branch's last report.
+AUTO: Final = "auto"
+#: The same, and no word where there is none: nobody asked for it.
+IF_ANY: Final = "auto-if-any"
+#: Seconds that finding it may take.
+DEADLINE_S: Final = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baselines:
+    """Find what reports are held against; that none can be had is told in a note and ends nothing.
+
+    Attributes:
+        branch: The one that is merged into.
+        run_id: The run that is compared.
+        asked: A report's path, ``auto``, ``auto-if-any``, or nothing.
+    """
+
+    client: Client
+    repository: str
+    branch: str
+    run_id: int
+    asked: str
+
+    def applied(self, result: RunResult, artifact_name: str) -> RunResult:
+        """Return the result with what is new and fixed, where there is a baseline."""
+        if self.asked not in {AUTO, IF_ANY}:
+            return held_against(result, read_baseline(Path(self.asked))) if self.asked else result
+        try:
+            found = self._last(artifact_name)
+        except AutotestError as error:
+            return _noted(result, f"The last report of branch '{self.branch}' is not compared with: {error}")
+        if self.asked == IF_ANY and (found is None or isinstance(found, Forbidden)):
+            return result
+        if isinstance(found, Forbidden):
+            where = f"{found.where} answered {found.status}"
+            return _noted(result, f"There is no baseline: the token lacks `actions: read` ({where}).")
+        if found is None:
+            return _noted(result, f"There is no baseline: branch '{self.branch}' has no report '{artifact_name}'.")
+        return held_against(result, found)
+
+    def _last(self, artifact_name: str) -> tuple[Finding, ...] | Forbidden | None:
+        artifact = of_branch(self.client, self.repository, self.branch, artifact_name, self.run_id)
+        if artifact is None or isinstance(artifact, Forbidden):
+            return artifact
+        data = download(self.client, self.repository, artifact)
+        return data if isinstance(data, Forbidden) else read_downloaded(artifact.name, data).result.findings
+
+
+def against(result: RunResult, asked: str, artifact_name: str, environ: Mapping[str, str]) -> RunResult:
+    """Return a merged result held against its baseline.
+
+    Args:
+        result: Of all shards.
+        asked: A report's path, ``auto``, or nothing.
+        artifact_name: Under which the base branch's report was uploaded.
+        environ: Of a step; ``auto`` needs its GITHUB_TOKEN.
+
+    Raises:
+        AutotestError: The path holds no report, or ``auto`` is asked for outside a step.
+    """
+    if asked != AUTO:
+        return held_against(result, read_baseline(Path(asked))) if asked else result
+    check_artifact_name(artifact_name)
+    access = read_access(environ)
+    with requests.Session() as session, ExitStack() as files:
+        client = Client(
+            session=session, files=files, api_url=access.api_url, token=access.token,
+            clock=time.monotonic, sleep=time.sleep, deadline_s=DEADLINE_S, start_s=time.monotonic(),
+        )  # fmt: skip
+        return Baselines(
+            client=client, repository=access.repository, branch=access.branch, run_id=access.run_id, asked=asked
+        ).applied(result, artifact_name)  # fmt: skip
+
+
+def _noted(result: RunResult, note: str) -> RunResult:
+    return msgspec.structs.replace(result, notes=(*result.notes, note))

@@ -1,0 +1,106 @@
+"""Cases to workers: the plan as tasks, events into the ledger."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ci_autotest.commands.progress import Progress
+from ci_autotest.commands.run_statistics import Ledger
+from ci_autotest.findings.database import Learned, today
+from ci_autotest.plan import costs, digest, order, shares
+from ci_autotest.run.inquiry import Changed, Cut, Lost, Part, Passed, Task, Wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import TextIO
+
+    from ci_autotest.commands.request import Request
+    from ci_autotest.plan import Share
+    from ci_autotest.result import CandidateInfo
+    from ci_autotest.run.inquiry import Event
+    from ci_autotest.run.messages import TestInfo
+    from ci_autotest.run.pool import Pool
+
+
+class Plan:
+    """Hold what this process runs.
+
+    Args:
+        tests: In order.
+        request: Says how many cases, and which shard.
+        learned: What the database knows of tests.
+    """
+
+    def __init__(self, tests: Sequence[TestInfo], request: Request, learned: Mapping[str, Learned]) -> None:
+        """Share the cases out."""
+        self.tests = tuple(tests)
+        self.counts = [request.cases or test.n or request.config.cases for test in tests]
+        ids = [test.id for test in tests]
+        self.case_s = costs(ids, {name: learned[name].case_s for name in ids if name in learned})
+        self.shares: list[Share] = shares(self.counts, request.shard, self.case_s)
+        self.digest = digest(list(zip(ids, self.counts, strict=True)), self.case_s)
+
+    def ledger(self, infos: Sequence[CandidateInfo]) -> Ledger:
+        """Return an empty ledger of what is planned."""
+        available = tuple(info.name for info in infos if info.available)
+        planned = [(test, share.cases) for test, share in zip(self.tests, self.shares, strict=True)]
+        return Ledger(planned, available)
+
+    def tasks(self, ledger: Ledger, learned: Mapping[str, Learned]) -> Iterator[Task]:
+        """Yield tasks, breadth first, the longest test first; what this run shows of durations counts at once."""
+
+        def case_s(test: int) -> float:
+            entry = ledger.tests[self.tests[test].id]
+            cases = entry.accepted + entry.empty
+            if cases:
+                return entry.duration_s / cases
+            known = learned.get(self.tests[test].id)
+            return known.case_s if known is not None else 0.0
+
+        for test, cases in order(self.shares, case_s):
+            yield Task(self.tests[test], tuple(cases), ledger.candidates)
+
+
+def execute(pool: Pool, ledger: Ledger, tasks: Iterator[Task], is_over: Callable[[], bool], stream: TextIO) -> None:
+    """Run tasks; events go into the ledger, and what cannot be run is left out."""
+    if not ledger.candidates:
+        return
+    total = sum(len(entry.cases) for entry in ledger.tests.values()) * len(ledger.candidates)
+    progress = Progress(stream, total, is_terminal=stream.isatty())
+    for event in pool.run(tasks, lambda task: None if ledger.tests[task.test.id].broken else task, is_over):
+        book(ledger, event)
+        progress.update(event.task.test.id, ledger.done, ledger.suspected)
+    progress.end()
+
+
+def book(ledger: Ledger, event: Event) -> None:
+    """Write an event into the ledger."""
+    match event:
+        case Part(task, done, before):
+            ledger.part(task.test.id, done, before)
+        case Lost():
+            ledger.lost(event)
+        case Wrong(task, wrong):
+            ledger.broken(task.test.id, wrong.message, wrong.traceback)
+        case Passed(_, error):
+            ledger.passed.append(error)
+        case Cut(_, note):
+            ledger.cut.append(note)
+        case Changed(task, left):
+            ledger.changed(task.test.id, left)
+
+
+def learned_of(ledger: Ledger, before: Mapping[str, Learned]) -> dict[str, Learned]:
+    """Return what is known of tests after a run: what it has seen goes before what was known."""
+    found = dict(before)
+    for test, entry in ledger.tests.items():
+        cases = entry.accepted + entry.empty
+        if not cases:
+            continue
+        ordinary = entry.ordinary_accepted + entry.ordinary_rejected
+        found[test] = Learned(
+            case_s=entry.duration_s / cases,
+            acceptance=entry.ordinary_accepted / ordinary if ordinary else 1.0,
+            day=today(),
+        )
+    return found

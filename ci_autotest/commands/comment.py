@@ -1,0 +1,277 @@
+"""The command ``comment``: a report, or those of another run, as the comment on the pull request.
+
+What is downloaded may have been written by whoever opened the pull request. Its archive is not
+unpacked, its report is decoded strictly, its programs are printed from ``program.json`` alone, and
+which pull request it is about is GitHub's word.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import requests
+
+from ci_autotest.commands.baseline import Baselines
+from ci_autotest.commands.downloaded_report import read_downloaded
+from ci_autotest.commands.output_writer import (
+    ended_early,
+    links_from,
+    named_here,
+    read_report,
+    saved_programs,
+    write_surfaces,
+)
+from ci_autotest.errors import OutputError, PublishError, UsageError
+from ci_autotest.github.answer import Forbidden
+from ci_autotest.github.artifact import check_artifact_name, download, of_run
+from ci_autotest.github.body import HEADER_CHARS, LEG_CHARS, MAX_CHARS, Section, Turn, marker
+from ci_autotest.github.client import Client
+from ci_autotest.github.comment import Published, publish, told
+from ci_autotest.github.event import RunTarget, read_event
+from ci_autotest.github.origin import Absent, find_pull_request
+from ci_autotest.github.sticky import Wanted
+from ci_autotest.report.finding_text import Setting
+from ci_autotest.report.links import Links, image_of
+from ci_autotest.report.markdown import LEAST, render_comment
+from ci_autotest.report.standing import is_wholly_aligned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+    from typing import BinaryIO, TextIO
+
+    from ci_autotest.github.artifact import Artifact
+    from ci_autotest.github.event import Event
+    from ci_autotest.github.origin import Origin
+    from ci_autotest.result import RunResult
+
+When: TypeAlias = Literal["always", "changes", "failures"]
+
+#: Seconds that all requests and waits of one publication may take.
+DEADLINE_S: Final = 300.0
+
+_NEEDED: Final = "actions: read` and `pull-requests: read"
+_AGAIN: Final = "What was misaligned here before is aligned again."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publication:
+    """Say what is to be published, as the command line does.
+
+    Attributes:
+        folder: Output folder of a run; ``None`` where ``run_id`` names one.
+        run_id: The run whose artifacts are downloaded.
+        artifact_name: Under which reports are uploaded.
+        name: Of the check: one comment for each.
+        leg: Of a matrix, as GitHub's JSON or as a name; empty without one.
+        legs: Number of legs that publish to the comment.
+        when: What makes a first comment.
+        baseline: A report, ``auto``, ``auto-if-any``, or nothing.
+        output: Folder for what was downloaded.
+    """
+
+    folder: Path | None
+    run_id: int | None
+    artifact_name: str
+    name: str
+    leg: str
+    legs: int
+    when: When
+    baseline: str
+    output: Path | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """Tell the time, in seconds from any origin, and wait."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+_REAL: Final = Clock()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leg:
+    """Hold one report with what it is shown with."""
+
+    name: str
+    result: RunResult
+    setting: Setting
+    artifact_name: str
+
+
+def comment(asked: Publication, environ: Mapping[str, str], stream: TextIO, clock: Clock = _REAL) -> int:
+    """Post or update the sticky comment; what the report says does not change the exit status.
+
+    Args:
+        asked: What is to be published.
+        environ: Of a step.
+        stream: Takes what became of it.
+        clock: Tells the time and waits.
+
+    Raises:
+        AutotestError: There is no report, no token or no pull request, or GitHub does not answer as GitHub.
+    """
+    check_artifact_name(asked.artifact_name)
+    marker(asked.name)
+    if (asked.folder is None) == (asked.run_id is None):
+        message = "comment takes the folder of a report, or --run-id: give one of them."
+        raise UsageError(message)
+    result = read_report(asked.folder) if asked.folder is not None else None
+    event = read_event(environ, asked.run_id)
+    with requests.Session() as session, ExitStack() as files:
+        client = Client(
+            session=session, files=files, api_url=event.api_url, token=event.token,
+            clock=clock.now, sleep=clock.sleep, deadline_s=DEADLINE_S, start_s=clock.now(),
+        )  # fmt: skip
+        published = _publish(asked, client, event, result, environ)
+    stream.write(f"comment: {published.url or 'not posted'} ({published.action})\n{published.message}\n")
+    return 0
+
+
+def _publish(
+    asked: Publication, client: Client, event: Event, result: RunResult | None, environ: Mapping[str, str]
+) -> Published:
+    origin = find_pull_request(client, event)
+    if isinstance(origin, Absent):
+        return Published(url=None, action="degraded", message=origin.message)
+    if isinstance(origin, Forbidden):
+        return _degraded(origin, _NEEDED if isinstance(event.target, RunTarget) else "pull-requests: write")
+    if result is None:
+        legs = _downloaded(asked, client, (event, origin), environ)
+    else:
+        legs = [_own_leg(asked, result, environ, origin)]
+    if isinstance(legs, Forbidden):
+        return _degraded(legs, "actions: read")
+    if not legs:
+        return _marked(asked, client, event, origin)
+    baselines = Baselines(
+        client=client, repository=event.repository, branch=origin.pull.base, run_id=event.run_id, asked=asked.baseline
+    )  # fmt: skip
+    held = [replace(leg, result=baselines.applied(leg.result, leg.artifact_name)) for leg in legs]
+    if asked.output is not None:
+        for leg in held:
+            written = write_surfaces(leg.result, asked.output / leg.artifact_name, leg.setting)
+            if written is not leg.result:
+                raise OutputError(written.notes[-1])
+    return publish(client, event, origin.pull, wanted_of(asked, held, Turn(event.run_id, event.attempt)))
+
+
+def _degraded(refusal: Forbidden, needed: str) -> Published:
+    return Published(url=None, action="degraded", message=told(refusal, needed))
+
+
+def wanted_of(asked: Publication, legs: list[Leg], turn: Turn) -> Wanted:
+    """Return what the comment must say of these reports; each has its share of the room."""
+    count = max(asked.legs, len(legs))
+    room = max(LEAST, (MAX_CHARS - HEADER_CHARS) // count)
+    return Wanted(
+        marker=marker(asked.name),
+        turn=turn,
+        sections=tuple(_section(leg, turn, room) for leg in legs),
+        legs=count,
+        may_create=any(_begins(leg.result, asked.when) for leg in legs),
+    )
+
+
+def _section(leg: Leg, turn: Turn, room: int) -> Section:
+    text = render_comment(leg.result, limit=room - len(_AGAIN.encode()), setting=leg.setting, title=leg.name)
+    head, between, rest = text.partition("\n\n")
+    is_aligned = bool(head) and is_wholly_aligned(leg.result)
+    return Section(leg=leg.name, turn=turn, text=text, again=f"{head}\n\n{_AGAIN}{between}{rest}" if is_aligned else "")
+
+
+def _begins(result: RunResult, when: When) -> bool:
+    """Whether a report is a reason for a first comment; one that is there is brought up to date in any case."""
+    if when == "always":
+        return True
+    if when == "changes" and result.new is not None:
+        return bool(result.new or result.fixed or result.broken or (result.exit_code and not result.findings))
+    return result.exit_code != 0
+
+
+def leg_name(given: str) -> str:
+    """Return a leg's name as GitHub shows it, the values of the matrix joined; ``{}`` and ``null`` are no matrix."""
+    try:
+        matrix = json.loads(given) if given.strip().startswith(("{", "null")) else given
+    except (ValueError, RecursionError):
+        matrix = given
+    values = matrix.values() if isinstance(matrix, dict) else [matrix or ""]
+    name = ", ".join(value if isinstance(value, str) else json.dumps(value) for value in values)
+    printable = "".join(filter(str.isprintable, name)).strip()
+    return printable if len(printable) <= LEG_CHARS else f"{printable[: LEG_CHARS - 1]}…"
+
+
+def _marked(asked: Publication, client: Client, event: Event, origin: Origin) -> Published:
+    """Write over a comment that is there that this run left no report: what it says is of another commit."""
+    why = (
+        f"it has no artifact '{asked.artifact_name}', and none that begins with '{asked.artifact_name}-': it ended "
+        "before it had a report, or gave it another name."
+    )
+    leg = Leg(
+        name="", result=ended_early(str(event.run_id), [why]), setting=Setting(), artifact_name=asked.artifact_name
+    )
+    wanted = wanted_of(asked, [leg], Turn(event.run_id, event.attempt))
+    published = publish(client, event, origin.pull, replace(wanted, may_create=False))
+    if published.action == "skipped":
+        message = f"run {event.run_id} left no report: {why}"
+        raise PublishError(message)
+    return published
+
+
+def _own_leg(asked: Publication, result: RunResult, environ: Mapping[str, str], origin: Origin) -> Leg:
+    links = links_from({"ARTIFACT_NAME": asked.artifact_name, **environ}, result)
+    return Leg(
+        name=leg_name(asked.leg),
+        result=result,
+        setting=Setting(
+            links=_of_pull(links, origin, environ) if links else None,
+            source=saved_programs(asked.folder, is_own=False) if asked.folder is not None else None,
+        ),
+        artifact_name=asked.artifact_name,
+    )
+
+
+def _of_pull(links: Links, origin: Origin, environ: Mapping[str, str]) -> Links:
+    """Return the addresses for a comment: of the pull request's own commit, not of the one that merges it."""
+    pull = origin.pull
+    return replace(links, sha=origin.sha, pull=pull.number, is_foreign=pull.from_fork is True, image=image_of(environ))
+
+
+def _downloaded(
+    asked: Publication, client: Client, about: tuple[Event, Origin], environ: Mapping[str, str]
+) -> list[Leg] | Forbidden:
+    event, origin = about
+    found = of_run(client, event.repository, event.run_id, asked.artifact_name)
+    if isinstance(found, Forbidden):
+        return found
+    legs = []
+    for artifact in found:
+        data = download(client, event.repository, artifact)
+        if isinstance(data, Forbidden):
+            return data
+        leg = _downloaded_leg(asked, artifact, data, event)
+        links = _of_pull(leg.setting.links, origin, environ) if leg.setting.links else None
+        legs.append(replace(leg, setting=replace(leg.setting, links=links)))
+    return legs
+
+
+def _downloaded_leg(asked: Publication, artifact: Artifact, data: BinaryIO, event: Event) -> Leg:
+    read = read_downloaded(artifact.name, data, named_here())
+    links = Links(
+        server=event.server_url, repository=event.repository, sha="", prefix=read.result.environment.folder,
+        run=event.run_url, artifact=f"{event.run_url}/artifacts/{artifact.id}", run_id=event.run_id,
+        digest=(artifact.digest or "").removeprefix("sha256:"), artifact_name=artifact.name,
+    )  # fmt: skip
+    return Leg(
+        name=leg_name(artifact.name.removeprefix(asked.artifact_name).lstrip("-")),
+        result=read.result,
+        setting=Setting(links=links, source=read.source),
+        artifact_name=artifact.name,
+    )

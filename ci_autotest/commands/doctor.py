@@ -1,0 +1,148 @@
+"""The command ``doctor``: whether candidates can be used here, what they have, and what is missing to install."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ci_autotest import recipes
+from ci_autotest.commands.exit_status import FINE
+from ci_autotest.commands.request import hello_for
+from ci_autotest.errors import ConfigError, UnavailableError
+from ci_autotest.recipes import BESIDE_TORCH, RECIPES
+from ci_autotest.report.coverage import catalogue
+from ci_autotest.run.executor import LocalExecutor
+from ci_autotest.run.messages import Broken, Examine, Examined
+from ci_autotest.run.pool import Pool
+from ci_autotest.run.process import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import TextIO
+
+    from ci_autotest.commands.request import Request
+    from ci_autotest.config import Candidate
+    from ci_autotest.result import CandidateInfo, OperatorStanding
+
+_SILENCE_S: Final = 300.0
+_WIDTH: Final = 118
+#: What is said of operators that a candidate does not have, by standing.
+_WORDS: Final = {
+    "unsupported": "its table says that there is no counterpart",
+    "absent": "its framework has no function of that name",
+    "no_kernel": "its device has no kernel of it; what torch puts together out of others is not among them",
+    "unmapped": "its table has no row",
+}
+
+
+class Examination(NamedTuple):
+    """What was seen of one candidate.
+
+    Attributes:
+        info: Whether it is available, versions, device.
+        examined: What it has; ``None`` where it is not available.
+        failure: Why what it has cannot be told.
+    """
+
+    info: CandidateInfo
+    examined: Examined | None = None
+    failure: str = ""
+
+
+def doctor(request: Request, environ: Mapping[str, str], stream: TextIO) -> int:
+    """Print what is to be said of the candidates of a request.
+
+    Raises:
+        ConfigError: A candidate's rows are wrong.
+        UnavailableError: One that is required, or named on the command line, cannot be used.
+    """
+    operators = [operator for own in catalogue().suite.values() for operator in own]
+    missing = []
+    pool = Pool(LocalExecutor(environ, Limits(_SILENCE_S)), hello_for(request, 0))
+    try:
+        for info, candidate in zip(pool.ready().candidates, request.candidates, strict=True):
+            found = _examined(pool, info, operators)
+            stream.writelines(f"{line}\n" for line in _lines(found, candidate, is_named=candidate.required))
+            stream.flush()
+            if candidate.required and found.examined is None:
+                missing.append(candidate.name)
+    finally:
+        pool.close()
+    if missing:
+        message = f"not available: {', '.join(missing)}. What is missing stands above."
+        raise UnavailableError(message)
+    return FINE
+
+
+def _examined(pool: Pool, info: CandidateInfo, operators: Sequence[str]) -> Examination:
+    if not info.available:
+        return Examination(info)
+    answer = pool.ask(Examine(candidate=info.name, operators=list(operators)))
+    if isinstance(answer, Examined):
+        return Examination(info, answer)
+    if isinstance(answer, Broken) and answer.is_refusal:
+        raise ConfigError(answer.message)
+    if isinstance(answer, Broken):
+        return Examination(info, failure=answer.message)
+    return Examination(info, failure=f"its process {getattr(answer, 'reason', 'answered out of turn')}")
+
+
+def _lines(found: Examination, candidate: Candidate, *, is_named: bool) -> list[str]:
+    """Return what is said of a candidate; the names of operators only where it was asked for by name."""
+    info = found.info
+    if found.examined is None:
+        reason = info.reason or f"candidate '{info.name}': {found.failure}."
+        return [f"{info.name}: NOT AVAILABLE", *_wrapped(reason), *_how_to_install(candidate), ""]
+    versions = ", ".join(f"{name} {version}" for name, version in info.libraries.items())
+    beside = candidate.backend if candidate.backend in BESIDE_TORCH else "torch"
+    framework = candidate.module if candidate.backend == "module" else beside
+    lines = [f"{info.name}: available", *_wrapped(f"{framework} {info.version}{f' ({versions})' if versions else ''}")]
+    if candidate.python:
+        lines += _wrapped(f"interpreter: {candidate.python}")
+    known = ", ".join(found.examined.devices) or "not told by its adapter"
+    lines += _wrapped(f"devices here: {known}; it runs on {info.device}")
+    return [*lines, *_operators(found.examined.operators, is_named=is_named), ""]
+
+
+def _operators(operators: Sequence[OperatorStanding], *, is_named: bool) -> list[str]:
+    if not operators:
+        return _wrapped("operators of the shipped suite: torch's exporter says of each body whether it can be exported")
+    supported = sum(item.standing == "supported" for item in operators)
+    lines = _wrapped(f"operators of the shipped suite: it has {supported} of {len(operators)}")
+    for standing, words in _WORDS.items():
+        own = [item for item in operators if item.standing == standing]
+        if own:
+            lines += _wrapped(f"{len(own)}: {words}{':' if is_named else ''}")
+        for item in own if is_named else ():
+            lines += _wrapped(f"{item.operator}{f': {item.reason}' if item.reason else ''}", "    ")
+    return lines
+
+
+def _how_to_install(candidate: Candidate) -> list[str]:
+    """Return how an interpreter with the framework is made, and where it is named; nothing where that is unknown."""
+    if candidate.backend in BESIDE_TORCH:
+        return ["  in the interpreter that has torch:", *_wrapped(recipes.beside_torch(candidate.backend), "    ")]
+    name = next((name for name in RECIPES if _is_for(name, candidate)), None)
+    if name is None:
+        return []
+    row = (
+        f"{{name: {candidate.name}, backend: module, module: {candidate.module}, python: {recipes.interpreter(name)}}}"
+    )
+    lines = [f"  an environment for it takes CPython {RECIPES[name].python} and about {RECIPES[name].size_mb:,} MB:"]
+    lines += [f"    {line}" for line in recipes.commands(name)]
+    return [*lines, "  and in autotest.yml, under candidates:", f"    - {row}"]
+
+
+def _is_for(name: str, candidate: Candidate) -> bool:
+    """Whether an environment is what a candidate lacks; torch of that version only where it is named by its folder."""
+    if candidate.backend != "module" or candidate.module != RECIPES[name].module:
+        return False
+    return candidate.module != "torch" or f"/{name}/" in candidate.python
+
+
+def _wrapped(text: str, indent: str = "  ") -> list[str]:
+    one_line = " ".join(text.split())
+    return textwrap.wrap(
+        one_line, _WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip

@@ -1,0 +1,113 @@
+"""The command ``draws``: the draw log of a case printed, edited, and the case run again from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.commands.draw_log import DrawLog, render
+from ci_autotest.commands.exit_status import NOTHING
+from ci_autotest.commands.replay import say
+from ci_autotest.commands.request import discovered, hello_for
+from ci_autotest.config import duration_s
+from ci_autotest.errors import AuthorError, UnavailableError, UsageError
+from ci_autotest.program.codegen import function_text
+from ci_autotest.program.serialize import decode
+from ci_autotest.run.executor import LocalExecutor
+from ci_autotest.run.fresh import Fresh
+from ci_autotest.run.lost import WorkerLostError
+from ci_autotest.run.messages import Confirm, Record, Tried
+from ci_autotest.run.pool import Pool
+from ci_autotest.run.process import Limits, WorkerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TextIO
+
+    from ci_autotest.commands.request import Request
+    from ci_autotest.run.executor import Executor
+    from ci_autotest.run.messages import TestInfo
+
+_SILENCE_S: Final = 300.0
+
+
+def draws(log: DrawLog, request: Request, environ: Mapping[str, str], stream: TextIO) -> int:
+    """Print a case's draws, program and verdict, with the draws that were edited in place of the test's own.
+
+    Raises:
+        UsageError: The path names no single test, or an edit names a draw that the case does not make.
+        AuthorError: The test is wrong.
+    """
+    limits = Limits(duration_s(request.config.case_timeout, "case_timeout"))
+    test = _test(log, request, LocalExecutor(environ, Limits(_SILENCE_S)))
+    candidate = request.candidates[0].name
+    fresh = Fresh(lambda: WorkerProcess(environ, limits), hello_for(request, log.seed))
+    try:
+        log = _placed(log, fresh, test, candidate)
+        answer = fresh.ask(_confirm(log, test, candidate))
+    finally:
+        fresh.close()
+    if not isinstance(answer, Tried):
+        return say(answer, candidate, stream)
+    _refuse_unknown(log, answer)
+    stream.write(render(log, answer.draws, answer.profile))
+    if not answer.whole_program:
+        stream.write("the reference rejects this case: there is nothing to compare\n")
+        return NOTHING
+    stream.write(f"\n{function_text(decode(answer.whole_program, answer.whole_tensors).program)}\n")
+    return say(answer, candidate, stream)
+
+
+def _test(log: DrawLog, request: Request, executor: Executor) -> TestInfo:
+    pool = Pool(executor, hello_for(request, log.seed))
+    try:
+        tests, broken = discovered(pool, request)
+    finally:
+        pool.close()
+    for item in broken:
+        message = f"{item.test} {item.message}\n{item.traceback}"
+        raise AuthorError(message)
+    chosen = [test for test in tests if test.id == log.test] or tests
+    if len(chosen) != 1:
+        message = f"'{log.test}' names {len(chosen)} tests. Give one, as FILE::TEST; `ci-autotest list` names them."
+        raise UsageError(message)
+    return chosen[0]
+
+
+def _placed(log: DrawLog, fresh: Fresh, test: TestInfo, candidate: str) -> DrawLog:
+    """Return the log with the attempt that the reference accepts, where none is named."""
+    if log.attempt is not None:
+        return replace(log, test=test.id)
+    answer = fresh.ask(Record(test=test, case=log.case, attempt=None, candidate=candidate))
+    if isinstance(answer, Tried):
+        return replace(log, test=test.id, attempt=answer.attempt)
+    if isinstance(answer, WorkerLostError):
+        message = f"the worker {answer.reason} while case {log.case} of {test.id} was drawn."
+        raise UnavailableError(message)
+    raise AuthorError(answer.message)
+
+
+def _confirm(log: DrawLog, test: TestInfo, candidate: str) -> Confirm:
+    return Confirm(
+        test=test,
+        case=log.case,
+        attempt=log.attempt or 0,
+        candidate=candidate,
+        edits=dict(log.values),
+        profile=log.profile,
+    )
+
+
+def _refuse_unknown(log: DrawLog, answer: Tried) -> None:
+    for draw in answer.draws:
+        asked = log.values.get(draw.site)
+        if asked is not None and draw.value != asked:
+            message = f"{draw.site} = {asked!r} is outside its range: {draw.kind} of [{draw.low:g}, {draw.high:g})."
+            raise UsageError(message)
+    known = {draw.site for draw in answer.draws}
+    unknown = [site for site in log.values if site not in known]
+    if unknown:
+        message = (
+            f"case {log.case} of {log.test} has no draw {unknown[0]!r}. It has {', '.join(sorted(known)) or 'none'}."
+        )
+        raise UsageError(message)

@@ -1,0 +1,98 @@
+"""What a request's processes are started by: this machine's, one a core or a GPU, or a cluster's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ci_autotest import config as configuration
+from ci_autotest.errors import UsageError
+from ci_autotest.run import machine
+from ci_autotest.run.executor import Executor, LocalExecutor
+from ci_autotest.run.nursery import Nursery, preloaded
+from ci_autotest.run.process import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ci_autotest.commands.request import Request
+    from ci_autotest.run.machine import Gpu
+
+
+#: Workers that one core may have: more only wait for it, and each takes its memory.
+_WORKERS_PER_CORE: Final = 16
+
+
+class Means(NamedTuple):
+    """What processes are started by.
+
+    Attributes:
+        executor: Starts workers.
+        nursery: Runs repros alone, on this machine.
+    """
+
+    executor: Executor
+    nursery: Nursery
+
+    def close(self) -> None:
+        """End what they hold."""
+        self.nursery.close()
+        self.executor.close()
+
+
+def means_for(request: Request, environ: Mapping[str, str]) -> Means:
+    """Return what starts the processes of a request.
+
+    Raises:
+        UnavailableError: The executor asked for is not there.
+    """
+    if request.executor == "local":
+        devices = machine.gpus(environ) if needs_gpu(request) is not False else []
+        return local_means(request, environ, devices)
+    from ci_autotest.run.ray_executor import RayExecutor  # noqa: PLC0415 - an extra
+
+    silence_s = _silence_s(request)
+    allowed = configuration.size_bytes(request.config.memory)
+    executor = RayExecutor(environ, silence_s, allowed, _workers(request), needs_gpu(request))
+    limits = Limits(silence_s, memory_limit(request, executor.slots))
+    return Means(executor, Nursery(environ, limits, preloaded(request.candidates)))
+
+
+def local_means(request: Request, environ: Mapping[str, str], devices: Sequence[Gpu]) -> Means:
+    """Return what starts processes here, on some GPUs.
+
+    Raises:
+        UsageError: As many workers were asked for as no machine of these cores can hold.
+    """
+    cores, workers = machine.cores(), _workers(request)
+    if workers is not None and workers > _WORKERS_PER_CORE * cores:
+        message = (
+            f"{workers:,} workers were asked for, and this machine has {cores} cores. "
+            f"Give at most {_WORKERS_PER_CORE * cores}, or leave --workers out."
+        )
+        raise UsageError(message)
+    slots = machine.slots(workers, cores, devices)
+    limits = Limits(_silence_s(request), memory_limit(request, len(slots)))
+    nursery = Nursery(environ, limits, preloaded(request.candidates), slots[0])
+    return Means(LocalExecutor(environ, limits, slots, nursery), nursery)
+
+
+def _workers(request: Request) -> int | None:
+    return request.config.workers if isinstance(request.config.workers, int) else None
+
+
+def _silence_s(request: Request) -> float:
+    return configuration.duration_s(request.config.case_timeout, "case_timeout")
+
+
+def memory_limit(request: Request, workers: int) -> int:
+    """Return the resident memory in bytes that each of some workers may hold here; 0: no limit."""
+    allowed = configuration.size_bytes(request.config.memory)
+    return machine.memory_bytes(workers) if allowed is None else allowed
+
+
+def needs_gpu(request: Request) -> bool | None:
+    """Whether a side of a request runs on a GPU; ``None``: where there is one."""
+    asked = {candidate.device for candidate in request.candidates} | {request.config.reference.device}
+    if "cuda" in asked:
+        return True
+    return None if "auto" in asked else False

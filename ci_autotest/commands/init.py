@@ -1,0 +1,160 @@
+"""The command ``init``: files that a repository needs to begin, written where there are none, and what to do next."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from ci_autotest.errors import OutputError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import TextIO
+
+System = Literal["github", "gitlab", "jenkins"]
+
+_COMMON: Final = {"autotest.yml": "autotest.yml", "autotests/autotest_first.py": "autotest_first.py"}
+#: Template by the file that it becomes, below the repository's root, by the system that runs it.
+FILES: Final[dict[System, dict[str, str]]] = {
+    "github": {
+        **_COMMON,
+        ".github/workflows/autotest.yml": "autotest.workflow.yml",
+        ".github/workflows/autotest-report.yml": "autotest-report.workflow.yml",
+    },
+    "gitlab": {
+        **_COMMON,
+        ".gitlab/autotest.gitlab-ci.yml": "autotest.gitlab-ci.yml",
+        ".gitlab-ci.yml": "gitlab-ci.yml",
+    },
+    "jenkins": {**_COMMON, "Jenkinsfile": "Jenkinsfile"},
+}
+#: What stands in the templates for the organisation whose ci-autotest is used, until one has put its own name there.
+PLACEHOLDER: Final = "org"
+_PROJECT: Final = "ci-autotest"
+_NEXT: Final = """
+Next:
+  1. {organisation}
+  2. ci-autotest run                      the test in autotests/ on the candidate in autotest.yml
+  3. name your kernels in autotest.yml under `candidates:`, and write a test for each in autotests/
+  4. add `autotest-report/` and `.autotest/` to .gitignore
+  5. {last}
+"""
+_LAST: Final[dict[System, str]] = {
+    "github": """commit, and open a pull request. The workflow `autotest` tests it from there on. `autotest-report`
+     comments, and works only once it is on the default branch: GitHub starts it from nowhere else.""",
+    "gitlab": """commit, and open a merge request. Where `.gitlab-ci.yml` was kept, add this to it:
+     include: [{local: .gitlab/autotest.gitlab-ci.yml}]""",
+    "jenkins": """commit, and make a multibranch pipeline of this repository; it needs the plugins
+     `docker-workflow` and `junit`. Where `Jenkinsfile` was kept, docs/ci_systems.md of ci-autotest has the stage.""",
+}
+#: Remotes whose organisation is taken, the first that is there: a fork's `origin` is a person's.
+_REMOTES: Final = ("upstream", "origin")
+#: `https://user:word@host:443/acme/kernels.git` and `git@host:acme/kernels.git`.
+_ADDRESSES: Final = (
+    re.compile(r"[a-z+]+://(?:[^@/]*@)?(?P<host>[^/:]+)(?::[0-9]+)?/(?P<owner>[^/]+)/"),
+    re.compile(r"(?:[^@/:]+@)?(?P<host>[^/:]+):(?P<owner>[^/]+)/"),
+)
+#: Where the images of ci-autotest's release workflow lie.
+_IMAGE_REGISTRY: Final = "ghcr.io"
+_PUBLIC_HOST: Final = "github.com"
+
+
+class Organisation(NamedTuple):
+    """Hold who owns a repository, and which remote says so."""
+
+    name: str
+    host: str
+    remote: str
+
+
+def init(root: Path, stream: TextIO, system: System = "github") -> int:
+    """Write the files for ``system`` that are missing below ``root``; nothing that is there is changed.
+
+    Raises:
+        UsageError: ``root`` lies inside a repository, and not at its root, where CI systems look for their files.
+        OutputError: A file cannot be written.
+    """
+    refuse_inside(root.resolve())
+    owner = organisation(root)
+    # An image is taken from GitHub's registry, where only an organisation of the public GitHub has one.
+    named = owner if owner and (system == "github" or owner.host == _PUBLIC_HOST) else None
+    texts = {name: template(source) for name, source in FILES[system].items()}
+    written = [name for name, text in texts.items() if write(root / name, filled(text, named))]
+    for name in texts:
+        stream.write(f"{'wrote' if name in written else 'kept '} {name}\n")
+    is_open = any(f"{PLACEHOLDER}/{_PROJECT}" in text for text in texts.values())
+    stream.write(_NEXT.format(organisation=about(named, is_open=is_open), last=_LAST[system]))
+    return 0
+
+
+def organisation(root: Path) -> Organisation | None:
+    """Return who owns the repository in ``root`` by its remotes; ``None`` where they do not say."""
+    for remote in _REMOTES:
+        try:
+            argv = ["git", "-C", str(root), "remote", "get-url", remote]
+            done = subprocess.run(argv, check=False, capture_output=True, text=True)
+        except FileNotFoundError:
+            return None
+        found = next((match for address in _ADDRESSES if (match := address.match(done.stdout.strip()))), None)
+        if found and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*", found["owner"]):
+            return Organisation(found["owner"], found["host"], remote)
+    return None
+
+
+def filled(text: str, owner: Organisation | None) -> str:
+    """Return a template with the organisation in the place of ``org``; an image's name has small letters only."""
+    if owner is None:
+        return text
+    text = text.replace(f"{_IMAGE_REGISTRY}/{PLACEHOLDER}/", f"{_IMAGE_REGISTRY}/{owner.name.lower()}/")
+    return text.replace(f" {PLACEHOLDER}/{_PROJECT}", f" {owner.name}/{_PROJECT}")
+
+
+def about(owner: Organisation | None, *, is_open: bool) -> str:
+    """Return what there is to do about the organisation in the files.
+
+    Args:
+        owner: Whose name was put in.
+        is_open: Whether the templates still leave it open.
+    """
+    if not is_open:
+        return "look at what was written: the files take ci-autotest from the organisation that released this one"
+    if owner is None:
+        return f"replace `{PLACEHOLDER}/{_PROJECT}` in what was written by the organisation that has ci-autotest"
+    return (
+        f"`{owner.name}/{_PROJECT}` is what the files use, for remote '{owner.remote}' belongs to '{owner.name}': "
+        "change that where ci-autotest is another's"
+    )
+
+
+def refuse_inside(root: Path) -> None:
+    """Refuse a folder of a repository that is not its root."""
+    above = next((parent for parent in root.parents if (parent / ".git").exists()), None)
+    if above is not None and not (root / ".git").exists():
+        message = (
+            f"'{root}' lies inside the repository '{above}': CI systems read their files from its root. Run init there."
+        )
+        raise UsageError(message)
+
+
+def template(name: str) -> str:
+    """Return the text of a template of the package."""
+    return (files("ci_autotest.commands") / "templates" / name).read_text(encoding="utf-8")
+
+
+def write(path: Path, text: str) -> bool:
+    """Write a new file and its folders; whether it was not there before."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        if path.is_file():
+            return False
+        message = f"'{path}' cannot be written: something else has its place. Move it away."
+        raise OutputError(message) from None
+    except OSError as error:
+        message = f"'{path}' cannot be written: {error.strerror}. Correct that, and run init again."
+        raise OutputError(message) from error
+    return True

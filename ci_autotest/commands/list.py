@@ -1,0 +1,86 @@
+"""The command ``list``: the tests, and which cases each of some shards would run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.commands.case_dispatch import Plan
+from ci_autotest.commands.exit_status import FAILED, FINE
+from ci_autotest.commands.request import Request, discovered, hello_for
+from ci_autotest.findings.database import FOLDER, Database
+from ci_autotest.plan import shard_of
+from ci_autotest.report.markdown_text import plural
+from ci_autotest.run.executor import LocalExecutor
+from ci_autotest.run.pool import Pool
+from ci_autotest.run.process import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import TextIO
+
+    from ci_autotest.result import BrokenTest
+    from ci_autotest.run.messages import TestInfo
+
+_SILENCE_S: Final = 300.0
+#: Ranges of cases that are printed of one test.
+_RANGES_AT_MOST: Final = 50
+
+
+def list_tests(request: Request, environ: Mapping[str, str], stream: TextIO, shards: int | None = None) -> int:
+    """Print the tests by file, and the files that do not import; with ``shards``, what each would run."""
+    if shards is not None:
+        shard_of(f"1/{shards}")  # as many as a run may have
+    hello = hello_for(replace(request, candidates=()), 0)  # nothing is run: no candidate is started
+    pool = Pool(LocalExecutor(environ, Limits(_SILENCE_S)), hello)
+    try:
+        tests, broken = discovered(pool, request)
+    finally:
+        pool.close()
+    if shards is None:
+        _show_tests(tests, request, stream)
+    else:
+        _show_shards(tests, request, stream, shards)
+    _show_broken(broken, stream)
+    files = len({test.location.file for test in tests})
+    stream.write(f"{plural(len(tests), 'test')} in {plural(files, 'file')}\n")
+    return FAILED if broken else FINE
+
+
+def _show_tests(tests: Sequence[TestInfo], request: Request, stream: TextIO) -> None:
+    for file, own in groupby(tests, key=lambda test: test.location.file):
+        stream.write(f"{file}\n")
+        for test in own:
+            cases = plural(request.cases or test.n or request.config.cases, "case")
+            stream.write(f"  {test.id}  line {test.location.line}, {cases}\n")
+
+
+def _show_broken(broken: Sequence[BrokenTest], stream: TextIO) -> None:
+    for item in broken:
+        stream.write(f"{item.test} {item.message}\n{item.traceback}\n")
+
+
+def _show_shards(tests: Sequence[TestInfo], request: Request, stream: TextIO, count: int) -> None:
+    """Print, for each shard, its cases by test and the seconds that earlier runs say they take."""
+    learned = Database(request.root / FOLDER).durations()
+    for index in range(1, count + 1):
+        plan = Plan(tests, replace(request, shard=(index, count)), learned)
+        own = [share for share in plan.shares if share.cases]
+        cases = sum(len(share.cases) for share in own)
+        seconds = sum(len(share.cases) * plan.case_s[share.test] for share in own)
+        known = f", about {seconds:.1f} s" if any(test.id in learned for test in tests) else ""
+        stream.write(f"shard {index}/{count}: {plural(cases, 'case')} of {plural(len(own), 'test')}{known}\n")
+        for share in own:
+            stream.write(f"  {tests[share.test].id}  cases {_ranges(share.cases)}\n")
+
+
+def _ranges(cases: Sequence[int]) -> str:
+    """Return numbers as ranges, ``0, 10-19``; of many the first."""
+    if isinstance(cases, range):
+        return f"{cases[0]}-{cases[-1]}" if len(cases) > 1 else str(cases[0])
+    runs = (list(run) for _, run in groupby(enumerate(cases), key=lambda pair: pair[1] - pair[0]))
+    found = [
+        f"{run[0][1]}-{run[-1][1]}" if len(run) > 1 else str(run[0][1]) for run in islice(runs, _RANGES_AT_MOST + 1)
+    ]
+    return ", ".join(found[:_RANGES_AT_MOST] + ["..."] * (len(found) > _RANGES_AT_MOST))

@@ -1,0 +1,203 @@
+"""The output folder: every surface written from one result; reports read back."""
+
+from __future__ import annotations
+
+import platform
+import re
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest import config as configuration
+from ci_autotest.commands.exit_status import not_written
+from ci_autotest.errors import ConfigError, OutputError, UsageError
+from ci_autotest.report import junit, report_json
+from ci_autotest.report.annotations import annotate
+from ci_autotest.report.artifacts import FINDINGS
+from ci_autotest.report.atomic import is_full, write_text
+from ci_autotest.report.evidence import Evidence, evidence_of
+from ci_autotest.report.finding_text import Setting
+from ci_autotest.report.links import Links
+from ci_autotest.report.markdown import LEAST, SUMMARY_LIMIT, render_comment, render_summary
+from ci_autotest.report.markdown_text import size
+from ci_autotest.report.standing import verdict
+from ci_autotest.result import Environment, RunResult, Summary
+from ci_autotest.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ci_autotest.report.evidence import Source
+    from ci_autotest.result import Finding
+
+REPORT = "report.json"
+#: The tables of what answers torch's operators in each framework, read as text: the parent has no torch.
+_TABLES: Final = Path(__file__).parents[1] / "backends" / "mapping" / "tables"
+_ANSWER: Final = re.compile(r"\b(?:adapters|paddle|jax|mindspore)(?:\.[A-Za-z_]\w*)+")
+#: Bytes of a program or of its tensors that a page is made of; a shrunk case has a few thousand.
+_MOST_READ_BYTES: Final = 64 << 20
+
+
+def links_from(environ: Mapping[str, str], result: RunResult) -> Links | None:
+    """Return the repository's addresses inside a workflow, ``None`` elsewhere."""
+    server, repository = environ.get("GITHUB_SERVER_URL"), environ.get("GITHUB_REPOSITORY")
+    sha = environ.get("GITHUB_SHA")
+    if not server or not repository or not sha:
+        return None
+    run = environ.get("GITHUB_RUN_ID", "")
+    address = f"{server}/{repository}/actions/runs/{run}" if run else ""
+    digest = re.fullmatch(r"(?:sha256:)?([0-9a-f]{64})", environ.get("ARTIFACT_DIGEST", ""))
+    pull = re.fullmatch(r"refs/pull/([1-9][0-9]{0,17})/merge", environ.get("GITHUB_REF", ""))
+    return Links(
+        server=server, repository=repository, sha=sha, prefix=result.environment.folder, run=address,
+        artifact=environ.get("ARTIFACT_URL", ""), run_id=int(run) if run.isdecimal() else 0,
+        artifact_name=environ.get("ARTIFACT_NAME", ""), digest=digest[1] if digest else "",
+        pull=int(pull[1]) if pull else 0,
+    )  # fmt: skip
+
+
+def named_here() -> frozenset[str]:
+    """Return what a program from outside may name: what the nearest configuration does, and the frameworks' tables."""
+    tables = "".join(path.read_text("utf-8") for path in sorted(_TABLES.glob("*.yml")))
+    file = configuration.find(Path.cwd())
+    try:
+        candidates = configuration.read(file).candidates if file is not None else ()
+    except ConfigError:
+        candidates = ()
+    return configuration.named_by(candidates) | frozenset(_ANSWER.findall(tables))
+
+
+def saved_programs(output: Path, *, is_own: bool) -> Source:
+    """Return what finds the programs in an output folder, with their tensors; each is read once.
+
+    Args:
+        output: The folder.
+        is_own: Whether this process has just made it: then the text is the report's own. Else a test
+            may have written to it since, and the text is made anew.
+    """
+    found: dict[str, Evidence] = {}
+    named = named_here()
+
+    def source(finding: Finding) -> Evidence:
+        if finding.id not in found:
+            evidence = _saved(output / FINDINGS / finding.id, finding, named)
+            found[finding.id] = replace(evidence, program=finding.program) if is_own else evidence
+        return found[finding.id]
+
+    return source
+
+
+def _saved(folder: Path, finding: Finding, named: frozenset[str]) -> Evidence:
+    program, tensors = _content(folder / "program.json"), _content(folder / "tensors.safetensors")
+    return Evidence() if program is None or tensors is None else evidence_of(finding, program, tensors, named)
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_READ_BYTES + 1)
+    except OSError:
+        return None
+    return data if len(data) <= _MOST_READ_BYTES else None
+
+
+def setting_for(result: RunResult, output: Path, environ: Mapping[str, str], *, is_own: bool) -> Setting:
+    """Return with what a page is shown; ``is_own`` as for ``saved_programs``."""
+    return Setting(links=links_from(environ, result), source=saved_programs(output, is_own=is_own))
+
+
+def write_surfaces(result: RunResult, output: Path, setting: Setting) -> RunResult:
+    """Write report.json, junit.xml, summary.md and comment.md; report.json last: it says that the rest is whole.
+
+    Where the disk is full, the others make room for report.json, from which they can be made again.
+
+    Returns:
+        The result as it is in report.json: with a note, and status 2, where something could not be written.
+    """
+    with suppress(OSError):  # Else each of them says what is wrong.
+        output.mkdir(parents=True, exist_ok=True)  # a test may have removed it
+    surfaces: dict[str, Callable[[Path], None]] = {
+        "junit.xml": lambda path: junit.write(result, path),
+        "summary.md": lambda path: write_text(path, render_summary(result, setting=setting)),
+        "comment.md": lambda path: write_text(path, render_comment(result, setting=setting)),
+    }
+    told = _written(surfaces, output)
+    whole = not_written(result, told)
+    failure = _failure(partial(report_json.write, whole), output / REPORT)
+    for page in (output / name for name in reversed(surfaces) if (output / name).is_file()):
+        if failure is None or not is_full(failure):
+            break
+        page.unlink()
+        told.append(f"{page} is left out, to make room for {REPORT}: No space left on device.")
+        whole = not_written(result, told)
+        failure = _failure(partial(report_json.write, whole), output / REPORT)
+    return whole if failure is None else not_written(result, [str(failure), *_written(surfaces, output)])
+
+
+def _written(surfaces: Mapping[str, Callable[[Path], None]], output: Path) -> list[str]:
+    """Write surfaces; return why some could not be, in sentences."""
+    failures = [_failure(write, output / name) for name, write in surfaces.items()]
+    return [str(failure) for failure in failures if failure is not None]
+
+
+def _failure(write: Callable[[Path], None], path: Path) -> OutputError | None:
+    """Write a surface; return why it could not be."""
+    try:
+        write(path)
+    except OutputError as error:
+        return error
+    return None
+
+
+def ended_early(run_id: str, lines: Sequence[str]) -> RunResult:
+    """Return the result of a run that refused to begin, or left nothing; the last of ``lines`` says why."""
+    sentence = f"{f'run {run_id} ' if run_id else ''}ended before it compared anything"
+    return RunResult(
+        seed=0,
+        environment=Environment(ci_autotest=VERSION, python=platform.python_version(), platform=platform.platform()),
+        candidates=(), results=(), findings=(), summary=Summary(), exit_code=UsageError.exit_code,
+        notes=(f"{sentence}: {lines[-1]}" if lines else f"{sentence}.", *lines[:-1]),
+    )  # fmt: skip
+
+
+def rendered(folder: Path, surface: str, limit: int | None, environ: Mapping[str, str]) -> str:
+    """Return a surface of a report, made anew.
+
+    Args:
+        folder: Output folder of a run.
+        surface: ``summary`` or ``annotations``.
+        limit: Bytes that the summary may have.
+        environ: For addresses.
+
+    Raises:
+        AutotestError: There is no report, or it is damaged.
+    """
+    result = read_report(folder)
+    if surface == "annotations":
+        return "".join(f"{command}\n" for command in annotate(result, result.environment.folder))
+    room = min(SUMMARY_LIMIT if limit is None else limit, SUMMARY_LIMIT)
+    if room < LEAST:
+        short = f"### {verdict(result)}\n\nThere is no room for the summary: it is in the artifact, in summary.md.\n"
+        return short if size(short) <= room else ""
+    return render_summary(result, limit=room, setting=setting_for(result, folder, environ, is_own=False))
+
+
+def read_report(path: Path) -> RunResult:
+    """Return the report of an output folder or of a report.json.
+
+    Raises:
+        UsageError: There is none.
+        OutputError: It is damaged.
+    """
+    file = path / REPORT if path.is_dir() else path
+    if not file.is_file():
+        message = f"'{path}' holds no {REPORT}. Give the output folder of a run."
+        raise UsageError(message)
+    return report_json.read(file)
+
+
+def read_baseline(path: Path) -> tuple[Finding, ...]:
+    """Return the findings of a baseline."""
+    return read_report(path).findings

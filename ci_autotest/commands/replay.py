@@ -1,0 +1,87 @@
+"""The command ``replay``: a saved program again on its candidate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ci_autotest.commands.exit_status import FAILED, FINE, NOTHING
+from ci_autotest.commands.request import Request, hello_for
+from ci_autotest.config import duration_s
+from ci_autotest.errors import ProgramError, UnavailableError, UsageError
+from ci_autotest.program.serialize import decode
+from ci_autotest.run.fresh import Fresh
+from ci_autotest.run.lost import WorkerLostError
+from ci_autotest.run.messages import Broken, Tried, TryProgram
+from ci_autotest.run.process import Limits, WorkerProcess
+from ci_autotest.telling import sides
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import TextIO
+
+
+def replay(path: Path, request: Request, environ: Mapping[str, str], stream: TextIO) -> int:
+    """Run a saved program again on its candidate.
+
+    Raises:
+        ProgramError: The program is damaged, or names what is not allowed.
+        UsageError: There is none, or its candidate is not known here.
+    """
+    folder = path if path.is_dir() else path.parent
+    program, tensors = folder / "program.json", folder / "tensors.safetensors"
+    for file in (program, tensors):
+        if not file.is_file():
+            message = f"'{path}' holds no {file.name}. Give the folder of a finding."
+            raise UsageError(message)
+    data = program.read_bytes(), tensors.read_bytes()
+    recording = decode(*data)
+    name = recording.note.get("candidate")
+    candidate = next((item for item in request.candidates if item.name == name), None)
+    if candidate is None:
+        known = ", ".join(item.name for item in request.candidates) or "none"
+        message = f"the program was found on candidate {name!r}; known here: {known}. Give --config or --candidate."
+        raise UsageError(message)
+    if candidate.backend != recording.note.get("backend"):
+        message = (
+            f"candidate {name!r} is {candidate.backend} here and {recording.note.get('backend')!r} in the program."
+        )
+        raise ProgramError(message)
+    silence_s = duration_s(request.config.case_timeout, "case_timeout")
+    fresh = Fresh(lambda: WorkerProcess(environ, Limits(silence_s)), hello_for(request, 0))
+    try:
+        answer = fresh.ask(TryProgram(program=data[0], tensors=data[1], candidate=candidate.name))
+    finally:
+        fresh.close()
+    return say(answer, candidate.name, stream)
+
+
+def say(answer: Tried | Broken | WorkerLostError, candidate: str, stream: TextIO) -> int:
+    """Print what a program showed on its candidate, and return the exit status of that."""
+    if isinstance(answer, WorkerLostError):
+        stream.write(f"{'timed out' if answer.timed_out else 'crashed'}: the worker {answer.reason}\n{answer.output}\n")
+        return FAILED
+    if isinstance(answer, Broken):
+        raise (ProgramError if answer.is_refusal else UnavailableError)(answer.message)
+    verdict = answer.verdict
+    if verdict.outcome == "unsupported":
+        stream.write(f"unsupported on {candidate}: {verdict.oracle}\n")
+        return NOTHING
+    if verdict.outcome == "aligned":
+        stream.write(f"aligned on {candidate}\n")
+        return FINE
+    found = verdict.misalignment
+    stream.write(f"misaligned: {verdict.operator} on {candidate}, {found.what if found else ''} ({verdict.kind})\n")
+    if found is not None:
+        candidate, reference = sides(verdict.kind)
+        stream.write(f"  {candidate} {found.candidate}; {reference} {found.reference}\n")
+        if found.difference is not None:
+            numbers = found.difference
+            stream.write(
+                f"  mismatched elements: {numbers.mismatched} / {numbers.total}, first at {numbers.first_index}: "
+                f"{candidate} {numbers.first_pair_decimal[0]}, {reference} {numbers.first_pair_decimal[1]}\n"
+            )
+        if found.detail:
+            stream.write(f"  {found.detail}\n")
+    stream.write(f"  blame: {verdict.blame}; {verdict.oracle}\n")
+    return FAILED

@@ -1,0 +1,85 @@
+"""The command ``report``: the shards of one run as the run that they are, and what the next run learns from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ci_autotest.commands.baseline import against
+from ci_autotest.commands.exit_status import not_written, settled
+from ci_autotest.commands.output_writer import read_report, setting_for, write_surfaces
+from ci_autotest.errors import OutputError
+from ci_autotest.findings.database import FOLDER, Database, Learned, today
+from ci_autotest.findings.regressions import kept_of
+from ci_autotest.report.artifacts import FILES, FINDINGS, check_writable, is_finding_id, write_finding
+from ci_autotest.report.markdown import render_finding
+from ci_autotest.report.merge import merge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ci_autotest.result import Finding, RunResult
+
+
+def report(
+    folders: tuple[Path, ...], output: Path, fail_on: str, baseline: tuple[str, str], environ: Mapping[str, str]
+) -> RunResult:
+    """Merge the shards of one run, and write the whole; ``baseline`` is what it is held against, and its artifact."""
+    parts = [read_report(folder) for folder in folders]
+    merged = merge(parts)
+    check_writable(output)
+    result = settled(against(merged, *baseline, environ), fail_on)
+    told = [_copied(finding, _origin(finding, parts, folders), output) for finding in result.findings]
+    result = not_written(result, [said for said in told if said])
+    if len(parts) > 1:
+        _learn(result, output, Database(Path.cwd() / FOLDER))
+    return write_surfaces(result, output, setting_for(result, output, environ, is_own=False))
+
+
+def _origin(finding: Finding, parts: Sequence[RunResult], folders: Sequence[Path]) -> Path:
+    """Return the folder of the shard whose finding the merged one is: its files are that one's, and no other's."""
+    for part, folder in zip(parts, folders, strict=True):
+        for other in part.findings:
+            # Merging adds the counts of all shards up; everything else is of one shard.
+            if other == msgspec.structs.replace(
+                finding, cases=other.cases, of_cases=other.of_cases, tests=other.tests, hits=other.hits,
+                known=other.known, variants=other.variants,
+            ):  # fmt: skip
+                return folder
+    return folders[0]
+
+
+def _copied(finding: Finding, folder: Path, output: Path) -> str:
+    """Copy a finding's folder; return why it could not be."""
+    try:
+        _copy(finding, folder, output)
+    except OutputError as error:
+        return str(error)
+    return ""
+
+
+def _copy(finding: Finding, folder: Path, output: Path) -> None:
+    source, target = folder / FINDINGS / finding.id, output / FINDINGS / finding.id
+    if not is_finding_id(finding.id) or not source.is_dir() or source.resolve() == target.resolve():
+        return
+    files = {name: (source / name).read_bytes() for name in sorted(FILES) if (source / name).is_file()}
+    if files:
+        # The counts of the whole are told in it.
+        write_finding(target, {**files, "README.md": render_finding(finding).encode()})
+
+
+def _learn(result: RunResult, output: Path, database: Database) -> None:
+    """Keep what the shards themselves must not write, so that all of them plan alike."""
+    durations = database.durations()
+    for item in result.results:
+        cases = item.attempts.accepted
+        if cases:
+            durations[item.test] = Learned(case_s=item.duration_s / cases, day=today())
+    kept = {item.entry.id: item for item in database.findings()}
+    for finding in result.findings:
+        found = kept_of(finding, output)
+        if found is not None:
+            kept[finding.id] = found
+    database.save(durations, kept.values())

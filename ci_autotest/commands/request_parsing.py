@@ -1,0 +1,143 @@
+"""From the command line and ``autotest.yml`` to a request: options over ``--set``, over the file, over defaults."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ci_autotest import config as configuration
+from ci_autotest.commands.request import Request
+from ci_autotest.config import Config
+from ci_autotest.errors import ConfigError, path_text
+from ci_autotest.known import check_known
+from ci_autotest.plan import shard_of
+from ci_autotest.recipes import interpreter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ci_autotest.config import Candidate
+
+
+def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, needs_candidate: bool = True) -> Request:
+    """Return the request.
+
+    Args:
+        paths: As given.
+        given: Options by name; ``None`` for those that were not.
+        start: The folder that the command was given in.
+        needs_candidate: Whether a request without a candidate is refused.
+
+    Raises:
+        ConfigError: The file or an option is wrong.
+    """
+    path = given.get("config")
+    _refuse_no_text(start.resolve() / (path or ""))
+    file = path if path is not None else configuration.find(start)
+    config = configuration.read(file) if file is not None else Config()
+    merged = msgspec.structs.replace(config, **(_settings(given.get("set") or ()) | _overrides(given)))
+    where = str(file) if file is not None else "command line"
+    configuration.check(merged, where)
+    check_known(merged, where)
+    root = file.resolve().parent if file is not None else start.resolve()
+    return Request(
+        config=merged,
+        root=root,
+        start=start.resolve(),
+        paths=paths,
+        candidates=tuple(
+            _housed(candidate, root) for candidate in _candidates(merged, given, needs_candidate=needs_candidate)
+        ),
+        shard=shard_of(given.get("shard") or "1/1"),
+        baseline=given.get("baseline"),
+        cases=given.get("cases"),
+        executor=given.get("executor") or "local",
+        file=path,
+    )
+
+
+def _refuse_no_text(path: Path) -> None:
+    """Refuse a folder to work in whose name cannot be told to a worker or in a report.
+
+    Raises:
+        ConfigError: Its path is not UTF-8.
+    """
+    name = path_text(str(path))
+    if name != str(path):
+        message = f"{name} is not UTF-8. Rename that folder, or work in another."
+        raise ConfigError(message)
+
+
+def _settings(given: tuple[str, ...]) -> dict[str, Any]:
+    """Return the keys of the file that ``--set KEY=YAML`` gives, as the file itself would be read."""
+    plain: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            message = f"--set is {text!r}. Write KEY=VALUE, the value in YAML, such as case_timeout=30s."
+            raise ConfigError(message)
+        plain[name.strip().replace("-", "_")] = configuration.parse(value, f"--set {name}")
+    config = configuration.decode(plain, "--set")
+    return {name: getattr(config, name) for name in plain}
+
+
+def _overrides(given: dict[str, Any]) -> dict[str, Any]:
+    if given.get("budget") is not None:
+        configuration.duration_s(given["budget"], "--budget")
+    if given.get("memory") is not None:
+        configuration.size_bytes(given["memory"], "--memory")
+    names = ("budget", "strictness", "fail_on", "output", "cases", "memory")
+    found = {name: given[name] for name in names if given.get(name) is not None}
+    if found.get("cases", 0) > configuration.AT_MOST["cases"]:
+        message = f"--cases is {str(found['cases'])[:30]}. Give 1 to {configuration.AT_MOST['cases']:,}."
+        raise ConfigError(message)
+    if given.get("seed") is not None:
+        found["seed"] = _number(given["seed"], "seed", ("random", "commit"))
+    if given.get("workers") is not None:
+        found["workers"] = _number(given["workers"], "workers", ("auto",))
+    return found
+
+
+def _number(text: str, name: str, words: tuple[str, ...]) -> int | str:
+    if text in words:
+        return text
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    least, greatest = (1, configuration.AT_MOST[name]) if name == "workers" else (0, configuration.SEEDS - 1)
+    if not least <= number <= greatest:
+        allowed = f"a number from {least} to {greatest}"
+        *others, last = words
+        listed = ", ".join([allowed, *others])
+        message = f"--{name} is {text[:80]!r}. Give {listed}{',' if name == 'workers' else ''} or {last}."
+        raise ConfigError(message)
+    return number
+
+
+def _housed(candidate: Candidate, root: Path) -> Candidate:
+    """Return a built-in candidate with the interpreter that was made for it, where there is one."""
+    built_in = configuration.BUILT_IN.get(candidate.name)
+    if built_in is None or not built_in.module or (candidate.module, candidate.python) != (built_in.module, ""):
+        return candidate
+    python = root / interpreter(candidate.name)
+    return msgspec.structs.replace(candidate, python=str(python)) if python.is_file() else candidate
+
+
+def _candidates(config: Config, given: dict[str, Any], *, needs_candidate: bool) -> tuple[Candidate, ...]:
+    named = tuple(given.get("candidate") or ())
+    if not named and not config.candidates and not needs_candidate:
+        return tuple(configuration.BUILT_IN.values())
+    found = configuration.chosen(config, named)
+    device = given.get("device")
+    return tuple(
+        msgspec.structs.replace(
+            candidate,
+            # What was named on the command line was asked for: that it is missing is never passed
+            # over.
+            required=candidate.required or candidate.name in named or device == "cuda",
+            device=device if device is not None and candidate.device == "cpu" else candidate.device,
+        )
+        for candidate in found
+    )

@@ -1,0 +1,291 @@
+"""The command ``run``: configuration to exit status, stage by stage."""
+
+from __future__ import annotations
+
+import platform
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ci_autotest import config as configuration
+from ci_autotest.case import root_seed
+from ci_autotest.commands.budget import Budget, not_run_note
+from ci_autotest.commands.case_counts import left_notes, uncompared
+from ci_autotest.commands.case_dispatch import Plan, execute, learned_of
+from ci_autotest.commands.executors import means_for
+from ci_autotest.commands.exit_status import not_written
+from ci_autotest.commands.output_writer import read_baseline, setting_for, write_surfaces
+from ci_autotest.commands.progress import Progress
+from ci_autotest.commands.request import NothingFoundError, Request, discover_tests, hello_for, module_folders
+from ci_autotest.commands.run_result import Circumstances, make_result
+from ci_autotest.commands.run_statistics import Ledger
+from ci_autotest.commands.signals import Signals
+from ci_autotest.config import shapes_of
+from ci_autotest.discovery import nothing_found, select
+from ci_autotest.errors import AutotestError, OutputError, UnavailableError
+from ci_autotest.findings.database import FOLDER, Database
+from ci_autotest.findings.own_tests import unrepeated_notes
+from ci_autotest.findings.regressions import Regressions, kept_of, regressed, replay_kept
+from ci_autotest.findings.tools import Allowance, Tools
+from ci_autotest.findings.triage import Triage, look_at
+from ci_autotest.known import apply_known, unmatched
+from ci_autotest.report.artifacts import check_writable, prepare
+from ci_autotest.result import Environment
+from ci_autotest.run.orphans import adopt, children, end_left_behind, end_others
+from ci_autotest.run.pool import Pool
+from ci_autotest.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TextIO
+
+    from ci_autotest.commands.executors import Means
+    from ci_autotest.discovery import Selection
+    from ci_autotest.findings.database import Kept, Learned
+    from ci_autotest.result import BrokenTest, CandidateInfo, Finding, RunResult
+
+
+@dataclass(slots=True)
+class _Run:
+    """Hold what a run has come to: read when it ends, however it ends."""
+
+    request: Request
+    selection: Selection
+    seed: int
+    output: Path
+    budget: Budget
+    database: Database
+    learned: dict[str, Learned]
+    infos: list[CandidateInfo] = field(default_factory=list)
+    torch: str = ""
+    plan: Plan | None = None
+    ledger: Ledger = field(default_factory=lambda: Ledger([], ()))
+    broken: list[BrokenTest] = field(default_factory=list)
+    triage: Triage = field(default_factory=Triage)
+    regressions: Regressions = field(default_factory=Regressions)
+    is_interrupted: bool = False
+    failure: AutotestError | None = None
+    unwritten: list[str] = field(default_factory=list)
+
+
+def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResult:
+    """Run, write the report, and return the result with its exit status.
+
+    Raises:
+        AutotestError: What was asked for cannot be run.
+    """
+    begun = time.monotonic()
+    # Everything that can be refused is refused before the output folder is touched.
+    baseline = read_baseline(request.baseline) if request.baseline is not None else None
+    state = _begun(request, environ, begun)
+    means = means_for(request, environ)
+    known = frozenset(children())
+    adopt()
+    end_left_behind()
+    signals = Signals()
+    # Held back but for the stages: nothing falls between one that has run and the report that tells it.
+    with signals.installed(), signals.held():
+        stream.write(f"seed {state.seed}\n")
+        try:
+            with signals.let_through():
+                _stages(state, means, (signals, environ, stream))
+        except KeyboardInterrupt:
+            state.is_interrupted = True
+        except (OutputError, UnavailableError) as error:
+            if state.plan is None:
+                raise
+            state.failure = error  # What ran is reported, and its status is that of the error.
+        finally:
+            signals.over()
+            means.close()
+            end_others(known)
+        if state.plan is None:
+            prepare(state.output)
+        result = _result(state, environ, baseline)
+        return write_surfaces(result, state.output, setting_for(result, state.output, environ, is_own=True))
+
+
+def _begun(request: Request, environ: Mapping[str, str], begun: float) -> _Run:
+    config = request.config
+    seed = root_seed(config.seed, environ)
+    selection = select(request.paths or config.paths, request.root, request.start if request.paths else request.root)
+    output = (request.start / config.output).resolve()
+    if not selection.files:
+        raise NothingFoundError(nothing_found(selection))
+    check_writable(output)
+    total_s = None if config.budget is None else configuration.duration_s(config.budget, "budget")
+    database = Database(request.root / FOLDER)
+    budget = Budget(time.monotonic, begun, total_s)
+    return _Run(request, selection, seed, output, budget, database, database.durations())
+
+
+def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], TextIO]) -> None:
+    """Go from stage to stage; what each came to is in ``state`` before the next begins."""
+    signals, environ, stream = world
+    request = state.request
+    hello = hello_for(request, state.seed, state.selection)
+    folders = module_folders(request, state.selection)
+    tools = Tools(
+        lambda: means.executor.start(None), means.nursery, hello, state.output, folders, state.seed, environ,
+        configuration.duration_s(request.config.case_timeout, "case_timeout"), shown=request.config.output,
+        replay=request.replay, allowance=Allowance(state.budget.deadline), unwritten=state.unwritten,
+    )  # fmt: skip
+    pool = Pool(means.executor, hello)
+    try:
+        ready = pool.ready()
+        state.infos, state.torch = ready.candidates, ready.torch
+        _refuse_missing(state.infos, request)
+        tests, state.broken = discover_tests(pool, state.selection)
+        state.plan = plan = Plan(tests, request, state.learned)
+        prepare(state.output)
+        state.ledger = ledger = plan.ledger(state.infos)
+        by_id = {test.id: test for test in tests}
+        # Of the shards of a run the first looks at what earlier runs left: the others would count it again.
+        kept = state.database.findings() if request.shard[0] == 1 else ()
+        state.regressions = replay_kept(kept, by_id, ledger.candidates, tools)
+        try:
+            _cases(state, pool, tools, (signals, stream))
+            regressed(state.regressions, by_id, tools, state.triage.findings)
+        except (KeyboardInterrupt, AutotestError):
+            with signals.held():
+                regressed(state.regressions, by_id, tools, state.triage.findings, is_over=True)
+            raise
+    finally:
+        pool.close()
+
+
+def _cases(state: _Run, pool: Pool, tools: Tools, world: tuple[Signals, TextIO]) -> None:
+    """Run the cases and look at what they show; what a run that is stopped has seen is told as it was seen."""
+    signals, stream = world
+    plan, ledger, triage = state.plan, state.ledger, state.triage
+    assert plan is not None  # noqa: S101 - the caller has made it
+    try:
+        with signals.held():
+            try:
+                execute(
+                    pool, ledger, plan.tasks(ledger, state.learned),
+                    lambda: signals.is_pending or state.budget.is_over(has_found=bool(ledger.suspected)), stream,
+                )  # fmt: skip
+                pool.close()
+            finally:
+                triage.left = ledger.suspects()
+        look_at(triage, tools, Progress(stream, 0, is_terminal=stream.isatty()).say, signals.held)
+    except (KeyboardInterrupt, AutotestError):
+        with signals.held():
+            triage.tell_as_seen(tools)
+        raise
+
+
+def _result(state: _Run, environ: Mapping[str, str], baseline: tuple[Finding, ...] | None) -> RunResult:
+    request, ledger = state.request, state.ledger
+    known = apply_known(tuple(state.triage.findings), request.config.known, datetime.now(timezone.utc).date())
+    # Part of a run calls part of the replacements: only a whole one can say that one was never called.
+    is_whole = ledger.is_complete and not state.is_interrupted and state.failure is None
+    is_partial = bool(state.selection.wanted) or not is_whole
+    _learn(state)
+    told = Circumstances(
+        seed=state.seed, environment=_environment(state, environ), candidates=tuple(state.infos), shard=request.shard,
+        shapes=shapes_of(request.candidates), interrupted=state.is_interrupted,
+        notes=_notes(state, known, is_whole=not is_partial and request.shard == (1, 1)),
+        broken=tuple(state.broken), baseline=baseline, fail_on=request.config.fail_on, is_partial=is_partial,
+        duration_s=time.monotonic() - state.budget.begun, plan=_shared_plan(state),
+        fixed=tuple(" ".join(entry.identity) for entry in state.regressions.fixed),
+        unrepeated=frozenset(state.triage.unrepeated),
+    )  # fmt: skip
+    result = make_result(ledger, known, told)
+    if state.failure is not None and not state.is_interrupted:
+        result = msgspec.structs.replace(result, exit_code=state.failure.exit_code)
+    return not_written(result, state.unwritten)
+
+
+def _shared_plan(state: _Run) -> str:
+    """Return what tells the plan of a shard from others; nothing for a whole run, which shares its plan with nobody."""
+    return state.plan.digest if state.plan is not None and state.request.shard != (1, 1) else ""
+
+
+def _learn(state: _Run) -> None:
+    """Keep what the next run can use; shards of one run must plan alike, so ``report`` does it for them."""
+    if state.plan is None or state.request.shard != (1, 1):
+        return
+    kept: dict[str, Kept] = {item.entry.id: item for item in state.regressions.kept}
+    for finding in state.triage.findings:
+        item = kept_of(finding, state.output)
+        if item is not None:
+            kept[finding.id] = item
+    state.database.save(learned_of(state.ledger, state.learned), kept.values())
+
+
+def _refuse_missing(infos: list[CandidateInfo], request: Request) -> None:
+    required = {candidate.name for candidate in request.candidates if candidate.required}
+    for info in infos:
+        if not info.available and info.name in required:
+            message = f"candidate '{info.name}' is required and not available: {_why(info)}"
+            raise UnavailableError(message)
+
+
+def _why(info: CandidateInfo) -> str:
+    """Return why a candidate is not there, without its name, which the sentence before has said."""
+    return info.reason.removeprefix(f"candidate '{info.name}': ")
+
+
+def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tuple[str, ...]:
+    known = state.request.config.known
+    notes = [f"candidate {info.name!r} was skipped: {_why(info)}" for info in state.infos if not info.available]
+    if shapes := shapes_of(state.request.candidates):
+        notes.append(
+            f"the cases of a test share {shapes} sets of sizes and choices, with new data each time, because a "
+            "candidate compiles for every shape (`shapes:` of a candidate)"
+        )
+    if is_whole:
+        notes += unmatched(findings, known, datetime.now(timezone.utc).date())
+    if state.ledger.passed:
+        reasons = ", ".join(sorted({error.reason for error in state.ledger.passed}))
+        notes.append(
+            f"workers were lost without a case that does it again ({reasons}), {len(state.ledger.passed)} times; what "
+            "they ran was run again, and that counts"
+        )
+    notes += [
+        f"fixed: {entry.operator} ({entry.kind}) on {entry.candidate} no longer shows; it is kept as a regression case"
+        for entry in state.regressions.fixed
+    ]
+    notes += [
+        f"{entry.info.id}: {entry.outside} cases have an input that may have been computed outside of the recorded "
+        "steps, by numpy or another library; both sides are given it, and it is not compared"
+        for entry in state.ledger.tests.values()
+        if entry.outside
+    ]
+    notes += [
+        f"{name} has no {', '.join(sorted(lacked))}: left out of its modules, and not compared"
+        for name, lacked in state.ledger.left_out.items()
+        if lacked
+    ]
+    notes += [
+        f"{test} on {name}: {note}"
+        for (test, name), pair in state.ledger.pairs.items()
+        for note in uncompared(pair.cost)
+    ]
+    notes += dict.fromkeys(state.ledger.cut)
+    notes += left_notes(state.ledger.left)
+    notes += unrepeated_notes(state.triage.unrepeated)
+    notes += [note for note in (not_run_note(state.ledger), *state.regressions.refused, *state.database.notes) if note]
+    notes += [str(state.failure)] if state.failure is not None else []  # last: it is why the run has its status
+    return tuple(notes)
+
+
+def _environment(state: _Run, environ: Mapping[str, str]) -> Environment:
+    return Environment(
+        ci_autotest=VERSION, python=platform.python_version(), platform=f"{platform.system()} {platform.machine()}",
+        torch=state.torch, commit=environ.get("GITHUB_SHA", ""), folder=_in_repository(state.request.root, environ),
+    )  # fmt: skip
+
+
+def _in_repository(root: Path, environ: Mapping[str, str]) -> str:
+    """Return the configuration's folder relative to the checkout, empty at its top or outside a workflow."""
+    workspace = environ.get("GITHUB_WORKSPACE", "")
+    inside = bool(workspace) and root.resolve().is_relative_to(Path(workspace).resolve())
+    found = root.resolve().relative_to(Path(workspace).resolve()).as_posix() if inside else ""
+    return "" if found == "." else found

@@ -1,0 +1,233 @@
+"""Results: the ledger and the findings as one ``RunResult``, with its exit status. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ci_autotest.commands.exit_status import settled
+from ci_autotest.report.coverage import counted, covered
+from ci_autotest.report.merge import all_rejected, leaves_alone, left_alone, summarize
+from ci_autotest.report.report_json import ordered
+from ci_autotest.result import (
+    AttemptCounts,
+    BrokenTest,
+    CandidateInfo,
+    CaseCounts,
+    Environment,
+    Finding,
+    RunResult,
+    TestResult,
+    worst,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
+
+    from ci_autotest.commands.case_counts import PairEntry, TestEntry
+    from ci_autotest.commands.run_statistics import Ledger
+    from ci_autotest.findings.own_tests import Unrepeated
+    from ci_autotest.run.inquiry import Lost
+
+_ELSEWHERE: Final = "its cases are in other shards"
+#: Share of ordinary attempts that must be accepted; below it a test is weak.
+WEAK_BELOW: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """Say what else a result is made of.
+
+    Args:
+        seed: Root seed.
+        environment: What ran.
+        candidates: As the workers found them.
+        shard: ``(K, N)``.
+        shapes: Sets of sizes and choices that cases shared.
+        interrupted: The run was stopped.
+        notes: Sentences a reader must see.
+        broken: Files that do not import.
+        baseline: Findings of an earlier report; ``None`` without one.
+        fail_on: Which findings fail the run.
+        is_partial: Tests were selected by name, or cases were left out.
+        duration_s: Seconds of the run.
+        plan: What tells the plan from others.
+        fixed: Identities of findings of earlier runs that no longer show.
+        unrepeated: Failures that their tests do not show alone.
+    """
+
+    seed: int
+    environment: Environment
+    candidates: tuple[CandidateInfo, ...]
+    shard: tuple[int, int]
+    shapes: int
+    interrupted: bool
+    notes: tuple[str, ...]
+    broken: tuple[BrokenTest, ...]
+    baseline: tuple[Finding, ...] | None
+    fail_on: str
+    is_partial: bool
+    duration_s: float
+    plan: str = ""
+    fixed: tuple[str, ...] = ()
+    unrepeated: frozenset[Unrepeated] = frozenset()
+
+
+def make_result(ledger: Ledger, findings: tuple[Finding, ...], told: Circumstances) -> RunResult:
+    """Return the whole run."""
+    broken = (
+        told.broken
+        + tuple(
+            BrokenTest(
+                test=entry.info.id,
+                message=entry.broken,
+                traceback=entry.broken_traceback,
+                location=entry.info.location,
+            )
+            for entry in ledger.tests.values()
+            if entry.broken
+        )
+        + tuple(map(partial(_ended_after, ledger), ledger.ended_after))
+    )
+    results = tuple(
+        _result(ledger, entry, name, findings, told) for entry in ledger.tests.values() for name in _names(told)
+    )
+    new, fixed = _against(findings, told.baseline)
+    operators = covered(ledger.covered[""], {name: ledger.covered[name] for name in ledger.candidates})
+    made = RunResult(
+        seed=told.seed, environment=told.environment, candidates=told.candidates, results=results, findings=findings,
+        summary=summarize(results, findings, broken), broken=broken, shard=told.shard,
+        shapes=told.shapes, interrupted=told.interrupted,
+        notes=told.notes, fixed=tuple(sorted({*fixed, *told.fixed})), new=new, plan=told.plan,
+        duration_s=round(told.duration_s, 3),
+        calls={name: dict(sorted(counts.items())) for name, counts in ledger.seen.items() if counts},
+        is_partial=told.is_partial,
+        operators=operators, coverage=counted(operators, findings, ledger.candidates),
+    )  # fmt: skip
+    return ordered(settled(made, told.fail_on))
+
+
+def _ended_after(ledger: Ledger, lost: Lost) -> BrokenTest:
+    """Return the test after which the reference ends its process, in a test that does not end it alone."""
+    first, *more = lost.after
+    others = f", or one of {len(more)} other tests that ran there," if more else ""
+    return BrokenTest(
+        test=first,
+        message=f"it{others} spoils its process: that {lost.error.reason} when the reference ran case {lost.case} of "
+        f"{lost.task.test.id} later, which alone it does not",
+        traceback=lost.error.output,
+        location=ledger.tests[first].info.location,
+    )
+
+
+def _names(told: Circumstances) -> tuple[str, ...]:
+    return tuple(candidate.name for candidate in told.candidates)
+
+
+def _result(
+    ledger: Ledger, entry: TestEntry, name: str, findings: tuple[Finding, ...], told: Circumstances
+) -> TestResult:
+    pair = ledger.pairs.get((entry.info.id, name))
+    own = [item for item in findings if item.candidate == name and entry.info.id in item.tests]
+    unrepeated = {item[2:] for item in told.unrepeated if item[:2] == (entry.info.id, name)}
+    counts = _counts(pair, entry, own, unrepeated) if pair is not None else CaseCounts(not_run=len(entry.cases))
+    info = next(candidate for candidate in told.candidates if candidate.name == name)
+    weak = _is_weak(entry)
+    is_here = bool(entry.cases) or told.shard == (1, 1)
+    reason = _reason(entry, pair, counts, info) if is_here else _ELSEWHERE
+    return TestResult(
+        test=entry.info.id, candidate=name, outcome=worst(counts), cases=counts,
+        attempts=AttemptCounts(accepted=entry.accepted, rejected=entry.rejected),
+        profiles=dict(sorted(entry.profiles.items())), duration_s=round(entry.duration_s, 3),
+        findings=tuple(sorted(item.id for item in own)), reason=reason,
+        unsupported=pair.unsupported if pair is not None else (),
+        weak=weak, refusal=entry.refusal if weak else "", undefined_gradients=entry.undefined,
+        rejected_cases=entry.empty, left_alone=pair is not None and pair.is_left_alone,
+        location=entry.info.location,
+    )  # fmt: skip
+
+
+def _counts(
+    pair: PairEntry, entry: TestEntry, findings: list[Finding], unrepeated: AbstractSet[tuple[str, str]]
+) -> CaseCounts:
+    """Count cases; those of a failure that is ``unrepeated``, by operator and kind, are flaky."""
+    flaky = {item.identity[1:] for item in findings if item.outcome == "flaky"} | unrepeated
+    misaligned = flakies = 0
+    for alike, hits in pair.misaligned.items():
+        is_flaky = (alike.operator, alike.kind) in flaky
+        flakies += hits.count * is_flaky
+        misaligned += hits.count * (not is_flaky)
+    lost = {False: 0, True: 0}
+    is_confirmed = any(item.outcome == "timed_out" for item in findings)
+    for item in pair.lost:
+        if item.error.timed_out and item.repeats == "unknown" and not is_confirmed:
+            continue  # A timeout that was seen once: what its case comes to, nobody knows.
+        lost[item.error.timed_out] += item.repeats != "never"
+        flakies += item.repeats == "never"
+    run = pair.aligned + misaligned + flakies + pair.not_compared + lost[False] + lost[True]
+    # What a probe showed is counted with its case, whose own outcome was aligned, once it is confirmed.
+    probed = min(pair.aligned, sum(_of_probes(pair, item) for item in findings))
+    misaligned += probed
+    return CaseCounts(
+        aligned=pair.aligned - probed, misaligned=misaligned, unsupported=pair.not_compared, crashed=lost[False],
+        timed_out=lost[True], flaky=flakies, not_run=max(0, len(entry.cases) - run),
+    )  # fmt: skip
+
+
+def _of_probes(pair: PairEntry, finding: Finding) -> int:
+    """Return how many cases of a test showed a confirmed finding in a probe alone."""
+    if finding.kind != "stateful" or finding.outcome != "misaligned":
+        return 0
+    return sum(
+        hits.count
+        for alike, hits in pair.failures.items()
+        if (alike.operator, alike.kind) == (finding.operator, finding.kind)
+    )
+
+
+def _is_weak(entry: TestEntry) -> bool:
+    attempts = entry.ordinary_accepted + entry.ordinary_rejected
+    return attempts > 0 and entry.ordinary_accepted < WEAK_BELOW * attempts
+
+
+def _reason(entry: TestEntry, pair: PairEntry | None, counts: CaseCounts, info: CandidateInfo) -> str:
+    """Return why nothing was compared, where nothing was."""
+    if not info.available:
+        return info.reason
+    if entry.broken:
+        return entry.broken
+    if pair is not None and pair.is_left_alone and leaves_alone(counts):
+        return left_alone(counts)
+    if counts.compared:
+        return ""
+    if pair is not None and pair.unsupported:
+        return "; ".join(pair.unsupported[0].details[:1])
+    if entry.rejected and not entry.accepted:
+        return all_rejected(AttemptCounts(rejected=entry.rejected), entry.refusal)
+    return "not run: the budget was spent or the run was stopped"
+
+
+def _against(
+    findings: Iterable[Finding], baseline: tuple[Finding, ...] | None
+) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Return the ids of new findings, and the identities of those that are gone."""
+    if baseline is None:
+        return None, ()
+    before = {item.identity for item in baseline if item.outcome != "flaky"}
+    now = {item.identity for item in findings}
+    new = tuple(sorted(item.id for item in findings if item.identity not in before))
+    return new, tuple(sorted(" ".join(identity) for identity in before - now))
+
+
+def held_against(result: RunResult, baseline: tuple[Finding, ...]) -> RunResult:
+    """Return a result with what is new and what is fixed: only where it compared something can a run have fixed it."""
+    compared = {(item.test, item.candidate) for item in result.results if item.cases.compared}
+    is_whole = not (result.is_partial or result.interrupted) and result.shard == (1, 1)
+    again = tuple(item for item in baseline if is_whole and (item.test, item.candidate) in compared)
+    new, _ = _against(result.findings, baseline)
+    _, fixed = _against(result.findings, again)
+    return msgspec.structs.replace(result, new=new, fixed=fixed)

@@ -1,0 +1,246 @@
+"""The ledger: what has come in of a run, by (test, candidate). Filled by events, read when results are made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ci_autotest.commands.case_counts import KEPT, PairEntry, TestEntry
+from ci_autotest.findings.suspect import Suspect
+from ci_autotest.report.coverage import add
+from ci_autotest.report.merge import first_refusal
+from ci_autotest.result import HITS_TOLD, Hit, joined_unsupported
+from ci_autotest.run.messages import Cost, added
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.commands.case_counts import Hits
+    from ci_autotest.exercised import Exercised
+    from ci_autotest.run.inquiry import Lost
+    from ci_autotest.run.lost import WorkerLostError
+    from ci_autotest.run.messages import CaseFailure, CasesDone, Left, RunCases, TestInfo
+
+#: Cases of a test that ended their worker and are looked at for the operator that did it.
+_LOCATED: Final = 10
+
+
+class Identity(NamedTuple):
+    """What makes findings one."""
+
+    candidate: str
+    operator: str
+    kind: str
+
+
+class Ledger:
+    """Hold a run's counts.
+
+    Args:
+        tests: In order, with their cases of this shard.
+        candidates: Names of those that run.
+    """
+
+    def __init__(self, tests: Sequence[tuple[TestInfo, Sequence[int]]], candidates: tuple[str, ...]) -> None:
+        """Begin with nothing run."""
+        self.candidates = candidates
+        self.tests = {info.id: TestEntry(info, cases, order) for order, (info, cases) in enumerate(tests)}
+        self.pairs = {(info.id, name): PairEntry() for info, _ in tests for name in candidates}
+        self.seen: dict[str, Counter[str]] = {name: Counter() for name in candidates}
+        #: How far each operator was exercised, by candidate, and by no name as recorded on the reference.
+        self.covered: dict[str, dict[str, Exercised]] = {name: {} for name in ("", *candidates)}
+        #: What the modules of a candidate lack of the reference's parameters and buffers.
+        self.left_out: dict[str, set[str]] = {name: set() for name in candidates}
+        self.passed: list[WorkerLostError] = []
+        self.cut: list[str] = []
+        #: Losses of the reference that come of what ran before it.
+        self.ended_after: list[Lost] = []
+        #: What tests left changed of their process, by (test, candidate): (operators, what).
+        self.left: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
+        self._identities: set[tuple[str, str, str]] = set()
+        self._done = 0
+        #: What the process of a failing case had run, by (test, candidate, case), of the first few of each.
+        self._before: dict[tuple[str, str], dict[int, tuple[RunCases, ...]]] = {}
+
+    def part(self, test: str, done: CasesDone, before: tuple[RunCases, ...] = ()) -> None:
+        """Count a part of a task.
+
+        Args:
+            test: Its test.
+            done: What came of it.
+            before: What the process had run by then, the task's own message last.
+        """
+        entry = self.tests[test]
+        entry.accepted += done.accepted
+        entry.rejected += done.rejected
+        entry.ordinary_accepted += done.ordinary_accepted
+        entry.ordinary_rejected += done.ordinary_rejected
+        entry.empty += done.empty
+        entry.undefined += done.undefined
+        entry.outside += done.outside
+        entry.refusal = first_refusal((done.refusal, entry.refusal))
+        entry.duration_s += done.duration_s
+        entry.profiles.update(done.profiles)
+        for name in self.candidates:  # names that a worker made up are not counted
+            pair = self.pairs[test, name]
+            pair.aligned += done.aligned.get(name, 0)
+            pair.cost = added(pair.cost, done.costs.get(name, Cost()))
+            unsupported = done.unsupported.get(name, ())
+            pair.unsupported = joined_unsupported((*pair.unsupported, *unsupported))
+            self.seen[name].update(done.seen.get(name, {}))
+            self.left_out[name].update(done.left_out.get(name, ()))
+            self._done += done.aligned.get(name, 0) + sum(item.cases for item in unsupported)
+        for name, counts in self.covered.items():
+            for operator, found in done.covered.get(name, {}).items():
+                add(counts, operator, found)
+        for failure in done.failures:
+            if failure.candidate in self.candidates:
+                self.pairs[test, failure.candidate].fail(failure)
+                known = self._before.setdefault((test, failure.candidate), {})
+                if len(known) < KEPT:
+                    known[failure.case] = before
+                self._seen(failure)
+
+    def _seen(self, failure: CaseFailure) -> None:
+        verdict = failure.verdict
+        if verdict.outcome == "misaligned":
+            self._identities.add((failure.candidate, verdict.operator, verdict.kind or ""))
+            self._done += not verdict.is_no_case
+
+    def lost(self, lost: Lost) -> None:
+        """Count a case that ended its worker; the reference's own end, which it comes to alone, breaks the test."""
+        if lost.candidate is None and lost.repeats == "history":
+            self.ended_after.append(lost)
+        elif lost.candidate is None and lost.repeats != "alone":
+            self.cut.append(_ended_once(lost))
+        elif lost.candidate is None:
+            entry = self.tests[lost.task.test.id]
+            entry.broken = f"the reference ended its process in case {lost.case}: it {lost.error.reason}"
+            entry.broken_traceback = lost.error.output
+        else:
+            self._done += 1
+            self._identities.add((lost.candidate, lost.task.test.id, "timeout" if lost.error.timed_out else "crash"))
+            self.pairs[lost.task.test.id, lost.candidate].lost.append(lost)
+
+    def changed(self, test: str, left: Sequence[Left]) -> None:
+        """Note what a test has left changed of its process."""
+        for one in left:
+            known = self.left.setdefault((test, one.candidate), {})
+            known |= {(", ".join(one.operators), change.what): None for change in one.changes}
+
+    def broken(self, test: str, message: str, traceback: str) -> None:
+        """Note that a test is wrong."""
+        self.tests[test].broken = message
+        self.tests[test].broken_traceback = traceback
+
+    @property
+    def done(self) -> int:
+        """Cases run so far, on all candidates."""
+        return self._done
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every case that was planned was run, or left out for what its test did."""
+        return all(
+            (pair := self.pairs[test, name]).done + entry.empty >= len(entry.cases)
+            or pair.is_left_alone
+            or entry.broken
+            for test, entry in self.tests.items()
+            for name in self.candidates
+        )
+
+    @property
+    def suspected(self) -> int:
+        """Identities seen so far."""
+        return len(self._identities)
+
+    def suspects(self) -> list[Suspect]:
+        """Return the first failing case of each identity, in the order of tests and cases: the same for any workers."""
+        found = []
+        for identity, groups in sorted(self._grouped().items()):
+            failures = self._in_order(groups)
+            test, first = failures[0]
+            ids = tuple(sorted({test for test, _ in failures}))
+            found.append(
+                Suspect(
+                    self.tests[test].info, identity.candidate, first.case, first.attempt, first.verdict, first.profile,
+                    sum(hits.count for _, _, hits in groups),
+                    sum(self._run_of(name, identity.candidate) for name in ids), ids,
+                    others=self._others(failures),
+                    before=self._before.get((test, identity.candidate), {}).get(first.case, ()),
+                    histories={
+                        (name, case): before
+                        for name in ids
+                        for case, before in self._before.get((name, identity.candidate), {}).items()
+                    },
+                    hits=tuple(self._hit(name, identity.candidate, groups) for name in ids),
+                )
+            )  # fmt: skip
+        return found + self._lost()
+
+    def _in_order(self, groups: list[tuple[str, bool, Hits]]) -> list[tuple[str, CaseFailure]]:
+        """Return the failures that are kept; what is not the candidate's fault never stands for what is."""
+        kept = [(is_tolerated, test, item) for test, is_tolerated, hits in groups for item in hits.first]
+        kept.sort(key=lambda entry: (entry[0], entry[1], entry[2].case))
+        return [(test, item) for _, test, item in kept]
+
+    def _others(self, failures: list[tuple[str, CaseFailure]]) -> tuple[tuple[int, int, TestInfo], ...]:
+        first = failures[0][0]
+        firsts: dict[str, CaseFailure] = {}
+        for name, item in failures:
+            firsts.setdefault(name, item)
+        chosen = [*failures[1:KEPT], *((name, item) for name, item in firsts.items() if name != first)]
+        unique = {(name, item.case): item for name, item in chosen}
+        return tuple((item.case, item.attempt, self.tests[name].info) for (name, _), item in unique.items())
+
+    def _run_of(self, test: str, candidate: str) -> int:
+        """Return how many cases of a test were run on a candidate; of what was planned, fewer where a run was ended."""
+        entry = self.tests[test]
+        return min(len(entry.cases), self.pairs[test, candidate].done + entry.empty)
+
+    def _hit(self, test: str, candidate: str, groups: list[tuple[str, bool, Hits]]) -> Hit:
+        own = [hits for name, _, hits in groups if name == test]
+        cases = sorted(case for hits in own for case in hits.cases)
+        return Hit(
+            test=test, cases=tuple(cases[:HITS_TOLD]), count=sum(hits.count for hits in own),
+            of_cases=self._run_of(test, candidate),
+        )  # fmt: skip
+
+    def _grouped(self) -> dict[Identity, list[tuple[str, bool, Hits]]]:
+        """Return, by identity, the tests that hit it, whether it is tolerated there, and the cases."""
+        grouped: dict[Identity, list[tuple[str, bool, Hits]]] = {}
+        for (test, name), pair in self.pairs.items():
+            for alike, hits in pair.failures.items():
+                if alike.outcome == "misaligned":
+                    identity = Identity(name, alike.operator, alike.kind)
+                    grouped.setdefault(identity, []).append((test, alike.is_tolerated, hits))
+        return grouped
+
+    def _lost(self) -> list[Suspect]:
+        found = []
+        for (test, name), pair in sorted(self.pairs.items(), key=lambda item: item[0]):
+            groups: dict[tuple[bool, str], list[Lost]] = {}
+            for item in sorted(pair.lost, key=lambda item: item.case):
+                groups.setdefault((item.error.timed_out, item.repeats), []).append(item)
+            for _, lost in sorted(groups.items(), key=lambda group: group[0]):
+                first, entry = lost[0], self.tests[test]
+                cases, run = tuple(item.case for item in lost[:HITS_TOLD]), self._run_of(test, name)
+                found.append(
+                    Suspect(
+                        entry.info, name, first.case, first.error.spot.attempt, None, "ordinary",
+                        len(lost), run, (test,), first.error, history=first.history, repeats=first.repeats,
+                        hits=(Hit(test=test, cases=cases, count=len(lost), of_cases=run),),
+                        others=tuple((item.case, item.error.spot.attempt, entry.info) for item in lost[1:_LOCATED]),
+                    )
+                )  # fmt: skip
+        return found
+
+
+def _ended_once(lost: Lost) -> str:
+    """Return what is said of a process that was lost once while the reference ran."""
+    more = (
+        "the run was ended before that was looked into"
+        if lost.repeats == "unknown"
+        else "neither alone nor after what ran before it does it do so again, and that counts"
+    )
+    return f"{lost.task.test.id}: its worker {lost.error.reason} while the reference ran case {lost.case}; {more}"

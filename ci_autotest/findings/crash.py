@@ -1,0 +1,242 @@
+"""Stages of what ends its worker: the program from the reference alone, then the step, then that step alone."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ci_autotest.errors import is_own
+from ci_autotest.findings.diagnosis import NOWHERE, Culprit, Diagnosis, Route, flaky, shown_of
+from ci_autotest.findings.shrink_driver import Trial
+from ci_autotest.judgement import BackwardPass, InFlight, Misalignment, Verdict
+from ci_autotest.program.serialize import encode_program, encode_tensors
+from ci_autotest.run.lost import WorkerLostError
+from ci_autotest.run.messages import Broken, Confirm, Record, Tried, TryProgram
+from ci_autotest.shrink.shrinker import Shown
+
+if TYPE_CHECKING:
+    from ci_autotest.findings.suspect import Suspect
+    from ci_autotest.findings.tools import Inspection, Tools
+    from ci_autotest.program.ir import Recording
+    from ci_autotest.run.fresh import Fresh
+
+#: The step in flight of a worker that goes back.
+_IN_BACKWARD: Final = -2
+#: Calls that are looked at for the one whose backward pass ends the worker.
+_TRIED_IN_BACKWARD: Final = 20
+#: What a worker was lost in, before the reference was asked for the program.
+ITS_TEST: Final = Verdict(outcome="crashed", target="its test")
+
+
+def by_operator(suspect: Suspect, tools: Tools) -> list[Suspect]:
+    """Return one suspect for each operator in which the first few cases of a test ended their worker, in their order.
+
+    What the test's shards would find apart is then found apart by the whole run too. What could not be located, and
+    cases beyond the first few, go with the first.
+    """
+    if suspect.lost is None or suspect.lost.timed_out or suspect.repeats != "alone" or not suspect.others:
+        return [suspect]
+    groups: dict[str, list[int]] = {}
+    with closing(tools.fresh()) as fresh:
+        for case, attempt in [(suspect.case, suspect.attempt), *(other[:2] for other in suspect.others)]:
+            groups.setdefault(_operator_of(suspect._replace(case=case, attempt=attempt), fresh), []).append(case)
+    (first, *rest), (hit,) = groups.values(), suspect.hits
+    attempts = {case: attempt for case, attempt, _ in suspect.others}
+    left = [case for case in hit.cases if not any(case in cases for cases in rest)]
+    count = hit.count - sum(map(len, rest))
+    parts = [(first[0], left, count), *((cases[0], cases, len(cases)) for cases in rest)]
+    return [
+        suspect._replace(
+            case=case, attempt=attempts.get(case, suspect.attempt), cases=number, others=(),
+            hits=(msgspec.structs.replace(hit, cases=tuple(cases), count=number),),
+        )
+        for case, cases, number in parts
+    ]  # fmt: skip
+
+
+def _operator_of(suspect: Suspect, fresh: Fresh) -> str:
+    """Return the operator in whose call a case ends its worker; empty where that is not told."""
+    if suspect.attempt < 0:
+        return ""
+    lost = fresh.ask(_again(suspect))
+    if not isinstance(lost, WorkerLostError) or lost.spot.step < 0:
+        return ""
+    alone = fresh.ask(_recorded(suspect, Culprit(lost.spot.step, goes_back=False)))
+    return alone.verdict.operator if isinstance(alone, Tried) else ""
+
+
+def lost_again(diagnosis: Diagnosis, lost: WorkerLostError) -> Diagnosis:
+    """Return a case that was wrong in its worker, and ends a fresh one."""
+    verdict, suspect = crash_verdict(ITS_TEST, lost), diagnosis.suspect._replace(lost=lost)
+    return replace(diagnosis, suspect=suspect, verdict=verdict, lost=lost, route=Route.LOSS)
+
+
+def record(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
+    """Record the case on the reference alone: its worker was lost before it could say what it ran."""
+    suspect = diagnosis.suspect
+    recorded = look.fresh.ask(_recorded(suspect))
+    if isinstance(recorded, Broken):
+        return _not_asked(diagnosis, recorded)
+    if isinstance(recorded, WorkerLostError):
+        return flaky(suspect, recorded)
+    return replace(
+        _of(diagnosis, recorded.verdict),
+        suspect=suspect._replace(attempt=recorded.attempt, profile=recorded.profile),
+        whole=shown_of(recorded).recording,
+    )
+
+
+def record_after_cases(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
+    """Record a case that does not end its worker alone: its program shows nothing, and is there to be read."""
+    recorded = look.fresh.ask(_recorded(diagnosis.suspect))
+    if not isinstance(recorded, Tried):
+        return diagnosis.settled()
+    return replace(_of(diagnosis, recorded.verdict), shown=shown_of(recorded))
+
+
+def confirm_loss(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
+    """Run the case again with each step watched."""
+    again = look.fresh.ask(_again(diagnosis.suspect))
+    if isinstance(again, Broken):
+        return _not_asked(diagnosis, again)
+    if isinstance(again, WorkerLostError):
+        return replace(diagnosis, lost=again)
+    if again.verdict.outcome == "misaligned":  # Either way it fails.
+        return replace(
+            diagnosis, verdict=again.verdict, shown=shown_of(again), whole=None, is_confirmed=True, route=Route.WHOLE
+        )
+    seen = diagnosis.verdict
+    as_lost = Verdict(outcome=seen.outcome, operator=seen.operator, kind=seen.kind)
+    return _in_probe(diagnosis, look) or flaky(diagnosis.suspect._replace(verdict=as_lost), again)
+
+
+def locate(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
+    """Find the step in which the worker is lost, and record that step alone."""
+    suspect, lost, whole = diagnosis.suspect, diagnosis.lost, diagnosis.whole
+    assert lost is not None and whole is not None  # noqa: S101, PT018 - of the stages before this one
+    goes_back = lost.spot.step == _IN_BACKWARD
+    step = lost.spot.step if lost.spot.step >= 0 else None
+    if goes_back:
+        step = _step_of_backward(suspect, whole, lost, look.fresh)
+    alone = look.fresh.ask(_recorded(suspect, Culprit(step, goes_back=goes_back and step is not None)))
+    if not isinstance(alone, Tried):
+        return replace(diagnosis, is_confirmed=True).settled()
+    return replace(
+        _of(diagnosis, alone.verdict), shown=shown_of(alone), culprit=Culprit(step, goes_back), is_confirmed=True
+    )
+
+
+def isolate(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
+    """Take the step alone where it ends its worker alone, the whole body where it does not."""
+    shown, whole = diagnosis.shown, diagnosis.whole
+    assert shown is not None and whole is not None  # noqa: S101, PT018 - of the stages before this one
+    if diagnosis.culprit.step is not None:
+        program = TryProgram(
+            program=encode_program(shown.recording), tensors=encode_tensors(shown.recording),
+            candidate=diagnosis.suspect.candidate,
+        )  # fmt: skip
+        if isinstance(look.fresh.ask(program), WorkerLostError):
+            return replace(diagnosis, whole=None)
+    return replace(diagnosis, shown=replace(shown, recording=whole), whole=None, route=Route.WHOLE)
+
+
+def _in_probe(diagnosis: Diagnosis, look: Inspection) -> Diagnosis | None:
+    """Return a case whose body ends its worker when it is called several times, if it does."""
+    question = msgspec.structs.replace(_recorded(diagnosis.suspect), probe=True)
+    recorded = look.fresh.ask(question)
+    if not isinstance(recorded, Tried):
+        return None
+    shown = shown_of(recorded)
+    calls = replace(shown.recording, note={**shown.recording.note, "kind": "stateful"})
+    lost = Trial(diagnosis.suspect, look.fresh, is_sequence=True).run(calls)
+    if not isinstance(lost, WorkerLostError) or lost.spot.step < 0:
+        return None
+    single = look.fresh.ask(msgspec.structs.replace(question, step=lost.spot.step))
+    verdict = single.verdict if isinstance(single, Tried) else recorded.verdict
+    at_call = msgspec.structs.replace(verdict, outcome="crashed", kind="stateful", step=lost.spot.step)
+    return replace(
+        _of(replace(diagnosis, lost=lost), verdict),
+        shown=Shown(at_call, calls), whole=None, is_confirmed=True, route=Route.LOSS_AFTER_CALLS,
+    )  # fmt: skip
+
+
+def _step_of_backward(suspect: Suspect, whole: Recording, lost: WorkerLostError, fresh: Fresh) -> int | None:
+    """Return the call whose own backward pass ends its worker, the last first; ``None`` where none does alone.
+
+    Where a host, or an engine of torch's own, is told as a whole: it was lost somewhere in the backward pass.
+    """
+    calls = [index for index, _ in whole.program.calls]
+    if lost.timed_out or len(calls) == 1:
+        return None  # Each that hangs takes its time, and of one there is no choice.
+    for step in calls[: -_TRIED_IN_BACKWARD - 1 : -1]:
+        alone = fresh.ask(_recorded(suspect, Culprit(step, goes_back=True)))
+        if not isinstance(alone, Tried):
+            continue
+        program = TryProgram(program=alone.program, tensors=alone.tensors, candidate=suspect.candidate)
+        if isinstance(fresh.ask(program), WorkerLostError):
+            return step
+    return None
+
+
+def _again(suspect: Suspect) -> Confirm:
+    """Return the question that runs a case on both sides, with each step watched."""
+    return Confirm(test=suspect.test, case=suspect.case, attempt=suspect.attempt, candidate=suspect.candidate)
+
+
+def _recorded(suspect: Suspect, culprit: Culprit = NOWHERE) -> Record:
+    """Return the question for a case, or one step of it, on the reference alone."""
+    return Record(
+        test=suspect.test, case=suspect.case, attempt=suspect.attempt if suspect.attempt >= 0 else None,
+        candidate=suspect.candidate, step=culprit.step, goes_back=culprit.goes_back,
+    )  # fmt: skip
+
+
+def _not_asked(diagnosis: Diagnosis, why: Broken) -> Diagnosis:
+    """Return what could not be looked at again: that nothing was shown is no sign that it is flaky."""
+    seen = diagnosis.verdict.misalignment
+    told = seen.detail if seen is not None else ""
+    return diagnosis.settled(f"{told}; not confirmed: {why.message}".lstrip("; "))
+
+
+def _of(diagnosis: Diagnosis, verdict: Verdict) -> Diagnosis:
+    """Return a diagnosis of another step, as the reference ran that alone."""
+    assert diagnosis.lost is not None  # noqa: S101 - it ended its worker
+    return replace(diagnosis, verdict=crash_verdict(verdict, diagnosis.lost))
+
+
+def crash_verdict(verdict: Verdict, lost: WorkerLostError) -> Verdict:
+    """Return the verdict of a worker that was lost in a step.
+
+    Args:
+        verdict: Of the program as the reference ran it alone; without an operator where the reference was not asked.
+        lost: How the worker was lost.
+    """
+    was_asked = bool(verdict.operator)
+    kind, outcome = ("timeout", "timed_out") if lost.timed_out else ("crash", "crashed")
+    at = BackwardPass() if lost.spot.step == _IN_BACKWARD else InFlight(target=verdict.target)
+    misalignment = Misalignment(
+        kind=kind, step=verdict.step, at=at, candidate=f"the worker {lost.reason}",  # type: ignore[arg-type]
+        reference="returns" if was_asked else "unknown",
+        detail=_where_it_died(lost.output),
+    )  # fmt: skip
+    return msgspec.structs.replace(
+        verdict, outcome=outcome, kind=kind, blame="candidate", misalignment=misalignment,
+        oracle="the reference runs the same program to its end" if was_asked else "the reference was not run alone",
+    )  # fmt: skip
+
+
+def _where_it_died(output: str) -> str:
+    """Return the innermost frame of the user's that the fault handler printed, else the last line that was printed."""
+    frames = re.findall(r'File "([^"]+)", line (\d+) in (\S+)', output)
+    foreign = ("site-packages", "/lib/python", "<string>")
+    own = [f for f in frames if not any(part in f[0] for part in foreign) and not is_own(f[0])]
+    if own:
+        file, line, name = own[0]
+        return f"{Path(file).name}, line {line} in {name}"
+    printed = [text for text in output.strip().splitlines() if not text.startswith(("  File", "Current thread"))]
+    return f"it printed: {printed[-1][:300]}" if printed and not frames else ""

@@ -1,0 +1,218 @@
+"""What is known of a suspect, as one value, and the finding that is told of it, rendered from that value alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from ci_autotest import telling
+from ci_autotest.findings.repro_script import versions
+from ci_autotest.judgement import Verdict
+from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
+from ci_autotest.program.serialize import decode
+from ci_autotest.report.artifacts import FINDINGS
+from ci_autotest.run.messages import Broken, Tried
+from ci_autotest.shrink.shrinker import Shown
+from ci_autotest.telling import About, display_program, message_lines
+
+if TYPE_CHECKING:
+    from ci_autotest.findings.suspect import Suspect
+    from ci_autotest.findings.tools import Tools
+    from ci_autotest.program.ir import Recording
+    from ci_autotest.result import Finding, Variant
+    from ci_autotest.run.lost import WorkerLostError
+
+
+class Route(Enum):
+    """Name the stages that a suspect goes through: a row of the table in ``stages``."""
+
+    DIFFERENCE = "misaligned or lenient"
+    PROBE = "off in a probe"
+    SEQUENCE = "wrong after other calls"
+    LOSS = "ended its worker"
+    LOSS_AFTER_CALLS = "ends its worker after other calls"
+    LOSS_AFTER_CASES = "does not end its worker alone"
+    WHOLE = "written down as it is, and its repro is run"
+    WRITTEN = "written down as it is"
+    SETTLED = "nothing more is done"
+    DISMISSED = "no finding"
+
+
+class Doubt(Enum):
+    """Say why a finding is flaky, in the words of its headline."""
+
+    NONE = ""
+    NOT_REPEATED = "is flaky"
+    TIMED_OUT_ONCE = "timed out once"
+
+
+class RunAgain(Enum):
+    """Say what runs a finding again: its script, the command ``replay``, or nothing."""
+
+    NOTHING = ""
+    COMMAND = "replay"
+    SCRIPT = "repro.py"
+
+
+class Culprit(NamedTuple):
+    """Say where a worker is lost: the step's index in the body, where it is known, and whether in its backward pass."""
+
+    step: int | None
+    goes_back: bool
+
+
+NOWHERE: Final = Culprit(None, goes_back=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Say what is known of a suspect: identity, verdict, case, program, confirmation and notes.
+
+    Args:
+        suspect: The case, and what else hit it.
+        verdict: What it shows; the identity is its operator and kind, and the suspect's candidate.
+        route: What is done with it.
+        lost: How its worker was lost last.
+        culprit: Where.
+        whole: The program of the whole body, while nothing smaller is known to show the same.
+        shown: The program that shows it, the smallest so far.
+        is_confirmed: Whether a fresh process has shown it again.
+        is_shrunk: Whether a smaller program was looked for.
+        layer: Of a compiled candidate, the layer at fault.
+        variants: Other smallest programs that show it.
+        doubt: Why it is flaky.
+        run_again: What runs it again.
+        is_verified: Whether its script, run alone, has shown it.
+        seed: Root seed, where an earlier run has found it; this run's else.
+        detail: In place of the detail that the verdict has; ``None`` keeps that.
+        notes: Lines below its message.
+    """
+
+    suspect: Suspect
+    verdict: Verdict
+    route: Route
+    lost: WorkerLostError | None = None
+    culprit: Culprit = NOWHERE
+    whole: Recording | None = None
+    shown: Shown | None = None
+    is_confirmed: bool = False
+    is_shrunk: bool = False
+    layer: str = ""
+    variants: tuple[Variant, ...] = ()
+    doubt: Doubt = Doubt.NONE
+    run_again: RunAgain = RunAgain.NOTHING
+    is_verified: bool = False
+    seed: int | None = None
+    detail: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def recording(self) -> Recording | None:
+        """The program that the finding shows."""
+        return self.shown.recording if self.shown is not None and self.whole is None else None
+
+    def noted(self, note: str) -> Diagnosis:
+        """Return it with one more line below its message."""
+        return replace(self, notes=(*self.notes, note))
+
+    def settled(self, detail: str | None = None) -> Diagnosis:
+        """Return it as what nothing more is done with."""
+        return replace(self, route=Route.SETTLED, detail=self.detail if detail is None else detail)
+
+    def doubted(self, detail: str, doubt: Doubt = Doubt.NOT_REPEATED) -> Diagnosis:
+        """Return it as flaky."""
+        return replace(self.settled(detail), doubt=doubt, is_confirmed=False)
+
+
+def identity_id(diagnosis: Diagnosis) -> str:
+    """Return the id of the finding that comes of it."""
+    return _plain(diagnosis, 0).id
+
+
+def rendered(diagnosis: Diagnosis, tools: Tools) -> Finding:
+    """Return the finding: every text of it is made here, from the diagnosis."""
+    finding = _plain(diagnosis, tools.seed)
+    if diagnosis.recording is not None:
+        finding = _with_program(finding, diagnosis.recording, diagnosis.run_again, tools)
+    if diagnosis.doubt is not Doubt.NONE:
+        finding = _as_flaky(finding, diagnosis)
+    return msgspec.structs.replace(
+        finding,
+        message="\n  ".join([finding.message, *diagnosis.notes]),
+        detail=finding.detail if diagnosis.detail is None else diagnosis.detail,
+    )
+
+
+def flaky(suspect: Suspect, again: Tried | Broken | WorkerLostError) -> Diagnosis:
+    """Return the diagnosis of a case whose second run showed something else; both results are told."""
+    verdict = suspect.verdict
+    first = f"first run: {verdict.outcome}, {verdict.operator} ({verdict.kind})" if verdict else "first run: lost"
+    if isinstance(again, Tried):
+        other = again.verdict
+        second = f"in a fresh process: {other.outcome}" + (f", {other.operator} ({other.kind})" if other.kind else "")
+    elif isinstance(again, Broken):
+        second = f"in a fresh process: {again.message}"
+    else:
+        second = f"in a fresh process the worker {again.reason}"
+    seen = verdict or Verdict(outcome="flaky", kind="crash")
+    return Diagnosis(suspect, seen, Route.SETTLED).doubted(f"{first}; {second}")
+
+
+def shown_of(tried: Tried) -> Shown:
+    """Return what a worker tried, decoded and checked."""
+    return Shown(tried.verdict, decode(tried.program, tried.tensors), tuple(tried.draws), tried.profile)
+
+
+def calls_of(recording: Recording) -> tuple[str, ...]:
+    """Return what makes two smallest programs the same: calls and their keywords, whatever sizes and numbers."""
+    return tuple(
+        f"{step.target}({', '.join(sorted(key for key, _ in step.kwargs))})" for _, step in recording.program.calls
+    )
+
+
+def _plain(diagnosis: Diagnosis, seed: int) -> Finding:
+    """Return the finding without its program, and without what is said below its message."""
+    suspect = diagnosis.suspect
+    about = About(
+        candidate=suspect.candidate, test=suspect.test.id, name=suspect.test.name, case=suspect.case,
+        seed=seed if diagnosis.seed is None else diagnosis.seed, profile=suspect.profile, cases=suspect.cases,
+        of_cases=suspect.of_cases, tests=suspect.tests, location=suspect.test.location, hits=suspect.hits,
+        attempt=max(suspect.attempt, 0),
+    )  # fmt: skip
+    return msgspec.structs.replace(
+        telling.finding_of(diagnosis.verdict, about),
+        confirmed=diagnosis.is_confirmed, shrunk=diagnosis.is_shrunk, layer=diagnosis.layer,
+        variants=diagnosis.variants, repro_verified=diagnosis.is_verified, earlier=diagnosis.seed is not None,
+        output=suspect.lost.output.strip() if suspect.lost is not None else "",
+    )  # fmt: skip
+
+
+def _with_program(finding: Finding, recording: Recording, run_again: RunAgain, tools: Tools) -> Finding:
+    """Return a finding with the program that shows it, its size, and the lines that run it again."""
+    recording, program = tools.placed(recording), recording.program
+    specs = [step.args[0] for step in program.body if step.op == PLACEHOLDER]
+    sizes = [size for spec in specs if isinstance(spec, TensorSpec) for size in spec.shape]
+    folder = f"{tools.shown.rstrip('/')}/{FINDINGS}/{finding.id}" if run_again is not RunAgain.NOTHING else ""
+    updated = msgspec.structs.replace(
+        finding,
+        steps=len(program.calls),
+        dims_max=max(sizes, default=0),
+        program=display_program(recording, finding),
+        repro=f"{FINDINGS}/{finding.id}/repro.py" if run_again is RunAgain.SCRIPT else None,
+        replay=f"{tools.replay} {folder}" if folder else "",
+        versions=versions(recording),
+        calls=calls_of(recording),
+    )
+    return msgspec.structs.replace(updated, message="\n".join(message_lines(updated, folder)))
+
+
+def _as_flaky(finding: Finding, diagnosis: Diagnosis) -> Finding:
+    subject = f"{finding.operator} on {finding.candidate}"
+    headline = f"{subject} {diagnosis.doubt.value}"
+    lines = [f"flaky: {subject}", diagnosis.detail or ""]
+    if diagnosis.doubt is Doubt.TIMED_OUT_ONCE:
+        lines = [f"flaky: {headline}", f"{finding.candidate_seen}; {diagnosis.detail}"]
+    return msgspec.structs.replace(finding, outcome="flaky", headline=headline, message="\n  ".join(lines))

@@ -1,0 +1,185 @@
+"""Trying: what a shrinker proposes is asked of a fresh worker; a worker that is lost costs that trial and a restart."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ci_autotest.findings.diagnosis import shown_of
+from ci_autotest.program.serialize import encode_program, encode_tensors
+from ci_autotest.run.lost import WorkerLostError
+from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
+from ci_autotest.shrink.shrinker import Inline, Redraw, Shown, Shrinker
+
+if TYPE_CHECKING:
+    from ci_autotest.config import Candidate
+    from ci_autotest.findings.suspect import Suspect
+    from ci_autotest.judgement import Verdict
+    from ci_autotest.program.ir import Recording
+    from ci_autotest.run.fresh import Fresh
+    from ci_autotest.run.messages import Broken
+    from ci_autotest.shrink.shrinker import Proposal
+
+#: Layers of a compiler by the backend that leaves out those below it, the cheapest first.
+#: Source: https://docs.pytorch.org/docs/2.13/torch.compiler_troubleshooting.html, "Ablation".
+LAYERS: Final = {"eager": "dynamo", "aot_eager": "aot_autograd"}
+#: Seconds of shrinking one finding, after which the smallest so far is taken: a compiler needs some for each trial.
+SECONDS_AT_MOST: Final = 30.0
+#: Trials that a crash may take: each that succeeds ends a worker.
+CRASHES_AT_MOST: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Say what is tried on which worker.
+
+    Args:
+        suspect: What is shrunk.
+        fresh: The worker.
+        compiler: Of a compiled candidate, the compiler's backend that stands for its own.
+        is_sequence: Whether each trial needs a process that has run nothing: several calls, of a kernel that remembers.
+    """
+
+    suspect: Suspect
+    fresh: Fresh
+    compiler: str = ""
+    is_sequence: bool = False
+
+    def may_go_on(self, end: float) -> bool:
+        """Whether it is before ``end``, in monotonic seconds, and something is left of what findings may take."""
+        return time.monotonic() < end and not self.fresh.is_over
+
+    def run(self, recording: Recording, inlined: int | None = None) -> Tried | Broken | WorkerLostError:
+        """Run a program on both sides."""
+        if self.is_sequence:
+            self.fresh.close()
+        return self.fresh.ask(
+            TryProgram(
+                program=encode_program(recording), tensors=encode_tensors(recording),
+                candidate=self.suspect.candidate, test=self.suspect.test, inlined=inlined, compiler=self.compiler,
+            )
+        )  # fmt: skip
+
+    def propose(self, proposal: Proposal) -> Shown | None:
+        """Return what a proposal shows, ``None`` when nothing could be judged."""
+        answer: Tried | Broken | WorkerLostError
+        if isinstance(proposal, Redraw):
+            answer = self.fresh.ask(
+                Confirm(
+                    test=self.suspect.test, case=self.suspect.case, attempt=self.suspect.attempt,
+                    candidate=self.suspect.candidate, edits=dict(proposal.edits), profile=proposal.profile,
+                    compiler=self.compiler,
+                )
+            )  # fmt: skip
+        else:
+            answer = self.run(proposal.recording, proposal.step if isinstance(proposal, Inline) else None)
+        return shown_of(answer) if isinstance(answer, Tried) and answer.program else None
+
+
+def shrink(shown: Shown, trial: Trial) -> Shown:
+    """Return the smallest that shows the same."""
+    shrinker = Shrinker(shown)
+    end = time.monotonic() + SECONDS_AT_MOST
+    while trial.may_go_on(end) and (proposal := shrinker.propose()) is not None:
+        shrinker.tell(trial.propose(proposal))
+    return shrinker.best
+
+
+def shrink_compiled(shown: Shown, trial: Trial, candidate: Candidate) -> tuple[Shown, str]:
+    """Shrink on the cheapest layer that still fails and confirm on the real one; return the layer at fault too.
+
+    A compiler needs seconds for each new shape: the layers above it need milliseconds.
+    """
+    real = str(candidate.options.get("backend", "inductor"))
+    for compiler, layer in LAYERS.items():
+        if compiler == real:
+            break
+        cheap = replace(trial, compiler=compiler)
+        seen = _same(cheap.run(shown.recording), shown.verdict)
+        if seen is None:
+            continue
+        smallest = shrink(replace(seen, draws=shown.draws, profile=shown.profile), cheap)
+        confirmed = _same(trial.run(smallest.recording), shown.verdict)
+        if confirmed is not None:
+            # On a device its own kernels take part in every layer: that all of them fail names none.
+            is_named = compiler != "eager" or candidate.device == "cpu"
+            return confirmed, layer if is_named else ""
+        break
+    return shrink(shown, trial), LAYERS.get(real, real)
+
+
+def _same(answer: Tried | Broken | WorkerLostError, wanted: Verdict) -> Shown | None:
+    if not isinstance(answer, Tried) or not answer.program:
+        return None
+    found, verdict = answer.verdict, wanted
+    same = (found.outcome, found.operator, found.kind, found.blame) == (
+        verdict.outcome, verdict.operator, verdict.kind, verdict.blame,
+    )  # fmt: skip
+    return shown_of(answer) if same else None
+
+
+def shrink_crash(shown: Shown, trial: Trial, step: int | None, *, goes_back: bool = False) -> Shown:
+    """Return the smallest that ends its worker: each success costs a restart, so that fewer are tried.
+
+    Args:
+        shown: The culprit alone, or the whole; its verdict names the operator.
+        trial: What is tried.
+        step: The culprit's index in the body.
+        goes_back: Whether its backward pass is what ends the worker.
+    """
+    shrinker = Shrinker(shown)
+    end = time.monotonic() + SECONDS_AT_MOST
+    while trial.may_go_on(end) and shrinker.trials < CRASHES_AT_MOST and (proposal := shrinker.propose()) is not None:
+        shrinker.tell(_crashed(proposal, trial, (step, goes_back), shown.verdict))
+    return shrinker.best
+
+
+def shrink_calls_that_crash(shown: Shown, trial: Trial) -> Shown:
+    """Return the fewest calls the last of which ends its worker, each trial in a process that has run nothing.
+
+    Args:
+        shown: The calls; its verdict names the one that ends the worker, and is of kind ``stateful``.
+        trial: What is tried.
+    """
+    shrinker = Shrinker(shown)
+    end = time.monotonic() + SECONDS_AT_MOST
+    while trial.may_go_on(end) and shrinker.trials < CRASHES_AT_MOST and (proposal := shrinker.propose()) is not None:
+        shrinker.tell(None if isinstance(proposal, Redraw) else _lost_in_call(proposal.recording, trial, shown))
+    return shrinker.best
+
+
+def _lost_in_call(recording: Recording, trial: Trial, wanted: Shown) -> Shown | None:
+    answer = trial.run(recording)
+    if not isinstance(answer, WorkerLostError) or answer.spot.step < 0:
+        return None
+    verdict, step = wanted.verdict, answer.spot.step
+    is_same_call = recording.program.steps[step].target == wanted.recording.program.steps[verdict.step].target
+    return Shown(msgspec.structs.replace(verdict, step=step), recording) if is_same_call else None
+
+
+def _crashed(proposal: Proposal, trial: Trial, at: tuple[int | None, bool], verdict: Verdict) -> Shown | None:
+    if isinstance(proposal, Inline):
+        return None  # The worker would be lost before it could say what it ran.
+    found = Shown(verdict, proposal.recording) if not isinstance(proposal, Redraw) else _recorded(proposal, trial, *at)
+    if found is None or found.verdict.operator != verdict.operator:
+        return None
+    is_lost = isinstance(trial.run(found.recording), WorkerLostError)
+    return replace(found, verdict=verdict) if is_lost else None
+
+
+def _recorded(proposal: Redraw, trial: Trial, step: int | None, goes_back: bool) -> Shown | None:  # noqa: FBT001 - private, one caller
+    """Record a redraw on the reference alone: the candidate could end the worker before it answers."""
+    suspect = trial.suspect
+    answer = trial.fresh.ask(
+        Record(
+            test=suspect.test, case=suspect.case, attempt=suspect.attempt, candidate=suspect.candidate, step=step,
+            edits=dict(proposal.edits), profile=proposal.profile, goes_back=goes_back,
+        )
+    )  # fmt: skip
+    if not isinstance(answer, Tried):
+        return None
+    shown = shown_of(answer)
+    return replace(shown, verdict=msgspec.structs.replace(shown.verdict, outcome="crashed"))

@@ -1,0 +1,98 @@
+"""Stages that make the program of a finding smaller, and look for other small ones that show the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ci_autotest.findings import shrink_driver as driver
+from ci_autotest.findings.confirm import is_same, question
+from ci_autotest.findings.diagnosis import Diagnosis, Route, calls_of, rendered, shown_of
+from ci_autotest.findings.shrink_driver import Trial
+from ci_autotest.program.serialize import encode_program, encode_tensors
+from ci_autotest.result import VARIANTS_AT_MOST, Variant
+from ci_autotest.run.lost import WorkerLostError
+from ci_autotest.run.messages import Tried, TryProgram
+from ci_autotest.shrink.data import zeroed
+from ci_autotest.telling import display_program
+
+if TYPE_CHECKING:
+    from ci_autotest.findings.suspect import Suspect
+    from ci_autotest.findings.tools import Inspection
+    from ci_autotest.shrink.shrinker import Shown
+
+
+def shrink_body(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
+    """Take the smallest that shows the same; of a compiled candidate, name the layer at fault."""
+    best, layer = _smallest(diagnosis.suspect, _shown(diagnosis), look)
+    return replace(diagnosis, verdict=best.verdict, shown=best, whole=None, is_shrunk=True, layer=layer)
+
+
+def find_variants(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
+    """Look for the smallest programs of other tests that hit the same identity, where they are other programs."""
+    suspect, best = diagnosis.suspect, _shown(diagnosis)
+    seen = {suspect.test.id: calls_of(best.recording)}
+    found: list[Variant] = []
+    for other in map(suspect.of_other, suspect.others):
+        if other.test.id in seen or len(seen) > VARIANTS_AT_MOST:
+            continue
+        again = look.fresh.ask(question(other))
+        if not isinstance(again, Tried) or not is_same(again.verdict, best.verdict):
+            seen[other.test.id] = ()
+            continue
+        shown, _ = _smallest(other, shown_of(again), look)
+        calls = calls_of(shown.recording)
+        if calls not in seen.values():
+            found.append(_variant(other, shown, look))
+        seen[other.test.id] = calls
+    return replace(diagnosis, variants=tuple(found))
+
+
+def shrink_calls(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
+    """Take the fewest calls after which one is wrong, each trial in a process that has run nothing."""
+    best = driver.shrink(_shown(diagnosis), Trial(diagnosis.suspect, look.fresh, is_sequence=True))
+    return replace(diagnosis, verdict=best.verdict, shown=best, is_shrunk=True)
+
+
+def shrink_crash(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
+    """Take the smallest that ends its worker; of one that hangs only zeros are tried: a trial takes its timeout."""
+    suspect, shown = diagnosis.suspect, _shown(diagnosis)
+    if suspect.lost is not None and not suspect.lost.timed_out:
+        step, goes_back = diagnosis.culprit
+        best = driver.shrink_crash(shown, Trial(suspect, look.fresh), step, goes_back=goes_back)
+        return replace(diagnosis, shown=best, is_shrunk=True)
+    plain = zeroed(shown.recording)
+    answer = look.fresh.ask(
+        TryProgram(program=encode_program(plain), tensors=encode_tensors(plain), candidate=suspect.candidate)
+    )
+    best = replace(shown, recording=plain) if isinstance(answer, WorkerLostError) else shown
+    return replace(diagnosis, shown=best, is_shrunk=True)
+
+
+def shrink_calls_that_crash(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
+    """Take the fewest calls the last of which ends its worker."""
+    trial = Trial(diagnosis.suspect, look.fresh, is_sequence=True)
+    return replace(diagnosis, shown=driver.shrink_calls_that_crash(_shown(diagnosis), trial), is_shrunk=True)
+
+
+def _shown(diagnosis: Diagnosis) -> Shown:
+    assert diagnosis.shown is not None  # noqa: S101 - of the stages before one that shrinks
+    return diagnosis.shown
+
+
+def _variant(suspect: Suspect, shown: Shown, look: Inspection) -> Variant:
+    told = rendered(Diagnosis(suspect, shown.verdict, Route.SETTLED), look.tools)
+    return Variant(
+        test=suspect.test.id, case=suspect.case, headline=told.headline,
+        program=display_program(shown.recording, told), calls=calls_of(shown.recording),
+    )  # fmt: skip
+
+
+def _smallest(suspect: Suspect, shown: Shown, look: Inspection) -> tuple[Shown, str]:
+    """Return the smallest that shows the same, and the layer of a compiler that is at fault."""
+    candidates = look.tools.hello.candidates
+    candidate = next((item for item in candidates if item.name == suspect.candidate), None)
+    trial = Trial(suspect, look.fresh)
+    if candidate is not None and candidate.backend == "torch.compile":
+        return driver.shrink_compiled(shown, trial, candidate)
+    return driver.shrink(shown, trial), ""

@@ -1,0 +1,216 @@
+"""Stages of kernels that remember: the calls after which one is wrong that is right alone.
+
+Each trial runs in a process of its own, because the one before has left something behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from ci_autotest.case import window_of
+from ci_autotest.findings.diagnosis import Diagnosis, Route, shown_of
+from ci_autotest.findings.prefix_search import CaseRun, PrefixSearch
+from ci_autotest.program.call_sequence import Part, joined
+from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, cotangent_key
+from ci_autotest.program.serialize import decode, encode_program, encode_tensors
+from ci_autotest.run.messages import Record, Tried, TryProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ci_autotest.findings.suspect import Suspect
+    from ci_autotest.judgement import Verdict
+    from ci_autotest.run.fresh import Fresh
+    from ci_autotest.run.messages import TestInfo
+
+#: Times that a sequence must show it, each in a fresh process.
+_REPEATS: Final = 2
+#: Differences of a sequence that are looked at for one whose call is right alone.
+_PASSED_OVER_AT_MOST: Final = 4
+#: Calls of one case: more than a worker makes of a test's cases before the next window.
+_MANY: Final = 64
+NOTE: Final = {"kind": "stateful"}
+
+
+def of_probe(suspect: Suspect, fresh: Fresh) -> Diagnosis | None:
+    """Return what a probe or a repeat that was off comes to: its calls in a fresh process, or with what ran before.
+
+    Every case is repeated, and few have a probe.
+    """
+    recorded = _recorded(suspect.test, suspect.case, suspect, fresh, attempt=suspect.attempt, probe=True)
+    found = _of_sequence(recorded, suspect, fresh) if recorded is not None else None
+    return found or after_others(suspect, fresh, is_probe=True)
+
+
+def twice(suspect: Suspect, fresh: Fresh) -> Diagnosis | None:
+    """Return what comes of a case that is run twice: wrong the second time alone, every time."""
+    recorded = _recorded(suspect.test, suspect.case, suspect, fresh, attempt=suspect.attempt)
+    if recorded is None:
+        return None
+    part = _part(recorded)
+    return _of_sequence(_sequence([part, part], recorded), suspect, fresh)
+
+
+def after_others(suspect: Suspect, fresh: Fresh, *, is_probe: bool = False) -> Diagnosis | None:
+    """Return what comes of a case, or its probe, with what ran before it in its process, where it was right alone."""
+    runs = PrefixSearch(suspect, fresh).fewest()
+    groups = [_group(list(group), suspect, fresh) for _, group in groupby(runs, key=lambda run: run.message)]
+    noted = next((group.own for group in groups if group.own is not None), None)
+    sequences = () if noted is None else _sequences(groups, noted, is_probe=is_probe)
+    for sequence in sequences:
+        found = _of_sequence(sequence, suspect, fresh)
+        if found is not None:
+            return found
+    return _without_program(suspect, runs) if len(runs) > 1 else None
+
+
+def _sequences(groups: Sequence[_Group], noted: Recording, *, is_probe: bool) -> Iterator[Recording]:
+    """Yield the orders in which a worker may have made the calls of some cases, the likeliest first."""
+    whole = [part for group in groups for part in (*group.cases, *group.probes)]
+    if is_probe:
+        yield from (_sequence(group.cases, noted, repeats=True) for group in groups if group.own is not None)
+        # A batch repeats more than is known here: what counts calls is reached by many of one case, or by all twice.
+        orders = [whole, [_part(noted)] * _MANY, [*whole, *whole]]
+    elif probes := groups[-1].probes:
+        # The case ran before the probes of its message; where it was looked at closely, that ran it after them again.
+        *before, own = whole[: len(whole) - len(probes)]
+        orders = [[*before, own], [*before, *probes, own]]
+    else:
+        orders = [whole]
+    yield from (_sequence(parts, noted) for parts in orders)
+    if not is_probe and len(groups[-1].cases) > 1:
+        # A worker runs all cases of a message forward before any goes back: what one saves another may overwrite.
+        yield _sequence(groups[-1].cases, noted, forwards_first=True)
+
+
+class _Group(NamedTuple):
+    """Hold what the cases of a message called.
+
+    Attributes:
+        cases: In order.
+        probes: Of the first cases of windows; a worker runs them after the cases.
+        own: The case that is wrong, where it is among them.
+    """
+
+    cases: list[Part]
+    probes: list[Part]
+    own: Recording | None
+
+
+def _group(runs: Sequence[CaseRun], suspect: Suspect, fresh: Fresh) -> _Group:
+    cases, probes, own = [], [], None
+    probed: set[tuple[str, int]] = set()
+    for run in runs:
+        test, case, _ = run
+        recorded = _recorded(test, case, suspect, fresh)
+        if recorded is None:
+            continue
+        cases.append(_part(recorded))
+        own = recorded if run.is_of(suspect) else own
+        window = test.id, window_of(case)
+        if case and window not in probed:
+            probe = _recorded(test, case, suspect, fresh, probe=True)
+            if probe is not None:
+                probed.add(window)
+                probes.append(_part(probe))
+    return _Group(cases, probes, own)
+
+
+def _of_sequence(recording: Recording, suspect: Suspect, fresh: Fresh) -> Diagnosis | None:
+    """Return a sequence of calls that is wrong each time, and whose last call is right alone.
+
+    One whose call is wrong alone too is dismissed: it does not go by the calls before it.
+    """
+    passed_over: list[int] = []
+    for _ in range(_PASSED_OVER_AT_MOST):
+        answer = _try(recording, suspect, fresh, passed_over)
+        if answer is None or answer.verdict.outcome != "misaligned":
+            return _dismissed(suspect) if passed_over else None
+        if _is_right_alone(answer, suspect, fresh):
+            break
+        # Its values suit no call, or rounding decides: what comes after it may be wrong for another reason.
+        passed_over.append(answer.verdict.step)
+    else:
+        return _dismissed(suspect)
+    step = answer.verdict.step
+    for _ in range(_REPEATS - 1):
+        again = _try(recording, suspect, fresh, passed_over)
+        if again is None or again.verdict.step != step or not _is_right_alone(again, suspect, fresh):
+            return None  # What is wrong by chance is wrong elsewhere the next time.
+    return Diagnosis(suspect, answer.verdict, Route.SEQUENCE, shown=shown_of(answer), is_confirmed=True)
+
+
+def _dismissed(suspect: Suspect) -> Diagnosis:
+    return Diagnosis(suspect, _seen(suspect), Route.DISMISSED)
+
+
+def _seen(suspect: Suspect) -> Verdict:
+    assert suspect.verdict is not None  # noqa: S101 - of a case that was not aligned
+    return suspect.verdict
+
+
+def _try(recording: Recording, suspect: Suspect, fresh: Fresh, passed_over: Sequence[int] = ()) -> Tried | None:
+    """Run a program in a process that has run nothing."""
+    fresh.close()
+    answer = fresh.ask(
+        TryProgram(
+            program=encode_program(recording), tensors=encode_tensors(recording), candidate=suspect.candidate,
+            test=suspect.test, passed_over=list(passed_over),
+        )
+    )  # fmt: skip
+    return answer if isinstance(answer, Tried) else None
+
+
+def _is_right_alone(answer: Tried, suspect: Suspect, fresh: Fresh) -> bool:
+    """Whether the call that is wrong after others is aligned, without any excuse, where it is the only one."""
+    single = decode(answer.alone_program, answer.alone_tensors)
+    alone = _try(single, suspect, fresh)
+    return alone is not None and alone.verdict.outcome == "aligned" and alone.verdict.kind is None
+
+
+def _recorded(
+    test: TestInfo, case: int, suspect: Suspect, fresh: Fresh, attempt: int | None = None, *, probe: bool = False
+) -> Recording | None:
+    """Return a case's program, or its probe, as the reference records it."""
+    answer = fresh.ask(Record(test=test, case=case, attempt=attempt, candidate=suspect.candidate, probe=probe))
+    if not isinstance(answer, Tried) or not answer.program:
+        return None
+    found = decode(answer.program, answer.tensors)
+    return replace(found, note={**found.note, **NOTE})
+
+
+def _part(recording: Recording) -> Part:
+    program = recording.program
+    data = {step.target: recording.tensors[step.target] for step in program.steps if step.op == PLACEHOLDER}
+    cotangents = {
+        position: (spec, recording.tensors[cotangent_key(position)])
+        for position, spec in enumerate(program.cotangents)
+        if spec is not None
+    }
+    leaves = [
+        index
+        for index, step in enumerate(program.steps)
+        if step.op == PLACEHOLDER and f"gradient_{index}" in recording.expected
+    ]
+    return Part(Program(program.setup, program.body), data, cotangents, leaves)
+
+
+def _sequence(
+    parts: Sequence[Part], noted: Recording, *, forwards_first: bool = False, repeats: bool = False
+) -> Recording:
+    program, data = joined(parts, forwards_first=forwards_first, repeats=repeats)
+    return Recording(program, data, noted.note)
+
+
+def _without_program(suspect: Suspect, runs: Sequence[CaseRun]) -> Diagnosis:
+    """Return a case that needs others before it, where their calls in one program do not show it."""
+    others = [run for run in runs if not run.is_of(suspect)]
+    named = ", ".join(f"{run.test.name} {run.case}" for run in others[:5])
+    count = "1 other case" if len(others) == 1 else f"{len(others)} other cases"
+    detail = f"alone it is right: it needs {count} to run before it ({named})"
+    verdict = msgspec.structs.replace(_seen(suspect), kind="stateful")
+    return Diagnosis(suspect, verdict, Route.SETTLED, is_confirmed=True, detail=detail, notes=(detail,))

@@ -1,0 +1,169 @@
+"""Stages that write: the folder of a finding, its repro, and what that came to when it was run alone."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.errors import OutputError
+from ci_autotest.findings.diagnosis import Diagnosis, RunAgain, identity_id, rendered
+from ci_autotest.findings.repro_script import repro_script
+from ci_autotest.program.serialize import encode_program, encode_tensors
+from ci_autotest.report.artifacts import FINDINGS, remove_finding, write_finding
+from ci_autotest.report.markdown import render_finding
+from ci_autotest.run.lost import WorkerLostError
+from ci_autotest.run.messages import Broken, Tried, TryProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ci_autotest.findings.tools import Inspection, Tools
+    from ci_autotest.program.ir import Recording
+
+_OUR_FAULT: Final = (
+    "run alone it ended with status 0, but the saved program fails again in a fresh process: the fault is in "
+    "the script that ci-autotest wrote; use ci-autotest replay"
+)
+_NO_FOLDER: Final = "its smallest program is shown here only: its folder could not be written"
+
+
+def save(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
+    """Put on disk what is known so far, before anything is tried that may end the run; a full disk is told later."""
+    if identity_id(diagnosis) not in look.confirmed:
+        _write_folder(_with_means(diagnosis), look.tools)
+    return diagnosis
+
+
+def write_program(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
+    """Write a program to be read, which shows nothing when it is run by itself."""
+    if identity_id(diagnosis) in look.confirmed:
+        return diagnosis
+    return _unless_refused(diagnosis, _write_folder(diagnosis, look.tools), look.tools)
+
+
+def write(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
+    """Write the program, with its repro where its candidate can be had in a script."""
+    able = _with_means(diagnosis)
+    return _unless_refused(able, _write_folder(able, look.tools), look.tools)
+
+
+def verify(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
+    """Run the repro alone, and write down what came of it.
+
+    A repro that says that all is well is not believed, and nor is the finding: its saved program is run once more.
+    """
+    if diagnosis.run_again is not RunAgain.SCRIPT:
+        return diagnosis
+    tools, folder = look.tools, identity_id(diagnosis)
+    status = _repro_status(tools, folder)
+    again = _saved_program(diagnosis, tools) if status == 0 else None
+    if isinstance(again, Tried) and again.verdict.outcome != "misaligned":
+        diagnosis = _not_repeated(diagnosis, again, tools)
+    elif status != 1:
+        told = _OUR_FAULT if isinstance(again, Tried | WorkerLostError) else _unverified(status)
+        diagnosis = diagnosis.noted(f"repro not verified: {told}")
+    diagnosis = replace(diagnosis, is_verified=status == 1)
+    _write_folder(diagnosis, tools)
+    return diagnosis
+
+
+def forget(identity: str, tools: Tools) -> None:
+    """Remove the folder of what turned out to be another finding."""
+    remove_finding(tools.output / FINDINGS / identity)
+
+
+def _with_means(diagnosis: Diagnosis) -> Diagnosis:
+    """Return a diagnosis with what runs its program again: a script, unless its interpreter is not known."""
+    if diagnosis.recording is None:
+        return diagnosis
+    note = diagnosis.recording.note
+    has_script = note.get("backend") != "module" or "host" in note
+    return replace(diagnosis, run_again=RunAgain.SCRIPT if has_script else RunAgain.COMMAND)
+
+
+def _unless_refused(diagnosis: Diagnosis, why: str, tools: Tools) -> Diagnosis:
+    """Return a diagnosis whose folder is there, or says that it is not: the run goes on."""
+    if not why:
+        return diagnosis
+    tools.unwritten.append(why)
+    return replace(diagnosis, run_again=RunAgain.NOTHING).noted(_NO_FOLDER)
+
+
+def _write_folder(diagnosis: Diagnosis, tools: Tools) -> str:
+    """Write the folder, whole. Return why it could not be, in a sentence."""
+    finding = rendered(diagnosis, tools)
+    recording = _program(diagnosis)
+    note = {
+        **tools.placed(recording).note, "test": finding.test, "case": finding.case, "seed": finding.seed,
+        "kind": finding.kind, "operator": finding.operator,
+    }  # fmt: skip
+    noted = replace(recording, note=note)
+    folder = tools.output / FINDINGS / finding.id
+    files = {
+        "program.json": encode_program(noted),
+        "tensors.safetensors": encode_tensors(noted),
+        "README.md": render_finding(finding).encode(),
+    }
+    if diagnosis.run_again is RunAgain.SCRIPT:
+        files["repro.py"] = repro_script(noted, finding, folder, tools.folders, tools.case_timeout_s).encode()
+    try:
+        write_finding(folder, files)
+    except OutputError as error:
+        return str(error)
+    return ""
+
+
+def _program(diagnosis: Diagnosis) -> Recording:
+    found = diagnosis.whole or diagnosis.recording
+    assert found is not None  # noqa: S101 - of the stages before one that writes
+    return found
+
+
+def _saved_program(diagnosis: Diagnosis, tools: Tools) -> Tried | Broken | WorkerLostError:
+    """Return what the saved program of a finding shows in a process of its own."""
+    folder = tools.output / FINDINGS / identity_id(diagnosis)
+    program, tensors = (folder / name for name in ("program.json", "tensors.safetensors"))
+    suspect = diagnosis.suspect
+    with closing(tools.fresh(diagnosis.seed)) as fresh:
+        return fresh.ask(
+            TryProgram(
+                program=program.read_bytes(), tensors=tensors.read_bytes(), candidate=suspect.candidate,
+                test=suspect.test,
+            )
+        )  # fmt: skip
+
+
+def _not_repeated(diagnosis: Diagnosis, again: Tried, tools: Tools) -> Diagnosis:
+    """Return what neither its repro nor its saved program shows again."""
+    seen = rendered(diagnosis, tools)
+    second = f"in a fresh process its saved program is {again.verdict.outcome}, and its repro ended with status 0"
+    return diagnosis.doubted(f"first run: {seen.outcome}, {seen.operator} ({seen.kind}); {second}")
+
+
+def _repro_status(tools: Tools, finding: str) -> int | None:
+    """Return what the repro, run alone, ends with: 1 where it says that the candidate is misaligned.
+
+    ``None`` when it does not end in time. It is run without this package, isolated.
+    """
+    begun, timeout_s = time.monotonic(), tools.allowance.repro_s
+    if not timeout_s:
+        return None
+    try:
+        script = tools.output / FINDINGS / finding / "repro.py"
+        return tools.nursery.run_script(script, _python_path(tools.environ), timeout_s)
+    finally:
+        tools.allowance.repros_s -= time.monotonic() - begun
+
+
+def _unverified(status: int | None) -> str:
+    return (
+        "it was not run to its end in the time left" if status is None else f"run alone it ended with status {status}"
+    )
+
+
+def _python_path(environ: Mapping[str, str]) -> list[str]:
+    """Return the folders of PYTHONPATH, which an isolated interpreter does not read."""
+    return [folder for folder in environ.get("PYTHONPATH", "").split(os.pathsep) if folder]

@@ -1,0 +1,34 @@
+"""What the command says of a test is said once, whichever candidates it was compared on."""
+
+from __future__ import annotations
+
+import io
+
+import msgspec
+
+from ci_autotest.commands.progress import show_result
+from ci_autotest.result import CaseCounts
+from tests import report_samples as samples
+
+
+def said(*candidates: tuple[str, CaseCounts]) -> list[str]:
+    result = samples.run()
+    weak = msgspec.structs.replace(
+        samples.outcome(), weak=True, refusal="it says no", undefined_gradients=2, findings=()
+    )
+    results = tuple(msgspec.structs.replace(weak, candidate=name, cases=cases) for name, cases in candidates)
+    stream = io.StringIO()
+    show_result(msgspec.structs.replace(result, results=results), stream, "out")
+    return [line for line in stream.getvalue().splitlines() if line.startswith(("weak: ", "gradients not "))]
+
+
+def test_show_result__weak_test__is_told_once_with_what_the_reference_said_last():
+    expected = [
+        f"gradients not compared: 2 cases of {samples.TEST}: the reference has no backward pass there",
+        f"weak: {samples.TEST}: fewer than one ordinary attempt in ten is accepted, the reference said for example: it says no",
+    ]
+    ran, left = CaseCounts(aligned=20), CaseCounts(not_run=20)
+    assert said(("a", ran), ("b", ran)) == expected
+    # The first candidate is not there: the test is as weak.
+    assert said(("a", left), ("b", ran)) == expected
+    assert said(("a", left)) == []

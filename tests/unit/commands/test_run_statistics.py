@@ -1,0 +1,114 @@
+"""What the ledger keeps of failing cases does not grow with them, and is the same in any order."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from ci_autotest.commands.budget import not_run_note
+from ci_autotest.commands.run_statistics import Ledger
+from ci_autotest.exercised import Exercised
+from ci_autotest.judgement import BackwardPass, Misalignment
+from ci_autotest.run.inquiry import Lost, Task
+from ci_autotest.run.lost import WorkerLostError
+from ci_autotest.run.place import Spot
+from tests.verdict_samples import FIRST, OFF, SECOND, done
+
+REFERENCE = msgspec.structs.replace(OFF, blame="reference")
+LENIENT = msgspec.structs.replace(OFF, kind="leniency")
+REJECTED = msgspec.structs.replace(LENIENT, is_of_a_rejected_attempt=True)
+LENIENT_BACKWARD = msgspec.structs.replace(
+    LENIENT, misalignment=Misalignment(kind="leniency", step=0, at=BackwardPass(), candidate="a", reference="b")
+)
+
+
+def ledger():
+    return Ledger([(FIRST, range(1000)), (SECOND, range(10))], ("here",))
+
+
+def test_suspects__many_cases_fail_alike_in_any_order__the_first_stand_for_them_and_all_are_counted():
+    held, cases = ledger(), list(range(7, 507))
+    random.Random(3).shuffle(cases)  # noqa: S311 - an order
+    for case in cases:
+        held.part(FIRST.id, done([case]))
+    held.part(SECOND.id, done([4, 2]))
+    (suspect,) = held.suspects()
+    assert (suspect.case, suspect.cases, suspect.of_cases, suspect.tests) == (7, 502, 502, (FIRST.id, SECOND.id))
+    assert suspect.others == ((8, 0, FIRST), (9, 0, FIRST), (2, 0, SECOND))
+    assert [(hit.test, hit.count, hit.of_cases) for hit in suspect.hits] == [(FIRST.id, 500, 500), (SECOND.id, 2, 2)]
+    assert [hit.cases for hit in suspect.hits] == [tuple(range(7, 107)), (2, 4)]
+    assert held.done == 502
+
+
+def test_ledger__failing_cases__do_not_grow_it():
+    held = ledger()
+    sizes = []
+    for start in (0, 500):
+        held.part(FIRST.id, done(range(start, start + 500)))
+        (hits,) = held.pairs[FIRST.id, "here"].failures.values()
+        sizes.append((len(hits.first), len(hits.cases)))
+    assert sizes == [(3, 100), (3, 100)]
+
+
+def test_suspects__not_the_candidates_fault__never_stands_for_what_is():
+    held = ledger()
+    held.part(FIRST.id, done([1], REFERENCE))
+    held.part(SECOND.id, done([5]))
+    (suspect,) = held.suspects()
+    assert (suspect.test, suspect.case, suspect.cases) == (SECOND, 5, 2)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "count"),
+    [
+        pytest.param(REJECTED, 0, id="the reference rejects the attempt"),
+        pytest.param(LENIENT_BACKWARD, 1, id="the reference rejects its backward pass"),
+        pytest.param(OFF, 1, id="misaligned"),
+    ],
+)
+def test_done__misaligned_case__is_counted_where_it_is_one(verdict, count):
+    held = ledger()
+    held.part(FIRST.id, done([0], verdict))
+    assert (held.done, held.pairs[FIRST.id, "here"].done, held.suspected) == (count, count, 1)
+
+
+def test_suspects__lost_cases__are_told_by_number_and_by_whether_they_repeat():
+    held = ledger()
+    error = WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(0, 0, 0, 0, 0), "")
+    task = Task(FIRST, (0, 1, 2), ("here",))
+    for case, repeats in ((2, "alone"), (0, "alone"), (1, "never")):
+        held.lost(Lost(task, case, "here", error, repeats))
+    found = [(suspect.case, suspect.repeats, suspect.hits[0].cases) for suspect in held.suspects()]
+    assert found == [(0, "alone", (0, 2)), (1, "never", (1,))]
+
+
+@pytest.mark.parametrize("repeats", ["alone", "history", "never", "unknown"])
+def test_lost__reference_was_running__the_test_is_broken_only_where_it_ends_its_process_alone(repeats):
+    held = ledger()
+    error = WorkerLostError("ended with status 3", Spot(0, -1, 0, 0, 0), "")
+    held.lost(Lost(Task(FIRST, (0, 1), ("here",)), 0, None, error, repeats, after=(SECOND.id,)))
+    assert bool(held.tests[FIRST.id].broken) == (repeats == "alone")
+    assert [lost.after for lost in held.ended_after] == [(SECOND.id,)] * (repeats == "history")
+    assert len(held.cut) == (repeats in {"never", "unknown"})
+
+
+@pytest.mark.parametrize(("repeats", "is_complete"), [("alone", True), ("unknown", False)])
+def test_is_complete__run_was_ended_after_a_loss__says_so_and_names_what_was_not_run(repeats, is_complete):
+    held = Ledger([(FIRST, range(4))], ("here",))
+    error = WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(0, 0, 0, 0, 0), "")
+    held.lost(Lost(Task(FIRST, (0, 1, 2, 3), ("here",)), 0, "here", error, repeats))
+    assert (held.is_complete, not_run_note(held) == "") == (is_complete, is_complete)
+
+
+def test_part__coverage__is_added_up_by_candidate_and_names_made_up_are_not():
+    held = ledger()
+    one, other = Exercised(cases=1, aligned=1, arguments=("input",)), Exercised(cases=2, dtypes=("int64",))
+    for told in (
+        {"": {"torch.exp": one}, "here": {"torch.exp": one}},
+        {"": {"torch.exp": other}, "made up": {"x": one}},
+    ):
+        held.part(FIRST.id, msgspec.structs.replace(done([]), covered=told))
+    both = Exercised(cases=3, aligned=1, arguments=("input",), dtypes=("int64",))
+    assert held.covered == {"": {"torch.exp": both}, "here": {"torch.exp": one}}
