@@ -9,7 +9,7 @@ import timeit
 import torch
 
 from ci_autotest.alignment.fast_path import _is_same_small, tensors_aligned
-from ci_autotest.alignment.rules import Rules
+from ci_autotest.alignment.tolerance_rules import Rules
 from ci_autotest.program.ir import OUTPUT, Program, Step
 
 #: Elements, and the microseconds that an equal pair of float32 may take.

@@ -22,15 +22,15 @@ import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
-from ci_autotest.alignment.rules import rules_for
-from ci_autotest.backends.operators import is_random
+from ci_autotest.alignment.tolerance_rules import rules_for
+from ci_autotest.backends.operators.identity import is_random
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.case import test_key
 from ci_autotest.discovery import SUITE, families
 from ci_autotest.record.attempt import Attempts
-from ci_autotest.record.declare import Declaration, declaration_of
-from ci_autotest.result import TOLERATED_BLAMES
+from ci_autotest.record.declaration import Declaration, declaration_of
+from ci_autotest.values.case import test_key
+from ci_autotest.values.result import TOLERATED_BLAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

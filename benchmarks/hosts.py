@@ -19,10 +19,10 @@ import torch
 
 from benchmarks.overhead import HERE, ours
 from ci_autotest.config import Candidate
-from ci_autotest.run.bench import Bench
-from ci_autotest.run.memory import spare_memory
 from ci_autotest.run.messages import CasesDone, Discover, Hello, TestInfo
-from ci_autotest.run.place import Place
+from ci_autotest.run.progress_beacon import ProgressBeacon
+from ci_autotest.run.worker.dispatch import Dispatcher
+from ci_autotest.run.worker.memory import spare_memory
 
 ENVIRONMENTS = Path(__file__).parents[1] / ".venvs"
 ONEFLOW = ENVIRONMENTS / "oneflow" / "bin" / "python"
@@ -38,12 +38,12 @@ THEIR_ROUNDS = 12
 THEIR_GRAPH_ROUNDS = 4
 
 
-def made(candidates: list[Candidate]) -> tuple[Bench, dict[str, TestInfo], list[CasesDone]]:
+def made(candidates: list[Candidate]) -> tuple[Dispatcher, dict[str, TestInfo], list[CasesDone]]:
     """Return a worker's bench with these candidates, the measured tests, and where parts of answers go."""
     spare_memory()  # as a worker does
     parts: list[CasesDone] = []
-    bench = Bench(Place.create(), parts.append)
-    ready = bench.answer(
+    dispatcher = Dispatcher(ProgressBeacon.create(), parts.append)
+    ready = dispatcher.answer(
         Hello(
             root=str(HERE), folders=[], seed=0, strictness="tolerance", reference_device="cpu", candidates=candidates,
             tolerances=[],
@@ -51,8 +51,8 @@ def made(candidates: list[Candidate]) -> tuple[Bench, dict[str, TestInfo], list[
     )  # fmt: skip
     missing = [each.reason for each in ready.candidates if not each.available]
     assert not missing, missing
-    found = bench.answer(Discover("hosted.py"))
-    return bench, {test.name: test for test in found.tests}, parts
+    found = dispatcher.answer(Discover("hosted.py"))
+    return dispatcher, {test.name: test for test in found.tests}, parts
 
 
 def host_costs() -> int:
@@ -67,7 +67,7 @@ def host_costs() -> int:
 
 def _costs(here: Candidate, there: Candidate) -> int:
     """Print what the second of two candidates costs more than the first."""
-    bench, tests, parts = made([here, there])
+    dispatcher, tests, parts = made([here, there])
     print("a host             in process us  in a host us  cost us (quartiles)     goal  processor time of it")
     missed = 0
     for name in ("absolute", "matmul"):
@@ -77,9 +77,9 @@ def _costs(here: Candidate, there: Candidate) -> int:
         for number in range(ROUNDS + 1):
             spent = {}
             for which in ("torch", "hosted") if number % 2 else ("hosted", "torch"):
-                begun = _processor_s(bench)
-                spent[which] = ours(bench, tests[name], cases, parts, which) / CASES * 1e6
-                busy[which] += (_processor_s(bench) - begun) / CASES / (ROUNDS + 1) * 1e6
+                begun = _processor_s(dispatcher)
+                spent[which] = ours(dispatcher, tests[name], cases, parts, which) / CASES * 1e6
+                busy[which] += (_processor_s(dispatcher) - begun) / CASES / (ROUNDS + 1) * 1e6
             if number:  # the first is the warming
                 costs.append(spent["hosted"] - spent["torch"])
                 near.append(spent["torch"])
@@ -94,9 +94,9 @@ def _costs(here: Candidate, there: Candidate) -> int:
     return missed
 
 
-def _processor_s(bench: Bench) -> float:
+def _processor_s(dispatcher: Dispatcher) -> float:
     """Return the processor time of this process and its host so far: what no other process on the machine changes."""
-    host = bench.equipment.backends["hosted"]._host._process.pid
+    host = dispatcher.worker_context.backends["hosted"]._host._process.pid
     fields = Path(f"/proc/{host}/stat").read_text("utf-8").rsplit(")", 1)[1].split()
     return time.process_time() + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -129,7 +129,7 @@ class Theirs:
 def on_oneflow(packages: Path) -> int:
     """Print cases a second of both harnesses on OneFlow; return how many goals are missed."""
     flow = Candidate(name="oneflow", backend="module", module="oneflow", python=str(ONEFLOW))
-    bench, tests, parts = made([flow])
+    dispatcher, tests, parts = made([flow])
     theirs = Theirs(packages)
     print("OneFlow, cases/s   ours  theirs, no graph  ratio   goal  theirs, default  ratio   goal")
     missed = 0
@@ -137,7 +137,7 @@ def on_oneflow(packages: Path) -> int:
         for name in ("absolute", "matmul", "conv2d"):
             like, default, rates, graph_rates = [], [], [], []
             for number in range(THEIR_ROUNDS + 1):
-                mine = ours(bench, tests[name], list(range(CASES)), parts, "oneflow") / CASES
+                mine = ours(dispatcher, tests[name], list(range(CASES)), parts, "oneflow") / CASES
                 eager = theirs.spent_s(name, "eager") / THEIR_CASES
                 if number:  # the first is the warming
                     like.append(eager / mine)

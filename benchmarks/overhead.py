@@ -18,10 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ci_autotest.case import test_key
 from ci_autotest.config import Candidate
-from ci_autotest.run.bench import Bench
-from ci_autotest.run.memory import spare_memory
 from ci_autotest.run.messages import (
     HEADER,
     CasesDone,
@@ -33,7 +30,10 @@ from ci_autotest.run.messages import (
     decode_to_worker,
     frame,
 )
-from ci_autotest.run.place import Place
+from ci_autotest.run.progress_beacon import ProgressBeacon
+from ci_autotest.run.worker.dispatch import Dispatcher
+from ci_autotest.run.worker.memory import spare_memory
+from ci_autotest.values.case import test_key
 
 HERE = Path(__file__).parent / "suite"
 #: As many as a worker is given at once (``plan.TASK_CASES``).
@@ -50,12 +50,12 @@ RAW = {
 }
 
 
-def make_bench() -> tuple[Bench, dict[str, TestInfo], list[CasesDone]]:
+def make_bench() -> tuple[Dispatcher, dict[str, TestInfo], list[CasesDone]]:
     spare_memory()  # as a worker does; the raw executions have it too
     parts: list[CasesDone] = []
-    place = Place.create()
-    bench = Bench(place, lambda part: parts.append(_through(part)))
-    bench.answer(
+    place = ProgressBeacon.create()
+    dispatcher = Dispatcher(place, lambda part: parts.append(_through(part)))
+    dispatcher.answer(
         Hello(
             root=str(HERE),
             folders=[],
@@ -66,8 +66,8 @@ def make_bench() -> tuple[Bench, dict[str, TestInfo], list[CasesDone]]:
             tolerances=[],
         )
     )
-    found = bench.answer(Discover("bodies.py"))
-    return bench, {test.name: test for test in found.tests}, parts
+    found = dispatcher.answer(Discover("bodies.py"))
+    return dispatcher, {test.name: test for test in found.tests}, parts
 
 
 def _through(message: Any) -> Any:
@@ -75,10 +75,12 @@ def _through(message: Any) -> Any:
     return decode_from_worker(frame(message)[HEADER.size :])
 
 
-def ours(bench: Bench, test: TestInfo, cases: list[int], parts: list[CasesDone], candidate: str = "torch") -> float:
+def ours(
+    dispatcher: Dispatcher, test: TestInfo, cases: list[int], parts: list[CasesDone], candidate: str = "torch"
+) -> float:
     begun = time.perf_counter()
     request = decode_to_worker(frame(RunCases(test=test, cases=cases, candidates=[candidate]))[HEADER.size :])
-    last = _through(bench.answer(request))
+    last = _through(dispatcher.answer(request))
     spent = time.perf_counter() - begun
     aligned = last.aligned.get(candidate, 0) + sum(part.aligned.get(candidate, 0) for part in parts)
     parts.clear()
@@ -86,14 +88,16 @@ def ours(bench: Bench, test: TestInfo, cases: list[int], parts: list[CasesDone],
     return spent
 
 
-def raw_inputs(bench: Bench, test: TestInfo, cases: list[int]) -> list[tuple[list[torch.Tensor], torch.Tensor]]:
+def raw_inputs(
+    dispatcher: Dispatcher, test: TestInfo, cases: list[int]
+) -> list[tuple[list[torch.Tensor], torch.Tensor]]:
     """Return leaves and cotangent of each case, from its draws."""
-    declaration, call = bench.equipment.library.find(test)
+    declaration, call = dispatcher.worker_context.library.find(test)
     key = test_key(0, test.id)
     found = []
     for case in cases:
         for number in range(20):
-            attempt = bench.equipment.attempts.attempt(declaration, call, (key, test.id, case, number))
+            attempt = dispatcher.worker_context.attempts.attempt(declaration, call, (key, test.id, case, number))
             if attempt.refused is None:
                 break
         leaves = [value for value in attempt.trace.values if isinstance(value, torch.Tensor) and value.is_leaf]
@@ -132,17 +136,17 @@ def raw(name: str, inputs: list[tuple[list[torch.Tensor], torch.Tensor]]) -> flo
     return time.perf_counter() - begun
 
 
-def measure(name: str, bench: Bench, test: TestInfo, parts: list[CasesDone]) -> dict[str, float]:
+def measure(name: str, dispatcher: Dispatcher, test: TestInfo, parts: list[CasesDone]) -> dict[str, float]:
     cases = list(range(CASES))
-    inputs = raw_inputs(bench, test, cases)
-    ours(bench, test, cases, parts)
+    inputs = raw_inputs(dispatcher, test, cases)
+    ours(dispatcher, test, cases, parts)
     raw(name, inputs)
     ratios, controls, ours_us, raw_us = [], [], [], []
     for number in range(ROUNDS):
         if number % 2:
-            first, mine, second = raw(name, inputs), ours(bench, test, cases, parts), raw(name, inputs)
+            first, mine, second = raw(name, inputs), ours(dispatcher, test, cases, parts), raw(name, inputs)
         else:
-            mine, first, second = ours(bench, test, cases, parts), raw(name, inputs), raw(name, inputs)
+            mine, first, second = ours(dispatcher, test, cases, parts), raw(name, inputs), raw(name, inputs)
         ratios.append(2 * mine / (first + second))
         controls.append(first / second)
         ours_us.append(mine / CASES * 1e6)
@@ -160,12 +164,12 @@ def measure(name: str, bench: Bench, test: TestInfo, parts: list[CasesDone]) -> 
 
 def main() -> int:
     torch.set_num_threads(1)
-    bench, tests, parts = make_bench()
+    dispatcher, tests, parts = make_bench()
     print("operator          ratio  (quartiles)      aim   raw us  ours us  overhead us  raw/raw")
     failed = 0
     for name in (*RAW, "linear"):
         goal = AIMS.get(name, float("inf"))
-        got = measure(name, bench, tests[name], parts)
+        got = measure(name, dispatcher, tests[name], parts)
         void = not 0.97 <= got["raw_raw"] <= 1.03
         missed = got["ratio"] > goal
         failed += missed or void

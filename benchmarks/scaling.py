@@ -56,15 +56,15 @@ def timed(workers: list[WorkerProcess], test: TestInfo, names: tuple[str, ...] =
 def main() -> int:
     """Print the figures; the status is how many goals are missed."""
     torch.set_num_threads(1)
-    bench, tests, parts = make_bench()
+    dispatcher, tests, parts = make_bench()
     (one, test), (two, _) = started(), started()
     seen: dict[str, list[float]] = {name: [] for name in GOALS}
     try:
         for worker in (one, two):
             timed([worker], test)
-        ours(bench, tests["add"], list(range(CASES)), parts)
+        ours(dispatcher, tests["add"], list(range(CASES)), parts)
         for _ in range(ROUNDS):
-            here = ours(bench, tests["add"], list(range(CASES)), parts)
+            here = ours(dispatcher, tests["add"], list(range(CASES)), parts)
             alone = timed([one], test)
             both = timed([one, two], test)
             three = timed([one], test, NAMES)

@@ -23,17 +23,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ci_autotest.alignment.cases import differentiate
-from ci_autotest.backends.placing import CPU, place
+from ci_autotest.backends.placement import CPU, place
 from ci_autotest.backends.torch_compile import python_function
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.torch_steps import TorchSteps
-from ci_autotest.case import ATTEMPTS_PER_CASE, test_key
 from ci_autotest.discovery import families
-from ci_autotest.execute.steps import execute_step
+from ci_autotest.host.steps import execute_step
 from ci_autotest.program.codegen import inputs
 from ci_autotest.program.ir import PLACEHOLDER
 from ci_autotest.record.attempt import Attempts
-from ci_autotest.run.tests import SUITE, Library
+from ci_autotest.run.worker.tests import SUITE, Library
+from ci_autotest.values.case import ATTEMPTS_PER_CASE, test_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

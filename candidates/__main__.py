@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from candidates.making import made
-from ci_autotest.recipes import FOLDER, RECIPES
+from ci_autotest.environments import FOLDER, RECIPES
 
 
 def main(names: list[str]) -> int:

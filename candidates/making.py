@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ci_autotest.recipes import Recipe
+    from ci_autotest.environments import Recipe
 
 _PINS: Final = "pins.txt"
 _VERSION: Final = "import sys; print('%d.%d' % sys.version_info[:2])"

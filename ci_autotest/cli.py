@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.commands.init import System
     from ci_autotest.commands.request import Request
-    from ci_autotest.result import RunResult
+    from ci_autotest.values.result import RunResult
 
 #: As in ``config.values``, which imports more than ``--help`` may wait for.
 _FAIL_ON = ("misaligned", "new", "never", "flaky", "leniency")

@@ -15,8 +15,8 @@ from hashlib import blake2b
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ci_autotest.case import WINDOW, window_of
 from ci_autotest.errors import UsageError
+from ci_autotest.values.case import WINDOW, window_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ci_autotest.asked import ASKED, Asked
+from ci_autotest.pytest_options import PYTEST_OPTIONS, PytestOptions
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-_KEY: Final = pytest.StashKey[Asked]()
+_KEY: Final = pytest.StashKey[PytestOptions]()
 #: Root seeds are below this; ``ci_autotest.config`` says the same and would import more.
 _SEEDS: Final = 1 << 63
 
@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep what was asked."""
     option: Any = config.option
     names = tuple(dict.fromkeys(option.autotest_candidate))
-    config.stash[_KEY] = Asked(option.autotest_cases, option.autotest_seed, names)
+    config.stash[_KEY] = PytestOptions(option.autotest_cases, option.autotest_seed, names)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -55,11 +55,11 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Let a test see what was asked, and nothing after it."""
-    token = ASKED.set(item.config.stash[_KEY])
+    token = PYTEST_OPTIONS.set(item.config.stash[_KEY])
     try:
         return (yield)
     finally:
-        ASKED.reset(token)
+        PYTEST_OPTIONS.reset(token)
 
 
 def _cases(text: str) -> int:

@@ -6,24 +6,16 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from ci_autotest.alignment.direct import SAID_ONCE, run_here, setting_of
-from ci_autotest.case import test_key
 from ci_autotest.config import shapes_of
 from ci_autotest.errors import AuthorError
+from ci_autotest.in_process import SAID_ONCE, run_here, setting_of
 from ci_autotest.record.attempt import Attempts
-from ci_autotest.record.calling import callers_signature, case_name, with_case
-from ci_autotest.record.current import CURRENT
-from ci_autotest.record.custom import Draws, generator
-from ci_autotest.record.declare import ATTRIBUTE, Declaration
-from ci_autotest.record.dtypes import random_dtype
-from ci_autotest.record.duplicates import refuse_duplicates
-from ci_autotest.record.functions import Namespace
-from ci_autotest.record.matrices import invertible_tensor, positive_definite_tensor, symmetric_tensor
-from ci_autotest.record.module_hooks import hear_lost_hooks
-from ci_autotest.record.options import declared
-from ci_autotest.record.special import choice_tensor, index_tensor, permutation_tensor
-from ci_autotest.record.tensors import draw_tensor
-from ci_autotest.record.variables import (
+from ci_autotest.record.body_call import callers_signature, case_name, with_case
+from ci_autotest.record.context import CURRENT
+from ci_autotest.record.declaration import ATTRIBUTE, Declaration
+from ci_autotest.record.dependent_tensors import choice_tensor, index_tensor, permutation_tensor
+from ci_autotest.record.draw.dtypes import random_dtype
+from ci_autotest.record.draw.variables import (
     constant,
     cpu_device,
     gpu_device,
@@ -34,13 +26,21 @@ from ci_autotest.record.variables import (
     random_device,
     random_or_nothing,
 )
+from ci_autotest.record.duplicate_tests import refuse_duplicates
+from ci_autotest.record.matrices import invertible_tensor, positive_definite_tensor, symmetric_tensor
+from ci_autotest.record.module_hooks import hear_lost_hooks
+from ci_autotest.record.options import declared
+from ci_autotest.record.tensors import draw_tensor
+from ci_autotest.record.torch_namespace import Namespace
+from ci_autotest.record.user_generators import Draws, generator
+from ci_autotest.values.case import test_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import torch
 
-    from ci_autotest.record.generators import Generator
+    from ci_autotest.record.draw.generators import Generator
 
     F = TypeVar("F", bound=Callable[..., Any])
 else:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.action_runner import ActionRecord, ActionRunner, StepRecord, expressions_entry, job_environ
-from tests.fake_github import NUMBER, REPOSITORY, TOKEN, FakeGithub
-from tests.fake_github_server import serving
+from tests.fakes.github import NUMBER, REPOSITORY, TOKEN, FakeGithub
+from tests.fakes.github_server import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from ci_autotest.report import report_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ci_autotest.result import RunResult
+    from ci_autotest.values.result import RunResult
 
 
 def zipped(entries: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:

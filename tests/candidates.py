@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ci_autotest.recipes import FOLDER, RECIPES
+from ci_autotest.environments import FOLDER, RECIPES
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -9,16 +9,16 @@ import torch
 
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.fast_path import is_surely_aligned
-from ci_autotest.alignment.localize import Sides, examined
-from ci_autotest.alignment.recording import to_recording, with_expected
-from ci_autotest.alignment.rules import Rules
+from ci_autotest.alignment.localize.search import Sides, examined
+from ci_autotest.alignment.recordings import to_recording, with_expected
+from ci_autotest.alignment.tolerance_rules import Rules
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.operators import operator_of
+from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.case import test_key as stream_key
 from ci_autotest.record.attempt import Attempts
-from ci_autotest.record.declare import Declaration
+from ci_autotest.record.declaration import Declaration
+from ci_autotest.values.case import test_key as stream_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from ci_autotest.alignment.verdict import Judged
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt
-    from ci_autotest.case import DrawnValue
-    from ci_autotest.judgement import Misalignment, Verdict
     from ci_autotest.program.ir import Recording
+    from ci_autotest.values.case import DrawnValue
+    from ci_autotest.values.verdict import Misalignment, Verdict
 
 torch.set_num_threads(1)
 

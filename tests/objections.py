@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Literal
 from ci_autotest.commands.comment import Clock, Publication, comment
 from ci_autotest.errors import AutotestError
 from ci_autotest.report import report_json
-from tests import fake_github_values as values
 from tests import program_samples as programs
 from tests import report_samples as samples
 from tests.archives import report_bytes, zipped
-from tests.fake_github import BOT, NUMBER, REPOSITORY, SHA, FakeGithub, Fault, Stored, refusal
+from tests.fakes import github_values as values
+from tests.fakes.github import BOT, NUMBER, REPOSITORY, SHA, FakeGithub, Fault, Stored, refusal
 from tests.publishing import FakeClock, ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ci_autotest.result import RunResult
+    from ci_autotest.values.result import RunResult
 
 Way = Literal["folder", "run"]
 

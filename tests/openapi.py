@@ -14,7 +14,7 @@ import referencing.jsonschema
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fake_github import Answer, Seen
+    from tests.fakes.github import Answer, Seen
 
 
 def described(path: Path) -> Description:

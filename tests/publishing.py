@@ -17,12 +17,12 @@ from ci_autotest.github.comment import Published, publish
 from ci_autotest.github.event import Event, PullRequestTarget, RunTarget
 from ci_autotest.github.origin import find_pull_request
 from ci_autotest.github.sticky import Wanted
-from tests.fake_github import NUMBER, REPOSITORY, SHA
+from tests.fakes.github import NUMBER, REPOSITORY, SHA
 
 if TYPE_CHECKING:
     from ci_autotest.github.answer import Forbidden
     from ci_autotest.github.origin import Absent, Origin
-    from tests.fake_github import FakeGithub
+    from tests.fakes.github import FakeGithub
 
 LIST = f"/repos/{REPOSITORY}/issues/{NUMBER}/comments"
 POST = f"POST {LIST}"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ci_autotest.judgement import Difference
-from ci_autotest.result import (
+from ci_autotest.values.result import (
     AttemptCounts,
     BrokenTest,
     CandidateInfo,
@@ -16,6 +15,7 @@ from ci_autotest.result import (
     RunResult,
     TestResult,
 )
+from ci_autotest.values.verdict import Difference
 
 FILE = "autotests/autotest_norms.py"
 TEST = f"{FILE}::layer_norm"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from ci_autotest.findings.suspect import Suspect
-from ci_autotest.judgement import (
+from ci_autotest.run import messages
+from ci_autotest.run.messages import CaseFailure, CasesDone
+from ci_autotest.values.result import Location
+from ci_autotest.values.verdict import (
     BackwardPass,
     Call,
     Cotangent,
@@ -14,9 +17,6 @@ from ci_autotest.judgement import (
     Value,
     Verdict,
 )
-from ci_autotest.result import Location
-from ci_autotest.run import messages
-from ci_autotest.run.messages import CaseFailure, CasesDone
 
 #: Each place with its text; user's names among them that look like our own words.
 PLACES = [

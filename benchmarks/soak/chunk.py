@@ -20,16 +20,16 @@ from benchmarks.soak.implementations import EVERY, FORWARD, IMPLEMENTATIONS
 from benchmarks.soak.journal import REFERENCE, SEED, Journal, Key
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.fast_path import is_surely_aligned
-from ci_autotest.alignment.localize import Sides
-from ci_autotest.alignment.rules import rules_for
+from ci_autotest.alignment.localize.search import Sides
 from ci_autotest.alignment.stateful import alone, probe_of, suspicion
+from ci_autotest.alignment.tolerance_rules import rules_for
 from ci_autotest.alignment.verdict import judge_program, live_of
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.case import test_key
 from ci_autotest.discovery import families
 from ci_autotest.record.attempt import Attempts
-from ci_autotest.result import TOLERATED_BLAMES
-from ci_autotest.run.tests import Library
+from ci_autotest.run.worker.tests import Library
+from ci_autotest.values.case import test_key
+from ci_autotest.values.result import TOLERATED_BLAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ LIMIT_S = 120
 PROBED = 10
 
 
-class Place:
+class ProgressBeacon:
     """Say what is entered, so that it is on disk when the process dies.
 
     Args:
@@ -65,7 +65,7 @@ class Soak:
         lost: Comparisons that ended a process, which are not made again.
     """
 
-    def __init__(self, place: Place, lost: frozenset[Key] = frozenset()) -> None:
+    def __init__(self, place: ProgressBeacon, lost: frozenset[Key] = frozenset()) -> None:
         """Make the implementations."""
         self.place, self.lost = place, lost
         self.library, self.attempts, self.reference = Library(Path.cwd()), Attempts(), TorchBackend()
@@ -154,7 +154,7 @@ def main(words: list[str], make: Callable[..., Soak] = Soak) -> int:
     """Run a chunk, or one comparison of it."""
     faulthandler.enable()
     torch.set_num_threads(1)
-    place, first, count = Place(Path(words[0])), int(words[2]), int(words[3])
+    place, first, count = ProgressBeacon(Path(words[0])), int(words[2]), int(words[3])
     if len(words) > 4:
         one = Key(*json.loads(words[4]))
         soak = make(place)

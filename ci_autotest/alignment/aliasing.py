@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ci_autotest.backends.operators import step_operator
-from ci_autotest.judgement import Misalignment, Value
+from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, is_unpacking, maker_of, step_refs
+from ci_autotest.values.verdict import Misalignment, Value
 
 if TYPE_CHECKING:
     from ci_autotest.backends.trace import Trace
@@ -50,7 +50,7 @@ def lost_aliases(program: Program, candidate: Trace, reference: Trace) -> list[M
     Where the reference shares it the operator must be one that promises a view; where the candidate shares it, one that
     does not leave it open.
     """
-    if candidate.failure is not None or reference.failure is not None or candidate.is_told:
+    if candidate.failure is not None or reference.failure is not None or candidate.is_remote:
         return []  # What memory the values of another process share, nobody tells.
     found = []
     for index, step in enumerate(program.steps):
@@ -77,7 +77,7 @@ def joined_results(program: Program, candidate: Trace, reference: Trace) -> list
     By itself that is nobody's fault: a fused kernel may return one tensor for two results that are equal. The gradient
     that is asked for is then that of both.
     """
-    if candidate.is_told or candidate.failure is not None or reference.failure is not None:
+    if candidate.is_remote or candidate.failure is not None or reference.failure is not None:
         return []
     steps = program.steps
     asked = {ref.index for step in steps if step.target in _ASKS_GRADIENT for ref in step_refs(step)}

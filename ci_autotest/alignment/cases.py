@@ -9,22 +9,22 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
-from ci_autotest.alignment.confirm import is_off, judge_confirmed, judge_first_run
 from ci_autotest.alignment.fast_path import is_surely_aligned, surely_aligned
-from ci_autotest.alignment.localize import Sides
+from ci_autotest.alignment.localize.search import Sides
+from ci_autotest.alignment.repeatability import is_off, judge_confirmed, judge_first_run
 from ci_autotest.alignment.verdict import REFUSED, Judged, judge_program, live_of
-from ci_autotest.backends.operators import spelled, step_operator
+from ci_autotest.backends.operators.identity import spelled, step_operator
 from ci_autotest.backends.protocol import run_backward, run_forward
-from ci_autotest.case import ATTEMPTS_PER_CASE
-from ci_autotest.judgement import Call, Misalignment, Verdict
 from ci_autotest.program.ir import output_refs
 from ci_autotest.program.refusal import refused_as
+from ci_autotest.values.case import ATTEMPTS_PER_CASE
+from ci_autotest.values.verdict import Call, Misalignment, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ci_autotest.alignment.localize import InFloat64
-    from ci_autotest.alignment.rules import Rules
+    from ci_autotest.alignment.localize.search import InFloat64
+    from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt, Trace
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ci_autotest.alignment.elements import close, difference, same_bits
-from ci_autotest.judgement import Misalignment
+from ci_autotest.values.verdict import Misalignment
 
 if TYPE_CHECKING:
     from ci_autotest.backends.trace import Metadata, Observation
-    from ci_autotest.judgement import Kind
-    from ci_autotest.tolerance import Tolerance
+    from ci_autotest.values.tolerance import Tolerance
+    from ci_autotest.values.verdict import Kind
 
 #: Values that each framework has a type of its own for.
 _WORDS: Final = (torch.dtype, torch.layout, torch.memory_format)

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from ci_autotest.judgement import Difference
-from ci_autotest.tolerance import ANY, ULP_LIMIT
+from ci_autotest.values.tolerance import ANY, ULP_LIMIT
+from ci_autotest.values.verdict import Difference
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from ci_autotest.tolerance import Tolerance
+    from ci_autotest.values.tolerance import Tolerance
 
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)

@@ -15,16 +15,16 @@ import torch
 from ci_autotest.alignment.compare import compare
 from ci_autotest.alignment.elements import NAMES, close, same_bits
 from ci_autotest.alignment.fast_path_bytes import is_intermediate, surely_aligned_by_bytes
-from ci_autotest.backends.observing import observed
-from ci_autotest.backends.told import ToldModule
+from ci_autotest.backends.remote.response import ResponseModule
+from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Observation
 from ci_autotest.program.ir import CALL_METHOD
-from ci_autotest.tolerance import Tolerance
+from ci_autotest.values.tolerance import Tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ci_autotest.alignment.rules import Rules
+    from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.trace import Attempt, GradientKey, Trace
     from ci_autotest.program.ir import Program, Step
 
@@ -84,7 +84,7 @@ def _is_sure(program: Program, candidate: Trace, reference: Trace, rules: Rules)
 
 def _look_at(candidate: Trace) -> Callable[[Program, Trace, Trace, Rules], bool]:
     """Return the look that fits what a side shows of its values."""
-    if candidate.is_told:
+    if candidate.is_remote:
         return _told_aligned
     return _shown_aligned if candidate.shown is not None else _values_aligned
 
@@ -163,7 +163,7 @@ def _told_aligned(program: Program, candidate: Trace, reference: Trace, rules: R
 
 def has_state(value: object) -> bool:
     """Whether a value is a module, of this process or of another."""
-    return isinstance(value, torch.nn.Module | ToldModule)
+    return isinstance(value, torch.nn.Module | ResponseModule)
 
 
 def _is_mute(program: Program, index: int) -> bool:
@@ -213,11 +213,11 @@ def tensors_aligned(
 
 
 def _gradients_aligned(candidate: Trace, reference: Trace, program: Program, rules: Rules) -> bool:
-    if not candidate.goes_back:
+    if not candidate.has_backward:
         return True
     left, right = candidate.gradients, reference.gradients
-    is_whole = candidate.shown is None and not candidate.is_told
-    if (is_whole and left.keys() != right.keys()) or (candidate.is_told and not _has_leaves(left, right, program)):
+    is_whole = candidate.shown is None and not candidate.is_remote
+    if (is_whole and left.keys() != right.keys()) or (candidate.is_remote and not _has_leaves(left, right, program)):
         return False
     is_tolerant = rules.is_tolerant
     for key, found in left.items():
@@ -227,7 +227,7 @@ def _gradients_aligned(candidate: Trace, reference: Trace, program: Program, rul
                 return False
         elif not (
             (is_tolerant and _is_same_small(found, expected))
-            or tensors_aligned(found, expected, program.steps, rules, strides=not candidate.is_told)
+            or tensors_aligned(found, expected, program.steps, rules, strides=not candidate.is_remote)
         ):
             return False
     return True

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.alignment.elements import FEW, NAMES, OF_NUMPY, near_in
-from ci_autotest.backends.jobs import ToldTrace
-from ci_autotest.backends.told import FIELDS, elements_of
+from ci_autotest.backends.remote.request import ResponseTrace
+from ci_autotest.backends.remote.response import FIELDS, elements_of
 from ci_autotest.program.ir import PLACEHOLDER
-from ci_autotest.tolerance import ANY
+from ci_autotest.values.tolerance import ANY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.alignment.rules import Rules
-    from ci_autotest.backends.told import Reader
+    from ci_autotest.alignment.tolerance_rules import Rules
+    from ci_autotest.backends.remote.response import Reader
     from ci_autotest.backends.trace import Attempt, GradientKey, Trace
     from ci_autotest.program.ir import Program
-    from ci_autotest.tolerance import Tolerance
+    from ci_autotest.values.tolerance import Tolerance
 
 #: What is compared with a tolerance: by dtype and tolerance the cases, and the bytes of both sides.
 _Near = dict[tuple[torch.dtype, "Tolerance"], list[tuple[int, bytes, bytes]]]
@@ -47,7 +47,7 @@ def surely_aligned_by_bytes(attempts: Sequence[Attempt], traces: Sequence[Trace]
     found = {
         position
         for position, (attempt, trace) in enumerate(zip(attempts, traces, strict=True))
-        if isinstance(trace, ToldTrace)
+        if isinstance(trace, ResponseTrace)
         and trace.reader is not None
         and _Look(position, trace.reader, rules, near).is_good(attempt, trace)
     }
@@ -75,7 +75,7 @@ class _Look:
         self._rules = rules
         self._near = near
 
-    def is_good(self, attempt: Attempt, trace: ToldTrace) -> bool:
+    def is_good(self, attempt: Attempt, trace: ResponseTrace) -> bool:
         """Whether the case is surely aligned, but for what ``near`` has taken of it."""
         answer, reference, translated = self._answer, attempt.trace, trace.translated
         if (
@@ -95,9 +95,9 @@ class _Look:
                     return False
             elif _version(value) != facts[2] or not self._is_same(entry, value, facts[:2] if trace.has_flags else None):
                 return False
-        return not trace.goes_back or self._has_gradients(attempt, trace)
+        return not trace.has_backward or self._has_gradients(attempt, trace)
 
-    def _has_gradients(self, attempt: Attempt, trace: ToldTrace) -> bool:
+    def _has_gradients(self, attempt: Attempt, trace: ResponseTrace) -> bool:
         """Whether the gradients are the reference's, and none of a leaf is missing."""
         expected = attempt.trace.gradients
         found = set()

@@ -23,8 +23,8 @@ from ci_autotest.program.ir import PLACEHOLDER, UNPACK
 if TYPE_CHECKING:
     from ci_autotest.alignment.cases import Contender
     from ci_autotest.backends.trace import Attempt, Trace
-    from ci_autotest.judgement import Verdict
     from ci_autotest.program.ir import Program, Step
+    from ci_autotest.values.verdict import Verdict
 
 
 def is_to_be_repeated(attempt: Attempt, trace: Trace) -> bool:
@@ -44,26 +44,26 @@ def is_to_be_repeated(attempt: Attempt, trace: Trace) -> bool:
     )
 
 
-def repeated(attempt: Attempt, trace: Trace, contender: Contender, *, goes_back: bool = False) -> Verdict | None:
+def repeated(attempt: Attempt, trace: Trace, contender: Contender, *, has_backward: bool = False) -> Verdict | None:
     """Run the calls after the last input of a program again; return what that shows, ``None`` where it shows nothing.
 
     Args:
         attempt: A case whose body is to be repeated, or a probe.
         trace: Of the candidate, aligned.
         contender: The candidate.
-        goes_back: Whether the backward pass is repeated too; then what is computed is held until it is over.
+        has_backward: Whether the backward pass is repeated too; then what is computed is held until it is over.
     """
     backend, program = contender.backend, attempt.program
     trace.calls = dict(trace.calls)  # what a repeat calls is not counted: how many there are depends on the batch
     other = copy(trace)
     other.values = trace.values[: _last_input(program) + 1]
     off: dict[int, object] = {}
-    for index, value in backend.again(program, trace, other.values, holds=goes_back):
+    for index, value in backend.again(program, trace, other.values, holds=has_backward):
         if isinstance(value, Failure):
             other.failure = value
         elif not _is_same(value, trace.values[index]):
             off[index] = value
-    if goes_back and other.failure is None:
+    if has_backward and other.failure is None:
         backend.backward(program, other, attempt.cotangents)
     is_same = other.failure is None and not off and _same_gradients(other, trace)
     other.values = [off.get(index, value) for index, value in enumerate(trace.values)]

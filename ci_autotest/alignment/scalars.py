@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ci_autotest.backends.observing import metadata
+from ci_autotest.backends.snapshots import metadata
 from ci_autotest.backends.trace import Observation
 from ci_autotest.program.ir import COMPLEX, FLOATING, step_refs
 

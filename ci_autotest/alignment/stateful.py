@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import torch
 
-from ci_autotest.alignment.isolate import Live, isolate, pruned
-from ci_autotest.alignment.localize import held_against
+from ci_autotest.alignment.differences import Examination
+from ci_autotest.alignment.localize.search import held_against
 from ci_autotest.alignment.probe_part import part_of
-from ci_autotest.alignment.trial import Examination
+from ci_autotest.alignment.single_step import Live, isolate, pruned
 from ci_autotest.alignment.verdict import Judged, counted_differences, operator_at
-from ci_autotest.backends.observing import observed
-from ci_autotest.backends.operators import answered_step
+from ci_autotest.backends.operators.identity import answered_step
 from ci_autotest.backends.protocol import each_step
+from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Attempt, Trace
 from ci_autotest.errors import AuthorError
-from ci_autotest.judgement import Verdict, unsupported_verdict
 from ci_autotest.program.call_probe import probe, rewritten
 from ci_autotest.program.call_sequence import GRAD, is_repeatable, placeholders
 from ci_autotest.program.call_series import CALLS, SETS, series
@@ -38,15 +37,16 @@ from ci_autotest.program.ir import (
     output_refs,
     step_refs,
 )
+from ci_autotest.values.verdict import Verdict, unsupported_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from ci_autotest.alignment.localize import Sides
-    from ci_autotest.alignment.rules import Rules
+    from ci_autotest.alignment.localize.search import Sides
+    from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
-    from ci_autotest.judgement import Misalignment
     from ci_autotest.program.call_sequence import Part
+    from ci_autotest.values.verdict import Misalignment
 
 #: Elements of all values of a case, from which on it is not probed: the calls are to be cheap.
 _ELEMENTS_AT_MOST: Final = 1 << 15
@@ -268,8 +268,8 @@ def judge_sequence(live: Live, sides: Sides, passed_over: Collection[int] = ()) 
 
 
 def _verdict(program: Program, found: Misalignment, candidate: Trace) -> Verdict:
-    goes_back = found.kind == "gradient" or program.steps[found.step].op == PLACEHOLDER
-    call = answered_step(program.steps, call_of(program, found), candidate.answered, goes_back=goes_back)
+    has_backward = found.kind == "gradient" or program.steps[found.step].op == PLACEHOLDER
+    call = answered_step(program.steps, call_of(program, found), candidate.answered, has_backward=has_backward)
     operator, target = operator_at(program, call)
     others = [i for i, _ in program.calls if i < found.step and i != call and operator_at(program, i)[0] == operator]
     which = "earlier" if all(index < call for index in others) else "other"  # after it, and before its backward pass

@@ -6,20 +6,28 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
+from ci_autotest.alignment.blame.oracle import Opinion, judge
+from ci_autotest.alignment.device_copies import written_copy
 from ci_autotest.alignment.fast_path import overwritten
-from ci_autotest.alignment.graph import graph_verdict, own_verdict
-from ci_autotest.alignment.growth import growth
-from ci_autotest.alignment.isolate import Live
-from ci_autotest.alignment.localize import Culprit, Examined, Sides, examined
-from ci_autotest.alignment.moved import written_copy
-from ci_autotest.alignment.oracle import Opinion, judge
-from ci_autotest.alignment.passes import localize
-from ci_autotest.backends.operators import answered_step, spelled, step_operator
+from ci_autotest.alignment.graph_check import graph_verdict, own_verdict
+from ci_autotest.alignment.localize.backward import localize
+from ci_autotest.alignment.localize.error_growth import growth
+from ci_autotest.alignment.localize.search import Culprit, Examined, Sides, examined
+from ci_autotest.alignment.single_step import Live
+from ci_autotest.backends.operators.identity import answered_step, spelled, step_operator
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, said
-from ci_autotest.judgement import Cotangent, Gradient, Misalignment, State, Verdict, is_of_backward, unsupported_verdict
 from ci_autotest.program.ir import maker_of, step_refs
 from ci_autotest.program.refusal import is_demanded
-from ci_autotest.result import TOLERATED_BLAMES
+from ci_autotest.values.result import TOLERATED_BLAMES
+from ci_autotest.values.verdict import (
+    Cotangent,
+    Gradient,
+    Misalignment,
+    State,
+    Verdict,
+    is_of_backward,
+    unsupported_verdict,
+)
 
 if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt, GradientKey
@@ -169,12 +177,12 @@ def _to_blame(culprit: Culprit) -> int:
     if culprit.is_alone or culprit.misalignment.kind == "leniency":
         return culprit.step  # Of a misuse that was accepted, the call that should have been refused.
     steps, index = culprit.live.program.steps, culprit.step
-    goes_back = culprit.misalignment.kind == "gradient"
-    if goes_back:
+    has_backward = culprit.misalignment.kind == "gradient"
+    if has_backward:
         # The gradient came through the backward pass of the last call that uses the value.
         users = [i for i, step in culprit.live.program.calls if any(ref.index == index for ref in step_refs(step))]
         index = users[-1] if users else index
-    return answered_step(steps, index, culprit.candidate.answered, goes_back=goes_back)
+    return answered_step(steps, index, culprit.candidate.answered, has_backward=has_backward)
 
 
 def _opinion(culprit: Culprit, sides: Sides) -> Opinion:

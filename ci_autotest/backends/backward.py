@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
+from ci_autotest.backends.autograd_engine import gradients
 from ci_autotest.backends.devices import lacking
-from ci_autotest.backends.engine import gradients
-from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
 from ci_autotest.backends.trace import Raised
+from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import said
 from ci_autotest.program.ir import (
     PLACEHOLDER,

@@ -16,7 +16,7 @@ from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
 from torch.fx.node import has_side_effect
 
 from ci_autotest.backends.torch_steps import resolve
-from ci_autotest.execute.steps import PYTHON_TARGETS, materialize
+from ci_autotest.host.steps import PYTHON_TARGETS, materialize
 from ci_autotest.program.codegen import names, needs_seed
 from ci_autotest.program.ir import (
     CALL_FUNCTION,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ci_autotest.execute.steps import execute_step
+from ci_autotest.host.steps import execute_step
 from ci_autotest.program.ir import HOOK, Ref
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ci_autotest.backends.trace import Trace
-    from ci_autotest.execute.steps import Binding
+    from ci_autotest.host.steps import Binding
     from ci_autotest.program.ir import Step
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ci_autotest.backends.operators import operator_of, public_name
+from ci_autotest.backends.operators.identity import operator_of, public_name
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_eager import TorchBackend, graph_on
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, by_user

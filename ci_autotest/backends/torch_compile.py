@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.backends.devices import lacking
-from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
-from ci_autotest.backends.operators import operator_of, step_operator
+from ci_autotest.backends.operators.identity import operator_of, step_operator
 from ci_autotest.backends.protocol import IN_BACKWARD, Backend
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Failure
-from ci_autotest.backends.whole import backward_of_whole, begun, prepared, see, see_outputs, with_refusals
+from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
+from ci_autotest.backends.whole_graph import backward_of_whole, begun, prepared, see, see_outputs, with_refusals
 from ci_autotest.errors import ConfigError, Unsupported, UnsupportedReason, said
 from ci_autotest.program.codegen import function_text, inputs, names
 from ci_autotest.program.hook_names import kept_names

@@ -9,15 +9,15 @@ import torch
 
 from ci_autotest.backends.backward import backward
 from ci_autotest.backends.devices import lacking
-from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
-from ci_autotest.backends.observing import keep_copy, observe
-from ci_autotest.backends.placing import place
+from ci_autotest.backends.placement import place
 from ci_autotest.backends.protocol import IN_BACKWARD, Backend
+from ci_autotest.backends.snapshots import keep_copy, observe
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Failure, Trace
+from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import said, where
-from ci_autotest.execute.steps import execute_step
+from ci_autotest.host.steps import execute_step
 from ci_autotest.program.codegen import GRAPH_OPTIONS
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, output_refs, step_refs
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ci_autotest.backends.autograd_engine import gradients
 from ci_autotest.backends.devices import seed
-from ci_autotest.backends.engine import gradients
 from ci_autotest.backends.hooks import Hook
-from ci_autotest.backends.observing import observed
-from ci_autotest.backends.placing import CPU, place
+from ci_autotest.backends.placement import CPU, place
+from ci_autotest.backends.snapshots import observed
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import CONSTANTS
 from ci_autotest.program.ir import (

@@ -5,14 +5,14 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ci_autotest.case import draws_of
+from ci_autotest.values.case import draws_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ci_autotest.case import Draw
     from ci_autotest.errors import Unsupported
     from ci_autotest.program.ir import Program, Step
+    from ci_autotest.values.case import Draw
 
 
 #: What is read of a tensor when it is observed, because later steps change it without a trace: requires_grad, is_leaf,
@@ -119,7 +119,7 @@ class Trace:
         is_told: Whether another process told of the values: what memory they share and how often they were written to
             is not known, and of intermediates that are overwritten there is no gradient.
         has_flags: Whether ``requires_grad`` and ``is_leaf`` exist on this side.
-        goes_back: Whether this side has a backward pass; without, its values alone are compared.
+        has_backward: Whether this side has a backward pass; without, its values alone are compared.
         around: What the backend entered for each call, and enters for those of hooks.
         calls: How often functions of the user's were called in place of an operator; 0 of an operator that was not
             replaced. Of backends that replace none, empty.
@@ -143,9 +143,9 @@ class Trace:
     moved: Sequence[int] | None = None
     backward_lacking: Unsupported | None = None
     untested: Unsupported | None = None
-    is_told: bool = False
+    is_remote: bool = False
     has_flags: bool = True
-    goes_back: bool = True
+    has_backward: bool = True
     around: object = None
     calls: Mapping[str, int] = MappingProxyType({})
     answered: Mapping[str, int] = MappingProxyType({})

@@ -7,15 +7,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest.result import HITS_TOLD, TOLERATED_BLAMES
 from ci_autotest.run.messages import Cost
+from ci_autotest.values.result import HITS_TOLD, TOLERATED_BLAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.result import UnsupportedCases
-    from ci_autotest.run.inquiry import Lost
+    from ci_autotest.run.crash_attribution import Lost
     from ci_autotest.run.messages import CaseFailure, TestInfo
+    from ci_autotest.values.result import UnsupportedCases
 
 #: How many times slower than the reference a candidate is told of, and by how many seconds in all, at least.
 _TIMES_SLOWER: Final = 100

@@ -37,7 +37,7 @@ from ci_autotest.github.sticky import Wanted
 from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.links import Links, image_of
 from ci_autotest.report.markdown import LEAST, render_comment
-from ci_autotest.report.standing import is_wholly_aligned
+from ci_autotest.report.verdict_line import is_wholly_aligned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ci_autotest.github.artifact import Artifact
     from ci_autotest.github.event import Event
     from ci_autotest.github.origin import Origin
-    from ci_autotest.result import RunResult
+    from ci_autotest.values.result import RunResult
 
 When: TypeAlias = Literal["always", "changes", "failures"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest import recipes
+from ci_autotest import environments
 from ci_autotest.commands.exit_status import FINE
 from ci_autotest.commands.request import hello_for
+from ci_autotest.environments import BESIDE_TORCH, RECIPES
 from ci_autotest.errors import ConfigError, UnavailableError
-from ci_autotest.recipes import BESIDE_TORCH, RECIPES
 from ci_autotest.report.coverage import catalogue
 from ci_autotest.run.executor import LocalExecutor
 from ci_autotest.run.messages import Broken, Examine, Examined
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.commands.request import Request
     from ci_autotest.config import Candidate
-    from ci_autotest.result import CandidateInfo, OperatorStanding
+    from ci_autotest.values.result import CandidateInfo, OperatorStanding
 
 _SILENCE_S: Final = 300.0
 _WIDTH: Final = 118
@@ -121,15 +121,16 @@ def _operators(operators: Sequence[OperatorStanding], *, is_named: bool) -> list
 def _how_to_install(candidate: Candidate) -> list[str]:
     """Return how an interpreter with the framework is made, and where it is named; nothing where that is unknown."""
     if candidate.backend in BESIDE_TORCH:
-        return ["  in the interpreter that has torch:", *_wrapped(recipes.beside_torch(candidate.backend), "    ")]
+        return ["  in the interpreter that has torch:", *_wrapped(environments.beside_torch(candidate.backend), "    ")]
     name = next((name for name in RECIPES if _is_for(name, candidate)), None)
     if name is None:
         return []
     row = (
-        f"{{name: {candidate.name}, backend: module, module: {candidate.module}, python: {recipes.interpreter(name)}}}"
+        f"{{name: {candidate.name}, backend: module, module: {candidate.module}, "
+        f"python: {environments.interpreter(name)}}}"
     )
     lines = [f"  an environment for it takes CPython {RECIPES[name].python} and about {RECIPES[name].size_mb:,} MB:"]
-    lines += [f"    {line}" for line in recipes.commands(name)]
+    lines += [f"    {line}" for line in environments.commands(name)]
     return [*lines, "  and in autotest.yml, under candidates:", f"    - {row}"]
 
 

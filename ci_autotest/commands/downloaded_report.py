@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ci_autotest.errors import PublishError
 from ci_autotest.github.archive import opened
 from ci_autotest.report import report_json
-from ci_autotest.report.artifacts import FINDINGS
 from ci_autotest.report.evidence import MOST_PROGRAM_BYTES, Evidence, evidence_of
+from ci_autotest.report.finding_folders import FINDINGS
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.github.archive import Archive
     from ci_autotest.report.evidence import Source
-    from ci_autotest.result import Finding, RunResult
+    from ci_autotest.values.result import Finding, RunResult
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from ci_autotest.case import Draw, DrawnValue
+    from ci_autotest.values.case import Draw, DrawnValue
 
 _FIELDS: Final[dict[str, type]] = {"test": str, "seed": int, "case": int, "attempt": int, "profile": str}
 

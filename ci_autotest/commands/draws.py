@@ -14,11 +14,11 @@ from ci_autotest.errors import AuthorError, UnavailableError, UsageError
 from ci_autotest.program.codegen import function_text
 from ci_autotest.program.serialize import decode
 from ci_autotest.run.executor import LocalExecutor
-from ci_autotest.run.fresh import Fresh
-from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Confirm, Record, Tried
 from ci_autotest.run.pool import Pool
 from ci_autotest.run.process import Limits, WorkerProcess
+from ci_autotest.run.single_worker import SingleWorker
+from ci_autotest.run.worker_loss import WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +41,7 @@ def draws(log: DrawLog, request: Request, environ: Mapping[str, str], stream: Te
     limits = Limits(duration_s(request.config.case_timeout, "case_timeout"))
     test = _test(log, request, LocalExecutor(environ, Limits(_SILENCE_S)))
     candidate = request.candidates[0].name
-    fresh = Fresh(lambda: WorkerProcess(environ, limits), hello_for(request, log.seed))
+    fresh = SingleWorker(lambda: WorkerProcess(environ, limits), hello_for(request, log.seed))
     try:
         log = _placed(log, fresh, test, candidate)
         answer = fresh.ask(_confirm(log, test, candidate))
@@ -74,7 +74,7 @@ def _test(log: DrawLog, request: Request, executor: Executor) -> TestInfo:
     return chosen[0]
 
 
-def _placed(log: DrawLog, fresh: Fresh, test: TestInfo, candidate: str) -> DrawLog:
+def _placed(log: DrawLog, fresh: SingleWorker, test: TestInfo, candidate: str) -> DrawLog:
     """Return the log with the attempt that the reference accepts, where none is named."""
     if log.attempt is not None:
         return replace(log, test=test.id)

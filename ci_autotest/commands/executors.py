@@ -8,7 +8,7 @@ from ci_autotest import config as configuration
 from ci_autotest.errors import UsageError
 from ci_autotest.run import machine
 from ci_autotest.run.executor import Executor, LocalExecutor
-from ci_autotest.run.nursery import Nursery, preloaded
+from ci_autotest.run.fork_client import ForkClient, preloaded
 from ci_autotest.run.process import Limits
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ class Means(NamedTuple):
     """
 
     executor: Executor
-    nursery: Nursery
+    fork_client: ForkClient
 
     def close(self) -> None:
         """End what they hold."""
-        self.nursery.close()
+        self.fork_client.close()
         self.executor.close()
 
 
@@ -48,13 +48,13 @@ def means_for(request: Request, environ: Mapping[str, str]) -> Means:
     if request.executor == "local":
         devices = machine.gpus(environ) if needs_gpu(request) is not False else []
         return local_means(request, environ, devices)
-    from ci_autotest.run.ray_executor import RayExecutor  # noqa: PLC0415 - an extra
+    from ci_autotest.run.ray.executor import RayExecutor  # noqa: PLC0415 - an extra
 
     silence_s = _silence_s(request)
     allowed = configuration.size_bytes(request.config.memory)
     executor = RayExecutor(environ, silence_s, allowed, _workers(request), needs_gpu(request))
     limits = Limits(silence_s, memory_limit(request, executor.slots))
-    return Means(executor, Nursery(environ, limits, preloaded(request.candidates)))
+    return Means(executor, ForkClient(environ, limits, preloaded(request.candidates)))
 
 
 def local_means(request: Request, environ: Mapping[str, str], devices: Sequence[Gpu]) -> Means:
@@ -72,8 +72,8 @@ def local_means(request: Request, environ: Mapping[str, str], devices: Sequence[
         raise UsageError(message)
     slots = machine.slots(workers, cores, devices)
     limits = Limits(_silence_s(request), memory_limit(request, len(slots)))
-    nursery = Nursery(environ, limits, preloaded(request.candidates), slots[0])
-    return Means(LocalExecutor(environ, limits, slots, nursery), nursery)
+    fork_client = ForkClient(environ, limits, preloaded(request.candidates), slots[0])
+    return Means(LocalExecutor(environ, limits, slots, fork_client), fork_client)
 
 
 def _workers(request: Request) -> int | None:

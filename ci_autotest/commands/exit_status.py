@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest.errors import OutputError, UnsupportedReason
-from ci_autotest.result import CaseCounts, Finding, RunResult, TestResult, counts_against, is_found_leniency, uncalled
+from ci_autotest.values.result import (
+    CaseCounts,
+    Finding,
+    RunResult,
+    TestResult,
+    counts_against,
+    is_found_leniency,
+    uncalled,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import TextIO
 
-    from ci_autotest.result import BrokenTest
     from ci_autotest.run.messages import TestInfo
+    from ci_autotest.values.result import BrokenTest
 
 _SILENCE_S: Final = 300.0
 #: Ranges of cases that are printed of one test.

@@ -15,22 +15,22 @@ from ci_autotest.commands.exit_status import not_written
 from ci_autotest.errors import ConfigError, OutputError, UsageError
 from ci_autotest.report import junit, report_json
 from ci_autotest.report.annotations import annotate
-from ci_autotest.report.artifacts import FINDINGS
 from ci_autotest.report.atomic import is_full, write_text
 from ci_autotest.report.evidence import Evidence, evidence_of
+from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.links import Links
 from ci_autotest.report.markdown import LEAST, SUMMARY_LIMIT, render_comment, render_summary
 from ci_autotest.report.markdown_text import size
-from ci_autotest.report.standing import verdict
-from ci_autotest.result import Environment, RunResult, Summary
+from ci_autotest.report.verdict_line import verdict
+from ci_autotest.values.result import Environment, RunResult, Summary
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.report.evidence import Source
-    from ci_autotest.result import Finding
+    from ci_autotest.values.result import Finding
 
 REPORT = "report.json"
 #: The tables of what answers torch's operators in each framework, read as text: the parent has no torch.

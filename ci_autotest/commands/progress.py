@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ci_autotest.report.coverage import sentence
-from ci_autotest.report.standing import partly_unsupported, unsupported_sentence, verdict
+from ci_autotest.report.verdict_line import partly_unsupported, unsupported_sentence, verdict
 
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from ci_autotest.result import RunResult
+    from ci_autotest.values.result import RunResult
 
 _PLAIN_EVERY_S: Final = 15.0
 _LINE_EVERY_S: Final = 0.1

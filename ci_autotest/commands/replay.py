@@ -9,11 +9,11 @@ from ci_autotest.commands.request import Request, hello_for
 from ci_autotest.config import duration_s
 from ci_autotest.errors import ProgramError, UnavailableError, UsageError
 from ci_autotest.program.serialize import decode
-from ci_autotest.run.fresh import Fresh
-from ci_autotest.run.lost import WorkerLostError
+from ci_autotest.report.finding_message import sides
 from ci_autotest.run.messages import Broken, Tried, TryProgram
 from ci_autotest.run.process import Limits, WorkerProcess
-from ci_autotest.telling import sides
+from ci_autotest.run.single_worker import SingleWorker
+from ci_autotest.run.worker_loss import WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +48,7 @@ def replay(path: Path, request: Request, environ: Mapping[str, str], stream: Tex
         )
         raise ProgramError(message)
     silence_s = duration_s(request.config.case_timeout, "case_timeout")
-    fresh = Fresh(lambda: WorkerProcess(environ, Limits(silence_s)), hello_for(request, 0))
+    fresh = SingleWorker(lambda: WorkerProcess(environ, Limits(silence_s)), hello_for(request, 0))
     try:
         answer = fresh.ask(TryProgram(program=data[0], tensors=data[1], candidate=candidate.name))
     finally:

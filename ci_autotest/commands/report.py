@@ -13,14 +13,14 @@ from ci_autotest.commands.output_writer import read_report, setting_for, write_s
 from ci_autotest.errors import OutputError
 from ci_autotest.findings.database import FOLDER, Database, Learned, today
 from ci_autotest.findings.regressions import kept_of
-from ci_autotest.report.artifacts import FILES, FINDINGS, check_writable, is_finding_id, write_finding
+from ci_autotest.report.finding_folders import FILES, FINDINGS, check_writable, is_finding_id, write_finding
 from ci_autotest.report.markdown import render_finding
 from ci_autotest.report.merge import merge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.result import Finding, RunResult
+    from ci_autotest.values.result import Finding, RunResult
 
 
 def report(

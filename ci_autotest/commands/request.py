@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.config import shapes_of
 from ci_autotest.discovery import nothing_found, select
 from ci_autotest.errors import UsageError, path_text
-from ci_autotest.result import BrokenTest, Location
 from ci_autotest.run.messages import Broken, Hello, TestInfo
+from ci_autotest.values.result import BrokenTest, Location
 
 if TYPE_CHECKING:
     from pathlib import Path

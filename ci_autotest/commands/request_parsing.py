@@ -9,10 +9,10 @@ import msgspec
 from ci_autotest import config as configuration
 from ci_autotest.commands.request import Request
 from ci_autotest.config import Config
+from ci_autotest.config.known_differences import check_known
+from ci_autotest.environments import interpreter
 from ci_autotest.errors import ConfigError, path_text
-from ci_autotest.known import check_known
 from ci_autotest.plan import shard_of
-from ci_autotest.recipes import interpreter
 
 if TYPE_CHECKING:
     from pathlib import Path

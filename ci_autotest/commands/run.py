@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ci_autotest import config as configuration
-from ci_autotest.case import root_seed
 from ci_autotest.commands.budget import Budget, not_run_note
 from ci_autotest.commands.case_counts import left_notes, uncompared
 from ci_autotest.commands.case_dispatch import Plan, execute, learned_of
@@ -25,6 +24,7 @@ from ci_autotest.commands.run_result import Circumstances, make_result
 from ci_autotest.commands.run_statistics import Ledger
 from ci_autotest.commands.signals import Signals
 from ci_autotest.config import shapes_of
+from ci_autotest.config.known_differences import apply_known, unmatched
 from ci_autotest.discovery import nothing_found, select
 from ci_autotest.errors import AutotestError, OutputError, UnavailableError
 from ci_autotest.findings.database import FOLDER, Database
@@ -32,11 +32,11 @@ from ci_autotest.findings.own_tests import unrepeated_notes
 from ci_autotest.findings.regressions import Regressions, kept_of, regressed, replay_kept
 from ci_autotest.findings.tools import Allowance, Tools
 from ci_autotest.findings.triage import Triage, look_at
-from ci_autotest.known import apply_known, unmatched
-from ci_autotest.report.artifacts import check_writable, prepare
-from ci_autotest.result import Environment
-from ci_autotest.run.orphans import adopt, children, end_left_behind, end_others
+from ci_autotest.report.finding_folders import check_writable, prepare
+from ci_autotest.run.orphan_processes import adopt, children, end_left_behind, end_others
 from ci_autotest.run.pool import Pool
+from ci_autotest.values.case import root_seed
+from ci_autotest.values.result import Environment
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ci_autotest.commands.executors import Means
     from ci_autotest.discovery import Selection
     from ci_autotest.findings.database import Kept, Learned
-    from ci_autotest.result import BrokenTest, CandidateInfo, Finding, RunResult
+    from ci_autotest.values.result import BrokenTest, CandidateInfo, Finding, RunResult
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], 
     hello = hello_for(request, state.seed, state.selection)
     folders = module_folders(request, state.selection)
     tools = Tools(
-        lambda: means.executor.start(None), means.nursery, hello, state.output, folders, state.seed, environ,
+        lambda: means.executor.start(None), means.fork_client, hello, state.output, folders, state.seed, environ,
         configuration.duration_s(request.config.case_timeout, "case_timeout"), shown=request.config.output,
         replay=request.replay, allowance=Allowance(state.budget.deadline), unwritten=state.unwritten,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from ci_autotest.commands.exit_status import settled
 from ci_autotest.report.coverage import counted, covered
 from ci_autotest.report.merge import all_rejected, leaves_alone, left_alone, summarize
 from ci_autotest.report.report_json import ordered
-from ci_autotest.result import (
+from ci_autotest.values.result import (
     AttemptCounts,
     BrokenTest,
     CandidateInfo,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ci_autotest.commands.case_counts import PairEntry, TestEntry
     from ci_autotest.commands.run_statistics import Ledger
     from ci_autotest.findings.own_tests import Unrepeated
-    from ci_autotest.run.inquiry import Lost
+    from ci_autotest.run.crash_attribution import Lost
 
 _ELSEWHERE: Final = "its cases are in other shards"
 #: Share of ordinary attempts that must be accepted; below it a test is weak.

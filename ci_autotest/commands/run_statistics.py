@@ -9,17 +9,17 @@ from ci_autotest.commands.case_counts import KEPT, PairEntry, TestEntry
 from ci_autotest.findings.suspect import Suspect
 from ci_autotest.report.coverage import add
 from ci_autotest.report.merge import first_refusal
-from ci_autotest.result import HITS_TOLD, Hit, joined_unsupported
 from ci_autotest.run.messages import Cost, added
+from ci_autotest.values.result import HITS_TOLD, Hit, joined_unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.commands.case_counts import Hits
-    from ci_autotest.exercised import Exercised
-    from ci_autotest.run.inquiry import Lost
-    from ci_autotest.run.lost import WorkerLostError
+    from ci_autotest.run.crash_attribution import Lost
     from ci_autotest.run.messages import CaseFailure, CasesDone, Left, RunCases, TestInfo
+    from ci_autotest.run.worker_loss import WorkerLostError
+    from ci_autotest.values.coverage_values import Exercised
 
 #: Cases of a test that ended their worker and are looked at for the operator that did it.
 _LOCATED: Final = 10

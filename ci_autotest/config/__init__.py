@@ -4,10 +4,7 @@ Precedence, decided in ``commands/request_parsing``: command line over file over
 that names the nearest.
 """
 
-from ci_autotest.config.checking import (
-    check,
-)
-from ci_autotest.config.reading import (
+from ci_autotest.config.file_reader import (
     decode,
     find,
     json_schema,
@@ -17,6 +14,9 @@ from ci_autotest.config.reading import (
 from ci_autotest.config.units import (
     duration_s,
     size_bytes,
+)
+from ci_autotest.config.validation import (
+    check,
 )
 from ci_autotest.config.values import (
     AT_MOST,

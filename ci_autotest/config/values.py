@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from ci_autotest.errors import ConfigError
-from ci_autotest.tolerance import Strictness
+from ci_autotest.values.tolerance import Strictness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,10 +10,10 @@ import msgspec
 from ci_autotest.findings import stateful
 from ci_autotest.findings.crash import lost_again
 from ci_autotest.findings.diagnosis import Diagnosis, Route, flaky, shown_of
-from ci_autotest.judgement import Verdict
 from ci_autotest.program.serialize import decode
-from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Confirm, Tried
+from ci_autotest.run.worker_loss import WorkerLostError
+from ci_autotest.values.verdict import Verdict
 
 if TYPE_CHECKING:
     from ci_autotest.findings.suspect import Suspect

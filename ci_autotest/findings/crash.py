@@ -13,17 +13,17 @@ import msgspec
 from ci_autotest.errors import is_own
 from ci_autotest.findings.diagnosis import NOWHERE, Culprit, Diagnosis, Route, flaky, shown_of
 from ci_autotest.findings.shrink_driver import Trial
-from ci_autotest.judgement import BackwardPass, InFlight, Misalignment, Verdict
 from ci_autotest.program.serialize import encode_program, encode_tensors
-from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Confirm, Record, Tried, TryProgram
+from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.shrinker import Shown
+from ci_autotest.values.verdict import BackwardPass, InFlight, Misalignment, Verdict
 
 if TYPE_CHECKING:
     from ci_autotest.findings.suspect import Suspect
     from ci_autotest.findings.tools import Inspection, Tools
     from ci_autotest.program.ir import Recording
-    from ci_autotest.run.fresh import Fresh
+    from ci_autotest.run.single_worker import SingleWorker
 
 #: The step in flight of a worker that goes back.
 _IN_BACKWARD: Final = -2
@@ -59,14 +59,14 @@ def by_operator(suspect: Suspect, tools: Tools) -> list[Suspect]:
     ]  # fmt: skip
 
 
-def _operator_of(suspect: Suspect, fresh: Fresh) -> str:
+def _operator_of(suspect: Suspect, fresh: SingleWorker) -> str:
     """Return the operator in whose call a case ends its worker; empty where that is not told."""
     if suspect.attempt < 0:
         return ""
     lost = fresh.ask(_again(suspect))
     if not isinstance(lost, WorkerLostError) or lost.spot.step < 0:
         return ""
-    alone = fresh.ask(_recorded(suspect, Culprit(lost.spot.step, goes_back=False)))
+    alone = fresh.ask(_recorded(suspect, Culprit(lost.spot.step, has_backward=False)))
     return alone.verdict.operator if isinstance(alone, Tried) else ""
 
 
@@ -119,15 +119,15 @@ def locate(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
     """Find the step in which the worker is lost, and record that step alone."""
     suspect, lost, whole = diagnosis.suspect, diagnosis.lost, diagnosis.whole
     assert lost is not None and whole is not None  # noqa: S101, PT018 - of the stages before this one
-    goes_back = lost.spot.step == _IN_BACKWARD
+    has_backward = lost.spot.step == _IN_BACKWARD
     step = lost.spot.step if lost.spot.step >= 0 else None
-    if goes_back:
+    if has_backward:
         step = _step_of_backward(suspect, whole, lost, look.fresh)
-    alone = look.fresh.ask(_recorded(suspect, Culprit(step, goes_back=goes_back and step is not None)))
+    alone = look.fresh.ask(_recorded(suspect, Culprit(step, has_backward=has_backward and step is not None)))
     if not isinstance(alone, Tried):
         return replace(diagnosis, is_confirmed=True).settled()
     return replace(
-        _of(diagnosis, alone.verdict), shown=shown_of(alone), culprit=Culprit(step, goes_back), is_confirmed=True
+        _of(diagnosis, alone.verdict), shown=shown_of(alone), culprit=Culprit(step, has_backward), is_confirmed=True
     )
 
 
@@ -165,7 +165,7 @@ def _in_probe(diagnosis: Diagnosis, look: Inspection) -> Diagnosis | None:
     )  # fmt: skip
 
 
-def _step_of_backward(suspect: Suspect, whole: Recording, lost: WorkerLostError, fresh: Fresh) -> int | None:
+def _step_of_backward(suspect: Suspect, whole: Recording, lost: WorkerLostError, fresh: SingleWorker) -> int | None:
     """Return the call whose own backward pass ends its worker, the last first; ``None`` where none does alone.
 
     Where a host, or an engine of torch's own, is told as a whole: it was lost somewhere in the backward pass.
@@ -174,7 +174,7 @@ def _step_of_backward(suspect: Suspect, whole: Recording, lost: WorkerLostError,
     if lost.timed_out or len(calls) == 1:
         return None  # Each that hangs takes its time, and of one there is no choice.
     for step in calls[: -_TRIED_IN_BACKWARD - 1 : -1]:
-        alone = fresh.ask(_recorded(suspect, Culprit(step, goes_back=True)))
+        alone = fresh.ask(_recorded(suspect, Culprit(step, has_backward=True)))
         if not isinstance(alone, Tried):
             continue
         program = TryProgram(program=alone.program, tensors=alone.tensors, candidate=suspect.candidate)
@@ -192,7 +192,7 @@ def _recorded(suspect: Suspect, culprit: Culprit = NOWHERE) -> Record:
     """Return the question for a case, or one step of it, on the reference alone."""
     return Record(
         test=suspect.test, case=suspect.case, attempt=suspect.attempt if suspect.attempt >= 0 else None,
-        candidate=suspect.candidate, step=culprit.step, goes_back=culprit.goes_back,
+        candidate=suspect.candidate, step=culprit.step, has_backward=culprit.has_backward,
     )  # fmt: skip
 
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 import msgspec
 
 from ci_autotest.errors import OutputError
-from ci_autotest.judgement import Kind, Struct
-from ci_autotest.report.artifacts import is_finding_id
 from ci_autotest.report.atomic import write_bytes
+from ci_autotest.report.finding_folders import is_finding_id
+from ci_autotest.values.verdict import Kind, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

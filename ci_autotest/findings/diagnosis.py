@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest import telling
 from ci_autotest.findings.repro_script import versions
-from ci_autotest.judgement import Verdict
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
 from ci_autotest.program.serialize import decode
-from ci_autotest.report.artifacts import FINDINGS
+from ci_autotest.report import finding_message
+from ci_autotest.report.finding_folders import FINDINGS
+from ci_autotest.report.finding_message import About, display_program, message_lines
 from ci_autotest.run.messages import Broken, Tried
 from ci_autotest.shrink.shrinker import Shown
-from ci_autotest.telling import About, display_program, message_lines
+from ci_autotest.values.verdict import Verdict
 
 if TYPE_CHECKING:
     from ci_autotest.findings.suspect import Suspect
     from ci_autotest.findings.tools import Tools
     from ci_autotest.program.ir import Recording
-    from ci_autotest.result import Finding, Variant
-    from ci_autotest.run.lost import WorkerLostError
+    from ci_autotest.run.worker_loss import WorkerLostError
+    from ci_autotest.values.result import Finding, Variant
 
 
 class Route(Enum):
@@ -61,10 +61,10 @@ class Culprit(NamedTuple):
     """Say where a worker is lost: the step's index in the body, where it is known, and whether in its backward pass."""
 
     step: int | None
-    goes_back: bool
+    has_backward: bool
 
 
-NOWHERE: Final = Culprit(None, goes_back=False)
+NOWHERE: Final = Culprit(None, has_backward=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ def _plain(diagnosis: Diagnosis, seed: int) -> Finding:
         attempt=max(suspect.attempt, 0),
     )  # fmt: skip
     return msgspec.structs.replace(
-        telling.finding_of(diagnosis.verdict, about),
+        finding_message.finding_of(diagnosis.verdict, about),
         confirmed=diagnosis.is_confirmed, shrunk=diagnosis.is_shrunk, layer=diagnosis.layer,
         variants=diagnosis.variants, repro_verified=diagnosis.is_verified, earlier=diagnosis.seed is not None,
         output=suspect.lost.output.strip() if suspect.lost is not None else "",

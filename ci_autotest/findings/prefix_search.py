@@ -6,15 +6,15 @@ import time
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest.result import TOLERATED_BLAMES
 from ci_autotest.run.messages import Replay, Replayed, RunCases
+from ci_autotest.values.result import TOLERATED_BLAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ci_autotest.findings.suspect import Suspect
-    from ci_autotest.run.fresh import Fresh
     from ci_autotest.run.messages import TestInfo
+    from ci_autotest.run.single_worker import SingleWorker
 
 #: Processes that may be started to find which cases are needed before one, and seconds that this may take.
 _TRIALS_AT_MOST: Final = 60
@@ -43,7 +43,7 @@ class PrefixSearch:
         fresh: Is asked.
     """
 
-    def __init__(self, suspect: Suspect, fresh: Fresh) -> None:
+    def __init__(self, suspect: Suspect, fresh: SingleWorker) -> None:
         """Try nothing yet."""
         self._suspect, self._fresh = suspect, fresh
         self._left = _TRIALS_AT_MOST

@@ -16,14 +16,14 @@ from ci_autotest.findings.diagnosis import Diagnosis, Route, rendered
 from ci_autotest.findings.stages import followed
 from ci_autotest.findings.suspect import Suspect
 from ci_autotest.findings.tools import Inspection
-from ci_autotest.judgement import Verdict
+from ci_autotest.program.repro.snippet_sides import own_names
 from ci_autotest.program.serialize import decode, encode_program
-from ci_autotest.program.snippet_sides import own_names
-from ci_autotest.report.artifacts import FINDINGS
-from ci_autotest.result import is_found_leniency
-from ci_autotest.run.lost import WorkerLostError
+from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.run.messages import Broken, Confirm, Tried, TryProgram
+from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.shrinker import Shown
+from ci_autotest.values.result import is_found_leniency
+from ci_autotest.values.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from ci_autotest.findings.tools import Tools
     from ci_autotest.program.ir import Recording
-    from ci_autotest.result import Finding
-    from ci_autotest.run.fresh import Fresh
     from ci_autotest.run.messages import TestInfo
+    from ci_autotest.run.single_worker import SingleWorker
+    from ci_autotest.values.result import Finding
 
 
 class Regressions(NamedTuple):
@@ -88,14 +88,14 @@ class _Replayer:
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
-        self._by_seed: dict[int, Fresh] = {}
+        self._by_seed: dict[int, SingleWorker] = {}
 
     def close(self) -> None:
         """End the workers."""
         for fresh in self._by_seed.values():
             fresh.close()
 
-    def _fresh(self, seed: int) -> Fresh:
+    def _fresh(self, seed: int) -> SingleWorker:
         if seed not in self._by_seed:
             self._by_seed[seed] = self._tools.fresh(seed)
         return self._by_seed[seed]

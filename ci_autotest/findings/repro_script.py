@@ -6,17 +6,17 @@ import os
 import platform
 from typing import TYPE_CHECKING, Any, Final
 
-from ci_autotest.program.host_repro import host_repro_text
-from ci_autotest.program.repro import repro_text
-from ci_autotest.telling import goes_back, message_lines
-from ci_autotest.tolerance import tolerance_for
+from ci_autotest.program.repro.host_script import host_repro_text
+from ci_autotest.program.repro.torch_script import repro_text
+from ci_autotest.report.finding_message import has_backward, message_lines
+from ci_autotest.values.tolerance import tolerance_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from ci_autotest.program.ir import Recording
-    from ci_autotest.result import Finding
+    from ci_autotest.values.result import Finding
 
 #: Seconds that an interpreter may take to import its framework.
 _START_S: Final = 10.0
@@ -45,7 +45,7 @@ def repro_script(
         "check_dtype": _declared(recording, "check_dtype") is not False,
         "strictness": str(recording.note.get("strictness", "tolerance")),
         "kind": finding.kind,
-        "goes_back": goes_back(finding),
+        "has_backward": has_backward(finding),
         "timeout_s": round(case_timeout_s + _START_S),
         "folders": [os.path.relpath(path, folder) for path in modules],
         "versions": versions(recording),

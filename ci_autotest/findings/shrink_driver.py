@@ -10,18 +10,18 @@ import msgspec
 
 from ci_autotest.findings.diagnosis import shown_of
 from ci_autotest.program.serialize import encode_program, encode_tensors
-from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
+from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.shrinker import Inline, Redraw, Shown, Shrinker
 
 if TYPE_CHECKING:
     from ci_autotest.config import Candidate
     from ci_autotest.findings.suspect import Suspect
-    from ci_autotest.judgement import Verdict
     from ci_autotest.program.ir import Recording
-    from ci_autotest.run.fresh import Fresh
     from ci_autotest.run.messages import Broken
+    from ci_autotest.run.single_worker import SingleWorker
     from ci_autotest.shrink.shrinker import Proposal
+    from ci_autotest.values.verdict import Verdict
 
 #: Layers of a compiler by the backend that leaves out those below it, the cheapest first.
 #: Source: https://docs.pytorch.org/docs/2.13/torch.compiler_troubleshooting.html, "Ablation".
@@ -44,7 +44,7 @@ class Trial:
     """
 
     suspect: Suspect
-    fresh: Fresh
+    fresh: SingleWorker
     compiler: str = ""
     is_sequence: bool = False
 
@@ -121,19 +121,19 @@ def _same(answer: Tried | Broken | WorkerLostError, wanted: Verdict) -> Shown | 
     return shown_of(answer) if same else None
 
 
-def shrink_crash(shown: Shown, trial: Trial, step: int | None, *, goes_back: bool = False) -> Shown:
+def shrink_crash(shown: Shown, trial: Trial, step: int | None, *, has_backward: bool = False) -> Shown:
     """Return the smallest that ends its worker: each success costs a restart, so that fewer are tried.
 
     Args:
         shown: The culprit alone, or the whole; its verdict names the operator.
         trial: What is tried.
         step: The culprit's index in the body.
-        goes_back: Whether its backward pass is what ends the worker.
+        has_backward: Whether its backward pass is what ends the worker.
     """
     shrinker = Shrinker(shown)
     end = time.monotonic() + SECONDS_AT_MOST
     while trial.may_go_on(end) and shrinker.trials < CRASHES_AT_MOST and (proposal := shrinker.propose()) is not None:
-        shrinker.tell(_crashed(proposal, trial, (step, goes_back), shown.verdict))
+        shrinker.tell(_crashed(proposal, trial, (step, has_backward), shown.verdict))
     return shrinker.best
 
 
@@ -170,13 +170,13 @@ def _crashed(proposal: Proposal, trial: Trial, at: tuple[int | None, bool], verd
     return replace(found, verdict=verdict) if is_lost else None
 
 
-def _recorded(proposal: Redraw, trial: Trial, step: int | None, goes_back: bool) -> Shown | None:  # noqa: FBT001 - private, one caller
+def _recorded(proposal: Redraw, trial: Trial, step: int | None, has_backward: bool) -> Shown | None:  # noqa: FBT001 - private, one caller
     """Record a redraw on the reference alone: the candidate could end the worker before it answers."""
     suspect = trial.suspect
     answer = trial.fresh.ask(
         Record(
             test=suspect.test, case=suspect.case, attempt=suspect.attempt, candidate=suspect.candidate, step=step,
-            edits=dict(proposal.edits), profile=proposal.profile, goes_back=goes_back,
+            edits=dict(proposal.edits), profile=proposal.profile, has_backward=has_backward,
         )
     )  # fmt: skip
     if not isinstance(answer, Tried):

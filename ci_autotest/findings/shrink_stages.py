@@ -10,11 +10,11 @@ from ci_autotest.findings.confirm import is_same, question
 from ci_autotest.findings.diagnosis import Diagnosis, Route, calls_of, rendered, shown_of
 from ci_autotest.findings.shrink_driver import Trial
 from ci_autotest.program.serialize import encode_program, encode_tensors
-from ci_autotest.result import VARIANTS_AT_MOST, Variant
-from ci_autotest.run.lost import WorkerLostError
+from ci_autotest.report.finding_message import display_program
 from ci_autotest.run.messages import Tried, TryProgram
+from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.data import zeroed
-from ci_autotest.telling import display_program
+from ci_autotest.values.result import VARIANTS_AT_MOST, Variant
 
 if TYPE_CHECKING:
     from ci_autotest.findings.suspect import Suspect
@@ -58,8 +58,8 @@ def shrink_crash(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
     """Take the smallest that ends its worker; of one that hangs only zeros are tried: a trial takes its timeout."""
     suspect, shown = diagnosis.suspect, _shown(diagnosis)
     if suspect.lost is not None and not suspect.lost.timed_out:
-        step, goes_back = diagnosis.culprit
-        best = driver.shrink_crash(shown, Trial(suspect, look.fresh), step, goes_back=goes_back)
+        step, has_backward = diagnosis.culprit
+        best = driver.shrink_crash(shown, Trial(suspect, look.fresh), step, has_backward=has_backward)
         return replace(diagnosis, shown=best, is_shrunk=True)
     plain = zeroed(shown.recording)
     answer = look.fresh.ask(

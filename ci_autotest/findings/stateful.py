@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest.case import window_of
 from ci_autotest.findings.diagnosis import Diagnosis, Route, shown_of
 from ci_autotest.findings.prefix_search import CaseRun, PrefixSearch
 from ci_autotest.program.call_sequence import Part, joined
 from ci_autotest.program.ir import PLACEHOLDER, Program, Recording, cotangent_key
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.run.messages import Record, Tried, TryProgram
+from ci_autotest.values.case import window_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ci_autotest.findings.suspect import Suspect
-    from ci_autotest.judgement import Verdict
-    from ci_autotest.run.fresh import Fresh
     from ci_autotest.run.messages import TestInfo
+    from ci_autotest.run.single_worker import SingleWorker
+    from ci_autotest.values.verdict import Verdict
 
 #: Times that a sequence must show it, each in a fresh process.
 _REPEATS: Final = 2
@@ -36,7 +36,7 @@ _MANY: Final = 64
 NOTE: Final = {"kind": "stateful"}
 
 
-def of_probe(suspect: Suspect, fresh: Fresh) -> Diagnosis | None:
+def of_probe(suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
     """Return what a probe or a repeat that was off comes to: its calls in a fresh process, or with what ran before.
 
     Every case is repeated, and few have a probe.
@@ -46,7 +46,7 @@ def of_probe(suspect: Suspect, fresh: Fresh) -> Diagnosis | None:
     return found or after_others(suspect, fresh, is_probe=True)
 
 
-def twice(suspect: Suspect, fresh: Fresh) -> Diagnosis | None:
+def twice(suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
     """Return what comes of a case that is run twice: wrong the second time alone, every time."""
     recorded = _recorded(suspect.test, suspect.case, suspect, fresh, attempt=suspect.attempt)
     if recorded is None:
@@ -55,7 +55,7 @@ def twice(suspect: Suspect, fresh: Fresh) -> Diagnosis | None:
     return _of_sequence(_sequence([part, part], recorded), suspect, fresh)
 
 
-def after_others(suspect: Suspect, fresh: Fresh, *, is_probe: bool = False) -> Diagnosis | None:
+def after_others(suspect: Suspect, fresh: SingleWorker, *, is_probe: bool = False) -> Diagnosis | None:
     """Return what comes of a case, or its probe, with what ran before it in its process, where it was right alone."""
     runs = PrefixSearch(suspect, fresh).fewest()
     groups = [_group(list(group), suspect, fresh) for _, group in groupby(runs, key=lambda run: run.message)]
@@ -101,7 +101,7 @@ class _Group(NamedTuple):
     own: Recording | None
 
 
-def _group(runs: Sequence[CaseRun], suspect: Suspect, fresh: Fresh) -> _Group:
+def _group(runs: Sequence[CaseRun], suspect: Suspect, fresh: SingleWorker) -> _Group:
     cases, probes, own = [], [], None
     probed: set[tuple[str, int]] = set()
     for run in runs:
@@ -120,7 +120,7 @@ def _group(runs: Sequence[CaseRun], suspect: Suspect, fresh: Fresh) -> _Group:
     return _Group(cases, probes, own)
 
 
-def _of_sequence(recording: Recording, suspect: Suspect, fresh: Fresh) -> Diagnosis | None:
+def _of_sequence(recording: Recording, suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
     """Return a sequence of calls that is wrong each time, and whose last call is right alone.
 
     One whose call is wrong alone too is dismissed: it does not go by the calls before it.
@@ -153,7 +153,7 @@ def _seen(suspect: Suspect) -> Verdict:
     return suspect.verdict
 
 
-def _try(recording: Recording, suspect: Suspect, fresh: Fresh, passed_over: Sequence[int] = ()) -> Tried | None:
+def _try(recording: Recording, suspect: Suspect, fresh: SingleWorker, passed_over: Sequence[int] = ()) -> Tried | None:
     """Run a program in a process that has run nothing."""
     fresh.close()
     answer = fresh.ask(
@@ -165,7 +165,7 @@ def _try(recording: Recording, suspect: Suspect, fresh: Fresh, passed_over: Sequ
     return answer if isinstance(answer, Tried) else None
 
 
-def _is_right_alone(answer: Tried, suspect: Suspect, fresh: Fresh) -> bool:
+def _is_right_alone(answer: Tried, suspect: Suspect, fresh: SingleWorker) -> bool:
     """Whether the call that is wrong after others is aligned, without any excuse, where it is the only one."""
     single = decode(answer.alone_program, answer.alone_tensors)
     alone = _try(single, suspect, fresh)
@@ -173,7 +173,7 @@ def _is_right_alone(answer: Tried, suspect: Suspect, fresh: Fresh) -> bool:
 
 
 def _recorded(
-    test: TestInfo, case: int, suspect: Suspect, fresh: Fresh, attempt: int | None = None, *, probe: bool = False
+    test: TestInfo, case: int, suspect: Suspect, fresh: SingleWorker, attempt: int | None = None, *, probe: bool = False
 ) -> Recording | None:
     """Return a case's program, or its probe, as the reference records it."""
     answer = fresh.ask(Record(test=test, case=case, attempt=attempt, candidate=suspect.candidate, probe=probe))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ci_autotest.judgement import Verdict
-    from ci_autotest.result import Hit
-    from ci_autotest.run.lost import WorkerLostError
     from ci_autotest.run.messages import RunCases, TestInfo
+    from ci_autotest.run.worker_loss import WorkerLostError
+    from ci_autotest.values.result import Hit
+    from ci_autotest.values.verdict import Verdict
 
 
 class Suspect(NamedTuple):

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest.program.snippet_sides import own_names
-from ci_autotest.run.fresh import Fresh
+from ci_autotest.program.repro.snippet_sides import own_names
+from ci_autotest.run.single_worker import SingleWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from ci_autotest.program.ir import Recording
     from ci_autotest.run.executor import Worker
+    from ci_autotest.run.fork_client import ForkClient
     from ci_autotest.run.messages import Hello
-    from ci_autotest.run.nursery import Nursery
 
 _REPRO_TIMEOUT_S: Final = 120.0
 _REPRO_LEAST_S: Final = 5.0
@@ -71,7 +71,7 @@ class Tools:
     """
 
     start: Callable[[], Worker]
-    nursery: Nursery
+    fork_client: ForkClient
     hello: Hello
     output: Path
     folders: tuple[Path, ...]
@@ -83,10 +83,10 @@ class Tools:
     allowance: Allowance = field(default_factory=Allowance)
     unwritten: list[str] = field(default_factory=list)
 
-    def fresh(self, seed: int | None = None) -> Fresh:
+    def fresh(self, seed: int | None = None) -> SingleWorker:
         """Return a worker for one question at a time; with ``seed``, of another run's root seed."""
         hello = self.hello if seed is None else msgspec.structs.replace(self.hello, seed=seed)
-        return Fresh(self.start, hello, self.allowance.deadline)
+        return SingleWorker(self.start, hello, self.allowance.deadline)
 
     def placed(self, recording: Recording) -> Recording:
         """Return a recording whose note has the folders of the user's modules, seen from the current one."""
@@ -110,5 +110,5 @@ class Inspection(NamedTuple):
     """
 
     tools: Tools
-    fresh: Fresh
+    fresh: SingleWorker
     confirmed: Collection[str] = ()

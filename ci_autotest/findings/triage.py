@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.findings.suspect import Suspect
     from ci_autotest.findings.tools import Tools
-    from ci_autotest.result import Finding
+    from ci_autotest.values.result import Finding
 
 #: Findings that are confirmed and shrunk; the rest are reported unconfirmed.
 CONFIRMED_AT_MOST: Final = 300

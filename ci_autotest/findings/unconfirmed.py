@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.findings.crash import ITS_TEST, crash_verdict
 from ci_autotest.findings.diagnosis import Diagnosis, Doubt, Route
-from ci_autotest.judgement import Verdict
+from ci_autotest.values.verdict import Verdict
 
 if TYPE_CHECKING:
     from ci_autotest.findings.suspect import Suspect
-    from ci_autotest.run.lost import WorkerLostError
+    from ci_autotest.run.worker_loss import WorkerLostError
 
 _SEEN_ONCE: Final = "seen once: the run was ended before it was run again with what ran before it"
 

@@ -12,10 +12,10 @@ from ci_autotest.errors import OutputError
 from ci_autotest.findings.diagnosis import Diagnosis, RunAgain, identity_id, rendered
 from ci_autotest.findings.repro_script import repro_script
 from ci_autotest.program.serialize import encode_program, encode_tensors
-from ci_autotest.report.artifacts import FINDINGS, remove_finding, write_finding
+from ci_autotest.report.finding_folders import FINDINGS, remove_finding, write_finding
 from ci_autotest.report.markdown import render_finding
-from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Tried, TryProgram
+from ci_autotest.run.worker_loss import WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -153,7 +153,7 @@ def _repro_status(tools: Tools, finding: str) -> int | None:
         return None
     try:
         script = tools.output / FINDINGS / finding / "repro.py"
-        return tools.nursery.run_script(script, _python_path(tools.environ), timeout_s)
+        return tools.fork_client.run_script(script, _python_path(tools.environ), timeout_s)
     finally:
         tools.allowance.repros_s -= time.monotonic() - begun
 

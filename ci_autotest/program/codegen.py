@@ -37,8 +37,8 @@ from ci_autotest.program.ir import (
     output_refs,
     step_refs,
 )
+from ci_autotest.program.python_names import is_name, is_path
 from ci_autotest.program.refusal import bare, refused_as
-from ci_autotest.program.spelling import is_name, is_path
 from ci_autotest.program.targets import is_function
 
 if TYPE_CHECKING:

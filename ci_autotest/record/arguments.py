@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from ci_autotest.backends.operators import operator_of
+from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.errors import AuthorError, UntypedError
 from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Mapping_, Slice
-from ci_autotest.record.generators import NOTHING, Generator
+from ci_autotest.record.argument_types import RECEIVER, Deferred
+from ci_autotest.record.draw.generators import NOTHING, Generator
 from ci_autotest.record.modules import RecordedModule
-from ci_autotest.record.packed import argument as packed_argument
-from ci_autotest.record.refusals import stale
-from ci_autotest.record.schemas import RECEIVER, Deferred
+from ci_autotest.record.packed_sequences import argument as packed_argument
+from ci_autotest.record.unsupported_uses import stale
 from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:

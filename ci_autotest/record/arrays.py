@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.record.current import CURRENT
+from ci_autotest.record.context import CURRENT
 from ci_autotest.record.function import Function
 
 if TYPE_CHECKING:

@@ -12,29 +12,29 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from ci_autotest.backends.placing import CPU
+from ci_autotest.backends.placement import CPU
 from ci_autotest.backends.trace import Attempt
-from ci_autotest.case import key_of
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Program, Ref, Step, arranged, step_refs
 from ci_autotest.program.refusal import is_demanded
 from ci_autotest.record.autograd_functions import Tracer
 from ci_autotest.record.body import run_body
-from ci_autotest.record.cotangents import cotangent
-from ci_autotest.record.demands import hear_demands
-from ci_autotest.record.draws import Drawer
+from ci_autotest.record.draw.cotangents import cotangent
+from ci_autotest.record.draw.draws import Drawer
+from ci_autotest.record.draw.profiles import ORDINARY, PROFILES, profile_of
+from ci_autotest.record.draw.streams import Streams
+from ci_autotest.record.expected_refusals import hear_demands
 from ci_autotest.record.module_hooks import hear_lost_hooks
 from ci_autotest.record.optimizers import record_optimizers
 from ci_autotest.record.options import dtype_of
-from ci_autotest.record.profiles import ORDINARY, PROFILES, profile_of
 from ci_autotest.record.recorder import Recorder
-from ci_autotest.record.streams import Streams
+from ci_autotest.values.case import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from ci_autotest.case import DrawnValue
-    from ci_autotest.record.declare import Declaration
+    from ci_autotest.record.declaration import Declaration
+    from ci_autotest.values.case import DrawnValue
 
 _OUTSIDE: Final = Unsupported(
     UnsupportedReason.OUTSIDE,
@@ -111,8 +111,8 @@ class Attempts:
         if ended_at is not None:
             return _ended(recorder, ended_at)
         are_random = declaration.check_grad_use_random_data
-        goes_back = declaration.auto_backward and recorder.keeps_graph
-        cotangents = _cotangents(recorder, are_random=are_random) if goes_back else {}
+        has_backward = declaration.auto_backward and recorder.keeps_graph
+        cotangents = _cotangents(recorder, are_random=are_random) if has_backward else {}
         applied = drawer.profile if recorder.profile_applied else ORDINARY
         program = _program(recorder)
         return Attempt(

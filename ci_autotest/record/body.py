@@ -6,24 +6,24 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.backends.foreign import pass_interrupt
+from ci_autotest.backends.user_errors import pass_interrupt
 from ci_autotest.errors import AuthorError, is_own, said
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
 from ci_autotest.record.arrays import refuse_written
-from ci_autotest.record.current import CURRENT
-from ci_autotest.record.demands import check_demand, comes_of, is_met
-from ci_autotest.record.guard import refuse_unrecorded_writes
+from ci_autotest.record.context import CURRENT
+from ci_autotest.record.expected_refusals import check_demand, comes_of, is_met
 from ci_autotest.record.optimizers import put_back
 from ci_autotest.record.outputs import record_output
 from ci_autotest.record.plain_tensors import watch_no_more
 from ci_autotest.record.recorder import Ended
-from ci_autotest.record.refusals import meaning
+from ci_autotest.record.unsupported_uses import meaning
+from ci_autotest.record.write_guard import refuse_unrecorded_writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ci_autotest.record.autograd_functions import Tracer
-    from ci_autotest.record.declare import Declaration
+    from ci_autotest.record.declaration import Declaration
     from ci_autotest.record.recorder import Recorder
 
 _STANDARD_LIBRARY: Final = str(Path(traceback.__file__).parent)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.backends.operators import is_random, public_name
+from ci_autotest.backends.operators.identity import is_random, public_name
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.targets import PACKING, is_function
-from ci_autotest.record.current import CURRENT
-from ci_autotest.record.refusals import instead
+from ci_autotest.record.context import CURRENT
+from ci_autotest.record.unsupported_uses import instead
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.record.data import WIDE_DTYPE, elements
-from ci_autotest.record.dtypes import dtype_name, holds_gradients
-from ci_autotest.record.generators import settle
-from ci_autotest.record.special import free_size, record_array, recorder_for
+from ci_autotest.record.dependent_tensors import free_size, record_array, recorder_for
+from ci_autotest.record.draw.dtypes import dtype_name, holds_gradients
+from ci_autotest.record.draw.generators import settle
+from ci_autotest.record.draw.tensor_data import WIDE_DTYPE, elements
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from ci_autotest.record.generators import Generator
+    from ci_autotest.record.draw.generators import Generator
 
 #: Bounds of the sizes of leading dimensions, exclusive above.
 _BATCH_SIZE: Final = (1, 4)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from ci_autotest.record.current import CURRENT
-from ci_autotest.record.guard import refuse_unrecorded_writes, unrecorded
+from ci_autotest.record.context import CURRENT
 from ci_autotest.record.plain_tensors import give_data
+from ci_autotest.record.write_guard import refuse_unrecorded_writes, unrecorded
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer

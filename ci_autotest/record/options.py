@@ -11,8 +11,8 @@ import torch
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import FLOATING, ITEM_SIZE
-from ci_autotest.record.declare import Declaration
-from ci_autotest.record.profiles import PROFILES
+from ci_autotest.record.declaration import Declaration
+from ci_autotest.record.draw.profiles import PROFILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, Ref, Step, step_refs
-from ci_autotest.record.gradients import unread
+from ci_autotest.record.gradient_calls import unread
 from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ci_autotest.backends.operators import public_name
+from ci_autotest.backends.operators.identity import public_name
 from ci_autotest.errors import AuthorError
-from ci_autotest.record.guard import unrecorded
 from ci_autotest.record.values import Value
+from ci_autotest.record.write_guard import unrecorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from ci_autotest.backends.observing import keep_copy
-from ci_autotest.backends.operators import is_random
-from ci_autotest.backends.placing import contiguous_spec, place
+from ci_autotest.backends.operators.identity import is_random
+from ci_autotest.backends.placement import contiguous_spec, place
+from ci_autotest.backends.snapshots import keep_copy
 from ci_autotest.backends.trace import Trace
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import (
@@ -35,15 +35,15 @@ from ci_autotest.program.refusal import refusal_of, refused
 from ci_autotest.record.arguments import split
 from ci_autotest.record.arrays import read_only
 from ci_autotest.record.function import plain_function
-from ci_autotest.record.gradients import ends_the_graph
-from ci_autotest.record.guard import clear_gradients, give_gradients, holds_source, unrecorded, unrecorded_write
+from ci_autotest.record.gradient_calls import ends_the_graph
 from ci_autotest.record.hooks import Handle, register_hook
 from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.module_steps import construct
-from ci_autotest.record.packed import recorded as packed
+from ci_autotest.record.packed_sequences import recorded as packed
 from ci_autotest.record.plain_tensors import give_written, watch
-from ci_autotest.record.refusals import refuse, stale
+from ci_autotest.record.unsupported_uses import refuse, stale
 from ci_autotest.record.values import Value
+from ci_autotest.record.write_guard import clear_gradients, give_gradients, holds_source, unrecorded, unrecorded_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ci_autotest.program.refusal import Refusal
-    from ci_autotest.record.draws import Drawer
+    from ci_autotest.record.draw.draws import Drawer
     from ci_autotest.record.function import Function
     from ci_autotest.record.module_steps import ModuleSteps
     from ci_autotest.record.modules import RecordedModule

@@ -10,17 +10,17 @@ import torch
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import COMPLEX, FLOATING, ITEM_SIZE, TensorSpec, contiguous_strides
-from ci_autotest.record.current import CURRENT
-from ci_autotest.record.data import WIDE_DTYPE, default_range, elements
-from ci_autotest.record.dtypes import drawn_range, dtype_name
-from ci_autotest.record.generators import Generator, settle
-from ci_autotest.record.profiles import ORDINARY, VALUE_PROFILES, shaped, strided, valued
-from ci_autotest.record.streams import COTANGENT_SLOT, SMALL
+from ci_autotest.record.context import CURRENT
+from ci_autotest.record.draw.dtypes import drawn_range, dtype_name
+from ci_autotest.record.draw.generators import Generator, settle
+from ci_autotest.record.draw.profiles import ORDINARY, VALUE_PROFILES, shaped, strided, valued
+from ci_autotest.record.draw.streams import COTANGENT_SLOT, SMALL
+from ci_autotest.record.draw.tensor_data import WIDE_DTYPE, default_range, elements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.record.draws import Drawer
+    from ci_autotest.record.draw.draws import Drawer
     from ci_autotest.record.recorder import Recorder
     from ci_autotest.record.values import Value
 

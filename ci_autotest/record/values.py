@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.execute.steps import PYTHON_TARGETS
-from ci_autotest.record.current import CURRENT
-from ci_autotest.record.generators import may_be_nothing
+from ci_autotest.host.steps import PYTHON_TARGETS
+from ci_autotest.record.context import CURRENT
+from ci_autotest.record.draw.generators import may_be_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

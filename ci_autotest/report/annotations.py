@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.report.markdown_text import line, plain, plural
-from ci_autotest.report.standing import headline, in_reading_order
-from ci_autotest.result import counts_against
+from ci_autotest.report.verdict_line import headline, in_reading_order
+from ci_autotest.values.result import counts_against
 
 if TYPE_CHECKING:
-    from ci_autotest.result import BrokenTest, Finding, Location, RunResult
+    from ci_autotest.values.result import BrokenTest, Finding, Location, RunResult
 
 #: Annotations of one kind that a step may have. Source: GitHub's limits of workflow commands.
 MOST: Final = 10

@@ -1,7 +1,7 @@
 """Coverage: which of torch's public operators a run tested on each candidate, in all and by family. Pure.
 
 What they are, and which the shipped suite calls, is read from ``operators.json``; the rule that it follows stands in
-``backends/public.py``. An operator is supported by a candidate where a case that calls it was compared there.
+``backends/public_operators.py``. An operator is supported by a candidate where a case that calls it was compared there.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ci_autotest.exercised import CandidateCoverage, CoverageCounts, Exercised, OperatorCoverage, joined
+from ci_autotest.values.coverage_values import CandidateCoverage, CoverageCounts, Exercised, OperatorCoverage, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ci_autotest.result import Finding, RunResult
+    from ci_autotest.values.result import Finding, RunResult
 
 #: Operators that a report tells: a worker that makes names up cannot fill it.
 OPERATORS_TOLD: Final = 2_000

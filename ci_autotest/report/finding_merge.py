@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ci_autotest.result import HITS_TOLD, VARIANTS_AT_MOST, Finding, Hit, Variant, representative
+from ci_autotest.values.result import HITS_TOLD, VARIANTS_AT_MOST, Finding, Hit, Variant, representative
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

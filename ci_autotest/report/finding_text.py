@@ -7,21 +7,21 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from ci_autotest.report.budget import Block, Form
 from ci_autotest.report.code_width import fitted
 from ci_autotest.report.evidence import Evidence
-from ci_autotest.report.facts import facts_line, facts_table
+from ci_autotest.report.finding_facts import facts_line, facts_table
+from ci_autotest.report.finding_message import amount_of
 from ci_autotest.report.known_row import known_row
 from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text, title
-from ci_autotest.report.standing import headline
-from ci_autotest.telling import amount_of
+from ci_autotest.report.size_budget import Block, Form
+from ci_autotest.report.verdict_line import headline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ci_autotest.report.evidence import Source
     from ci_autotest.report.links import Links
-    from ci_autotest.result import CandidateInfo, Finding, Location
+    from ci_autotest.values.result import CandidateInfo, Finding, Location
 
 #: How much of a finding a section shows.
 Extent: TypeAlias = Literal["whole", "plain", "compact"]

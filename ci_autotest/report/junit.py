@@ -18,14 +18,14 @@ from xml.etree import ElementTree as ET
 
 from ci_autotest.report.atomic import write_text
 from ci_autotest.report.markdown_text import line, plain, plural
-from ci_autotest.report.standing import headline, unsupported_sentence
-from ci_autotest.result import BrokenTest, counts_against
+from ci_autotest.report.verdict_line import headline, unsupported_sentence
+from ci_autotest.values.result import BrokenTest, counts_against
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ci_autotest.result import Finding, Location, RunResult, TestResult
+    from ci_autotest.values.result import Finding, Location, RunResult, TestResult
 
 _BAD: Final = frozenset({"misaligned", "crashed", "timed_out"})
 

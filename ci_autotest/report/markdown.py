@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.report.budget import Block, Form, Region, page
-from ci_autotest.report.facts import finding_row
+from ci_autotest.report.finding_facts import finding_row
 from ci_autotest.report.finding_text import ACCEPTED, SECTIONS, Setting, finding_block, finding_page
 from ci_autotest.report.markdown_text import plural, row, size, text
 from ci_autotest.report.sections import (
@@ -26,14 +25,15 @@ from ci_autotest.report.sections import (
     tests_part,
     unsupported_part,
 )
-from ci_autotest.report.standing import in_reading_order, verdict
+from ci_autotest.report.size_budget import Block, Form, Region, page
+from ci_autotest.report.verdict_line import in_reading_order, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.report.links import Links
     from ci_autotest.report.sections import Part
-    from ci_autotest.result import Finding, RunResult
+    from ci_autotest.values.result import Finding, RunResult
 
 #: Characters of a comment. Source: GitHub's REST API answers 422 beyond it.
 COMMENT_LIMIT: Final = 65_536

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from ci_autotest.errors import UsageError
-from ci_autotest.judgement import WORST_FIRST, Outcome
 from ci_autotest.report.coverage import counted, merged
 from ci_autotest.report.finding_merge import united
 from ci_autotest.report.report_json import ordered
-from ci_autotest.result import (
+from ci_autotest.values.result import (
     AttemptCounts,
     BrokenTest,
     CandidateInfo,
@@ -30,6 +29,7 @@ from ci_autotest.result import (
     joined_unsupported,
     worst,
 )
+from ci_autotest.values.verdict import WORST_FIRST, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence

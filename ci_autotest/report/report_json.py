@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ci_autotest.errors import OutputError
-from ci_autotest.report.artifacts import is_finding_id
 from ci_autotest.report.atomic import write_bytes
-from ci_autotest.result import SCHEMA, RunResult
+from ci_autotest.report.finding_folders import is_finding_id
+from ci_autotest.values.result import SCHEMA, RunResult
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,17 +10,17 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.report.budget import Block, Form, Region, fixed
 from ci_autotest.report.markdown_text import code, fence, folded, plural, row, text
-from ci_autotest.report.standing import partly_unsupported, unsupported_sentence
+from ci_autotest.report.size_budget import Block, Form, Region, fixed
+from ci_autotest.report.verdict_line import partly_unsupported, unsupported_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.exercised import CandidateCoverage, CoverageCounts
-    from ci_autotest.judgement import Outcome
     from ci_autotest.report.links import Links
-    from ci_autotest.result import BrokenTest, CandidateInfo, RunResult, TestResult
+    from ci_autotest.values.coverage_values import CandidateCoverage, CoverageCounts
+    from ci_autotest.values.result import BrokenTest, CandidateInfo, RunResult, TestResult
+    from ci_autotest.values.verdict import Outcome
 
 Part = tuple[Region, list[Block]]
 

@@ -11,10 +11,10 @@ from ci_autotest.run.process import WorkerProcess
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.run.lost import WorkerLostError
+    from ci_autotest.run.fork_client import ForkClient
     from ci_autotest.run.messages import FromWorker, Message
-    from ci_autotest.run.nursery import Nursery
     from ci_autotest.run.process import Limits
+    from ci_autotest.run.worker_loss import WorkerLostError
 
 
 class Worker(Protocol):
@@ -78,13 +78,13 @@ class LocalExecutor:
         environ: Mapping[str, str],
         limits: Limits,
         added: Sequence[Mapping[str, str]] = ({},),
-        nursery: Nursery | None = None,
+        fork_client: ForkClient | None = None,
     ) -> None:
         """Start nothing yet."""
         self._environ = environ
         self._limits = limits
         self._added = tuple(added)
-        self._nursery = nursery
+        self._fork_client = fork_client
         self._begun: set[int] = set()
 
     @property
@@ -100,8 +100,10 @@ class LocalExecutor:
         """
         try:
             added = self._added[slot or 0]
-            if self._nursery is not None and (slot is None or (slot in self._begun and self._nursery.is_warm())):
-                return self._nursery.start(added)
+            if self._fork_client is not None and (
+                slot is None or (slot in self._begun and self._fork_client.is_warm())
+            ):
+                return self._fork_client.start(added)
             self._begun.add(slot or 0)
             return WorkerProcess(self._environ, self._limits, added)
         except OSError as error:

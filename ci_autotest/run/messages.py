@@ -11,12 +11,12 @@ from typing import Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from ci_autotest.case import Draw
 from ci_autotest.config import Candidate, ToleranceRule
-from ci_autotest.exercised import Exercised
-from ci_autotest.judgement import Verdict
-from ci_autotest.result import CandidateInfo, Location, OperatorStanding, UnsupportedCases
-from ci_autotest.tolerance import Strictness
+from ci_autotest.values.case import Draw
+from ci_autotest.values.coverage_values import Exercised
+from ci_autotest.values.result import CandidateInfo, Location, OperatorStanding, UnsupportedCases
+from ci_autotest.values.tolerance import Strictness
+from ci_autotest.values.verdict import Verdict
 
 T = TypeVar("T")
 
@@ -113,7 +113,7 @@ class Record(Message, frozen=True, kw_only=True):
     """Record an attempt on the reference alone, as edited; with ``step``, that step isolated.
 
     Attributes:
-        goes_back: Whether what the reference puts into the step's results goes into the isolated program's.
+        has_backward: Whether what the reference puts into the step's results goes into the isolated program's.
         probe: Whether the program is the case's probe: its body called several times.
     """
 
@@ -124,7 +124,7 @@ class Record(Message, frozen=True, kw_only=True):
     step: int | None = None
     edits: dict[str, bool | int | float | str | None] = {}
     profile: str | None = None
-    goes_back: bool = False
+    has_backward: bool = False
     probe: bool = False
 
 
@@ -178,7 +178,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     what: str
-    is_habit: bool
+    is_recurring: bool
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):

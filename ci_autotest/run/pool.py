@@ -7,16 +7,16 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import ConfigError, UnavailableError
-from ci_autotest.run.habits import Habits
-from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Discover, Discovered, Ready
+from ci_autotest.run.recurring_changes import RecurringChanges
 from ci_autotest.run.slot import Slot
+from ci_autotest.run.worker_loss import WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from ci_autotest.run.crash_attribution import Event, Task
     from ci_autotest.run.executor import Executor
-    from ci_autotest.run.inquiry import Event, Task
     from ci_autotest.run.messages import FromWorker, Hello, Message, TestInfo
 
 _POLL_S: Final = 0.05
@@ -40,10 +40,10 @@ class Pool:
         self._owners: dict[str, int] = {}
         self._kept: list[deque[Task]] = []
         self._ready: Ready | None = None
-        habits = Habits()
+        recurring_changes = RecurringChanges()
         try:
             for number in range(executor.slots):
-                self._slots.append(Slot(executor, number, hello, habits))
+                self._slots.append(Slot(executor, number, hello, recurring_changes))
         except BaseException:
             self.close()
             raise
@@ -123,7 +123,7 @@ class Pool:
             for slot in self._slots:
                 if not slot.is_busy:  # There is no task left for it.
                     slot.rest()
-            for slot in _heard(busy, _POLL_S):
+            for slot in _received(busy, _POLL_S):
                 yield from slot.hear()
             for slot in busy:
                 if slot.is_busy:
@@ -192,7 +192,7 @@ class Pool:
         self._slots = []
 
 
-def _heard(slots: list[Slot], timeout_s: float) -> list[Slot]:
+def _received(slots: list[Slot], timeout_s: float) -> list[Slot]:
     """Return the slots whose workers have written something, or are gone, within some seconds."""
     with selectors.PollSelector() as selector:
         for slot in slots:
@@ -202,7 +202,7 @@ def _heard(slots: list[Slot], timeout_s: float) -> list[Slot]:
 
 def _wait(slot: Slot) -> object:
     while True:
-        answer = slot.worker.receive() if _heard([slot], _POLL_S) else None
+        answer = slot.worker.receive() if _received([slot], _POLL_S) else None
         if answer is not None:
             return answer
         slot.worker.check()

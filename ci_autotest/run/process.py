@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest.run.lost import OutOfTimeError, WorkerLostError, ending
 from ci_autotest.run.messages import HEADER, CasesDone, Message, decode_from_worker, frame, size_of
-from ci_autotest.run.orphans import TOKEN, end_children_of, new_token
-from ci_autotest.run.output import Output
-from ci_autotest.run.place import Place
-from ci_autotest.run.spawning import Start, spawn
+from ci_autotest.run.orphan_processes import TOKEN, end_children_of, new_token
+from ci_autotest.run.process_output import Output
+from ci_autotest.run.progress_beacon import ProgressBeacon
+from ci_autotest.run.worker_loss import OutOfTimeError, WorkerLostError, ending
+from ci_autotest.run.worker_start import Start, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ci_autotest.run.messages import FromWorker
-    from ci_autotest.run.place import Spot
-    from ci_autotest.run.spawning import Handle, Launch
+    from ci_autotest.run.progress_beacon import Spot
+    from ci_autotest.run.worker_start import Handle, Launch
 
 _READ_BYTES: Final = 1 << 20
 _GRACE_S: Final = 2.0
@@ -71,7 +71,7 @@ class WorkerProcess:
         """Start the worker."""
         self._limits = limits
         self._token = new_token()
-        self.place = Place.create()
+        self.place = ProgressBeacon.create()
         self._output = Output()
         to_read, self._to = os.pipe()
         self._from, to_write = os.pipe()

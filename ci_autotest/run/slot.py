@@ -10,18 +10,31 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest.errors import UnavailableError
-from ci_autotest.run.inquiry import Changed, Cut, Heard, Job, Loss, Lost, Part, Wrong, ends, inquire, settle, unsettled
-from ci_autotest.run.lost import WorkerLostError
+from ci_autotest.run.crash_attribution import (
+    Changed,
+    Cut,
+    Job,
+    Loss,
+    Lost,
+    Part,
+    Received,
+    Wrong,
+    ends,
+    inquire,
+    settle,
+    unsettled,
+)
 from ci_autotest.run.messages import Broken, CasesDone, Ready, RunCases
+from ci_autotest.run.worker_loss import WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ci_autotest.run.crash_attribution import Event, Inquiry, Task
     from ci_autotest.run.executor import Executor, Worker
-    from ci_autotest.run.habits import Habits
-    from ci_autotest.run.inquiry import Event, Inquiry, Task
     from ci_autotest.run.messages import FromWorker, Hello
-    from ci_autotest.run.place import Spot
+    from ci_autotest.run.progress_beacon import Spot
+    from ci_autotest.run.recurring_changes import RecurringChanges
 
 #: Cases that a process has run and that are run again before one that ends it: the last ones.
 _HISTORY_CASES: Final = 200
@@ -41,12 +54,12 @@ class Slot:
         habits: What candidates change in every process.
     """
 
-    def __init__(self, executor: Executor, number: int, hello: Hello, habits: Habits) -> None:
+    def __init__(self, executor: Executor, number: int, hello: Hello, recurring_changes: RecurringChanges) -> None:
         """Start the first worker; it imports while the parent goes on."""
         self._executor = executor
         self._number = number
         self._hello = hello
-        self._habits = habits
+        self._recurring_changes = recurring_changes
         self._told: deque[RunCases] = deque()
         self._task: Task | None = None
         self._left: set[int] = set()
@@ -203,7 +216,7 @@ class Slot:
 
         Where the change is the candidate's way, everything that is left is run where it is.
         """
-        self._is_changed = self._habits.is_spoiled(message.left)
+        self._is_changed = self._recurring_changes.is_spoiled(message.left)
         if not self._is_changed and self._left:
             self.begin(task._replace(cases=tuple(sorted(self._left))), ends_if_changed=False)
             return
@@ -217,11 +230,13 @@ class Slot:
         if isinstance(message, CasesDone) and message.left and self._task is not None:
             yield Changed(self._task, tuple(message.left))
         self._job.popleft()
-        self._is_changed |= message.is_changed if isinstance(message, Broken) else self._habits.is_spoiled(message.left)
+        self._is_changed |= (
+            message.is_changed if isinstance(message, Broken) else self._recurring_changes.is_spoiled(message.left)
+        )
         if self._job and isinstance(message, CasesDone):
             self._tell(self._job[0])
         else:
-            yield from self._advance(Heard(message, self._before))
+            yield from self._advance(Received(message, self._before))
 
     def _lost(self, error: WorkerLostError) -> Iterator[Event]:
         before = tuple(self._told)
@@ -232,18 +247,18 @@ class Slot:
         if self._task is None:
             return
         if self._inquiry is not None:
-            yield from self._advance(Heard(error, self._before))
+            yield from self._advance(Received(error, self._before))
             return
         self._loss = Loss(self._task, tuple(sorted(self._left)), error, before)
         self._inquiry = inquire(self._loss)
         yield from self._advance(None)
 
-    def _advance(self, heard: Heard | None) -> Iterator[Event]:
+    def _advance(self, received: Received | None) -> Iterator[Event]:
         """Tell the inquiry what came of its job, pass on what it says, and begin the next job."""
         inquiry = self._inquiry
         assert inquiry is not None  # noqa: S101 - the caller looked
         try:
-            step = inquiry.send(heard)
+            step = inquiry.send(received)
             while not isinstance(step, Job):
                 self._loss = None if isinstance(step, Lost) else self._loss
                 self._rest = () if ends(step) else self._rest

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ci_autotest.case import Draw, DrawnValue
+    from ci_autotest.values.case import Draw, DrawnValue
 
 #: The most telling first: fewer dimensions, dropped arguments, then sizes and numbers.
 _ORDER: Final = {"ndim": 0, "choice": 1, "bool": 2, "dim": 3, "int": 4, "float": 5}

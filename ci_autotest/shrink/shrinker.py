@@ -18,9 +18,9 @@ from ci_autotest.shrink.steps import fewer_steps
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from ci_autotest.case import Draw, DrawnValue
-    from ci_autotest.judgement import Verdict
     from ci_autotest.program.ir import Recording
+    from ci_autotest.values.case import Draw, DrawnValue
+    from ci_autotest.values.verdict import Verdict
 
 #: Trials that one finding may take.
 TRIALS_AT_MOST: Final = 200

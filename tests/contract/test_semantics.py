@@ -15,13 +15,13 @@ TESTS = Path(__file__).parents[1]
 COUNT = 23
 RULES: dict[int, tuple[str, list[str]]] = {
     1: ("rejected or broken", [
-        "unit/record/test_refusals.py::test_record__reference_refuses__is_a_rejection",
-        "unit/record/test_refusals.py::test_record__refusal_caught_by_the_body__is_a_step_and_the_body_goes_on",
+        "unit/record/test_unsupported_uses.py::test_record__reference_refuses__is_a_rejection",
+        "unit/record/test_unsupported_uses.py::test_record__refusal_caught_by_the_body__is_a_step_and_the_body_goes_on",
         "contract/test_body_messages.py::test_body__wrong__says_what_to_write_and_where",
     ]),
     2: ("the reference raises", [
-        "unit/alignment/test_trial.py::test_leniency__candidate_accepts_the_refused_step__is_told",
-        "unit/alignment/test_trial.py::test_differences__reference_backward_raises__forward_stands_alone",
+        "unit/alignment/test_differences.py::test_leniency__candidate_accepts_the_refused_step__is_told",
+        "unit/alignment/test_differences.py::test_differences__reference_backward_raises__forward_stands_alone",
         "end_to_end/test_undefined_gradients.py::test_run__reference_cannot_differentiate__is_counted_and_the_values_compared",
     ]),
     3: ("version counters have holes", [
@@ -40,16 +40,16 @@ RULES: dict[int, tuple[str, list[str]]] = {
     ]),
     6: ("in-place", [
         "quality/test_in_place.py::test_is_aligned__fault_in_a_body_that_overwrites__is_not_sure",
-        "unit/record/test_refusals.py::test_record__leaf_written_in_place__is_a_rejection",
+        "unit/record/test_unsupported_uses.py::test_record__leaf_written_in_place__is_a_rejection",
     ]),
     7: ("gradients of overwritten values", [
-        "unit/alignment/test_trial.py::test_differences__gradient_of_an_overwritten_value__is_of_the_version_seen",
-        "unit/backends/test_engine.py::test_gradient_edge__of_an_overwritten_value__is_of_the_old_version",
+        "unit/alignment/test_differences.py::test_differences__gradient_of_an_overwritten_value__is_of_the_version_seen",
+        "unit/backends/test_autograd_engine.py::test_gradient_edge__of_an_overwritten_value__is_of_the_old_version",
     ]),
     8: ("cotangents", [
         "unit/record/test_draws.py::test_record__cotangents__are_signed_and_of_the_case",
         "unit/backends/test_torch_eager.py::test_backward__each_run__gets_its_own_cotangent",
-        "unit/alignment/test_trial.py::test_differences__planted_fault__is_of_its_kind",
+        "unit/alignment/test_differences.py::test_differences__planted_fault__is_of_its_kind",
         "quality/test_profiles.py::test_non_contiguous__gradient_that_is_put_in__is_so_too_and_finds_who_reads_it_in_order",
     ]),
     9: ("roots per side", [
@@ -67,7 +67,7 @@ RULES: dict[int, tuple[str, list[str]]] = {
     ]),
     12: ("no_grad and autocast", [
         "unit/record/test_recorder.py::test_record__body__is_written_down_and_replays_bit_by_bit",
-        "unit/execute/test_steps.py::test_execute_step__mode__is_the_bindings",
+        "unit/host/test_steps.py::test_execute_step__mode__is_the_bindings",
         "end_to_end/test_bodies_with_passes.py::test_run__bodies_with_their_own_passes__are_found_named_and_reproduced",
     ]),
     13: ("Python control flow", [
@@ -83,7 +83,7 @@ RULES: dict[int, tuple[str, list[str]]] = {
         "contract/test_body_messages.py::test_body__wrong__says_what_to_write_and_where",
     ]),
     15: ("randomness", [
-        "unit/alignment/test_trial.py::test_tried__no_case_in_which_a_random_operator_differs__with_one_seed",
+        "unit/alignment/test_differences.py::test_tried__no_case_in_which_a_random_operator_differs__with_one_seed",
         "unit/record/test_draws.py::test_record__global_generators__are_set_before_each_attempt",
         "unit/backends/test_torch_eager.py::test_run__random_step__does_not_depend_on_the_generator",
     ]),
@@ -98,7 +98,7 @@ RULES: dict[int, tuple[str, list[str]]] = {
     ]),
     18: ("generators", [
         "unit/record/test_generators.py::test_generator__of_the_module__has_a_value_per_attempt",
-        "unit/record/test_schemas.py::test_resolve__several_types__cannot_be_told",
+        "unit/record/test_argument_types.py::test_resolve__several_types__cannot_be_told",
         "unit/record/test_draws.py::test_record__edited_size__leaves_the_other_tensors_data",
     ]),
     19: ("outputs that are tuples", [
@@ -108,7 +108,7 @@ RULES: dict[int, tuple[str, list[str]]] = {
     ]),
     20: ("metadata twice", [
         "quality/test_semantics_rules.py::test_rule_20__flag_that_a_candidate_changes_later__is_seen_at_the_end",
-        "unit/alignment/test_trial.py::test_tried__flags_of_the_input_changed__is_misaligned",
+        "unit/alignment/test_differences.py::test_tried__flags_of_the_input_changed__is_misaligned",
     ]),
     21: ("batches change nothing", [
         "quality/test_semantics_rules.py::test_rule_21__batches_of_1_and_of_32__say_the_same_to_the_byte",
@@ -120,8 +120,8 @@ RULES: dict[int, tuple[str, list[str]]] = {
         "quality/test_semantics_rules.py::test_rule_22__numpy_scalar__becomes_a_number_of_pythons",
     ]),
     23: ("nondeterministic sides", [
-        "unit/alignment/test_confirm.py::test_judge_confirmed__reference_differs_from_itself__is_not_the_candidates_fault",
-        "unit/alignment/test_confirm.py::test_judge_confirmed__candidate_differs_from_itself__is_nondeterminism",
+        "unit/alignment/test_repeatability.py::test_judge_confirmed__reference_differs_from_itself__is_not_the_candidates_fault",
+        "unit/alignment/test_repeatability.py::test_judge_confirmed__candidate_differs_from_itself__is_nondeterminism",
     ]),
 }  # fmt: skip
 

@@ -17,7 +17,7 @@ import pytest
 from action.inputs import WITHHELD
 from tests.action_repository import PLANTED, SECRET
 from tests.action_runner import ActionRecord
-from tests.fake_github import BOT, NUMBER, REPOSITORY, TOKEN
+from tests.fakes.github import BOT, NUMBER, REPOSITORY, TOKEN
 
 if TYPE_CHECKING:
     from tests.action_repository import Repository

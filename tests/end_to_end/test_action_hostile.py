@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.action_repository import installed
-from tests.fake_github import TOKEN
+from tests.fakes.github import TOKEN
 
 if TYPE_CHECKING:
     from tests.action_repository import Repository

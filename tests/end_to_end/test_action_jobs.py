@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.action_repository import PLANTED, RUN_ID, installed
-from tests.fake_github import BOT, NUMBER, REPOSITORY, TOKEN, refusal
+from tests.fakes.github import BOT, NUMBER, REPOSITORY, TOKEN, refusal
 
 if TYPE_CHECKING:
     from tests.action_repository import Repository
@@ -65,7 +65,7 @@ def test_action__token_without_permission__warns_and_fails_nothing(
 def test_action__fork__is_tested_without_a_token_that_writes_and_published_from_another_run(
     repository: Repository, planted: ActionRecord, tmp_path: Path
 ):
-    from tests.fake_github import Stored  # noqa: PLC0415 - beside its one use
+    from tests.fakes.github import Stored  # noqa: PLC0415 - beside its one use
 
     github, fork, number = repository.github, "stranger/kernels", NUMBER + 1
     github.heads[number] = (fork, "faster", repository.sha)

@@ -15,7 +15,7 @@ from ci_autotest.commands.exit_status import not_written
 from ci_autotest.commands.output_writer import setting_for, write_surfaces
 from ci_autotest.program.serialize import decode
 from ci_autotest.report import report_json
-from ci_autotest.report.artifacts import FILES
+from ci_autotest.report.finding_folders import FILES
 from tests import report_samples as samples
 from tests.projects import Done, Project, ended, environment
 

@@ -1,6 +1,6 @@
 """Requests of the client and answers of the loopback server, held against GitHub's published OpenAPI description.
 
-The description is fetched once with npm into ``.tools/``; it is what keeps ``tests/fake_github.py`` honest.
+The description is fetched once with npm into ``.tools/``; it is what keeps ``tests/fakes/github.py`` honest.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from ci_autotest.github import artifact, event, origin, sticky
-from tests.fake_github import BOT, NUMBER, REPOSITORY, TOKEN, Answer, FakeGithub, Seen
-from tests.fake_github_server import serving
+from tests.fakes.github import BOT, NUMBER, REPOSITORY, TOKEN, Answer, FakeGithub, Seen
+from tests.fakes.github_server import serving
 from tests.npm import fetched
 from tests.objections import CASES, OBJECTIONS, OWN, Way, arranged, commented
 from tests.openapi import Description, described

@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 
 from ci_autotest.github.event import PullRequestTarget, RunTarget, read_event
-from tests.fake_github import BOT, NUMBER, REPOSITORY, SHA, FakeGithub
-from tests.fake_github_server import serving
+from tests.fakes.github import BOT, NUMBER, REPOSITORY, SHA, FakeGithub
+from tests.fakes.github_server import serving
 from tests.npm import fetched
 from tests.objections import FORK, RUN_ID, arranged, commented, environ_of
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.recording import to_recording, with_expected
+from ci_autotest.alignment.recordings import to_recording, with_expected
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.hosting import Interpreter
 from ci_autotest.backends.mapping.table import load_table
-from ci_autotest.backends.mapping.translate import Translator
-from ci_autotest.backends.remote import RemoteBackend
+from ci_autotest.backends.mapping.translation import Translator
+from ci_autotest.backends.remote.backend import RemoteBackend
+from ci_autotest.backends.remote.process import Interpreter
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.commands.output_writer import named_here
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
-from ci_autotest.telling import display_program
+from ci_autotest.report.finding_message import display_program
 from tests import report_samples as samples
 from tests.candidates import needs, path_of
 from tests.engine import judged, record

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from candidates.making import interpreters
-from ci_autotest.backends.hosting import HostProcess, Interpreter
+from ci_autotest.backends.remote.process import HostProcess, Interpreter
 from ci_autotest.errors import UnavailableError
 from tests.projects import Done, Project, environment, outcomes, processes, wait_until
 
@@ -103,7 +103,7 @@ WRONG = {
     "closes": Wrong(
         {"module": "closes"},
         f"{sys.executable} ended with status 1 before closes was imported: "
-        "ci_autotest.execute.wire.WireError: [Errno 9] Bad file descriptor. "
+        "ci_autotest.host.wire.WireError: [Errno 9] Bad file descriptor. "
         f'Try: {sys.executable} -c "import closes", with CPython 3.10 or newer.',
     ),
     "json": Wrong(

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from ci_autotest.backends.hearing import Hearing
+from ci_autotest.backends.remote.channel import Channel
 from ci_autotest.config import Candidate
 from ci_autotest.errors import AuthorError
-from ci_autotest.run import casework, memory
-from ci_autotest.run.bench import Bench
 from ci_autotest.run.messages import CasesDone, Discover, Discovered, Hello, RunCases
-from ci_autotest.run.place import Place
+from ci_autotest.run.progress_beacon import ProgressBeacon
+from ci_autotest.run.worker import case_runner, memory
+from ci_autotest.run.worker.dispatch import Dispatcher
 from tests.projects import Project
 
 if TYPE_CHECKING:
@@ -81,32 +81,32 @@ def module():
 HOST = {"name": "lookalike", "backend": "module", "module": "lookalike", "python": sys.executable}
 
 
-def bench_of(folder: Path, place: Place) -> Bench:
+def bench_of(folder: Path, place: ProgressBeacon) -> Dispatcher:
     """Return a bench with both candidates."""
-    bench = Bench(place, lambda _: None)
+    dispatcher = Dispatcher(place, lambda _: None)
     candidates = [Candidate(**HOST), Candidate(name="torch", backend="torch")]
-    bench.answer(
+    dispatcher.answer(
         Hello(
             root=str(folder), folders=[str(folder)], seed=0, strictness="tolerance", reference_device="cpu",
             candidates=candidates, tolerances=[],
         )
     )  # fmt: skip
-    return bench
+    return dispatcher
 
 
 def said(folder: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return all that a bench says of 70 cases of each test, in batches of a size, what is measured aside."""
     monkeypatch.setattr(memory, "BATCH", size)
-    monkeypatch.setattr(casework, "_PART_S", float("inf"))
-    bench = bench_of(folder, Place.create())
-    found: Any = bench.answer(Discover("autotests/autotest_all.py"))
+    monkeypatch.setattr(case_runner, "_PART_S", float("inf"))
+    dispatcher = bench_of(folder, ProgressBeacon.create())
+    found: Any = dispatcher.answer(Discover("autotests/autotest_all.py"))
     assert isinstance(found, Discovered), found
     told = []
     for test in found.tests:
-        done = bench.answer(RunCases(test=test, cases=list(range(70)), candidates=["torch", "lookalike"]))
+        done = dispatcher.answer(RunCases(test=test, cases=list(range(70)), candidates=["torch", "lookalike"]))
         assert isinstance(done, CasesDone), done
         told.append(re.sub(r'"(\w*_s|watched)":[0-9.e+-]+', "", msgspec.json.encode(done).decode()))
-    bench.equipment.backends["lookalike"].close()
+    dispatcher.worker_context.backends["lookalike"].close()
     return told
 
 
@@ -169,38 +169,40 @@ def broken_later():
 """
 
 
-def begun(folder: Path, bodies: str) -> tuple[Bench, Place, Any]:
+def begun(folder: Path, bodies: str) -> tuple[Dispatcher, ProgressBeacon, Any]:
     project = Project(folder)
     project.write("lookalike.py", SLOW)
     project.tests(bodies)
-    place = Place.create()
-    bench = bench_of(folder, place)
-    found: Any = bench.answer(Discover("autotests/autotest_all.py"))
-    return bench, place, found.tests[0]
+    place = ProgressBeacon.create()
+    dispatcher = bench_of(folder, place)
+    found: Any = dispatcher.answer(Discover("autotests/autotest_all.py"))
+    return dispatcher, place, found.tests[0]
 
 
 def test_program_that_runs_alone__after_a_batch_was_waited_for__is_of_the_case_in_flight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    bench, place, test = begun(tmp_path, REFUSED)
-    refused = {case for case in range(100) if bench.answer(RunCases(test=test, cases=[case], candidates=[])).rejected}
-    seen, ask = set(), Hearing.ask
+    dispatcher, place, test = begun(tmp_path, REFUSED)
+    refused = {
+        case for case in range(100) if dispatcher.answer(RunCases(test=test, cases=[case], candidates=[])).rejected
+    }
+    seen, ask = set(), Channel.ask
     monkeypatch.setattr(
-        Hearing,
+        Channel,
         "ask",
         lambda self, message, at=None: (seen.add(place.read().case) if at is None else None, ask(self, message, at)),
     )
-    bench.answer(RunCases(test=test, cases=list(range(100)), candidates=["lookalike"]))
-    bench.equipment.backends["lookalike"].close()
+    dispatcher.answer(RunCases(test=test, cases=list(range(100)), candidates=["lookalike"]))
+    dispatcher.worker_context.backends["lookalike"].close()
     assert seen == refused
     assert len(refused) > 3
 
 
 def test_body_that_raises__while_a_host_runs_a_batch__leaves_nothing_to_the_next_test(tmp_path: Path):
-    bench, _, test = begun(tmp_path, BROKEN)
+    dispatcher, _, test = begun(tmp_path, BROKEN)
     with pytest.raises(AuthorError):
-        bench.answer(RunCases(test=test, cases=list(range(100)), candidates=["lookalike"]))
-    backend = bench.equipment.backends["lookalike"]
+        dispatcher.answer(RunCases(test=test, cases=list(range(100)), candidates=["lookalike"]))
+    backend = dispatcher.worker_context.backends["lookalike"]
     owed = list(backend._outstanding.traces)
     backend.close()
     assert owed == []

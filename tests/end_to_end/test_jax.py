@@ -14,9 +14,9 @@ import torch as plain_torch
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.cases import differentiate
-from ci_autotest.backends.build import build
 from ci_autotest.backends.mapping.signatures import WITHOUT_MEANING, arguments
 from ci_autotest.backends.mapping.table import load_table
+from ci_autotest.backends.registry import build
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config import Candidate
 from ci_autotest.program.ir import PLACEHOLDER
@@ -206,7 +206,7 @@ OTHER_NAMES = {
 }
 TAKES = """
 import inspect, json, sys
-from ci_autotest.execute.frameworks.jax import Jax
+from ci_autotest.host.frameworks.jax import Jax
 jax, wrong = Jax(), []
 for operator, row in json.load(sys.stdin).items():
     for name in row["adapters"]:

@@ -11,8 +11,8 @@ import pytest
 import torch as plain_torch
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.rules import Rules
-from ci_autotest.backends.build import build
+from ci_autotest.alignment.tolerance_rules import Rules
+from ci_autotest.backends.registry import build
 from ci_autotest.config import Candidate
 from tests.candidates import needs, path_of
 from tests.engine import judged, record

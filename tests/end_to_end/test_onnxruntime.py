@@ -13,7 +13,7 @@ import torch as plain_torch
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.onnx.backend import OnnxBackend
-from ci_autotest.recipes import BESIDE_TORCH
+from ci_autotest.environments import BESIDE_TORCH
 from tests.engine import judged, record
 from tests.projects import Project, finding_of, outcomes
 
@@ -77,7 +77,7 @@ def test_exported__by_the_other_exporter__is_aligned():
 def test_exported__has_no_gradients_and_says_so(exported):
     attempt = record(ALIGNED["matmul"], profile="ordinary")
     trace = exported.run(attempt.program, attempt.sources)
-    assert (trace.goes_back, trace.has_flags, exported.mode) == (False, False, "forward only")
+    assert (trace.has_backward, trace.has_flags, exported.mode) == (False, False, "forward only")
     assert trace.shown == {len(attempt.program.steps) - 2}
 
 

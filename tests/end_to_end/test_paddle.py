@@ -9,7 +9,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.program.host_repro_glues import PADDLE
+from ci_autotest.program.repro.framework_code import PADDLE
 from tests.candidates import needs
 from tests.engine import tried
 from tests.paddle_bodies import (
@@ -163,8 +163,8 @@ def test_cast_together__every_pair_of_dtypes_and_ranks__is_torchs_result_type():
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 import paddle
-from ci_autotest.execute.adapters.paddle_pairs import cast_together
-from ci_autotest.execute.frameworks.protocol import LackingError
+from ci_autotest.host.adapters.paddle_pairs import cast_together
+from ci_autotest.host.frameworks.protocol import LackingError
 made = [paddle.zeros(shape, dtype=dtype) for dtype in {DTYPES!r} for shape in ([], [2])]
 for first in made:
     for second in made:

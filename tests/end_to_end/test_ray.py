@@ -80,7 +80,7 @@ def test_run__on_ray__shows_what_local_workers_show(project: Project):
 
 def workers(mark: str) -> list[int]:
     """Return the processes that run cases, children of Ray's agents."""
-    return [int(line.split()[0]) for line in processes(f"{MARK}={mark}") if "ci_autotest.run.worker" in line]
+    return [int(line.split()[0]) for line in processes(f"{MARK}={mark}") if "ci_autotest.run.worker.main" in line]
 
 
 @pytest.mark.parametrize("victim", ["worker", "agent"])

@@ -106,7 +106,7 @@ def calls(project: Project) -> int:
 
 def workers() -> int:
     """Return how many processes of the cluster run cases."""
-    return sum("ci_autotest.run.worker" in line for line in processes(f"{MARK}={os.environ[MARK]}"))
+    return sum("ci_autotest.run.worker.main" in line for line in processes(f"{MARK}={os.environ[MARK]}"))
 
 
 def run(project: Project, output: str, nodes: Nodes, losses: dict[int, int], *words: str) -> Done:

@@ -10,8 +10,8 @@ import pytest
 
 from ci_autotest.report import report_json
 from tests import report_samples as samples
-from tests.fake_github import BOT, FakeGithub, refusal
-from tests.fake_github_server import serving
+from tests.fakes.github import BOT, FakeGithub, refusal
+from tests.fakes.github_server import serving
 from tests.objections import arranged, environ_of
 from tests.projects import environment
 

@@ -14,8 +14,8 @@ from junitparser import Failure, JUnitXml
 from tests import program_samples as programs
 from tests import report_samples as samples
 from tests.archives import report_bytes, zipped
-from tests.fake_github import BOT, FakeGithub
-from tests.fake_github_server import serving
+from tests.fakes.github import BOT, FakeGithub
+from tests.fakes.github_server import serving
 from tests.objections import STORED, arranged, environ_of
 from tests.projects import environment
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from candidates.making import Made, interpreters, made, version_of
-from ci_autotest.recipes import RECIPES, Recipe, commands
+from ci_autotest.environments import RECIPES, Recipe, commands
 from tests.projects import environment
 
 HERE = ".".join(map(str, sys.version_info[:2]))

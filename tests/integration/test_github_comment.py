@@ -8,8 +8,8 @@ import pytest
 
 from ci_autotest.github.comment import ACTIONS_LOGIN, Published
 from ci_autotest.github.event import PullRequestTarget
-from tests.fake_github import BOT, NUMBER, REPOSITORY, SHA, TOKEN, FakeGithub, Fault, refusal
-from tests.fake_github_server import serving
+from tests.fakes.github import BOT, NUMBER, REPOSITORY, SHA, TOKEN, FakeGithub, Fault, refusal
+from tests.fakes.github_server import serving
 from tests.publishing import LIST, POST, event_of, ours, published, url
 
 if TYPE_CHECKING:

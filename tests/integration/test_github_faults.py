@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ci_autotest.errors import PublishError
-from tests.fake_github import BOT, NUMBER, SHA, TOKEN, FakeGithub, Fault
-from tests.fake_github_server import serving
+from tests.fakes.github import BOT, NUMBER, SHA, TOKEN, FakeGithub, Fault
+from tests.fakes.github_server import serving
 from tests.publishing import LIST, POST, FakeClock, event_of, ours, published, refused, url
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 from ci_autotest.github.answer import Forbidden
 from ci_autotest.github.event import PullRequestTarget, RunTarget
 from ci_autotest.github.origin import Absent, Origin
-from tests import fake_github_values as values
-from tests.fake_github import NUMBER, REPOSITORY, SHA, FakeGithub, Fault, refusal
-from tests.fake_github_server import serving
+from tests.fakes import github_values as values
+from tests.fakes.github import NUMBER, REPOSITORY, SHA, FakeGithub, Fault, refusal
+from tests.fakes.github_server import serving
 from tests.publishing import event_of, found
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ci_autotest.github.body import sections_of
-from tests.fake_github import BOT, NUMBER, SHA, FakeGithub, Fault
-from tests.fake_github_server import serving
+from tests.fakes.github import BOT, NUMBER, SHA, FakeGithub, Fault
+from tests.fakes.github_server import serving
 from tests.publishing import at_once, event_of, ours, published
 
 if TYPE_CHECKING:

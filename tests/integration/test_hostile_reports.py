@@ -12,8 +12,8 @@ from markdown_it import MarkdownIt
 
 from tests import report_samples as samples
 from tests.archives import report_bytes, zipped
-from tests.fake_github import FakeGithub
-from tests.fake_github_server import serving
+from tests.fakes.github import FakeGithub
+from tests.fakes.github_server import serving
 from tests.objections import archive_of, published_archive
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from ci_autotest.errors import PublishError
 from ci_autotest.github.archive import opened
 from tests import report_samples as samples
 from tests.archives import bomb, made, report_bytes
-from tests.fake_github import BOT, FakeGithub
-from tests.fake_github_server import serving
+from tests.fakes.github import BOT, FakeGithub
+from tests.fakes.github_server import serving
 from tests.objections import RUN_ID, STORED, arranged, environ_of
 
 

@@ -15,11 +15,11 @@ import pytest
 
 from ci_autotest import random_tensor
 from ci_autotest import torch as recording
-from ci_autotest.backends import remote
-from ci_autotest.backends.build import build
-from ci_autotest.backends.hearing import Hearing
-from ci_autotest.backends.hosting import HostLostError
-from ci_autotest.backends.told import about_of
+from ci_autotest.backends.registry import build
+from ci_autotest.backends.remote.backend import RemoteBackend
+from ci_autotest.backends.remote.channel import Channel
+from ci_autotest.backends.remote.process import HostLostError
+from ci_autotest.backends.remote.response import about_of
 from ci_autotest.commands.downloaded_report import read_downloaded
 from ci_autotest.commands.draw_log import asked_for
 from ci_autotest.commands.output_writer import setting_for, write_surfaces
@@ -41,8 +41,7 @@ from ci_autotest.github.event import read_event
 from ci_autotest.program.serialize import decode
 from ci_autotest.report import report_json
 from ci_autotest.report.evidence import evidence_of
-from ci_autotest.result import Environment
-from ci_autotest.run.bench import Bench
+from ci_autotest.report.finding_message import display_program
 from ci_autotest.run.messages import (
     Broken,
     CasesDone,
@@ -63,8 +62,9 @@ from ci_autotest.run.messages import (
 from ci_autotest.run.messages import (
     Reply as Passed,
 )
-from ci_autotest.run.place import Place
-from ci_autotest.telling import display_program
+from ci_autotest.run.progress_beacon import ProgressBeacon
+from ci_autotest.run.worker.dispatch import Dispatcher
+from ci_autotest.values.result import Environment
 from tests.archives import zipped
 from tests.engine import judged, record
 from tests.mutations import COUNT, mutations
@@ -74,8 +74,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from ci_autotest.result import Finding
     from ci_autotest.run.messages import FromWorker, Hello, TestInfo
+    from ci_autotest.values.result import Finding
 
 TESTS = """
 @autotest(n=4)
@@ -132,9 +132,9 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Real:
     done = project.run()
     assert done.status == 1, done.said
     hello = hello_for(request_of((), {}, project.folder), 0)
-    bench = Bench(Place.create(), lambda part: None)
-    said: dict[str, FromWorker] = {"Ready": bench.answer(hello)}
-    said["Discovered"] = found = bench.answer(Discover("autotests/autotest_mutations.py"))
+    dispatcher = Dispatcher(ProgressBeacon.create(), lambda part: None)
+    said: dict[str, FromWorker] = {"Ready": dispatcher.answer(hello)}
+    said["Discovered"] = found = dispatcher.answer(Discover("autotests/autotest_mutations.py"))
     assert isinstance(found, Discovered)
     test = next(test for test in found.tests if test.name == "softmax")
     asked: dict[str, Any] = {
@@ -144,7 +144,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Real:
         "Examined": Examine(candidate="kernels", operators=["torch.nn.functional.softmax"]),
     }
     asked["Replayed"] = Replay(candidate="kernels", runs=[asked["CasesDone"]])
-    said |= {name: bench.answer(message) for name, message in asked.items()}
+    said |= {name: dispatcher.answer(message) for name, message in asked.items()}
     said["Broken"] = Broken(message="own é", traceback="in line 3")
     return Real(project, hello, said, {**asked, "Hello": hello})
 
@@ -256,7 +256,7 @@ class Retelling:
 
 def test_remote__answer_of_a_host_is_mutated__is_read_or_the_host_is_lost(monkeypatch: pytest.MonkeyPatch):
     backend = build(Candidate(name="torch", backend="module", module="torch"), "cpu")
-    assert isinstance(backend, remote.RemoteBackend)
+    assert isinstance(backend, RemoteBackend)
     host, frames = backend._host, []
     told = host.told
     monkeypatch.setattr(host, "told", lambda: frames.append(told()) or frames[-1])
@@ -265,9 +265,9 @@ def test_remote__answer_of_a_host_is_mutated__is_read_or_the_host_is_lost(monkey
     whole = [(head, [bytes(buffer) for buffer in buffers]) for head, buffers in frames]
 
     def read(head: bytes) -> None:
-        heard = Retelling(host.hello, [(head, whole[0][1]), *whole[1:]])
-        monkeypatch.setattr(remote, "HostProcess", lambda _: heard)
-        backend._host, backend._hearing = heard, Hearing(heard)  # type: ignore[assignment, arg-type]
+        received = Retelling(host.hello, [(head, whole[0][1]), *whole[1:]])
+        monkeypatch.setattr(backend, "HostProcess", lambda _: received)
+        backend._host, backend._channel = received, Channel(received)  # type: ignore[assignment, arg-type]
         attempt = record(body)
         trace = backend.run(attempt.program, attempt.sources)
         backend.backward(attempt.program, trace, attempt.cotangents)

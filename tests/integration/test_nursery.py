@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from ci_autotest.run.lost import WorkerLostError
+from ci_autotest.run.fork_client import ForkClient, preloaded
 from ci_autotest.run.messages import Hello, Ready
-from ci_autotest.run.nursery import Nursery, preloaded
-from ci_autotest.run.orphans import TOKEN, adopt
+from ci_autotest.run.orphan_processes import TOKEN, adopt
 from ci_autotest.run.process import Limits, WorkerProcess
+from ci_autotest.run.worker_loss import WorkerLostError
 from tests.projects import processes, wait_until
 
 HELLO = Hello(
@@ -21,14 +21,14 @@ HELLO = Hello(
 
 
 @pytest.fixture(scope="module")
-def nursery():
-    held = Nursery(os.environ, Limits(60))
+def fork_client():
+    held = ForkClient(os.environ, Limits(60))
     yield held
     held.close()
 
 
-def test_start__twice__gives_two_fresh_workers(nursery):
-    workers = [nursery.start() for _ in range(2)]
+def test_start__twice__gives_two_fresh_workers(fork_client):
+    workers = [fork_client.start() for _ in range(2)]
     try:
         assert [isinstance(worker.ask(HELLO), Ready) for worker in workers] == [True, True]
         assert workers[0]._process.pid != workers[1]._process.pid
@@ -37,8 +37,8 @@ def test_start__twice__gives_two_fresh_workers(nursery):
             worker.close()
 
 
-def test_start__worker_that_is_ended__says_by_what(nursery):
-    worker = nursery.start()
+def test_start__worker_that_is_ended__says_by_what(fork_client):
+    worker = fork_client.start()
     worker.ask(HELLO)
     os.kill(worker._process.pid, signal.SIGSEGV)
     with pytest.raises(WorkerLostError, match="SIGSEGV"):
@@ -65,25 +65,25 @@ def test_start__worker_that_is_ended__says_by_what(nursery):
         pytest.param("import beside; raise SystemExit(beside.VALUE)", 9, id="a folder of the caller's"),
     ],
 )
-def test_run_script__gives_its_status(nursery, tmp_path, text, status):
+def test_run_script__gives_its_status(fork_client, tmp_path, text, status):
     script = tmp_path / "script.py"
     script.write_text(text)
     (tmp_path / "beside.py").write_text("VALUE = 9")
-    assert nursery.run_script(script, [str(tmp_path)], 300 if status is not None else 1) == status
+    assert fork_client.run_script(script, [str(tmp_path)], 300 if status is not None else 1) == status
 
 
-def test_run_script__what_it_starts__is_ended_with_it(nursery, tmp_path):
+def test_run_script__what_it_starts__is_ended_with_it(fork_client, tmp_path):
     script, told = tmp_path / "script.py", tmp_path / "pid"
     script.write_text(
         "import subprocess, sys\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         f"open({str(told)!r}, 'w').write(str(child.pid))\n"
     )
-    assert nursery.run_script(script, [], 300) == 0
+    assert fork_client.run_script(script, [], 300) == 0
     assert wait_until(lambda: not is_alive(int(told.read_text())), 60)
 
 
-def test_run_script__child_that_leaves_its_session__is_ended_with_it(nursery, tmp_path):
+def test_run_script__child_that_leaves_its_session__is_ended_with_it(fork_client, tmp_path):
     adopt()
     script, told = tmp_path / "script.py", tmp_path / "pid"
     script.write_text(
@@ -96,14 +96,14 @@ def test_run_script__child_that_leaves_its_session__is_ended_with_it(nursery, tm
         f"while not os.path.exists({str(told)!r}):\n"
         "    time.sleep(0.01)\n"
     )
-    assert nursery.run_script(script, [], 300) == 0
+    assert fork_client.run_script(script, [], 300) == 0
     assert not is_alive(int(told.read_text()))
 
 
 def test_run_script__holds_more_than_its_limit__has_no_status(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import time; held = b'1' * (3 << 30); time.sleep(6000)")
-    held = Nursery(os.environ, Limits(60, 2 << 30))
+    held = ForkClient(os.environ, Limits(60, 2 << 30))
     begun = time.monotonic()
     try:
         assert held.run_script(script, [], 1000) is None
@@ -112,8 +112,8 @@ def test_run_script__holds_more_than_its_limit__has_no_status(tmp_path):
     assert time.monotonic() - begun < 500
 
 
-def test_start__worker__has_a_token_of_its_own_that_the_system_shows(nursery):
-    workers = [nursery.start({"CI_AUTOTEST_SEES": "7"}) for _ in range(2)]
+def test_start__worker__has_a_token_of_its_own_that_the_system_shows(fork_client):
+    workers = [fork_client.start({"CI_AUTOTEST_SEES": "7"}) for _ in range(2)]
     try:
         for worker in workers:
             worker.ask(HELLO)
@@ -125,7 +125,7 @@ def test_start__worker__has_a_token_of_its_own_that_the_system_shows(nursery):
 
 
 def test_start__worker_that_takes_too_much__is_ended():
-    held = Nursery(os.environ, Limits(60, 1 << 20))
+    held = ForkClient(os.environ, Limits(60, 1 << 20))
     try:
         worker = held.start()
         with pytest.raises(WorkerLostError, match=r"more than its limit of 0\.0 GiB"):
@@ -136,7 +136,7 @@ def test_start__worker_that_takes_too_much__is_ended():
 
 
 def test_is_warm__asked_until_it_is__then_starts_at_once():
-    held = Nursery(os.environ, Limits(60))
+    held = ForkClient(os.environ, Limits(60))
     try:
         assert (held.is_warm(), wait_until(held.is_warm, 300)) == (False, True)
         worker = held.start()
@@ -146,13 +146,13 @@ def test_is_warm__asked_until_it_is__then_starts_at_once():
         held.close()
 
 
-def test_start__preloaded_process_was_ended__starts_another(nursery):
-    nursery.start().close()
-    for process in nursery._processes:
+def test_start__preloaded_process_was_ended__starts_another(fork_client):
+    fork_client.start().close()
+    for process in fork_client._processes:
         process.kill()
         process.wait()
     time.sleep(0.1)
-    worker = nursery.start()
+    worker = fork_client.start()
     assert isinstance(worker.ask(HELLO), Ready)
     worker.close()
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fake_github import BOT, FakeGithub
-from tests.fake_github_server import serving
+from tests.fakes.github import BOT, FakeGithub
+from tests.fakes.github_server import serving
 from tests.objections import CASES, OBJECTIONS, Way, arranged, commented
 from tests.publishing import FakeClock
 

@@ -20,18 +20,18 @@ from ci_autotest.commands.output_writer import ended_early
 from ci_autotest.commands.report import report
 from ci_autotest.github.body import sections_of
 from ci_autotest.report import report_json
-from ci_autotest.result import Location
+from ci_autotest.values.result import Location
 from tests import program_samples as programs
 from tests import report_samples as samples
-from tests.fake_github import BOT, NUMBER, FakeGithub, Fault, Stored, refusal
-from tests.fake_github_server import serving
+from tests.fakes.github import BOT, NUMBER, FakeGithub, Fault, Stored, refusal
+from tests.fakes.github_server import serving
 from tests.objections import FORK, OWN, RUN_ID, STORED, archive_of, arranged, commented, environ_of, published_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ci_autotest.result import RunResult
+    from ci_autotest.values.result import RunResult
 
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 MISALIGNED = samples.misaligned(findings=(samples.finding(target=programs.OPERATOR),))

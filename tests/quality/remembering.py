@@ -143,7 +143,7 @@ class StaleWeight:
         return F.linear(x, weight - weight.detach() + kept, bias)
 
 
-def weight_slots(slots: int, key: Callable[[torch.Tensor], Any], *, goes_back: bool) -> Callable[..., torch.Tensor]:
+def weight_slots(slots: int, key: Callable[[torch.Tensor], Any], *, has_backward: bool) -> Callable[..., torch.Tensor]:
     """Prepared weights in a ring of slots. Which slot is whose stays written down when the slot is given away."""
 
     class Product(torch.autograd.Function):
@@ -151,9 +151,9 @@ def weight_slots(slots: int, key: Callable[[torch.Tensor], Any], *, goes_back: b
         def forward(
             ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, kept: torch.Tensor
         ) -> torch.Tensor:
-            ctx.save_for_backward(x, kept if goes_back else weight)
+            ctx.save_for_backward(x, kept if has_backward else weight)
             ctx.has_bias = bias is not None
-            return F.linear(x, weight if goes_back else kept, bias)
+            return F.linear(x, weight if has_backward else kept, bias)
 
         @staticmethod
         def backward(ctx: Any, gradient: torch.Tensor) -> Any:
@@ -395,7 +395,7 @@ def of_slots() -> dict[str, tuple[Callable[[], Any], str]]:
         for slots in (1, 2, 4):
             for where in ("forward", "backward"):
                 found[f"linear_weight_of_{slots}_slots_by_{key}_{where}"] = (
-                    lambda n=slots, k=KEYS[key], w=where: weight_slots(n, k, goes_back=w == "backward"),
+                    lambda n=slots, k=KEYS[key], w=where: weight_slots(n, k, has_backward=w == "backward"),
                     "torch.nn.functional.linear",
                 )
         for slots in (1, 2, 4, 8, 16):

@@ -11,8 +11,8 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.cases import Contender, leniency, refusal_of
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.result import Finding, counts_against
-from ci_autotest.telling import About, finding_of
+from ci_autotest.report.finding_message import About, finding_of
+from ci_autotest.values.result import Finding, counts_against
 from tests.engine import RULES, differences, judged, record, substitute, tried
 
 BACKEND = TorchBackend()

@@ -10,32 +10,33 @@ import torch as real
 
 from ci_autotest.config import Candidate
 from ci_autotest.discovery import families
-from ci_autotest.run import casework, memory
-from ci_autotest.run.bench import Bench
 from ci_autotest.run.messages import Discover, Hello, RunCases
-from ci_autotest.run.place import Place
-from ci_autotest.run.tests import SUITE
+from ci_autotest.run.progress_beacon import ProgressBeacon
+from ci_autotest.run.worker import case_runner, memory
+from ci_autotest.run.worker.dispatch import Dispatcher
+from ci_autotest.run.worker.tests import SUITE
 from tests.engine import substitute
 
 
 def told(family: str, size: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return what a bench says of 48 cases of each test of a family in batches of a size, what is measured aside."""
     monkeypatch.setattr(memory, "BATCH", size)
-    monkeypatch.setattr(casework, "_PART_S", float("inf"))
-    bench = Bench(Place.create(), lambda _: None)
+    monkeypatch.setattr(case_runner, "_PART_S", float("inf"))
+    dispatcher = Dispatcher(ProgressBeacon.create(), lambda _: None)
     candidates = [Candidate(name="torch", backend="torch"), Candidate(name="off", backend="torch")]
-    bench.answer(
+    dispatcher.answer(
         Hello(
             root=".", folders=[], seed=0, strictness="tolerance", reference_device="cpu", candidates=candidates,
             tolerances=[],
         )
     )  # fmt: skip
-    bench.equipment.backends["off"] = substitute(
+    dispatcher.worker_context.backends["off"] = substitute(
         exp=lambda value: real.Tensor.exp(value) * 1.01, mul=real.Tensor.mul, sum=real.Tensor.sum
     )
-    found = bench.answer(Discover(f"{SUITE}{family}"))
+    found = dispatcher.answer(Discover(f"{SUITE}{family}"))
     done = [
-        bench.answer(RunCases(test=test, cases=list(range(48)), candidates=["torch", "off"])) for test in found.tests
+        dispatcher.answer(RunCases(test=test, cases=list(range(48)), candidates=["torch", "off"]))
+        for test in found.tests
     ]
     measured = r'"(\w*_s|watched)":[0-9.e+-]+'
     return [re.sub(measured, "", msgspec.json.encode(one).decode()) for one in done]

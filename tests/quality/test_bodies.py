@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from ci_autotest.alignment.cases import differentiate, refusal_of
-from ci_autotest.alignment.recording import to_live, to_recording
+from ci_autotest.alignment.recordings import to_live, to_recording
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.fx import FxBackend
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.case import ATTEMPTS_PER_CASE
 from ci_autotest.program.codegen import function_text, inputs, names, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER, output_refs
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
+from ci_autotest.values.case import ATTEMPTS_PER_CASE
 from tests.engine import judged, record, substitute
 from tests.quality.bodies import BODIES
 

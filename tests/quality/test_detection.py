@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from benchmarks.detection import OPERATORS, bent, cases_of
-from ci_autotest.backends.operators import is_random
+from ci_autotest.backends.operators.identity import is_random
 from ci_autotest.discovery import SUITE, families
-from ci_autotest.record.declare import declaration_of
+from ci_autotest.record.declaration import declaration_of
 from tests.engine import attempts
 
 #: Cases after which a test without any gradient is taken to have none.

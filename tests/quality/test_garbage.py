@@ -8,7 +8,7 @@ import importlib
 import pytest
 
 from ci_autotest.discovery import families
-from ci_autotest.record.declare import declaration_of
+from ci_autotest.record.declaration import declaration_of
 from ci_autotest.record.recorder import Recorder
 from tests.engine import record
 

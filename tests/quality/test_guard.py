@@ -12,7 +12,7 @@ import torch as real
 from torch import nn
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.operators import operator_of
+from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import AuthorError, UnsupportedReason

@@ -8,7 +8,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.recording import to_recording
+from ci_autotest.alignment.recordings import to_recording
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.torch_steps import TorchSteps

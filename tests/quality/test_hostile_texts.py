@@ -8,7 +8,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.trial import Examination
+from ci_autotest.alignment.differences import Examination
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import Raised
@@ -17,7 +17,7 @@ from tests.engine import RULES, record, substitute, tried
 from tests.verdict_samples import PLACES
 
 if TYPE_CHECKING:
-    from ci_autotest.judgement import Verdict
+    from ci_autotest.values.verdict import Verdict
 
 #: Autograd's refusals, word by word. Source: the messages of PyTorch 2.13.
 MISUSES = (

@@ -9,13 +9,13 @@ import torch
 
 from ci_autotest.backends.mapping.signatures import forms, resolved, respelled
 from ci_autotest.backends.mapping.table import Row, Table, load_table
-from ci_autotest.backends.mapping.translate import Translator
+from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.discovery import families
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, UNPACK
-from ci_autotest.record.declare import declaration_of
-from ci_autotest.record.profiles import ORDINARY
+from ci_autotest.record.declaration import declaration_of
+from ci_autotest.record.draw.profiles import ORDINARY
 from tests.engine import record
 
 #: Operators that draw: other generators give other numbers, so none of them is translated without a row.

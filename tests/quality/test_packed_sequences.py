@@ -9,7 +9,7 @@ import torch as real
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ci_autotest import oneof, random_tensor, torch
-from ci_autotest.alignment.recording import to_recording
+from ci_autotest.alignment.recordings import to_recording
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from ci_autotest.backends.operators import operator_of, step_operator
-from ci_autotest.backends.public import public_operators
+from ci_autotest.backends.operators.identity import operator_of, step_operator
+from ci_autotest.backends.public_operators import public_operators
 from ci_autotest.discovery import families
-from ci_autotest.record.declare import declaration_of
+from ci_autotest.record.declaration import declaration_of
 from ci_autotest.report.coverage import catalogue
 from tests.engine import record
 

@@ -12,14 +12,14 @@ import torch as real
 import ci_autotest.suite.autograd as shipped
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.cases import Contender, leniency, refusal_of
-from ci_autotest.alignment.recording import to_recording
+from ci_autotest.alignment.recordings import to_recording
 from ci_autotest.backends.fx import FxBackend
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
-from ci_autotest.record.declare import declaration_of
-from ci_autotest.result import counts_against
-from ci_autotest.telling import About, display_program, finding_of
+from ci_autotest.record.declaration import declaration_of
+from ci_autotest.report.finding_message import About, display_program, finding_of
+from ci_autotest.values.result import counts_against
 from tests.engine import RULES, judged, record, substitute
 
 if TYPE_CHECKING:

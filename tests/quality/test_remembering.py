@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from ci_autotest.backends.operators import operator_of
+from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.config import Candidate
-from ci_autotest.run.bench import Bench
 from ci_autotest.run.messages import Discover, Hello, RunCases
-from ci_autotest.run.place import Place
+from ci_autotest.run.progress_beacon import ProgressBeacon
+from ci_autotest.run.worker.dispatch import Dispatcher
 from tests.quality import remembering
 
 TESTS = """
@@ -60,19 +60,19 @@ FORWARD, BACKWARD = 50, 41
 def failures_of(name: str, folder: Path) -> list[tuple[str, str]]:
     """Return operator and kind of what twenty cases in one worker show of a kernel."""
     (folder / "bodies.py").write_text(TESTS)
-    bench = Bench(Place.create(), lambda _: None)
-    bench.answer(
+    dispatcher = Dispatcher(ProgressBeacon.create(), lambda _: None)
+    dispatcher.answer(
         Hello(
             root=str(folder), folders=[], seed=0, strictness="tolerance", reference_device="cpu",
             candidates=[Candidate(name="kernel", backend="torch")], tolerances=[],
         )
     )  # fmt: skip
     make, operator = remembering.ALL[name]
-    backend = bench.equipment.backends["kernel"] = SubstituteBackend({})
+    backend = dispatcher.worker_context.backends["kernel"] = SubstituteBackend({})
     backend.functions = {operator_of(operator): make()}
-    tests = {test.name: test for test in bench.answer(Discover("bodies.py")).tests}
+    tests = {test.name: test for test in dispatcher.answer(Discover("bodies.py")).tests}
     test = tests[operator.rpartition(".")[2]]
-    done = bench.answer(RunCases(test=test, cases=list(range(CASES)), candidates=["kernel"]))
+    done = dispatcher.answer(RunCases(test=test, cases=list(range(CASES)), candidates=["kernel"]))
     return [(failure.verdict.operator, str(failure.verdict.kind)) for failure in done.failures]
 
 

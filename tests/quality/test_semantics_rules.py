@@ -14,10 +14,10 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config import Candidate
 from ci_autotest.program.codegen import body_lines
-from ci_autotest.run import casework, memory
-from ci_autotest.run.bench import Bench
 from ci_autotest.run.messages import CasesDone, Discover, Discovered, Hello, RunCases
-from ci_autotest.run.place import Place
+from ci_autotest.run.progress_beacon import ProgressBeacon
+from ci_autotest.run.worker import case_runner, memory
+from ci_autotest.run.worker.dispatch import Dispatcher
 from tests.engine import differences, is_sure, judged, record, substitute
 
 if TYPE_CHECKING:
@@ -112,22 +112,24 @@ def hooked():
 def outcomes(folder: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return all that the bench says of 34 cases of each test, in batches of a size, times aside."""
     monkeypatch.setattr(memory, "BATCH", size)
-    monkeypatch.setattr(casework, "_PART_S", float("inf"))
+    monkeypatch.setattr(case_runner, "_PART_S", float("inf"))
     parts: list[CasesDone] = []
-    bench = Bench(Place.create(), parts.append)
+    dispatcher = Dispatcher(ProgressBeacon.create(), parts.append)
     candidates = [Candidate(name="torch", backend="torch"), Candidate(name="off", backend="torch")]
-    bench.answer(
+    dispatcher.answer(
         Hello(
             root=str(folder), folders=[], seed=0, strictness="tolerance", reference_device="cpu", candidates=candidates,
             tolerances=[],
         )
     )  # fmt: skip
-    bench.equipment.backends["off"] = substitute(exp=lambda value: real.Tensor.exp(value) + (value > 0.9) * 0.01)
-    found = bench.answer(Discover("bodies.py"))
+    dispatcher.worker_context.backends["off"] = substitute(
+        exp=lambda value: real.Tensor.exp(value) + (value > 0.9) * 0.01
+    )
+    found = dispatcher.answer(Discover("bodies.py"))
     assert isinstance(found, Discovered)
     told = []
     for test in found.tests:
-        last = bench.answer(RunCases(test=test, cases=list(range(34)), candidates=["torch", "off"]))
+        last = dispatcher.answer(RunCases(test=test, cases=list(range(34)), candidates=["torch", "off"]))
         assert isinstance(last, CasesDone)
         merged = [msgspec.json.encode(part).decode() for part in (*parts, last)]
         told.append([re.sub(r'"\w*_s":[0-9.e+-]+', "", text) for text in merged])

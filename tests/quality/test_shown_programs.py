@@ -12,20 +12,20 @@ import pytest
 import torch as plain
 
 from ci_autotest import random_device, random_tensor, torch
-from ci_autotest.alignment.recording import to_recording, with_expected
+from ci_autotest.alignment.recordings import to_recording, with_expected
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.mapping.table import Table
-from ci_autotest.backends.mapping.translate import translated
-from ci_autotest.backends.notes import repro_note
+from ci_autotest.backends.mapping.translation import translated
+from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.case import ATTEMPTS_PER_CASE
 from ci_autotest.config import Candidate
 from ci_autotest.findings.repro_script import repro_script
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
-from ci_autotest.program.plain import plain_program
+from ci_autotest.program.json_values import plain_program
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
-from ci_autotest.telling import display_program
+from ci_autotest.report.finding_message import display_program
+from ci_autotest.values.case import ATTEMPTS_PER_CASE
 from tests import report_samples as samples
 from tests.engine import record
 from tests.quality import bodies

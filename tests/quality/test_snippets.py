@@ -16,16 +16,16 @@ import torch as real
 from torch._dynamo import register_backend
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.recording import to_recording, with_expected
-from ci_autotest.alignment.rules import Rules
+from ci_autotest.alignment.recordings import to_recording, with_expected
+from ci_autotest.alignment.tolerance_rules import Rules
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.notes import repro_note
+from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config import Candidate
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
-from ci_autotest.telling import About, display_program, finding_of
+from ci_autotest.report.finding_message import About, display_program, finding_of
 from tests import report_samples as samples
 from tests.engine import judged, record
 from tests.faults import mutating, right_exp_that_writes_its_cotangent, with_backward
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ci_autotest.program.ir import Recording
-    from ci_autotest.result import Finding
+    from ci_autotest.values.result import Finding
 
 
 def x(**how: Any) -> Any:

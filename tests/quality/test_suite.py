@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ci_autotest.suite
-from ci_autotest.backends.operators import step_operator
+from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.discovery import families
-from ci_autotest.record.declare import Declaration, declaration_of
-from ci_autotest.record.profiles import ORDINARY, PROFILES
+from ci_autotest.record.declaration import Declaration, declaration_of
+from ci_autotest.record.draw.profiles import ORDINARY, PROFILES
 from tests.engine import judged, record
 
 if TYPE_CHECKING:

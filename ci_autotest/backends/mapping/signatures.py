@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.backends.operators import ALIASES, spellings
-from ci_autotest.backends.overloads import Parameter, tensor_overloads
+from ci_autotest.backends.operators.identity import ALIASES, spellings
+from ci_autotest.backends.operators.overloads import Parameter, tensor_overloads
 from ci_autotest.program.ir import CALL_METHOD
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import yaml
 
-from ci_autotest.backends.mapping.checking import ADAPTERS_FOLDER, check_generator, check_row, unknown_key
+from ci_autotest.backends.mapping.table_check import ADAPTERS_FOLDER, check_generator, check_row, unknown_key
 from ci_autotest.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TABLES: Final = Path(__file__).parent / "tables"
-#: Begins the path of a function of ``execute/adapters/<framework>.py``.
+#: Begins the path of a function of ``host/adapters/<framework>.py``.
 ADAPTERS: Final = "adapters."
 
 

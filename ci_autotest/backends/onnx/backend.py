@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.backends.foreign import FOREIGN, pass_interrupt
-from ci_autotest.backends.onnx.exporting import Body, exported
-from ci_autotest.backends.onnx.graph import computed, drawing, undefined
-from ci_autotest.backends.operators import step_operator
+from ci_autotest.backends.onnx.export import Body, exported
+from ci_autotest.backends.onnx.exported_graph import computed, drawing, undefined
+from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_compile import python_function
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import Failure
-from ci_autotest.backends.whole import begun, prepared, see
+from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
+from ci_autotest.backends.whole_graph import begun, prepared, see
+from ci_autotest.environments import beside_torch
 from ci_autotest.errors import ConfigError, UnavailableError, UnsupportedError, UnsupportedReason, said
 from ci_autotest.program.codegen import inputs
 from ci_autotest.program.ir import HOOK, REGISTERS, output_refs
 from ci_autotest.program.refusal import refused_as
-from ci_autotest.recipes import beside_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -92,7 +92,7 @@ class OnnxBackend(Backend):
     ) -> Trace:
         """Run the setup, then the exported body."""
         trace = begun(program, snapshots=snapshots)
-        trace.is_told, trace.has_flags, trace.goes_back = True, False, False
+        trace.is_remote, trace.has_flags, trace.has_backward = True, False, False
         trace.shown = frozenset()
         try:
             _refuse_what_cannot_be_asked(program)

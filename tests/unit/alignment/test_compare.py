@@ -10,9 +10,9 @@ import torch
 
 from ci_autotest.alignment.compare import compare
 from ci_autotest.alignment.elements import close, difference, same_bits, ulp_distance
-from ci_autotest.backends.observing import observed
+from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Observation
-from ci_autotest.tolerance import Tolerance, tolerance_for
+from ci_autotest.values.tolerance import Tolerance, tolerance_for
 
 NAN = float("nan")
 INF = float("inf")

@@ -8,9 +8,9 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.conditioning import Question, chosen, distance, excuse_by_inputs
-from ci_autotest.alignment.oracle import blamed, widened
-from ci_autotest.alignment.rounding import Errors
+from ci_autotest.alignment.blame.conditioning import Question, chosen, distance, excuse_by_inputs
+from ci_autotest.alignment.blame.oracle import blamed, widened
+from ci_autotest.alignment.blame.rounding import Errors
 from ci_autotest.alignment.verdict import live_of
 from tests.engine import record, substitute, tried
 

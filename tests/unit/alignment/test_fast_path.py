@@ -10,12 +10,12 @@ import torch
 
 from ci_autotest.alignment.compare import compare
 from ci_autotest.alignment.fast_path import surely_aligned
-from ci_autotest.alignment.rules import Rules
-from ci_autotest.backends.jobs import ToldTrace
-from ci_autotest.backends.mapping.translate import Translated
-from ci_autotest.backends.observing import metadata, observed
-from ci_autotest.backends.remote import RemoteBackend
-from ci_autotest.backends.told import elements_of, readers_of
+from ci_autotest.alignment.tolerance_rules import Rules
+from ci_autotest.backends.mapping.translation import Translated
+from ci_autotest.backends.remote.backend import RemoteBackend
+from ci_autotest.backends.remote.request import ResponseTrace
+from ci_autotest.backends.remote.response import elements_of, readers_of
+from ci_autotest.backends.snapshots import metadata, observed
 from ci_autotest.backends.trace import Attempt, Trace
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec
 
@@ -67,7 +67,7 @@ def trace_of(value: torch.Tensor) -> Trace:
     return trace
 
 
-def sent_by_a_host(program: Program, candidate: Trace, reference: Trace) -> ToldTrace:
+def sent_by_a_host(program: Program, candidate: Trace, reference: Trace) -> ResponseTrace:
     """Return the trace of a host that saw what a candidate saw, with its bytes not loaded yet."""
     buffers: list[memoryview] = []
 
@@ -86,7 +86,7 @@ def sent_by_a_host(program: Program, candidate: Trace, reference: Trace) -> Told
         "backward_failure": None,
         "lacking": None,
     }
-    trace = ToldTrace(program, reference)
+    trace = ResponseTrace(program, reference)
     trace.translated = Translated(program, range(len(program.steps)))
     (trace.reader,) = readers_of(msgspec.json.encode([answer]), buffers, lambda _: [])
     trace.loader = partial(RemoteBackend._take, object.__new__(RemoteBackend))

@@ -12,14 +12,14 @@ import torch
 
 from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.fast_path_bytes import surely_aligned_by_bytes
-from ci_autotest.alignment.rules import Rules
-from ci_autotest.backends.jobs import Message, ToldTrace
-from ci_autotest.backends.mapping.translate import Translated
-from ci_autotest.backends.told import fill, readers_of
+from ci_autotest.alignment.tolerance_rules import Rules
+from ci_autotest.backends.mapping.translation import Translated
+from ci_autotest.backends.remote.request import Message, ResponseTrace
+from ci_autotest.backends.remote.response import fill, readers_of
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import Attempt
-from ci_autotest.execute.frameworks.torch_like import TorchLike
-from ci_autotest.execute.working import Work
+from ci_autotest.host.frameworks.torch_like import TorchLike
+from ci_autotest.host.loop import Work
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec
 
 DATA = [1.0, -2.0, 3.0]
@@ -48,7 +48,7 @@ def told_of(attempts, bend=lambda answer, buffers: None):
     """Return attempts with the traces of what a host of torch tells of them, the last one's bent."""
     message, traces = Message(), []
     for number, attempt in enumerate(attempts):
-        trace = ToldTrace(attempt.program, attempt.trace)
+        trace = ResponseTrace(attempt.program, attempt.trace)
         trace.translated = Translated(attempt.program, range(len(attempt.program.steps)))
         message.add(trace, attempt.sources, attempt.cotangents, number=number)
         traces.append(trace)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ci_autotest.alignment.random_rounding import RandomRounding
+from ci_autotest.alignment.blame.random_rounding import RandomRounding
 
 EXACT = torch.tensor([1.5, -0.25, 3.0, 1024.0], dtype=torch.float64, requires_grad=True)
 UNIT = 2.0**-23

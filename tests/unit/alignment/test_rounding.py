@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ci_autotest.alignment.rounding import Errors, excuse
+from ci_autotest.alignment.blame.rounding import Errors, excuse
 
 ALLOWED = 1e-5
 

@@ -9,7 +9,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.build import build
+from ci_autotest.backends.registry import build
 from ci_autotest.config import Candidate
 from tests.engine import substitute, tried
 

@@ -6,16 +6,16 @@ import pytest
 import torch as real
 
 from ci_autotest import random, random_tensor, torch
-from ci_autotest.alignment.isolate import isolate, pruned
-from ci_autotest.alignment.localize import Sides
+from ci_autotest.alignment.localize.search import Sides
+from ci_autotest.alignment.single_step import isolate, pruned
 from ci_autotest.alignment.verdict import judge_program, live_of
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import Raised, Trace
-from ci_autotest.backends.whole import begun
+from ci_autotest.backends.whole_graph import begun
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.codegen import body_lines, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER
-from ci_autotest.result import TOLERATED_BLAMES
+from ci_autotest.values.result import TOLERATED_BLAMES
 from tests.engine import Rules, judged, record, substitute, tried
 from tests.faults import mutating, with_backward
 

@@ -10,8 +10,8 @@ import torch as real
 from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.build import build
 from ci_autotest.backends.devices import prove
+from ci_autotest.backends.registry import build
 from ci_autotest.backends.substitute import SubstituteBackend, load_function
 from ci_autotest.config import Candidate
 from ci_autotest.errors import UnavailableError, UnsupportedReason

@@ -6,8 +6,8 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.observing import observed
-from ci_autotest.backends.placing import place
+from ci_autotest.backends.placement import place
+from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec

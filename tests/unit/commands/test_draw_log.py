@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.case import Draw
 from ci_autotest.commands.draw_log import DrawLog, asked_for, edit_of, parse, render
 from ci_autotest.errors import UsageError
+from ci_autotest.values.case import Draw
 
 LOG = DrawLog("autotests/a.py::exp", 7, 3, 1, values={"0.ndim": 2, "1": 0.5, "2": True})
 DRAWS = [Draw("0.ndim", "ndim", 1, 6, 2), Draw("1", "float", 0.0, 1.0, 0.5), Draw("2", "bool", 0, 2, True)]

@@ -8,8 +8,16 @@ import pytest
 
 from ci_autotest.commands.exit_status import settled
 from ci_autotest.errors import UnsupportedReason
-from ci_autotest.execute.frameworks import protocol
-from ci_autotest.result import CandidateInfo, CaseCounts, Environment, RunResult, Summary, UnsupportedCases, worst
+from ci_autotest.host.frameworks import protocol
+from ci_autotest.values.result import (
+    CandidateInfo,
+    CaseCounts,
+    Environment,
+    RunResult,
+    Summary,
+    UnsupportedCases,
+    worst,
+)
 from tests import report_samples as samples
 
 ALIGNED = samples.outcome()

@@ -9,11 +9,11 @@ import pytest
 
 from ci_autotest.commands.budget import not_run_note
 from ci_autotest.commands.run_statistics import Ledger
-from ci_autotest.exercised import Exercised
-from ci_autotest.judgement import BackwardPass, Misalignment
-from ci_autotest.run.inquiry import Lost, Task
-from ci_autotest.run.lost import WorkerLostError
-from ci_autotest.run.place import Spot
+from ci_autotest.run.crash_attribution import Lost, Task
+from ci_autotest.run.progress_beacon import Spot
+from ci_autotest.run.worker_loss import WorkerLostError
+from ci_autotest.values.coverage_values import Exercised
+from ci_autotest.values.verdict import BackwardPass, Misalignment
 from tests.verdict_samples import FIRST, OFF, SECOND, done
 
 REFERENCE = msgspec.structs.replace(OFF, blame="reference")

@@ -11,8 +11,8 @@ from ci_autotest.commands.run_statistics import Ledger
 from ci_autotest.findings.own_tests import Unrepeated, repeated_alone, unrepeated_by, unrepeated_notes
 from ci_autotest.findings.tools import Tools
 from ci_autotest.findings.triage import Triage
-from ci_autotest.result import CandidateInfo, Environment
 from ci_autotest.run.messages import Confirm, Hello, Ready, RunCases, Tried
+from ci_autotest.values.result import CandidateInfo, Environment
 from tests.verdict_samples import FIRST, OFF, SECOND, done
 
 if TYPE_CHECKING:

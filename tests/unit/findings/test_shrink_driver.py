@@ -7,13 +7,13 @@ import pytest
 
 from ci_autotest.config import Candidate
 from ci_autotest.findings.shrink_driver import Trial, shrink, shrink_compiled, shrink_crash
-from ci_autotest.judgement import Verdict
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Recording, Ref, Step, TensorSpec
 from ci_autotest.program.serialize import decode
 from ci_autotest.run.messages import Tried, TryProgram
-from ci_autotest.run.place import Spot
 from ci_autotest.run.process import WorkerLostError
+from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.shrink.shrinker import Shown
+from ci_autotest.values.verdict import Verdict
 from tests.verdict_samples import BAD, GOOD, SUSPECT
 
 

@@ -15,9 +15,9 @@ from ci_autotest.findings.tools import Tools
 from ci_autotest.findings.unconfirmed import as_seen
 from ci_autotest.findings.writer import verify, write
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
-from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Confirm, Hello, Ready, Record, Tried, TryProgram
-from ci_autotest.run.place import Spot
+from ci_autotest.run.progress_beacon import Spot
+from ci_autotest.run.worker_loss import WorkerLostError
 from tests.engine import recorded
 from tests.verdict_samples import BAD, GOOD, SUSPECT, TEST
 
@@ -47,7 +47,7 @@ def tried(verdict: Any) -> Tried:
 RECORDED = tried(msgspec.structs.replace(GOOD, outcome="not_run", operator="torch.exp", target="torch.exp", step=1))
 
 
-class Nursery:
+class ForkClient:
     """Every script ends with 1: it shows what it is about."""
 
     def run_script(self, *_: Any) -> int:
@@ -79,7 +79,7 @@ class Worker:
 
 def looked_at(suspect: Suspect, answers: dict[type, list[Any]], folder: Path, confirmed: Any = ()) -> Any:
     worker = Worker(answers)
-    tools = Tools(lambda: worker, Nursery(), HELLO, folder, (), 0, {})  # type: ignore[arg-type, return-value]
+    tools = Tools(lambda: worker, ForkClient(), HELLO, folder, (), 0, {})  # type: ignore[arg-type, return-value]
     return rendered(diagnosed(suspect, tools, confirmed), tools)
 
 

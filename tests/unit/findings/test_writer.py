@@ -12,11 +12,11 @@ from ci_autotest.findings.crash import crash_verdict
 from ci_autotest.findings.diagnosis import Diagnosis, Route, RunAgain, rendered
 from ci_autotest.findings.stages import followed
 from ci_autotest.findings.tools import Allowance, Inspection, Tools
-from ci_autotest.judgement import Verdict
-from ci_autotest.run.lost import WorkerLostError
 from ci_autotest.run.messages import Broken, Hello, Ready, Tried, TryProgram
-from ci_autotest.run.place import Spot
+from ci_autotest.run.progress_beacon import Spot
+from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.shrinker import Shown
+from ci_autotest.values.verdict import Verdict
 from tests.engine import recorded
 from tests.verdict_samples import BAD, SUSPECT, TEST
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ci_autotest.result import Finding
+    from ci_autotest.values.result import Finding
 
 
 class Ended:
@@ -91,8 +91,8 @@ def written(diagnosis: Diagnosis, tools: Tools) -> Finding:
 def test_written__repro_says_that_all_is_well__saved_program_decides(
     answer: Tried | Broken | WorkerLostError, outcome: str, said: str, tmp_path: Path
 ):
-    worker, nursery = Answering(answer), Ended(0)
-    tools = Tools(lambda: worker, nursery, HELLO, tmp_path, (), 0, {})  # type: ignore[arg-type, return-value]
+    worker, fork_client = Answering(answer), Ended(0)
+    tools = Tools(lambda: worker, fork_client, HELLO, tmp_path, (), 0, {})  # type: ignore[arg-type, return-value]
     finding = written(confirmed(), tools)
     folder = tmp_path / "findings" / finding.id
     assert (finding.outcome, finding.repro_verified) == (outcome, False)
@@ -118,8 +118,8 @@ def test_written__repro_says_that_all_is_well__saved_program_decides(
 def test_written__repro_run_alone__message_and_page_say_what_it_came_to(
     status: int | None, repros_s: float, said: str, tmp_path: Path
 ):
-    nursery: Any = Ended(status)
-    tools = Tools(None, nursery, None, tmp_path, (), 0, {}, allowance=Allowance(repros_s=repros_s))  # type: ignore[arg-type]
+    fork_client: Any = Ended(status)
+    tools = Tools(None, fork_client, None, tmp_path, (), 0, {}, allowance=Allowance(repros_s=repros_s))  # type: ignore[arg-type]
     finding = written(confirmed(), tools)
     page = (tmp_path / "findings" / finding.id / "README.md").read_text("utf-8")
     assert finding.repro_verified is not bool(said)

@@ -9,7 +9,7 @@ import torch as real
 from safetensors.torch import load
 
 from ci_autotest import cpu_device, random_tensor, torch
-from ci_autotest.alignment.recording import to_live, to_recording, with_expected
+from ci_autotest.alignment.recordings import to_live, to_recording, with_expected
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import ProgramError

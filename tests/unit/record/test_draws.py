@@ -7,10 +7,10 @@ import pytest
 import torch as real
 
 from ci_autotest import oneof, random, random_tensor, torch
-from ci_autotest.case import Draw, key_of
 from ci_autotest.record.attempt import Attempts
-from ci_autotest.record.draws import Drawer
-from ci_autotest.record.streams import Streams
+from ci_autotest.record.draw.draws import Drawer
+from ci_autotest.record.draw.streams import Streams
+from ci_autotest.values.case import Draw, key_of
 from tests.engine import record
 
 #: Words 0 and 1 that Philox gives for the key (1, 2), as opened.

@@ -23,9 +23,9 @@ from ci_autotest import (
 )
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import Device
-from ci_autotest.record.draws import Drawer
-from ci_autotest.record.generators import NOTHING, Generator
-from ci_autotest.record.streams import Streams
+from ci_autotest.record.draw.draws import Drawer
+from ci_autotest.record.draw.generators import NOTHING, Generator
+from ci_autotest.record.draw.streams import Streams
 from tests.engine import record
 
 STREAMS = Streams()

@@ -6,9 +6,9 @@ import pytest
 import torch as real
 
 from ci_autotest import autotest, random_tensor, torch
-from ci_autotest.alignment.rules import rules_for
+from ci_autotest.alignment.tolerance_rules import rules_for
 from ci_autotest.errors import AuthorError
-from ci_autotest.record.declare import declaration_of
+from ci_autotest.record.declaration import declaration_of
 from ci_autotest.record.options import dtype_of
 from tests.engine import Rules, record, substitute, tried
 

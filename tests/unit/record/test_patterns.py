@@ -7,12 +7,12 @@ from functools import lru_cache
 import pytest
 
 from ci_autotest import oneof, random_tensor, torch
-from ci_autotest.case import pattern_of
-from ci_autotest.case import test_key as stream_key
 from ci_autotest.config import Candidate, shapes_of
 from ci_autotest.record.attempt import Attempts
-from ci_autotest.record.declare import Declaration
-from ci_autotest.record.profiles import PROFILES
+from ci_autotest.record.declaration import Declaration
+from ci_autotest.record.draw.profiles import PROFILES
+from ci_autotest.values.case import pattern_of
+from ci_autotest.values.case import test_key as stream_key
 
 
 def body():

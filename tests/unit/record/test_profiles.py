@@ -8,7 +8,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random, random_tensor, torch
-from ci_autotest.record.profiles import (
+from ci_autotest.record.draw.profiles import (
     BOUNDARY_SIZES,
     ELEMENT_CAP,
     LAYOUT_PROFILES,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ci_autotest.exercised import NAMES_TOLD, CoverageCounts, Exercised
 from ci_autotest.report.coverage import OPERATORS_TOLD, add, catalogue, counted, covered, merged, sentence
+from ci_autotest.values.coverage_values import NAMES_TOLD, CoverageCounts, Exercised
 from tests import report_samples as samples
 
 ADD, EXP, SUM = (Exercised(cases=4, aligned=4, arguments=(name,), dtypes=("float32",)) for name in ("a", "b", "c"))

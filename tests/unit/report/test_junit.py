@@ -11,7 +11,7 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.report import junit
-from ci_autotest.result import CaseCounts, UnsupportedCases
+from ci_autotest.values.result import CaseCounts, UnsupportedCases
 from tests import report_samples as samples
 
 

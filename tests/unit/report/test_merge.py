@@ -7,7 +7,15 @@ import pytest
 
 from ci_autotest.errors import UnsupportedReason, UsageError
 from ci_autotest.report.merge import merge, summarize
-from ci_autotest.result import AttemptCounts, CandidateInfo, CaseCounts, Environment, Hit, Summary, UnsupportedCases
+from ci_autotest.values.result import (
+    AttemptCounts,
+    CandidateInfo,
+    CaseCounts,
+    Environment,
+    Hit,
+    Summary,
+    UnsupportedCases,
+)
 from tests import report_samples as samples
 
 OTHER = "autotests/autotest_a.py::relu"

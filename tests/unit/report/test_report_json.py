@@ -12,7 +12,7 @@ import pytest
 
 from ci_autotest.errors import OutputError
 from ci_autotest.report import report_json
-from ci_autotest.result import CaseCounts
+from ci_autotest.values.result import CaseCounts
 from tests import report_samples as samples
 
 

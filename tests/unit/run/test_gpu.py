@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.run.gpu import RETIRED, retire_if_spoiled
+from ci_autotest.run.worker.gpu import retire_if_spoiled
+from ci_autotest.run.worker_loss import RETIRED
 
 
 class FakeCuda:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ci_autotest.run.tests import Library
+from ci_autotest.run.worker.tests import Library
 
 SOURCE = """
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from ci_autotest.run.messages import FRAME_BYTES, HEADER, Discover, frame, size_of
-from ci_autotest.run.orphans import TOKEN, adopt, children, end_children_of
-from ci_autotest.run.output import TOLD_BYTES, Output
-from ci_autotest.run.spawning import worker_environ
+from ci_autotest.run.orphan_processes import TOKEN, adopt, children, end_children_of
+from ci_autotest.run.process_output import TOLD_BYTES, Output
+from ci_autotest.run.worker_start import worker_environ
 
 
 @pytest.mark.parametrize("garbage", [b"junk!!!!", b"\x00" * 8, b"\xff" * 8, b"\xc1AT2\x01\x00\x00\x00"])

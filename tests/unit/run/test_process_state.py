@@ -11,7 +11,7 @@ import pytest
 SCRIPT = """
 import builtins, json, math, os, resource, signal, sys, threading, time, warnings
 import torch
-from ci_autotest.run.process_state import ProcessState
+from ci_autotest.run.worker.process_state import ProcessState
 
 def one_thread():
     threading.Thread(target=time.sleep, args=(60,), daemon=True).start()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ci_autotest.result import Location
-from ci_autotest.run.source_locations import source_locations
+from ci_autotest.run.worker.source_locations import source_locations
+from ci_autotest.values.result import Location
 
 if TYPE_CHECKING:
     from pathlib import Path

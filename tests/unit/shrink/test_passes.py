@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ci_autotest.judgement import Verdict
 from ci_autotest.program.check import check_program
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
@@ -21,6 +20,7 @@ from ci_autotest.program.ir import (
     contiguous_strides,
 )
 from ci_autotest.shrink.shrinker import Inline, Replace, Shown, Shrinker
+from ci_autotest.values.verdict import Verdict
 
 BAD = Verdict(outcome="misaligned", operator="torch.exp", kind="value", blame="candidate")
 GOOD = Verdict(outcome="aligned")

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ci_autotest.case import Draw
-from ci_autotest.judgement import Verdict
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Recording, Ref, Step, TensorSpec
 from ci_autotest.shrink.data import simpler_data
 from ci_autotest.shrink.draws import simpler_draws
 from ci_autotest.shrink.shrinker import TRIALS_AT_MOST, Redraw, Replace, Shown, Shrinker, is_same
+from ci_autotest.values.case import Draw
+from ci_autotest.values.verdict import Verdict
 
 BAD = Verdict(outcome="misaligned", operator="torch.exp", kind="value", blame="candidate")
 GOOD = Verdict(outcome="aligned")

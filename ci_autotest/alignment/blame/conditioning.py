@@ -1,0 +1,352 @@
+"""Conditioning: how far the float64 result moves when its inputs do, and what no side could do better than.
+
+Three amounts, each asked for where the sides are farther from float64 than the tolerance. *The inputs' last place*:
+each input is moved by half a unit in the last place of its own dtype, up or down at random. *The terms' rounding*: a
+result is a sum of what each input contributes, ``x * dy/dx`` to first order, and arithmetic rounds each of them and
+each partial sum. Where the terms cancel, that is far more than the result's own last place; how near one side came by
+luck says nothing of what the other owes. *What happens between*: a mean, a gate that is nearly 1, the parts of a
+gradient that cancel are rounded too, and of those the inputs know nothing (``random_rounding``).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ci_autotest.alignment.blame.random_rounding import Formula, RandomRounding
+from ci_autotest.alignment.elements import has_any, wide
+from ci_autotest.backends.snapshots import observed
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.program.ir import FLOATING, PLACEHOLDER, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ci_autotest.alignment.blame.rounding import Errors
+    from ci_autotest.alignment.single_step import Live
+    from ci_autotest.backends.trace import GradientKey, Trace
+
+#: Random patterns by which a program is moved: of 8 samples of a normal distribution, the greatest is less than a
+#: quarter of its standard deviation once in 400,000 times.
+_PATTERNS: Final = 8
+#: After how many patterns a program is not moved further whose error is so many times the greatest movement.
+_ENOUGH: Final = 2
+_HOPELESS: Final = 1024.0
+#: How much more than what the inputs account for an ill-conditioned case may be off.
+_SLACK: Final = 4.0
+#: The same of a result by many operations, where the reference is off by as much itself in some element of the tensor.
+_SLACK_AT_MOST: Final = 16.0
+#: How much less the inputs are moved to tell a kink from rounding.
+_NEARER: Final = 2.0**-10
+#: Half a unit in the last place of single precision, relative.
+_SINGLE: Final = torch.finfo(torch.float32).eps / 2
+#: Dtypes whose computations are rounded to single precision, and the bits of its significand.
+_ROUNDED: Final = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.complex64})
+_BITS: Final = 24
+#: Directions in which the terms are measured, by long and by short steps; the first few tell what is far beyond them.
+_DIRECTIONS: Final = 8
+_FIRST: Final = 4
+#: Operators of attention: kernels of their gradients keep the logarithm of each row's denominator.
+_ATTENTION: Final = frozenset({"scaled_dot_product_attention", "multi_head_attention_forward", "MultiheadAttention"})
+#: By how much of itself an input is moved along a direction, and by how much less for the other half of them.
+_STEP: Final = 2.0**-32
+_SHORTER: Final = 2.0**-8
+#: Length of a direction's entry at which it is cut: one in a million is longer.
+_LONGEST: Final = 2.0**20
+#: Aligned elements that are asked about, at most.
+_OTHERS: Final = 1 << 16
+#: How far the measures by long and by short steps may be apart where the result is smooth. They are alike where it is
+#: linear, but for the luck of the directions (more than 4 in three of 120,000 comparisons), and 16 at a root of 0.
+_SMOOTH: Final = 8.0
+#: An estimate of the first few directions is too small by more than this once in 25,000 times.
+_SHORT_OF: Final = 8.0
+
+
+class Question(NamedTuple):
+    """What was asked of float64.
+
+    Attributes:
+        live: The program.
+        wider: The same in float64.
+        key: ``("value" | "gradient" | "state", what)``: which tensor of ``wider``.
+        chosen: Positions of the elements that are asked about, in row-major order; ``None``: all, in shape.
+    """
+
+    live: Live
+    wider: Live
+    key: tuple[str, GradientKey]
+    chosen: torch.Tensor | None = None
+
+    def rounded(self, bits: int, seed: int, formula: Formula) -> torch.Tensor | None:
+        """Return the elements as they are when each result on the way is rounded to so many bits, at random."""
+        # Attention is then made of products and a softmax, whose results are rounded each: a fused one is taken whole.
+        with sdpa_kernel(SDPBackend.MATH), RandomRounding(bits, seed, formula):
+            return self.answer(self.wider.sources, self.wider.cotangents)
+
+    def answer(self, sources: Mapping[str, Any], cotangents: Mapping[int, Any]) -> torch.Tensor | None:
+        """Return the elements in float64 with these data; ``None`` where there is no such tensor of that shape."""
+        found = wanted(self.wider._replace(sources=sources, cotangents=cotangents), self.key)
+        if found is None or self.chosen is None:
+            return None if found is None else wide(found)
+        flat = found.reshape(-1)
+        is_there = self.chosen.numel() == 0 or int(self.chosen.max()) < flat.numel()
+        return wide(flat[self.chosen]) if is_there else None
+
+
+def chosen(bad: torch.Tensor) -> torch.Tensor:
+    """Return the positions of the misaligned elements of a tensor and of some others, in row-major order.
+
+    What is asked of float64 holds sixteen copies of each element that it is asked about.
+    """
+    flat = bad.reshape(-1)
+    every = -(-flat.numel() // _OTHERS) if flat.numel() else 1
+    flat = flat.clone()
+    flat[::every] = True
+    return flat.nonzero().reshape(-1)
+
+
+def wanted(live: Live, key: tuple[str, GradientKey]) -> torch.Tensor | None:
+    """Return a tensor of a program on the reference; ``None`` where there is none.
+
+    A value and a state are as they are after the run.
+    """
+    backend = TorchBackend()
+    # A gradient is that of a value as it was at its step, whatever is written to it later.
+    copied = (key[1],) if key[0] == "gradient" and isinstance(key[1], int) else ()
+    trace: Trace = backend.run(live.program, live.sources, copied=copied)
+    if trace.failure is not None:
+        return None
+    if key[0] == "state":
+        found = trace.values[key[1][0]].state_dict().get(key[1][1]) if isinstance(key[1], tuple) else None
+    elif key[0] == "value":
+        found = observed(trace.values[key[1]]).data if isinstance(key[1], int) else None
+    else:
+        backend.backward(live.program, trace, live.cotangents)
+        found = trace.gradients.get(key[1])
+    return found if isinstance(found, torch.Tensor) else None
+
+
+def distance(side: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+    """Return ``|side - truth|``: 0 where both are the same NaN or infinity, infinite where only one is.
+
+    Of complex numbers with an infinite part, the parts are held against each other.
+    """
+    same = (side == truth) | (torch.isnan(side) & torch.isnan(truth))
+    apart = (side - truth).abs()
+    found = torch.where(same, 0.0, torch.where(torch.isfinite(apart), apart, torch.inf))
+    if side.is_complex() and truth.is_complex() and has_any(torch.isinf(found)):
+        parts = distance(torch.view_as_real(side.contiguous()), torch.view_as_real(truth.contiguous()))
+        found = torch.where(same, 0.0, torch.hypot(parts[..., 0], parts[..., 1]))
+    return found
+
+
+def excuse_by_inputs(question: Question, errors: Errors) -> str:
+    """Return why neither side is to blame, ``""`` where nothing accounts for what is misaligned."""
+    if has_any(errors.bad & ~(torch.isfinite(errors.greatest) & torch.isfinite(errors.truth))):
+        return ""
+    is_far = False
+    if errors.dtype.is_floating_point or errors.dtype.is_complex:
+        first = _along(question, errors.truth, [_STEP] * _FIRST)
+        if first is not None and _may_be_rounding(errors, first):
+            owed = owed_by_terms(question, errors, first)
+            if owed is not None and _accounts_for(errors, owed):
+                return "in float64 both sides are as near as the rounding of terms that cancel lets them be"
+        elif first is not None:
+            # Far beyond the rounding of all terms together is far beyond that of any pattern of them.
+            is_far = all(ulp <= _SINGLE for _, ulp in _inputs(question.live))
+    if not is_far and _accounts_for(errors, _moved_with_inputs(question, errors)):
+        return "a change of the inputs in their last place moves the result as far as the two sides are apart"
+    if _accounts_for(errors, owed_by_steps(question, errors)):
+        return "in float64 both sides are as near as the rounding of what is computed on the way lets them be"
+    for formula in _other_formulas(question):
+        if _accounts_for(errors, owed_by_steps(question, errors, formula)):
+            return "in float64 both sides are as near as the rounding of another formula lets them be"
+    return ""
+
+
+def _other_formulas(question: Question) -> tuple[Formula, ...]:
+    """Return by which formulas a right kernel may compute a result, other than by the reference's."""
+    names = {step.target.rpartition(".")[2] for step in question.live.program.steps}
+    is_of_attention = question.key[0] == "gradient" and not names.isdisjoint(_ATTENTION)
+    return (Formula.IN_ANY_ORDER, Formula.OF_KEPT_DENOMINATORS) if is_of_attention else (Formula.IN_ANY_ORDER,)
+
+
+def _accounts_for(errors: Errors, owed: torch.Tensor | None) -> bool:
+    """Whether an amount is as large as the error of each misaligned element."""
+    return owed is not None and not has_any((errors.greatest > owed)[errors.bad])
+
+
+def _moved_with_inputs(question: Question, errors: Errors) -> torch.Tensor | None:
+    """Return how far moving every input by half a unit in its last place lets each element be off."""
+
+    def move(pattern: int, share: float) -> torch.Tensor | None:
+        return _moved_by(question, errors.truth, torch.Generator().manual_seed(pattern), share)
+
+    return _scattered(errors, move)
+
+
+def owed_by_steps(question: Question, errors: Errors, formula: Formula = Formula.ITS_OWN) -> torch.Tensor | None:
+    """Return by how much rounding each result on the way lets each element be off; ``None`` where it is not known."""
+    if errors.dtype not in _ROUNDED:
+        return None
+
+    def move(pattern: int, share: float) -> torch.Tensor | None:
+        other = question.rounded(_BITS - round(math.log2(share)), pattern, formula)
+        return None if other is None or other.shape != errors.truth.shape else distance(other, errors.truth)
+
+    owed = _scattered(errors, move, at_most=math.inf if formula is Formula.ITS_OWN else _SMOOTH / _NEARER)
+    return None if owed is None else owed * _share_of_reference(errors, owed)
+
+
+def _share_of_reference(errors: Errors, owed: torch.Tensor) -> float:
+    """Return how many times more than the patterns found the reference needs itself in this tensor, within bounds.
+
+    Of a gradient of 15,375 elements, seen is that all patterns fall short of one in a hundred, by up to four times.
+    """
+    is_measured = errors.bad & (owed > 0) & torch.isfinite(errors.reference)
+    worst = float((errors.reference / owed)[is_measured].max()) if has_any(is_measured) else 1.0
+    return min(max(worst, 1.0), _SLACK_AT_MOST / _SLACK)
+
+
+def _scattered(
+    errors: Errors, move: Callable[[int, float], torch.Tensor | None], *, at_most: float = math.inf
+) -> torch.Tensor | None:
+    """Return what random movements of a program let each element be off; ``None`` where one has no result.
+
+    A result that moves as far when the movements are a thousand times less is at a step or a kink, where the reference
+    defines it, as of a gradient at ties: that excuses nobody.
+
+    Args:
+        errors: Of both sides.
+        move: Returns how far the elements move, of a pattern and a share of the movements.
+        at_most: How many times as far they may move for movements a thousand times as large: more is no rounding.
+    """
+    worst = float(errors.greatest[errors.bad].max())
+    far, near = (torch.zeros_like(errors.greatest) for _ in range(2))
+    for most, share in ((far, 1.0), (near, _NEARER)):
+        for pattern in range(_PATTERNS):
+            if pattern == _ENOUGH and worst > _HOPELESS * float(far.max()):
+                return None  # An error that large is no luck of the patterns.
+            moved = move(pattern, share)
+            if moved is None:
+                return None
+            torch.maximum(most, moved, out=most)
+    return _SLACK * torch.where((near < far / 2) & (far <= at_most * near), far, 0.0)
+
+
+def moved_by_inputs(question: Question, truth: torch.Tensor) -> torch.Tensor | None:
+    """Return how far a result moves, at most, when its inputs move in their last place; ``None`` where it has none."""
+    moved = [_moved_by(question, truth, torch.Generator().manual_seed(seed), 1.0) for seed in range(_ENOUGH)]
+    found = [each for each in moved if each is not None]
+    return torch.stack(found).amax(0) if len(found) == len(moved) else None
+
+
+def _moved_by(question: Question, truth: torch.Tensor, generator: torch.Generator, share: float) -> torch.Tensor | None:
+    """Return how far the float64 result moves when each input moves by a share of half a unit in its last place."""
+    wider = question.wider
+    moved = {name: _moved(wider.sources[name], ulp * share, generator) for name, ulp in _inputs(question.live)}
+    other = question.answer({**wider.sources, **moved}, wider.cotangents)
+    return None if other is None or other.shape != truth.shape else distance(other, truth)
+
+
+def _inputs(live: Live) -> list[tuple[str, float]]:
+    """Return each floating point input's key and half a unit in the last place of its dtype, relative."""
+    found = []
+    for step in live.program.body:
+        spec = step.args[0] if step.op == PLACEHOLDER else None
+        if isinstance(spec, TensorSpec) and spec.dtype in FLOATING:
+            found.append((step.target, torch.finfo(getattr(torch, spec.dtype)).eps / 2))
+    return found
+
+
+def _moved(tensor: torch.Tensor, relative: float, generator: torch.Generator) -> torch.Tensor:
+    signs = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    return tensor * (1 + signs * relative)
+
+
+def _may_be_rounding(errors: Errors, first: torch.Tensor) -> bool:
+    """Whether a few measures of the terms leave it open that rounding them explains each misaligned element."""
+    at_most = _SLACK_AT_MOST * _rounded(errors, _SHORT_OF * first.amax(0)) + _stored(errors)
+    return not has_any((errors.greatest > at_most)[errors.bad])
+
+
+def owed_by_terms(question: Question, errors: Errors, first: torch.Tensor | None = None) -> torch.Tensor | None:
+    """Return by how much rounding the terms lets each element be off, ``None`` where they cannot be measured.
+
+    Args:
+        question: What was asked of float64.
+        errors: Of a floating point or complex result.
+        first: Measures by long steps that were taken already.
+    """
+    taken = 0 if first is None else len(first)
+    more = _along(question, errors.truth, [_STEP] * (_DIRECTIONS - taken) + [_STEP * _SHORTER] * _DIRECTIONS, taken)
+    if more is None:
+        return None
+    measures = more if first is None else torch.cat([first, more])
+    far, near = measures[:_DIRECTIONS].median(0).values, measures[_DIRECTIONS:].median(0).values
+    # A result that a step takes out of the operator's domain, `acos` at 1, has no measure: nothing is excused there.
+    is_smooth = (far <= _SMOOTH * near) & (near <= _SMOOTH * far) & torch.isfinite(measures).all(0)
+    rounded = _rounded(errors, torch.where(is_smooth, measures.median(0).values, 0.0))
+    return _slack(errors, rounded) * rounded + _stored(errors)
+
+
+def _rounded(errors: Errors, terms: torch.Tensor) -> torch.Tensor:
+    """Return ``u`` times terms of these sizes: half precision is summed in single.
+
+    Source:
+        N. J. Higham, T. Mary, "A new approach to probabilistic rounding error analysis", SIAM Journal on Scientific
+        Computing 41 (2019): ``|error| <= c u sum |x_i y_i|`` for an inner product, ``c`` of the order of the root of
+        its length at worst. Where signs vary, ``c`` is below 2 for 1e2 to 1e5 terms added one by one (measured).
+    """
+    return terms * min(torch.finfo(errors.dtype).eps / 2, _SINGLE)
+
+
+def _stored(errors: Errors) -> torch.Tensor:
+    """Return what rounding the result once more costs, when it is stored."""
+    return torch.finfo(errors.dtype).eps / 2 * errors.truth.abs()
+
+
+def _slack(errors: Errors, rounded: torch.Tensor) -> float:
+    """Return ``c``: what the reference itself needs in this tensor where both sides agree, within bounds.
+
+    A layer rounds between its operations, too, of which its inputs know nothing: seen are 10 in one of 21,483 elements
+    of a transformer layer's gradient.
+    """
+    is_measured = ~errors.bad & (rounded > 0) & torch.isfinite(errors.reference) & torch.isfinite(errors.truth)
+    if not has_any(is_measured):
+        return _SLACK
+    worst = float(((errors.reference - _stored(errors)).clamp_min(0) / rounded)[is_measured].max())
+    return min(max(worst, _SLACK), _SLACK_AT_MOST)
+
+
+def _along(question: Question, truth: torch.Tensor, steps: list[float], taken: int = 0) -> torch.Tensor | None:
+    """Return a measure of ``sum |x dy/dx|`` for each step, ``(steps, *truth)``: its median over directions is the sum.
+
+    Each entry of a direction is drawn from Cauchy's distribution: a sum weighted by such numbers is one of them again,
+    times the sum of the weights' absolute values.
+
+    Source:
+        P. Indyk, "Stable distributions, pseudorandom generators, embeddings, and data stream computation", Journal of
+        the ACM 53 (2006), section 3.
+    """
+    wider = question.wider
+    found = torch.empty((len(steps), *truth.shape), dtype=torch.float64)
+    generator = torch.Generator().manual_seed(taken)
+    for measure, step in zip(found, steps, strict=True):
+        sources = {key: _pushed(value, step, generator) for key, value in wider.sources.items()}
+        cotangents = {key: _pushed(value, step, generator) for key, value in wider.cotangents.items()}
+        other = question.answer(sources, cotangents)
+        if other is None or other.shape != truth.shape:
+            return None
+        measure.copy_(distance(other, truth) / step)
+    return found
+
+
+def _pushed(tensor: torch.Tensor, step: float, generator: torch.Generator) -> torch.Tensor:
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return tensor
+    angles = (torch.rand(tensor.shape, generator=generator, dtype=torch.float64) - 0.5) * math.pi
+    return tensor * (1 + step * angles.tan().clamp(-_LONGEST, _LONGEST))

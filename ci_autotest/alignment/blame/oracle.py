@@ -1,0 +1,332 @@
+"""The float64 oracle: which side is wrong, element by element.
+
+The program is run in float64 from the very same inputs. A side is far where it is farther from
+float64 than the tolerance allows. Where both are off by no more than arithmetic in their dtype
+costs (``rounding``), or than the inputs account for (``conditioning``), or the candidate by no more
+than the reference is elsewhere in the same tensor, no side is to blame: the case is ill-conditioned.
+What an operator takes from the dtype itself is written out first, so that it means the same in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import torch
+
+from ci_autotest.alignment.blame.conditioning import (
+    Question,
+    chosen,
+    excuse_by_inputs,
+    owed_by_steps,
+    owed_by_terms,
+    wanted,
+)
+from ci_autotest.alignment.blame.gradcheck import third_opinion
+from ci_autotest.alignment.blame.limits import limit_of
+from ci_autotest.alignment.blame.overflow import distance_in_range, excused, in_range, is_of_nothing, sentence
+from ci_autotest.alignment.blame.rounding import CLEARLY, Errors, excuse, excuse_by_reference
+from ci_autotest.alignment.elements import (
+    dense,
+    has_any,
+    hexadecimal,
+    is_whole,
+    mismatches,
+    ulp_distance,
+    whole_distance,
+    wide,
+)
+from ci_autotest.program.ir import (
+    CALL_METHOD,
+    PLACEHOLDER,
+    DType,
+    Program,
+    Ref,
+    Step,
+    TensorSpec,
+    contiguous_strides,
+    renumbered_step,
+)
+
+if TYPE_CHECKING:
+    from ci_autotest.alignment.single_step import Live
+    from ci_autotest.backends.trace import GradientKey
+    from ci_autotest.program.ir import Argument
+    from ci_autotest.values.tolerance import Tolerance
+    from ci_autotest.values.verdict import Blame
+
+_WIDE: Final = {
+    "float16": "float64",
+    "bfloat16": "float64",
+    "float32": "float64",
+    "complex64": "complex128",
+}
+#: What an operator takes from the dtype where it is not given: the argument, its position, and which number it is.
+_TAKEN: Final = {
+    "rms_norm": (("eps", 3, "eps"),),
+    "RMSNorm": (("eps", 1, "eps"),),
+    "nan_to_num": (("posinf", 2, "max"), ("neginf", 3, "min")),
+}
+#: Operators that mean something else in float64: the next number, and ranks, whose threshold goes by the dtype.
+_OF_THE_DTYPE: Final = frozenset({"nextafter", "matrix_rank", "pinv", "pinverse", "lstsq"})
+
+
+_BOTH: Final = "in float64 both sides are farther from the exact result than the tolerance allows"
+_ROUNDED: Final = "in float64 the candidate is nowhere farther from the exact result than rounding lets it be"
+
+
+class Opinion(NamedTuple):
+    """What the oracle says.
+
+    Attributes:
+        blame: Which side is wrong.
+        sentence: The reason, for the reader.
+        value: The float64 value at the first misaligned element, hexadecimal, where there is one.
+    """
+
+    blame: Blame
+    sentence: str
+    value: str | None = None
+
+
+def widened(live: Live, dtype: torch.dtype = torch.float32) -> tuple[Live, dict[int, int]]:
+    """Return the program in float64, and where each step went: modules are converted after they are constructed.
+
+    Args:
+        live: The program with its data.
+        dtype: Of its results: what operators take from it is written out.
+    """
+    program = live.program
+    loaded = {
+        step.args[0].index
+        for step in program.setup
+        if step.target == "load_state_dict" and isinstance(step.args[0], Ref)
+    }
+    moved: list[Step] = []
+    places: dict[int, int] = {}
+    for i, step in enumerate(program.steps):
+        places[i] = len(moved)
+        moved.append(_widened_step(_written_out(renumbered_step(step, places), dtype)))
+        if i in loaded:
+            moved.append(Step(CALL_METHOD, "double", (Ref(places[i]),), in_setup=True))
+    count = len(program.setup) + len(loaded)
+    sources = {key: _widened_tensor(tensor) for key, tensor in live.sources.items()}
+    for step in program.steps:
+        spec = step.args[0] if step.op == PLACEHOLDER else None
+        if isinstance(spec, TensorSpec) and not spec.is_contiguous:
+            # Each element is one of its own: those of an expanded input would be moved together otherwise.
+            view = sources[step.target].as_strided(spec.shape, spec.strides, spec.offset)
+            sources[step.target] = view.clone(memory_format=torch.contiguous_format)
+    cotangents = {position: _widened_tensor(tensor) for position, tensor in live.cotangents.items()}
+    return type(live)(Program(tuple(moved[:count]), tuple(moved[count:])), sources, cotangents), places
+
+
+def _written_out(step: Step, dtype: torch.dtype) -> Step:
+    """Return a step with the numbers that it would take from the dtype, where it gives none."""
+    taken = _TAKEN.get(step.target.rpartition(".")[2].rstrip("_"), ())
+    if not taken or not (dtype.is_floating_point or dtype.is_complex):
+        return step
+    given = dict(step.kwargs)
+    for name, position, number in taken:
+        # Half precision is normalized in single.
+        info = torch.finfo(torch.float32 if number == "eps" and dtype.itemsize < 4 else dtype)  # noqa: PLR2004 - bytes
+        if len(step.args) <= position and given.get(name) is None:
+            given[name] = float(getattr(info, number))
+    return step._replace(kwargs=tuple(given.items()))
+
+
+def _widened_step(step: Step) -> Step:
+    kwargs = tuple((key, _widened_argument(value)) for key, value in step.kwargs)
+    return step._replace(args=tuple(_widened_argument(arg) for arg in step.args), kwargs=kwargs)
+
+
+def _widened_argument(argument: Argument) -> Argument:
+    if isinstance(argument, DType):
+        return DType(_WIDE.get(argument.name, argument.name))
+    if isinstance(argument, TensorSpec):
+        return TensorSpec(
+            _WIDE.get(argument.dtype, argument.dtype), argument.shape, contiguous_strides(argument.shape), 0,
+            math.prod(argument.shape), argument.requires_grad, argument.device,
+        )  # fmt: skip
+    return argument
+
+
+def _widened_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    name = str(tensor.dtype).removeprefix("torch.")
+    return tensor.to(getattr(torch, _WIDE[name])) if name in _WIDE else tensor
+
+
+def judge(
+    live: Live,
+    key: tuple[str, GradientKey],
+    candidate: torch.Tensor,
+    reference: torch.Tensor,
+    tolerance: Tolerance,
+) -> Opinion:
+    """Return which side departs from float64 in the elements that are misaligned.
+
+    Args:
+        live: The program.
+        key: ``("value" | "gradient" | "state", what)``: which tensor of it.
+        candidate: Its value, any shape.
+        reference: The same shape.
+        tolerance: In the unit of the elements.
+    """
+    if tolerance.strictness != "tolerance":
+        return Opinion(
+            "candidate", f"at strictness {tolerance.strictness!r} the reference's own bits are what is asked for"
+        )
+    wider, key = _in_float64(live, key, reference.dtype)
+    exact = _exact(wider, key)
+    if exact is None or exact.shape != reference.shape:
+        return Opinion("unknown", "float64 is not defined for this program: the oracle has no opinion")
+    bad = mismatches(candidate, reference, tolerance)
+    if not has_any(bad):
+        return Opinion("ill_conditioned", "both sides are aligned when the step is given the same inputs")
+    truth = in_range(wide(exact), reference.dtype)
+    allowed = tolerance.atol + tolerance.rtol * wide(exact).abs().nan_to_num(0.0, 0.0, 0.0)
+    far = [_distance(side, exact) for side in (candidate, reference)]
+    errors = Errors(far[0], far[1], allowed, bad, truth, reference.dtype)
+    value = None if is_whole(exact, reference) else _at(exact, bad)
+    everywhere = Question(live, wider, key)
+    lost = excused(everywhere, candidate, reference, errors)
+    if not has_any(bad & ~lost):
+        return Opinion("ill_conditioned", sentence(everywhere, errors), value)
+    bad = bad & ~lost
+    errors, question = errors._replace(bad=bad), everywhere._replace(chosen=chosen(bad))
+    few = errors.at(chosen(bad))
+    why = excuse(errors) or excuse_by_inputs(question, few)
+    if why:
+        return Opinion("ill_conditioned", why, value)
+    if reference.dtype in {torch.float64, torch.complex128}:
+        return Opinion(
+            "candidate", "the case is in float64: the reference itself is the most exact side there is", value
+        )
+    owed = errors
+    if all(has_any(errors.bad & (far > errors.allowed)) for far in errors[:2]):
+        owed = _beyond_rounding(question, errors, few)
+    opinion = blamed((candidate, reference), exact, owed, value)
+    # A reference that is off elsewhere in the tensor may be right where the candidate differs by luck.
+    elsewhere = "" if opinion.blame == "reference" else excuse_by_reference(errors)
+    if elsewhere:
+        return Opinion("ill_conditioned", elsewhere, value)
+    return _second(opinion, everywhere, errors, candidate)
+
+
+def _second(opinion: Opinion, everywhere: Question, errors: Errors, candidate: torch.Tensor) -> Opinion:
+    """Return an opinion, or what is to be said where the result in float64 is not the exact one."""
+    live, wider, key, _ = everywhere
+    of_the_dtype = [step.target for step in live.program.steps if step.target.rpartition(".")[2] in _OF_THE_DTYPE]
+    if of_the_dtype and opinion.blame != "candidate":
+        return Opinion("candidate", f"the reference defines this: {of_the_dtype[0]} means something else in float64")
+    beside = _beside_the_limit(everywhere, errors, wide(candidate))
+    if beside is not None and opinion.blame == "candidate":
+        return beside
+    third = third_opinion(wider) if key[0] == "gradient" and opinion.blame != "both" else ""
+    return opinion._replace(sentence=opinion.sentence + third)
+
+
+def _in_float64(live: Live, key: tuple[str, GradientKey], dtype: torch.dtype) -> tuple[Live, tuple[str, GradientKey]]:
+    """Return a program in float64, and which tensor of it a tensor of the program is."""
+    wider, places = widened(live, dtype)
+    index = key[1]
+    return wider, (key[0], places[index] if isinstance(index, int) else (places[index[0]], index[1]))
+
+
+def _exact(wider: Live, key: tuple[str, GradientKey]) -> torch.Tensor | None:
+    """Return a tensor of a program in float64: a gradient of nothing is 0 by any formula."""
+    found = wanted(wider, key)
+    if found is None or key[0] != "gradient" or not is_of_nothing(wider.cotangents):
+        return found
+    return torch.zeros_like(found)
+
+
+def _beside_the_limit(question: Question, errors: Errors, candidate: torch.Tensor) -> Opinion | None:
+    """Return that the reference is wrong where float64 repeats its NaN, and the candidate has the limit instead.
+
+    Args:
+        question: About all elements.
+        errors: Of both sides.
+        candidate: Its value in float64.
+    """
+    is_odd = errors.bad & torch.isnan(errors.truth) & ~torch.isnan(candidate)
+    wrong = errors.bad & (errors.candidate > errors.allowed)
+    if candidate.is_complex() or not has_any(wrong) or has_any(wrong & ~is_odd):
+        return None
+    limit = limit_of(question)
+    if limit is None or limit.shape != candidate.shape:
+        return None
+    agrees = (limit == candidate) | ((limit - candidate).abs() <= errors.allowed)
+    if has_any(wrong & ~agrees):
+        return None
+    at = tuple(int(i) for i in wrong.nonzero()[0])
+    return Opinion(
+        "reference",
+        "the reference, in float64 too, makes NaN of infinities where its result for ever larger numbers in their "
+        "place tends to the candidate's",
+        hexadecimal(limit[at]),
+    )
+
+
+def _at(exact: torch.Tensor, bad: torch.Tensor) -> str:
+    """Return the oracle's value at the first misaligned element."""
+    return hexadecimal(dense(exact)[tuple(int(i) for i in bad.nonzero()[0])] if bad.dim() else dense(exact))
+
+
+def _distance(side: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """Return how far a side is from the oracle's result; of integers exactly, beyond what float64 tells apart."""
+    if is_whole(side, exact):
+        return whole_distance(side, exact)
+    return distance_in_range(wide(side), wide(exact), side.dtype)
+
+
+def _beyond_rounding(question: Question, errors: Errors, few: Errors) -> Errors:
+    """Return the errors with what rounding owes allowed too: a side that is off by that only has nothing wrong."""
+    if not (errors.dtype.is_floating_point or errors.dtype.is_complex):
+        return errors
+    found = [few.allowed, owed_by_terms(question, few), owed_by_steps(question, few)]
+    allowed = errors.allowed.reshape(-1).clone()
+    owed = torch.stack([each for each in found if each is not None]).amax(0)
+    allowed[question.chosen] = torch.where(torch.isfinite(few.truth), owed, few.allowed)
+    return errors._replace(allowed=allowed.reshape(errors.allowed.shape))
+
+
+def blamed(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, errors: Errors, value: str | None) -> Opinion:
+    """Return which side is wrong, once neither is excused."""
+    bad = errors.bad
+    far_candidate, far_reference = (bad & (error > errors.allowed) for error in (errors.candidate, errors.reference))
+    only_candidate = has_any(far_candidate & ~far_reference)
+    only_reference = has_any(far_reference & ~far_candidate)
+    neither = Opinion("both", _BOTH, value) if has_any(far_candidate) else Opinion("ill_conditioned", _ROUNDED, value)
+    if only_candidate == only_reference or max(errors.worst) < CLEARLY * min(errors.worst):
+        return neither
+    names = ("candidate", "reference") if only_candidate else ("reference", "candidate")
+    wrong, near = (errors.candidate, errors.reference) if only_candidate else (errors.reference, errors.candidate)
+    if is_whole(sides[0], exact) and not has_any(near[bad]):
+        sentence = f"integers are exact: the reference's own operators, run again, agree with the {names[1]}"
+        return Opinion(names[0], sentence, value)  # type: ignore[arg-type]
+    if not float(wrong[bad].max()) > float(near[bad].max()):
+        # The side that alone is wrong somewhere is nearer by its worst element: neither is the right one.
+        return neither
+    sentence = _sentence(names, wrong[bad], near[bad]) + _in_ulp(sides, exact, bad)
+    return Opinion(names[0], sentence, value)  # type: ignore[arg-type]
+
+
+def _sentence(sides: tuple[str, str], wrong: torch.Tensor, near: torch.Tensor) -> str:
+    far, close = float(wrong.max()), float(near.max())
+    if close == 0 or far == float("inf"):
+        # Not "is right": float64 is run by the reference's own operators, and repeats what is wrong in their formulas.
+        own = "the reference's own operators in float64"
+        off = "infinitely far off" if math.isinf(far) else f"off by up to {far:.3g}"
+        return f"{own} agree with the {sides[1]}; the {sides[0]} is {off}"
+    return f"in float64 the {sides[0]} is {far / close:,.3g} times farther from the exact result than the {sides[1]}"
+
+
+def _in_ulp(sides: tuple[torch.Tensor, torch.Tensor], exact: torch.Tensor, bad: torch.Tensor) -> str:
+    """Return how far each side is from the exact result rounded to its dtype, ``""`` where that has no measure."""
+    found = [ulp_distance(dense(side), dense(exact).to(side.dtype)) for side in sides]
+    if any(ulps is None for ulps in found) or has_any(bad & torch.isnan(exact)):
+        return ""
+    worst = [float(ulps[bad].max()) for ulps in found if ulps is not None]
+    told = ["not finite" if math.isinf(ulps) else f"{ulps:,.0f} ULP" for ulps in worst]
+    return f" (candidate {told[0]}, reference {told[1]} from it)"

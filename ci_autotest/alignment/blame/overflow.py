@@ -1,0 +1,131 @@
+"""Overflow: elements that are not finite on one side or both, and which of them say nothing against a candidate.
+
+An exact result beyond the range of its dtype is rounded to an infinity. A formula that gets there by ``inf - inf`` has
+NaN instead, and another one an infinity: neither is a number that anybody could use. The same holds where the reference
+itself overflows on the way to a result that is in range, or has no digit right because the inputs' last place decides
+it. A candidate that alone is not finite is not excused, nor one
+that makes NaN of infinities that it was given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ci_autotest.alignment.blame.conditioning import distance, moved_by_inputs
+from ci_autotest.alignment.elements import has_any, wide
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.program.ir import output_refs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ci_autotest.alignment.blame.conditioning import Question
+    from ci_autotest.alignment.blame.rounding import Errors
+
+_BEYOND: Final = (
+    "the exact result is beyond the range of the dtype, or the reference is not finite: neither is a number"
+)
+_OF_NAN: Final = "the gradient is of outputs that are NaN: which of its elements are finite goes by the formula"
+
+
+def in_range(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return exact values with those beyond the range of a dtype as the infinities that they are rounded to."""
+    if truth.is_complex():
+        parts = torch.finfo(dtype).dtype if dtype.is_complex else str(dtype)
+        within = in_range(torch.view_as_real(truth), getattr(torch, parts.removeprefix("torch.")))
+        return torch.view_as_complex(within)
+    stored = truth.to(dtype).to(truth.dtype)
+    return torch.where(torch.isinf(stored), stored, truth)
+
+
+def distance_in_range(side: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return how far a side is from the exact result: an infinity stands for all that is beyond the range.
+
+    At the end of the range one side is rounded up to the infinity and the other is not, though they are one unit apart.
+
+    Args:
+        side: In float64, any shape.
+        exact: The same shape.
+        dtype: Of the side as it was.
+    """
+    found = distance(side, in_range(exact, dtype))
+    if side.is_complex() or exact.is_complex() or not dtype.is_floating_point:
+        return found
+    end = torch.finfo(dtype).max
+    is_up = torch.isinf(side) & torch.isfinite(exact) & (side.sign() == exact.sign())
+    found = torch.where(is_up, (end - exact.abs()).clamp_min(0.0), found)
+    is_down = torch.isfinite(side) & torch.isfinite(exact) & (exact.abs() > end)
+    return torch.where(is_down, (side - exact).abs(), found)
+
+
+def excused(question: Question, candidate: torch.Tensor, reference: torch.Tensor, errors: Errors) -> torch.Tensor:
+    """Return which misaligned elements say nothing against the candidate, in the tensors' shape.
+
+    Args:
+        question: About all elements.
+        candidate: Its value.
+        reference: Of the same shape.
+        errors: Of both sides; ``errors.truth`` has infinities for what is beyond the range.
+    """
+    is_finite = [torch.isfinite(wide(side)) for side in (candidate, reference)]
+    lost = errors.bad & ~is_finite[0]
+    if not has_any(lost):
+        return lost
+    exact = question.answer(question.wider.sources, question.wider.cotangents)
+    if exact is None or exact.shape != lost.shape:
+        return lost & False
+    is_beyond = torch.isfinite(exact) & ~torch.isfinite(errors.truth) & torch.isnan(wide(candidate))
+    found = lost & (is_beyond | (torch.isfinite(errors.truth) & ~is_finite[1]))
+    found |= lost & _without_a_digit(question, errors, lost & ~found)
+    if question.key[0] != "gradient" or not has_any(lost & ~found):
+        return found
+    from_nan = _from_nan(question)
+    return found if from_nan is None or not has_any(lost & from_nan) else found | (errors.bad & from_nan)
+
+
+def _without_a_digit(question: Question, errors: Errors, asked: torch.Tensor) -> torch.Tensor:
+    """Return where the reference has no digit right, nor could have: the inverse of a matrix that is singular."""
+    half = torch.maximum(errors.truth.abs() / 2, errors.allowed)
+    is_wrong = torch.isfinite(errors.truth) & (errors.reference > half)
+    moved = moved_by_inputs(question, errors.truth) if has_any(asked & is_wrong) else None
+    return is_wrong & (moved > half) if moved is not None else is_wrong & False
+
+
+def sentence(question: Question, errors: Errors) -> str:
+    """Return why no side is to blame where all misaligned elements are excused."""
+    is_gradient = question.key[0] == "gradient" and not has_any(errors.bad & torch.isfinite(errors.truth))
+    return _OF_NAN if is_gradient and has_any(errors.bad & torch.isnan(errors.truth)) else _BEYOND
+
+
+def is_of_nothing(cotangents: Mapping[int, Any]) -> bool:
+    """Whether a gradient is that of outputs without elements: it is 0, whatever a formula divides by their number."""
+    return bool(cotangents) and not any(each.numel() for each in cotangents.values())
+
+
+def _from_nan(question: Question) -> torch.Tensor | None:
+    """Return which elements of a gradient outputs take part in that are NaN in float64; ``None`` where none is NaN.
+
+    The inputs are replaced by ordinary numbers, of which each has a share, and the NaN outputs alone are weighted.
+    """
+    wider = question.wider
+    trace = TorchBackend().run(wider.program, wider.sources)
+    refs = output_refs(wider.program)
+    if trace.failure is not None:
+        return None
+    weights = {
+        position: torch.isnan(trace.values[refs[position].index]).to(weight.dtype)
+        for position, weight in wider.cotangents.items()
+    }
+    if not any(has_any(weight != 0) for weight in weights.values()):
+        return None
+    generator = torch.Generator().manual_seed(0)
+    found = question.answer({key: _ordinary(value, generator) for key, value in wider.sources.items()}, weights)
+    return None if found is None else found != 0
+
+
+def _ordinary(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    if not (value.is_floating_point() or value.is_complex()):
+        return value
+    return torch.rand(value.shape, generator=generator, dtype=torch.float64).to(value.dtype) + 0.25

@@ -1,0 +1,364 @@
+"""A trial: one program on candidate and reference, and everything in which they depart.
+
+The fast path looks once, at the end; what it is not sure of is run again by ``Examination`` with a copy of every value
+at its step, which says what differs, where and in which order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import torch
+
+from ci_autotest.alignment.compare import compare
+from ci_autotest.alignment.device_copies import as_moved
+from ci_autotest.alignment.elements import dense, has_any, same_bits
+from ci_autotest.alignment.fast_path import has_state
+from ci_autotest.alignment.fast_path_bytes import is_intermediate
+from ci_autotest.alignment.scalars import as_elements
+from ci_autotest.alignment.single_step import writes_in_place
+from ci_autotest.alignment.tensor_identity import of_one_side
+from ci_autotest.backends.remote.response import ResponseModule
+from ci_autotest.backends.snapshots import observed
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.program.ir import CALL_FUNCTION, HOOK, OUTPUT, PLACEHOLDER, is_unpacking, step_refs
+from ci_autotest.program.refusal import Refusal, refused_as
+from ci_autotest.values.verdict import BackwardPass, Call, Cotangent, Gradient, Misalignment, State, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ci_autotest.alignment.tolerance_rules import Rules
+    from ci_autotest.backends.protocol import Backend
+    from ci_autotest.backends.trace import GradientKey, Observation, Trace
+    from ci_autotest.program.ir import Program, Step
+    from ci_autotest.values.verdict import Kind, ProgressBeacon
+
+#: Kinds of a value that its elements do not show.
+ASPECTS: Final = frozenset({"shape", "dtype", "metadata"})
+_Tensor: Final = torch.Tensor
+
+
+class Examination:
+    """Run a program on both sides with a copy of every value, and say everything that differs, in order.
+
+    Args:
+        program: What is run.
+        sources: Data by key.
+        cotangents: Gradients to put in, by position of the output's tensors.
+        rules: How values are compared.
+        hooks_see_outside: Of the traces of both sides.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        sources: Mapping[str, Any],
+        cotangents: Mapping[int, Any],
+        rules: Rules,
+        *,
+        hooks_see_outside: bool = False,
+    ) -> None:
+        """Hold what is run."""
+        self.program = program
+        self.steps = program.steps
+        self.sources = sources
+        self.cotangents = cotangents
+        self.rules = rules
+        self.operators = rules.operators(self.steps)
+        self._has_strides = True
+        self._hooks_see_outside = hooks_see_outside
+
+    def run(self, backend: Backend) -> Trace:
+        """Return a side's trace with snapshots and gradients."""
+        trace = backend.run(self.program, self.sources, snapshots=True)
+        trace.hooks_see_outside = self._hooks_see_outside
+        if trace.failure is None and self.cotangents:
+            backend.backward(self.program, trace, self.cotangents)
+        return trace
+
+    def differences(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
+        """Return every misalignment: values in program order, then state, mutation and gradients from the output back.
+
+        Args:
+            candidate: Trace with snapshots.
+            reference: Trace with snapshots of the same steps.
+        """
+        if reference.failure is not None:
+            return []  # nothing is defined to compare with
+        self._has_strides = not candidate.is_remote
+        found = self._values(candidate, reference)
+        if candidate.failure is not None:
+            return [*found, self._raised(candidate)]
+        found += self._end_state(candidate, reference)
+        # What a hook saw is a gradient: it comes last, because the search for its cause begins with the others.
+        return found + self._gradients(candidate, reference) + self._values(candidate, reference, in_hooks=True)
+
+    def _values(self, candidate: Trace, reference: Trace, *, in_hooks: bool = False) -> list[Misalignment]:
+        found = []
+        shown = candidate.shown
+        stop = candidate.failure.step if candidate.failure else len(self.steps)
+        for index, step in enumerate(self.steps[:stop]):
+            if (
+                step.op in {PLACEHOLDER, OUTPUT}
+                or step.in_setup
+                or _is_hooked(step) is not in_hooks
+                or (shown is not None and index not in shown)
+            ):
+                continue
+            if step.modes and refused_as(step) is not None:
+                found += self._refusal(step, index, candidate, reference)
+                continue
+            left, right = candidate.observations[index], reference.observations[index]
+            if shown is not None:
+                # A compiler shows a value at the end of the run, after later steps may have written to it.
+                left, right = observed(candidate.values[index]), observed(reference.values[index])
+            if left is not None and right is not None:
+                arity = _arity(candidate.values[index], reference.values[index])
+                sides = as_elements((left, right), index, self.steps, reference)
+                sides = as_moved(sides, index, self.steps, (candidate, reference))
+                flags = candidate.has_flags and not _is_argument(step, index, candidate, sides)
+                misalignment = arity or self._compared(*sides, flags=flags)
+                if misalignment is not None:
+                    found.append(msgspec.structs.replace(misalignment, step=index, at=_value(step, misalignment.kind)))
+        return found
+
+    def _refusal(self, step: Step, index: int, candidate: Trace, reference: Trace) -> list[Misalignment]:
+        """Return how a candidate answers a step that the reference refuses: it accepts it, or raises something else.
+
+        The class of what is raised is compared where torch raises it on both sides, step by step; the words never are.
+        """
+        left, right = candidate.values[index], reference.values[index]
+        if not isinstance(right, Refusal) or not right:
+            return []  # The reference accepts it in this program: nothing is asked.
+        call = Call(name=step.target.rpartition(".")[2])
+        told = f"{step.target}: {right}: {right.said}"[:2000]
+        if not left:
+            return [
+                Misalignment(
+                    kind="leniency", step=index, at=call, candidate="accepts", reference=f"raises {right}",
+                    detail=told,
+                )
+            ]  # fmt: skip
+        is_torchs = candidate.shown is None and not candidate.is_remote and candidate.around is None
+        if left == right or not is_torchs:
+            return []
+        return [
+            Misalignment(
+                kind="error", step=index, at=call, candidate=f"raises {left}", reference=f"raises {right}",
+                detail=f"{left}: {left.said}"[:2000],
+            )
+        ]  # fmt: skip
+
+    def _compared(self, left: Observation, right: Observation, *, flags: bool = True) -> Misalignment | None:
+        dtype = right.metadata.dtype if right.metadata else ""
+        tolerance = self.rules.tolerance(self.operators, dtype)
+        return compare(
+            left, right, tolerance,
+            check_dtype=self.rules.check_dtype, check_grad_flags=flags, check_strides=self._has_strides,
+        )  # fmt: skip
+
+    def _raised(self, candidate: Trace) -> Misalignment:
+        failure = candidate.failure
+        assert failure is not None  # noqa: S101 - the caller looked
+        step = self.steps[failure.step]
+        return Misalignment(
+            kind="error",
+            step=failure.step,
+            at=Call(name=step.name),
+            candidate=f"raises {failure.kind}",
+            reference="returns",
+            detail=f"{failure.kind}: {failure.message[:2000]}",
+        )
+
+    def _end_state(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
+        found = []
+        for index in range(len(self.steps)):
+            if candidate.shown is not None and (
+                index not in candidate.shown or self.steps[index].op not in {PLACEHOLDER, CALL_FUNCTION}
+            ):
+                continue
+            left, right = candidate.values[index], reference.values[index]
+            if has_state(right):
+                found += self._module_state(left, right, index)
+            elif isinstance(right, _Tensor):
+                found += self._mutation(candidate, reference, index)
+        for position, weight in candidate.cotangents.items():
+            source = self.cotangents[position]
+            if not same_bits(weight, source.to(weight.dtype)):
+                left, right = observed(weight), observed(source)
+                at = Cotangent(position=position)
+                found += _moved(self._compared(left, right), "mutation", len(self.steps) - 1, at)
+        return found
+
+    def _module_state(self, left: torch.nn.Module, right: torch.nn.Module, index: int) -> list[Misalignment]:
+        found = []
+        ours, theirs = left.state_dict(), right.state_dict()
+        if ours.keys() != theirs.keys() and not isinstance(
+            left, ResponseModule
+        ):  # Of another interpreter it is a note.
+            sides = [", ".join(sorted(one.keys() - other.keys())) for one, other in ((ours, theirs), (theirs, ours))]
+            shown = [f"also has {names}" if names else "has nothing besides" for names in sides]
+            found.append(
+                Misalignment(
+                    kind="state", step=index, at=State(), candidate=shown[0],
+                    reference=shown[1],
+                )
+            )  # fmt: skip
+        for name, expected in theirs.items():
+            if name in ours:
+                misalignment = self._compared(observed(ours[name]), observed(expected), flags=False)
+                found += _moved(misalignment, "state", index, State(name=name))
+        return found
+
+    def _mutation(self, candidate: Trace, reference: Trace, index: int) -> list[Misalignment]:
+        """Return how the end state of a value departs where the value itself, at its step, did not."""
+        left, right = candidate.values[index], reference.values[index]
+        if not isinstance(left, _Tensor):
+            return []
+        traces = (candidate, reference)
+        seen_left, seen_right = candidate.observations[index], reference.observations[index]
+        if seen_left is not None and seen_right is not None:
+            seen = as_moved((seen_left, seen_right), index, self.steps, traces)
+            if self._compared(*seen, flags=candidate.has_flags):
+                return []
+        ended = as_moved((observed(left), observed(right)), index, self.steps, traces)
+        at = Value(name=self.steps[index].name, aspect="end")
+        return _moved(self._compared(*ended, flags=candidate.has_flags), "mutation", index, at)
+
+    def _gradients(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
+        calls = self.program.calls
+        last = calls[-1][0] if calls else len(self.steps) - 1
+        if not candidate.has_backward:
+            return []
+        if reference.backward_failure is not None:
+            return self._accepted_misuse(candidate, reference)
+        if candidate.backward_failure is not None:
+            raised = candidate.backward_failure
+            return [
+                Misalignment(
+                    kind="error", step=last, at=BackwardPass(), candidate=f"raises {raised.kind}",
+                    reference="returns", detail=str(raised)[:2000],
+                )
+            ]  # fmt: skip
+        found = []
+        shared = candidate.gradients.keys()
+        merged = of_one_side(candidate, reference)
+        for key in sorted(reference.gradients, key=_gradient_order, reverse=True):
+            index = key if isinstance(key, int) else key[0]
+            if key in merged and self.steps[index].op != PLACEHOLDER:
+                continue
+            if key not in shared and (
+                candidate.shown is not None or (candidate.is_remote and is_intermediate(key, self.program))
+            ):
+                continue  # A compiler shows no gradients of intermediates, and a host not all of them.
+            if isinstance(key, tuple) and _lacks(candidate.values[index], key[1]):
+                continue
+            if isinstance(key, int) and _is_overwritten_view(reference, key):
+                continue  # What is written to a view has its gradient from the base: the view itself has no part in it.
+            left, right = candidate.gradients.get(key), reference.gradients[key]
+            at = Gradient(name=self.steps[index].name, parameter="" if isinstance(key, int) else key[1])
+            found += _moved(self._gradient(left, right), "gradient", index, at)
+        return found
+
+    def _accepted_misuse(self, candidate: Trace, reference: Trace) -> list[Misalignment]:
+        """Return the misuse of autograd that the candidate's backward pass accepts.
+
+        Any other refusal leaves the gradients undefined on the reference; the forward comparison stands (rule 2).
+        """
+        if candidate.backward_failure is not None or not candidate.gradients or not self._is_misused():
+            return []
+        writes = [index for index, step in enumerate(self.steps) if writes_in_place(step, self.steps)]
+        return [
+            Misalignment(
+                kind="leniency", step=writes[-1] if writes else len(self.steps) - 2, at=BackwardPass(),
+                candidate="accepts", reference="raises", detail=str(reference.backward_failure)[:2000],
+            )
+        ]  # fmt: skip
+
+    def _is_misused(self) -> bool:
+        """Whether the reference goes back only where values that a gradient needs may be overwritten: copies are kept.
+
+        Then that is why it refused, and a candidate that does not computes a wrong gradient. Asked of autograd itself,
+        not of the words of its refusal.
+        """
+        if self.run(TorchBackend()).backward_failure is None:
+            return False
+        with torch.autograd.graph.allow_mutation_on_saved_tensors():
+            again = self.run(TorchBackend())
+        return again.failure is None and again.backward_failure is None
+
+    def _gradient(self, left: Any, right: Any) -> Misalignment | None:  # noqa: ANN401 - a tensor or None
+        if left is None or right is None:
+            present = right if left is None else left
+            if present is None or not has_any(dense(present)):
+                return None  # A gradient that there is none of, and one of zeros, say the same to autograd.
+            shown = ["no gradient" if side is None else str(observed(side).metadata) for side in (left, right)]
+            return Misalignment(kind="gradient", step=-1, candidate=shown[0], reference=shown[1])
+        misalignment = self._compared(observed(left), observed(right), flags=False)
+        if misalignment is None:
+            return None
+        detail = misalignment.kind if misalignment.kind in {"shape", "dtype"} else misalignment.detail
+        return msgspec.structs.replace(misalignment, kind="gradient", detail=detail)
+
+
+def _is_overwritten_view(trace: Trace, index: int) -> bool:
+    """Whether a value is a view that a later step wrote to."""
+    value, facts = trace.values[index], trace.facts[index]
+    return facts is not None and not facts[1] and value._is_view() and value._version != facts[2]  # noqa: SLF001
+
+
+def _value(step: Step, kind: Kind) -> Value:
+    """Return a step's value as a place: of a tuple's element, which one it is."""
+    element = step.args[1] if is_unpacking(step) else None
+    return Value(
+        name=step.name, aspect=kind if kind in ASPECTS else "value",  # type: ignore[arg-type]
+        element=element if isinstance(element, int) else None,
+    )  # fmt: skip
+
+
+def _is_argument(step: Step, index: int, candidate: Trace, sides: tuple[Observation, Observation]) -> bool:
+    """Whether a candidate returned a leaf that it was given, as an operator with nothing to do may: it stays a leaf.
+
+    A host tells no identities: there it is a leaf with the elements of the one that was given.
+    """
+    left, right = (side.metadata for side in sides)
+    if left is None or right is None or not left.is_leaf or left.requires_grad != right.requires_grad:
+        return False
+    value = candidate.values[index]
+    given = [candidate.values[ref.index] for ref in step_refs(step)]
+    return any(other is value or (candidate.is_remote and _is_same_leaf(other, value)) for other in given)
+
+
+def _is_same_leaf(left: Any, right: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+    is_alike = isinstance(left, _Tensor) and isinstance(right, _Tensor) and left.is_leaf and left.dtype is right.dtype
+    return is_alike and left.shape == right.shape and same_bits(left.detach(), right.detach())
+
+
+def _is_hooked(step: Step) -> bool:
+    return HOOK[0] in step.modes
+
+
+def _lacks(module: object, name: str) -> bool:
+    """Whether a module of another interpreter has no parameter of a name."""
+    return isinstance(module, ResponseModule) and name not in module.state_dict()
+
+
+def _gradient_order(key: GradientKey) -> tuple[int, str]:
+    return (key, "") if isinstance(key, int) else key
+
+
+def _arity(left: Any, right: Any) -> Misalignment | None:  # noqa: ANN401 - whatever a step gave
+    if not isinstance(right, tuple | list) or isinstance(right, torch.Size):
+        return None
+    if isinstance(left, tuple | list) and len(left) == len(right):
+        return None
+    shown = f"{len(left)} values" if isinstance(left, tuple | list) else f"one {type(left).__name__}"
+    return Misalignment(kind="shape", step=-1, candidate=shown, reference=f"{len(right)} values")
+
+
+def _moved(misalignment: Misalignment | None, kind: Kind, step: int, at: ProgressBeacon) -> list[Misalignment]:
+    if misalignment is None:
+        return []
+    return [msgspec.structs.replace(misalignment, kind=kind, step=step, at=at)]

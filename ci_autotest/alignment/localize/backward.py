@@ -1,0 +1,83 @@
+"""Localize through a backward pass of the body's own: what differs after it is looked for as a gradient.
+
+``loss.backward()`` and ``x.grad`` are steps, and no step alone is wrong where an operator's backward pass is. So the
+body up to a pass is taken as one that leaves this pass to us, and searched like any other: the first, then those after.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import torch
+
+from ci_autotest.alignment.localize import search
+from ci_autotest.alignment.single_step import Live
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, List, Program, Ref, Step, follows_from, refs
+
+if TYPE_CHECKING:
+    from ci_autotest.alignment.localize.search import Culprit, Sides
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Argument
+    from ci_autotest.values.verdict import Misalignment
+
+_PASSES = frozenset({"backward", "torch.autograd.backward", "torch.autograd.grad"})
+
+
+def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides: Sides) -> Culprit:
+    """Return the culprit of one misalignment, as ``localize.localize``; behind a backward pass, of the gradient."""
+    passes = [i for i, step in enumerate(live.program.steps) if step.target in _PASSES and i < found.step]
+    for at in passes if found.kind in {"value", "metadata", "shape", "dtype"} else ():
+        until = _until(live, at, traces[1])
+        differences, candidate, reference = search.examined(until, sides)[:3]
+        gradients = [item for item in differences if item.kind == "gradient"]
+        if gradients:
+            return _in_its_pass(search.localize(until, gradients[0], (candidate, reference), sides))
+    return _in_its_pass(search.localize(live, found, traces, sides))
+
+
+def _in_its_pass(culprit: Culprit) -> Culprit:
+    """Return a culprit; of a gradient that is wrong after a pass of the body's own through the same calls, so told."""
+    program = culprit.live.program
+    through = follows_from(program.steps, len(program.steps) - 1) & {index for index, _ in program.calls}
+    earlier = (i for i, step in enumerate(program.steps) if step.target in _PASSES)
+    if culprit.is_alone or culprit.misalignment.kind != "gradient":
+        return culprit
+    if not any(through & follows_from(program.steps, index) for index in earlier):
+        return culprit
+    told = "its gradient is right alone, and wrong in a later backward pass"
+    misalignment = msgspec.structs.replace(culprit.misalignment, detail=told)
+    return culprit._replace(misalignment=misalignment, accumulated=False)
+
+
+def _until(live: Live, first: int, reference: Trace) -> Live:
+    """Return the program up to a backward pass, which begins from the outputs with what the body gave it."""
+    program, step = live.program, live.program.steps[first]
+    roots = tuple(refs(step.args[0]))
+    given = _given(step)
+    cotangents = {
+        position: _weight(given[position] if position < len(given) else None, reference.values[ref.index], reference)
+        for position, ref in enumerate(roots)
+    }
+    body = (*program.body[: first - len(program.setup)], Step(OUTPUT, "output", roots, (), "output"))
+    kept = {item.target for item in (*program.setup, *body) if item.op == PLACEHOLDER}
+    sources = {key: source for key, source in live.sources.items() if key in kept}
+    return Live(Program(program.setup, body), sources, cotangents)
+
+
+def _given(step: Step) -> tuple[Argument, ...]:
+    """Return the gradients that a pass is given, for each of its outputs."""
+    keywords = dict(step.kwargs)
+    place = 2 if step.target == "torch.autograd.grad" else 1
+    default = step.args[place] if len(step.args) > place else None
+    found = next((keywords[name] for name in ("gradient", "grad_tensors", "grad_outputs") if name in keywords), default)
+    if isinstance(found, List):
+        return found.items
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _weight(given: Argument, value: Any, reference: Trace) -> torch.Tensor:  # noqa: ANN401 - an output
+    if isinstance(given, Ref):
+        weight: torch.Tensor = reference.values[given.index].detach().clone()
+        return weight
+    return torch.ones_like(value.detach())

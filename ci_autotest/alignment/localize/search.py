@@ -1,0 +1,269 @@
+"""Localize: the step that is misaligned when it is given the reference's inputs alone.
+
+Values are searched in program order; gradients from the output back to the leaf, each step put
+under the gradient that the reference had there. When no step is misaligned alone, the error is
+accumulated and the whole program is the finding.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import msgspec
+import torch
+
+from ci_autotest.alignment.aliasing import joined_results, lost_aliases
+from ci_autotest.alignment.differences import Examination
+from ci_autotest.alignment.elements import same_bits
+from ci_autotest.alignment.single_step import Live, isolate, pruned
+from ci_autotest.alignment.undefined_results import settle
+from ci_autotest.program.ir import Program, Ref, follows_from, is_unpacking, maker_of, output_refs, step_refs
+from ci_autotest.program.refusal import ended_at
+from ci_autotest.values.verdict import Cotangent, is_of_backward
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
+
+    from ci_autotest.alignment.tolerance_rules import Rules
+    from ci_autotest.backends.protocol import Backend
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Step
+    from ci_autotest.values.verdict import Misalignment
+
+#: Steps that are tried alone before the error is called accumulated.
+TRIED_AT_MOST: Final = 16
+#: Kinds that nothing of another kind is like, but for an error that a wrong value may lead to.
+_BY_KIND: Final = frozenset({"mutation", "state", "error", "gradient", "aliasing", "leniency"})
+#: Kinds that are looked at when everything has run, whatever step they are of.
+_AT_THE_END: Final = frozenset({"gradient", "mutation", "state"})
+
+
+InFloat64: TypeAlias = "Callable[[], AbstractContextManager[None]]"
+
+
+class Culprit(NamedTuple):
+    """Hold what is misaligned.
+
+    Attributes:
+        live: The step alone, or the whole program where nothing is misaligned alone.
+        step: Index of the culprit in ``live``.
+        misalignment: Of ``live``.
+        candidate: The candidate's trace of ``live``.
+        reference: The reference's trace of ``live``.
+        accumulated: No step is misaligned alone.
+        is_alone: The step was seen misaligned alone, with the reference's inputs.
+        call: Which step of the whole program that is.
+        others: What else differs there in the same way: the gradients of the other inputs.
+    """
+
+    live: Live
+    step: int
+    misalignment: Misalignment
+    candidate: Trace
+    reference: Trace
+    accumulated: bool
+    is_alone: bool = False
+    call: int = -1
+    others: tuple[Misalignment, ...] = ()
+
+
+class Sides(NamedTuple):
+    """The two backends of a trial, and how they are compared.
+
+    Attributes:
+        candidate: The side tested.
+        reference: The side believed.
+        rules: How they are compared.
+        in_float64: Entered while float64 is asked who is right; ``None``: it is not asked.
+    """
+
+    candidate: Backend
+    reference: Backend
+    rules: Rules
+    in_float64: InFloat64 | None = nullcontext
+
+
+class Examined(NamedTuple):
+    """What a program shows when both sides run it with a copy of every value.
+
+    Attributes:
+        differences: What is sure to be misaligned, in order.
+        candidate: The candidate's trace.
+        reference: The reference's trace.
+        doubtful: What follows from a choice that an operator left open: it counts only where a step shows it alone.
+    """
+
+    differences: list[Misalignment]
+    candidate: Trace
+    reference: Trace
+    doubtful: list[Misalignment]
+
+
+def examined(live: Live, sides: Sides) -> Examined:
+    """Run a program on both sides with snapshots; return what differs and both traces.
+
+    A hook on one of several outputs of a call sees, in torch, what comes through the others as well where they are made
+    of it. A kernel that makes all at once has no such way. Either of it is right, on both sides.
+    """
+    found = _examined(live, sides)
+    if found.differences and any(_is_on_one_of_several(step, live.program) for step in live.program.body):
+        other = _examined(live, sides, hooks_see_outside=True)
+        return other if not (other.differences or other.doubtful) else found
+    return found
+
+
+def _is_on_one_of_several(step: Step, program: Program) -> bool:
+    """Whether a step puts a hook on one of several outputs of a call."""
+    receiver = step.args[0] if step.target == "register_hook" else None
+    return isinstance(receiver, Ref) and is_unpacking(program.steps[receiver.index])
+
+
+def _examined(live: Live, sides: Sides, *, hooks_see_outside: bool = False) -> Examined:
+    examination = Examination(
+        live.program, live.sources, live.cotangents, sides.rules, hooks_see_outside=hooks_see_outside
+    )
+    reference = examination.run(sides.reference)
+    candidate = examination.run(sides.candidate)
+    if candidate.untested is not None:
+        return Examined([], candidate, reference, [])  # there is nothing that could differ
+    return held_against(examination, candidate, reference)
+
+
+def held_against(examination: Examination, candidate: Trace, reference: Trace) -> Examined:
+    """Return what differs between two traces with snapshots: of both sides, or of one side with itself."""
+    program = examination.program
+    if candidate.untested is not None:
+        return Examined([], candidate, reference, [])  # It shows nothing, which differs from nothing.
+    settled = settle(examination.differences(candidate, reference), program, candidate, reference)
+    aliases = lost_aliases(program, candidate, reference)
+    joined = joined_results(program, candidate, reference) if settled.sure else []
+    aliases = sorted([*aliases, *joined], key=lambda item: item.step)
+    return Examined(_in_order(aliases, settled.sure), candidate, reference, settled.doubtful)
+
+
+def _in_order(aliases: list[Misalignment], others: list[Misalignment]) -> list[Misalignment]:
+    """Return what differs with a lost alias before what it leads to: the values and states of later steps."""
+    if not aliases:
+        return others
+    first = aliases[0].step
+    earlier = [item for item in others if item.step <= first and item.kind not in _AT_THE_END]
+    return [*earlier, *aliases, *(item for item in others if item not in earlier)]
+
+
+def localize(live: Live, found: Misalignment, traces: tuple[Trace, Trace], sides: Sides) -> Culprit:
+    """Return the culprit of one misalignment of a whole program.
+
+    Args:
+        live: The program.
+        found: What differs in it.
+        traces: The candidate's and the reference's trace of it, with snapshots.
+        sides: The two backends.
+    """
+    backward = is_of_backward(found.at)
+    weights = weights_of(live, traces[1]) if backward else {}
+    for index in _suspects(live, found, traces[0], backward=backward):
+        alone = pruned(isolate(live, index, sides.reference, weights))
+        if backward and not alone.cotangents:
+            continue
+        seen = examined(alone, sides)
+        same = [item for item in seen.differences if _is_alike(item, found)]
+        if same:
+            return Culprit(
+                alone, _call(alone), same[0], seen.candidate, seen.reference,
+                accumulated=False, is_alone=True, call=index, others=tuple(same[1:]),
+            )  # fmt: skip
+    # What comes after a refusal that a side did not give is not looked at.
+    cut = live._replace(program=ended_at(live.program, found.step), cotangents={})
+    whole = pruned(cut if found.kind == "leniency" and not backward else live)
+    seen = examined(whole, sides)
+    shown = next((item for item in seen.differences if _is_alike(item, found)), None)
+    if shown is None:
+        whole, shown, seen = live, found, Examined([found], *traces, [])
+    written = None if backward else _written_later(whole, shown, seen, sides)
+    # A refusal is given or not, memory is shared or not.
+    is_accumulated = len(whole.program.calls) > 1 and shown.kind not in {"leniency", "aliasing"}
+    return written or Culprit(whole, shown.step, shown, seen.candidate, seen.reference, accumulated=is_accumulated)
+
+
+def _written_later(live: Live, shown: Misalignment, seen: Examined, sides: Sides) -> Culprit | None:
+    """Return the call that changes an earlier value which the reference leaves alone, where what differs rests on it.
+
+    A workspace that the next call overwrites, memory beside an input: no call alone shows that.
+    """
+    steps = live.program.steps
+    rests_on = follows_from(steps, shown.step)
+    for item in seen.differences:
+        if item.kind != "mutation" or item.step not in rests_on or isinstance(item.at, Cotangent):
+            continue
+        writer = _writer(live, item.step, sides)
+        if writer is not None:
+            detail = f"the value of {steps[item.step].name} was changed by a later call"
+            told = msgspec.structs.replace(item, detail=f"{detail}. {item.detail}" if item.detail else detail)
+            return Culprit(live, writer, told, seen.candidate, seen.reference, accumulated=False)
+    return None
+
+
+def _writer(live: Live, index: int, sides: Sides) -> int | None:
+    """Return the call after which a value is no longer what it was at its step, on the candidate alone."""
+    program = live.program
+    for call, _ in [item for item in program.calls if item[0] > index][:TRIED_AT_MOST]:
+        until = Program(program.setup, program.body[: call + 1 - len(program.setup)])
+        changed = [
+            _has_changed(side.run(until, live.sources, snapshots=True), index)
+            for side in (sides.candidate, sides.reference)
+        ]
+        if changed == [True, False]:
+            return call
+    return None
+
+
+def _has_changed(trace: Trace, index: int) -> bool:
+    seen = trace.observations[index] if index < len(trace.observations) else None
+    now = trace.values[index] if seen is not None else None
+    return isinstance(now, torch.Tensor) and seen is not None and not same_bits(now, seen.data)
+
+
+def _call(live: Live) -> int:
+    """Return the index of the isolated call: the last that is not an unpacking."""
+    return live.program.calls[-1][0]
+
+
+def _is_alike(found: Misalignment, wanted: Misalignment) -> bool:
+    if wanted.kind in _BY_KIND:
+        return found.kind == wanted.kind
+    return found.kind not in _BY_KIND - {"error"}
+
+
+def _suspects(live: Live, found: Misalignment, candidate: Trace, *, backward: bool) -> Iterable[int]:
+    """Return the calls that may be to blame, the likeliest first."""
+    program = live.program
+    calls = [index for index, _ in program.calls]
+    if backward:
+        calls.reverse()
+        users = [i for i in calls if any(ref.index == found.step for ref in step_refs(program.steps[i]))]
+        return [*users, *(i for i in calls if i not in users)][:TRIED_AT_MOST]
+    if found.kind in {"mutation", "state"}:
+        users = [i for i in calls if any(ref.index == found.step for ref in step_refs(program.steps[i]))]
+        return users[:TRIED_AT_MOST] or calls[:TRIED_AT_MOST]
+    if found.kind == "aliasing" and candidate.shown is None:
+        return [maker_of(program.steps, found.step)]
+    if found.kind == "leniency":
+        return [found.step]
+    if candidate.shown is not None:
+        return calls[:TRIED_AT_MOST]
+    first = maker_of(program.steps, found.step)
+    return [first, *(i for i in calls if i > first)][:TRIED_AT_MOST]
+
+
+def weights_of(live: Live, reference: Trace) -> dict[int, object]:
+    """Return the reference's gradient of each step's value; of an output that nothing else uses, the cotangent."""
+    found: dict[int, object] = {}
+    for position, ref in enumerate(output_refs(live.program)):
+        if position in live.cotangents:
+            found[ref.index] = live.cotangents[position]
+    for key, gradient in reference.gradients.items():
+        if isinstance(key, int) and gradient is not None:
+            found[key] = gradient.detach()
+    return found

@@ -1,0 +1,98 @@
+"""Choices: indices of ties, and sets, by what they select."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from ci_autotest.alignment.properties.call import Call
+
+
+def _dim(call: Call) -> int:
+    positions = {"topk": 2, "kthvalue": 2}
+    found = call.argument(positions.get(call.name, 1), "dim", 0 if call.name == "msort" else -1)
+    return -1 if found is None or isinstance(found, bool) else int(found)
+
+
+def selects(call: Call) -> str:
+    """The indices select from the input what the reference's indices select."""
+    position = len(call.outputs) - 1
+    found, expected = call.output(position), call.reference[position]
+    if found is None or expected is None or not found.numel():
+        return ""
+    source = call.input.detach()
+    if call.name in {"argmax", "argmin"} and call.argument(1, "dim", None) is None:
+        source = source.reshape(-1)
+    dim = 0 if source.dim() <= 1 else _dim(call)
+    source = source.reshape(-1) if source.dim() == 0 else source
+    if int(found.min()) < 0 or int(found.max()) >= source.shape[dim]:
+        return f"an index is out of range: {source.shape[dim]} elements"
+    picked = [_gathered(source, dim, index.long()) for index in (found, expected)]
+    same = (picked[0] == picked[1]) | (picked[0].isnan() & picked[1].isnan())
+    return "" if bool(same.all()) else "the indices select other values than the reference's"
+
+
+def _gathered(source: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
+    if index.dim() == source.dim():
+        return source.gather(dim, index)
+    return source.gather(dim, index.unsqueeze(dim)).squeeze(dim)
+
+
+def selects_distinct(call: Call) -> str:
+    """Besides, no element is selected twice."""
+    problem = selects(call)
+    found = call.output(len(call.outputs) - 1)
+    if problem or found is None or found.dim() == 0 or not found.numel():
+        return problem
+    ordered = found.sort(_dim(call)).values
+    steps = ordered.diff(dim=_dim(call))
+    return "an element is selected twice" if bool((steps == 0).any()) else ""
+
+
+def selects_value(call: Call) -> str:
+    """The indices select the values that stand beside them."""
+    values, found = call.output(0), call.output(1)
+    if values is None or found is None or not found.numel() or call.input.dim() == 0:
+        return ""
+    if int(found.min()) < 0 or int(found.max()) >= call.input.shape[_dim(call)]:
+        return "an index is out of range"
+    picked = call.input.detach().gather(_dim(call), found.long())
+    same = (picked == values) | (picked.isnan() & values.isnan())
+    return "" if bool(same.all()) else "the indices do not select the values beside them"
+
+
+def selects_pooled(call: Call) -> str:
+    """The indices into the flattened window dimensions select the values that stand beside them."""
+    values, found = call.output(0), call.output(1)
+    if values is None or found is None or not found.numel():
+        return ""
+    spatial = int(call.name.removesuffix("_with_indices")[-2])
+    source = call.input.detach().flatten(-spatial)
+    index = found.long().flatten(-spatial)
+    if int(index.min()) < 0 or int(index.max()) >= source.shape[-1]:
+        return "an index is out of range"
+    picked = source.gather(-1, index).reshape(values.shape)
+    same = (picked == values) | (picked.isnan() & values.isnan())
+    return "" if bool(same.all()) else "the indices do not select the values beside them"
+
+
+def same_set(call: Call) -> str:
+    """The distinct elements in any order; the inverse gives the input back, and counts go with their elements."""
+    found, expected = call.output(0), call.reference[0]
+    if found is None or expected is None or call.argument(4, "dim", None) is not None:
+        return ""
+    order, other = found.sort(), expected.sort()
+    if found.shape != expected.shape or not torch.equal(order.values, other.values):
+        return "the distinct elements are others"
+    for position in range(1, len(call.outputs)):
+        extra, theirs = call.output(position), call.reference[position]
+        if extra is None or theirs is None:
+            continue
+        if extra.shape == call.input.shape and not torch.equal(found[extra], call.input.detach()):
+            return "the inverse does not give the input back"
+        is_count = extra.shape == found.shape and extra.shape != call.input.shape
+        if is_count and not torch.equal(extra[order.indices], theirs[other.indices]):
+            return "the counts do not go with their elements"
+    return ""

@@ -1,0 +1,121 @@
+"""Outputs that are not unique: the one table of operators that leave a choice, and what is defined of each.
+
+A base of eigenvectors, the order of ties, uninitialised memory and random numbers are no fault where they differ: they
+are compared by what their documentation promises. A row is only asked where the elements differ, and only counts where
+the reference keeps the promise itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ci_autotest.alignment.properties import choices, matrices, random_numbers
+from ci_autotest.alignment.properties.call import is_drawn, is_unsorted, is_unstable, nothing
+from ci_autotest.backends.operators.identity import RANDOM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ci_autotest.alignment.properties.call import Call
+
+
+class Row(NamedTuple):
+    """Say what of an operator's result is not unique.
+
+    Attributes:
+        outputs: Positions in its tuple; empty for the one tensor that it returns, or for all of them.
+        broken: Returns how a side breaks what is defined, ``""`` when it keeps it.
+        source: Where the freedom is documented.
+        applies: Whether this very call leaves the choice: ``stable=True`` leaves none.
+        only_compiled: Whether only a compiler is given this freedom.
+    """
+
+    outputs: tuple[int, ...]
+    broken: Callable[[Call], str]
+    source: str
+    applies: Callable[[Call], bool] = lambda _call: True
+    only_compiled: bool = False
+
+
+_DOCS: Final = "https://docs.pytorch.org/docs/2.13/generated/"
+_LINALG: Final = f"{_DOCS}torch.linalg."
+_SORTED: Final = Row((1,), choices.selects_distinct, f"{_DOCS}torch.sort.html, `stable`", is_unstable)
+_PICKED: Final = Row((1,), choices.selects, f"{_DOCS}torch.median.html, the note on indices")
+_EMPTY: Final = Row((), nothing, f"{_DOCS}torch.empty.html: uninitialized data")
+_POOLED: Final = Row((1,), choices.selects_pooled, f"{_DOCS}torch.nn.MaxPool2d.html says nothing of ties in a window")
+#: What PyTorch's maintainers ask of a report against the compiler: indices of extremes are not compared.
+_EXTREME: Final = Row(
+    (1,), choices.selects, "pytorch/pytorch .github/ISSUE_TEMPLATE/pt2-bug-report.yml", only_compiled=True
+)
+_RANDOM_SOURCE: Final = "https://docs.pytorch.org/docs/2.13/notes/randomness.html"
+
+TABLE: Final[Mapping[str, Row]] = {
+    "torch.linalg.eigh": Row((1,), matrices.eigenvectors, f"{_LINALG}eigh.html, the warning on uniqueness"),
+    "torch.linalg.eig": Row((0, 1), matrices.eigenpairs, f"{_LINALG}eig.html, the warnings on order and norm"),
+    "torch.linalg.eigvals": Row((), matrices.same_multiset, f"{_LINALG}eigvals.html: no order is guaranteed"),
+    "torch.linalg.svd": Row((0, 2), matrices.singular_vectors, f"{_LINALG}svd.html, the warning on uniqueness"),
+    "torch.svd": Row((0, 2), matrices.singular_vectors_as_columns, f"{_DOCS}torch.svd.html, the warning on uniqueness"),
+    "torch.linalg.qr": Row((0, 1), matrices.orthogonal_factors, f"{_LINALG}qr.html, the sign of R's diagonal"),
+    "torch.qr": Row((0, 1), matrices.orthogonal_factors, f"{_DOCS}torch.qr.html"),
+    "torch.sort": _SORTED,
+    "torch.msort": _SORTED,
+    "torch.argsort": _SORTED._replace(outputs=()),
+    "torch.topk": _SORTED._replace(source=f"{_DOCS}torch.topk.html and pytorch/pytorch#27542 on ties"),
+    "torch.kthvalue": _PICKED,
+    "torch.median": _PICKED,
+    "torch.nanmedian": _PICKED,
+    "torch.mode": _PICKED._replace(source=f"{_DOCS}torch.mode.html: the index of one of them"),
+    "torch.cummax": _PICKED._replace(broken=choices.selects_value, source=f"{_DOCS}torch.cummax.html"),
+    "torch.cummin": _PICKED._replace(broken=choices.selects_value, source=f"{_DOCS}torch.cummin.html"),
+    "torch.max": _EXTREME,
+    "torch.min": _EXTREME,
+    "torch.argmax": _EXTREME._replace(outputs=()),
+    "torch.argmin": _EXTREME._replace(outputs=()),
+    "torch.unique": Row(
+        (0, 1, 2), choices.same_set, f"{_DOCS}torch.unique.html, `sorted`", is_unsorted
+    ),
+    **{f"torch.nn.functional.{kind}max_pool{n}d{end}": _POOLED
+       for kind in ("", "adaptive_") for n in (1, 2, 3) for end in ("", "_with_indices")},
+    **{f"torch.{name}": _EMPTY for name in ("empty", "empty_like", "empty_strided", "empty_permuted")},
+    **{f"torch.Tensor.{name}": _EMPTY for name in ("new_empty", "new_empty_strided", "resize")},
+}  # fmt: skip
+
+
+#: A module that drops elements inside, where a side has numbers of its own: shape and dtype are left to compare.
+DRAWN_INSIDE: Final = Row((), nothing, _RANDOM_SOURCE)
+
+
+def row_of(operator: str) -> Row | None:
+    """Return an operator's row; ``None`` where its result is unique."""
+    found = TABLE.get(operator)
+    name = operator.rpartition(".")[2]
+    if found is None and name in RANDOM:
+        return Row((), random_numbers.PROMISED.get(name, nothing), _RANDOM_SOURCE, is_drawn)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Hold a call of the table as both sides saw it.
+
+    Args:
+        row: What is defined.
+        ours: The candidate's call.
+        theirs: The reference's.
+    """
+
+    row: Row
+    ours: Call
+    theirs: Call
+
+    @property
+    def answer(self) -> str:
+        """How the candidate breaks what is defined; ``""`` when it keeps it, or the reference does not either."""
+        problem = self.row.broken(self.ours)
+        return problem if problem and not self.row.broken(self.theirs) else ""
+
+
+def is_free(row: Row, call: Call, *, is_compiled: bool) -> bool:
+    """Whether this very call leaves a choice."""
+    return (is_compiled or not row.only_compiled) and row.applies(call)

@@ -1,0 +1,161 @@
+"""Live programs to recordings and back: tensors of this process to bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ci_autotest.alignment.elements import same_bits
+from ci_autotest.alignment.single_step import Live
+from ci_autotest.backends.placement import contiguous_spec
+from ci_autotest.backends.snapshots import metadata
+from ci_autotest.program.ir import (
+    OUTPUT,
+    PLACEHOLDER,
+    Mapping_,
+    Program,
+    Recording,
+    Step,
+    TensorSpec,
+    cotangent_key,
+    output_refs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ci_autotest.backends.protocol import Backend
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Argument
+
+
+def to_recording(live: Live, note: Mapping[str, object]) -> Recording:
+    """Return a program with the bytes of its data."""
+    tensors = {
+        step.target: to_bytes(live.sources[step.target]) for step in live.program.steps if step.op == PLACEHOLDER
+    }
+    count = max(live.cotangents, default=-1) + 1
+    specs: list[TensorSpec | None] = [None] * count
+    for position, source in live.cotangents.items():
+        specs[position], tensors[cotangent_key(position)] = _with_layout(source)
+    program = Program(live.program.setup, live.program.body, tuple(specs))
+    return Recording(program, tensors, dict(note))
+
+
+def _with_layout(source: torch.Tensor) -> tuple[TensorSpec, bytes]:
+    """Return the spec and bytes of a cotangent: permuted dimensions are kept, anything else is made contiguous."""
+    strides = source.stride()
+    order = sorted(range(source.dim()), key=lambda d: strides[d], reverse=True)
+    lying = source.permute(order)
+    if source.is_contiguous() or not lying.is_contiguous():
+        return contiguous_spec(source), to_bytes(source)
+    return replace(contiguous_spec(source), strides=tuple(strides)), to_bytes(lying)
+
+
+def _laid_out(data: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    return data if spec.is_contiguous else data.as_strided(spec.shape, spec.strides, spec.offset)
+
+
+def to_live(recording: Recording) -> Live:
+    """Return a recording with its data as tensors."""
+    program = recording.program
+    specs: dict[str, Any] = {step.target: step.args[0] for step in program.steps if step.op == PLACEHOLDER}
+    sources = {key: from_bytes(recording.tensors[key], spec) for key, spec in specs.items()}
+    cotangents = {
+        position: _laid_out(from_bytes(recording.tensors[cotangent_key(position)], spec), spec)
+        for position, spec in enumerate(program.cotangents)
+        if spec is not None
+    }
+    return Live(program, sources, cotangents)
+
+
+def with_expected(recording: Recording, live: Live, reference: Backend) -> Recording:
+    """Return a recording with what the reference gives.
+
+    Its outputs with their flags, the gradients of its inputs and parameters, and what its run has changed of those.
+    """
+    trace = reference.run(live.program, live.sources)
+    if trace.failure is not None or live.program.body[-1].op != OUTPUT:
+        return recording
+    reference.backward(live.program, trace, live.cotangents)
+    found = {f"output_{i}": trace.values[ref.index] for i, ref in enumerate(output_refs(live.program))}
+    facts = {key: _facts(value) for key, value in found.items() if _has_facts(value)}
+    for key, gradient in trace.gradients.items():
+        index = key if isinstance(key, int) else key[0]
+        if isinstance(key, tuple) or live.program.steps[index].op == PLACEHOLDER:
+            label = str(key) if isinstance(key, int) else f"{key[0]}.{key[1]}"
+            found[f"gradient_{label}"] = gradient
+            facts.update({f"gradient_{label}": None} if gradient is None else {})
+    for label, before, after in _ends(live, trace, reference):
+        if _facts(before) != _facts(after):
+            facts[f"after_{label}"] = _facts(after)
+        if not _is_as_it_was(before.detach(), after.detach()):
+            found[f"after_{label}"] = after
+    specs = {}
+    tensors = dict(recording.tensors)
+    for label, value in found.items():
+        tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+        if isinstance(tensor, torch.Tensor):
+            specs[label] = contiguous_spec(tensor)
+            tensors[label] = to_bytes(tensor)
+    return Recording(recording.program, tensors, recording.note, specs, facts)
+
+
+def _has_facts(value: object) -> bool:
+    """Whether something can be said of a value besides its elements: not of a dtype or a module, say."""
+    if isinstance(value, tuple | list):
+        return all(isinstance(item, int) for item in value)
+    return value is None or isinstance(value, bool | int | float | complex | str | torch.Tensor)
+
+
+def _facts(value: Any) -> Argument:  # noqa: ANN401 - whatever a step gave
+    """Return a tensor's flags, a shape as a tuple, any other plain value as it is."""
+    if isinstance(value, tuple | list):
+        return tuple(int(item) for item in value)
+    if not isinstance(value, torch.Tensor):
+        return value  # type: ignore[no-any-return]
+    seen = metadata(value)
+    names = ("requires_grad", "is_leaf", "layout", "strides")
+    return Mapping_(tuple((name, getattr(seen, name)) for name in names))
+
+
+def _is_as_it_was(before: torch.Tensor, after: torch.Tensor) -> bool:
+    return (before.shape, before.dtype) == (after.shape, after.dtype) and same_bits(before, after)
+
+
+def _ends(live: Live, trace: Trace, reference: Backend) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+    """Yield each input, parameter and buffer by its label, as it is before the run and after it."""
+    program = live.program
+    given = [i for i, step in enumerate(program.steps) if step.in_setup or step.op == PLACEHOLDER]
+    body = (*(program.steps[i] for i in given[len(program.setup) :]), Step(OUTPUT, "output", ()))
+    values = reference.run(Program(program.setup, body), live.sources).values
+    told: set[int] = set()
+    for place, index in enumerate(given):
+        before, after = values[place], trace.values[index]
+        if isinstance(before, torch.nn.Module):
+            if id(before) in told:  # `module.train()` gives the module again
+                continue
+            told.add(id(before))
+            state = after.state_dict()
+            for name, old in before.state_dict().items():
+                yield f"{index}.{name}", old, state.get(name, old)
+        elif isinstance(before, torch.Tensor) and not program.steps[index].in_setup:
+            yield str(index), before, after
+
+
+def to_bytes(tensor: torch.Tensor) -> bytes:
+    """Return the elements in order, little-endian."""
+    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    if flat.numel() == 1:
+        flat = flat.as_strided((1,), (1,))  # contiguous whatever its stride, which a view as bytes refuses
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+
+
+def from_bytes(data: bytes, spec: TensorSpec) -> torch.Tensor:
+    """Return the data of a placeholder: in shape where contiguous, else the storage's elements."""
+    dtype = getattr(torch, spec.dtype)
+    flat = torch.frombuffer(bytearray(data), dtype=dtype).clone() if data else torch.empty(0, dtype=dtype)
+    return flat.reshape(spec.shape) if spec.is_contiguous else flat

@@ -1,0 +1,151 @@
+"""Confirm: before a side is blamed for what differs, each is held against itself.
+
+A candidate that differs from itself is its own kind of finding; a reference that does is no fault of the candidate.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ci_autotest.alignment.differences import Examination
+from ci_autotest.alignment.localize.search import held_against
+from ci_autotest.alignment.single_step import isolate, pruned
+from ci_autotest.alignment.uninitialized import NUMBERS, leave_residue
+from ci_autotest.alignment.verdict import Judged, judge_program, live_of, operator_at
+from ci_autotest.backends.operators.identity import answered_step
+from ci_autotest.backends.snapshots import observed
+from ci_autotest.backends.trace import Failure
+from ci_autotest.program.ir import is_unpacking, step_refs
+from ci_autotest.values.verdict import Call, Cotangent, Misalignment, Verdict
+
+if TYPE_CHECKING:
+    from ci_autotest.alignment.localize.search import Sides
+    from ci_autotest.alignment.single_step import Live
+    from ci_autotest.backends.protocol import Backend
+    from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.program.ir import Program
+    from ci_autotest.values.verdict import Blame
+
+
+def judge_confirmed(live: Live, sides: Sides) -> Judged:
+    """Run a program twice on each side; return that one differs from itself, else the verdict.
+
+    Args:
+        live: The program with its data.
+        sides: The two backends and the rules.
+    """
+    for backend, blame in ((sides.reference, "reference"), (sides.candidate, "candidate")):
+        found = _unsteady(live, backend, sides)
+        if found is not None:
+            return _told(live, found, backend, sides, blame)  # type: ignore[arg-type]
+    return judge_program(live, sides)
+
+
+def is_off(attempt: Attempt, candidate: Trace, sides: Sides) -> bool:
+    """Whether a run without copies departs from the reference's, by everything that both show at the end."""
+    return (
+        candidate.untested is None
+        and _apart(_examination(live_of(attempt), sides), attempt.trace, candidate) is not None
+    )
+
+
+def judge_first_run(attempt: Attempt, runs: tuple[Trace, Trace], sides: Sides) -> Judged | None:
+    """Return that a candidate's first run departs from a later one that was made alike; ``None`` where it repeats.
+
+    Args:
+        attempt: The program with its data.
+        runs: The first and the later run, both without copies.
+        sides: The two backends and the rules.
+    """
+    live = live_of(attempt)
+    found = _apart(_examination(live, sides), *runs)
+    return None if found is None else _told(live, found, sides.candidate, sides, "candidate")
+
+
+def _examination(live: Live, sides: Sides) -> Examination:
+    return Examination(live.program, live.sources, live.cotangents, sides.rules)
+
+
+def _unsteady(live: Live, backend: Backend, sides: Sides) -> Misalignment | None:
+    """Return how a side differs from itself, at the first step that does; ``None`` where it repeats."""
+    examination = _examination(live, sides)
+    first = examination.run(backend)
+    for number in NUMBERS:
+        leave_residue(backend, first, number)
+        second = examination.run(backend)
+        found = _apart(examination, first, second)
+        if found is not None:
+            return found
+        first = second
+    return None
+
+
+def _apart(examination: Examination, first: Trace, second: Trace) -> Misalignment | None:
+    """Return how the second of two runs departs from the first, at the first step that does."""
+    program = examination.program
+    failures = _failure(program, first), _failure(program, second)
+    if (failures[0] is None) is not (failures[1] is None):
+        return _raised_once(program, *failures)
+    differences = held_against(examination, _seen(second), _seen(first)).differences
+    # The gradient that was put in is compared with its source, not with the first run's.
+    return next((item for item in differences if not isinstance(item.at, Cotangent)), None)
+
+
+def _seen(trace: Trace) -> Trace:
+    """Return a trace with every value as it was at its step; of a run without copies, as it is at the end."""
+    seen = copy(trace)
+    seen.observations = trace.observations or [observed(value) for value in trace.values]
+    return seen
+
+
+def _failure(program: Program, trace: Trace) -> Failure | None:
+    """Return what ended a run, forward or, at the last call, backward."""
+    if trace.failure is not None or trace.backward_failure is None:
+        return trace.failure
+    last = program.calls[-1][0] if program.calls else len(program.steps) - 1
+    return Failure(last, *trace.backward_failure)
+
+
+def _raised_once(program: Program, first: Failure | None, second: Failure | None) -> Misalignment:
+    failure = first or second
+    assert failure is not None  # noqa: S101 - the caller looked
+    told = [f"raises {side.kind}" if side else "returns" for side in (second, first)]
+    at = Call(name=program.steps[failure.step].name)
+    return Misalignment(
+        kind="error", step=failure.step, at=at, candidate=told[0], reference=told[1], detail=failure.message[:2000]
+    )
+
+
+def _blamed(program: Program, found: Misalignment) -> int:
+    """Return the call that it came through: of a gradient the value's last user, of a value written to the first."""
+    step = program.steps[found.step]
+    if found.kind in {"gradient", "mutation", "state"}:
+        users = [index for index, call in program.calls if any(ref.index == found.step for ref in step_refs(call))]
+        return users[-1 if found.kind == "gradient" else 0] if users else found.step
+    return step_refs(step)[0].index if is_unpacking(step) else found.step
+
+
+def _told(live: Live, found: Misalignment, backend: Backend, sides: Sides, blame: Blame) -> Judged:
+    """Return the verdict, with the first unsteady step alone where it is unsteady alone too."""
+    calls = backend.run(live.program, live.sources).answered
+    has_backward = found.kind == "gradient"
+    at = answered_step(live.program.steps, _blamed(live.program, found), calls, has_backward=has_backward)
+    if any(index == at for index, _ in live.program.calls):
+        alone = pruned(isolate(live, at, sides.reference))
+        again = _unsteady(alone, backend, sides)
+        if again is not None:
+            live, found, at = alone, again, alone.program.calls[-1][0]
+    operator, target = operator_at(live.program, at)
+    told = msgspec.structs.replace(
+        found,
+        kind="nondeterminism",
+        detail=f"the {blame} differs from itself on the same inputs. {found.detail}".rstrip(),
+    )
+    verdict = Verdict(
+        outcome="misaligned", operator=operator, target=target, kind="nondeterminism", blame=blame, step=at,
+        misalignment=told, oracle=f"the {blame} was run twice on the same inputs: there is no one value to judge by",
+    )  # fmt: skip
+    return Judged(verdict, live)

@@ -1,0 +1,152 @@
+"""Rules: which tolerance holds for which operator and dtype. The one place where that is decided.
+
+What the test declares wins over the configuration's first matching row, which wins over the
+defaults per dtype.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from ci_autotest.backends.operators.identity import matches, step_operator
+from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
+from ci_autotest.values.tolerance import ANY, Strictness, Tolerance, tolerance_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ci_autotest.config import ToleranceRule
+    from ci_autotest.program.ir import Step
+
+
+class Declared(Protocol):
+    """What of a test's declaration bears on comparing; ``record`` has the whole."""
+
+    @property
+    def rtol(self) -> float | None:
+        """Ratio, with ``atol``; ``None`` for the default per dtype."""
+
+    @property
+    def atol(self) -> float | None:
+        """In the unit of the elements."""
+
+    @property
+    def check_dtype(self) -> bool:
+        """Whether another dtype is a misalignment."""
+
+    @property
+    def check_allclose(self) -> bool:
+        """Whether elements are compared."""
+
+    @property
+    def check_graph(self) -> bool:
+        """Whether the body is run as one compiled graph too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToleranceRow:
+    """A row of the configuration: what is allowed for operators that match a pattern.
+
+    Args:
+        operator: Name in any spelling, with ``*``.
+        rtol: Ratio.
+        atol: In the unit of the elements.
+        dtype: Name without framework; ``None`` for any.
+        candidate: Name; ``None`` for any.
+    """
+
+    operator: str
+    rtol: float
+    atol: float
+    dtype: str | None = None
+    candidate: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Say how a test's values are compared on one candidate.
+
+    Args:
+        rtol: The test's own ratio, with ``atol``.
+        atol: In the unit of the elements.
+        check_dtype: Whether another dtype is a misalignment.
+        strictness: How the bounds are read.
+        rows: The configuration's rows for this candidate, first match first.
+        check_allclose: Whether elements are compared.
+        check_graph: Whether the body is run as one compiled graph too.
+        is_tolerant: Whether the sign of zero is let pass.
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+    check_dtype: bool = True
+    strictness: Strictness = "tolerance"
+    rows: tuple[ToleranceRow, ...] = ()
+    check_allclose: bool = True
+    check_graph: bool = False
+    is_tolerant: bool = field(init=False, default=True)
+    _cache: dict[tuple[tuple[str, ...], str], Tolerance] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Say once whether equality up to the sign of zero is enough."""
+        object.__setattr__(self, "is_tolerant", self.strictness == "tolerance")
+
+    def operators(self, steps: Sequence[Step]) -> tuple[str, ...]:
+        """Return the operators whose rows matter for a program; empty where no row could."""
+        if not self.rows or self.rtol is not None:
+            return ()
+        return tuple(sorted({step_operator(step) for step in steps if step.op not in {PLACEHOLDER, OUTPUT}}))
+
+    def tolerance(self, operators: tuple[str, ...], dtype: str) -> Tolerance:
+        """Return the loosest tolerance of a program's operators for elements of ``dtype``.
+
+        The loosest, because an error that one operator may make is handed on by all that follow it.
+        """
+        if not self.check_allclose:
+            return ANY
+        key = (operators, dtype)
+        found = self._cache.get(key)
+        if found is None:
+            found = self._cache[key] = self._decide(operators, dtype)
+        return found
+
+    def _decide(self, operators: tuple[str, ...], dtype: str) -> Tolerance:
+        loosest = tolerance_for(dtype, self.rtol, self.atol, self.strictness)
+        for operator in operators:
+            row = self._row(operator, dtype)
+            if row is not None:
+                loosest = Tolerance(max(loosest.rtol, row.rtol), max(loosest.atol, row.atol), self.strictness)
+        if len(operators) == 1 and (row := self._row(operators[0], dtype)) is not None:
+            return Tolerance(row.rtol, row.atol, self.strictness)
+        return loosest
+
+    def _row(self, operator: str, dtype: str) -> ToleranceRow | None:
+        for row in self.rows:
+            if matches(row.operator, operator) and row.dtype in {None, dtype}:
+                return row
+        return None
+
+
+def rules_for(
+    tolerances: Iterable[ToleranceRule], strictness: Strictness, candidate: str, declared: Declared | None
+) -> Rules:
+    """Return how a test's values are compared on a candidate.
+
+    Args:
+        tolerances: The configuration's rows, in order.
+        strictness: How bounds are read.
+        candidate: Name; rows of other candidates are left out.
+        declared: What the test declares; ``None`` for a program without a test.
+    """
+    rows = tuple(
+        ToleranceRow(row.operator, row.rtol, row.atol, row.dtype, row.candidate)
+        for row in tolerances
+        if row.candidate in {None, candidate}
+    )
+    if declared is None:
+        return Rules(strictness=strictness, rows=rows)
+    return Rules(
+        declared.rtol, declared.atol, declared.check_dtype, strictness, rows, declared.check_allclose,
+        declared.check_graph,
+    )  # fmt: skip

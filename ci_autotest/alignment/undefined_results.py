@@ -1,0 +1,241 @@
+"""Settle: of what differs, take out what was never defined, and what only follows from it.
+
+A call of the table in ``unique`` whose outputs differ is asked for what is defined of them. Where that holds the call
+is settled: its outputs are no misalignment, and what was computed from them is doubtful: it counts only where a step is
+misaligned alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from ci_autotest.alignment.properties.call import Call, draws_inside
+from ci_autotest.alignment.properties.table import DRAWN_INSIDE, Question, is_free, row_of
+from ci_autotest.backends.operators.identity import step_operator
+from ci_autotest.backends.torch_steps import TorchSteps
+from ci_autotest.host.steps import materialize
+from ci_autotest.program.ir import CALL_METHOD, CALL_MODULE, OUTPUT, PLACEHOLDER, Ref, is_unpacking, step_refs
+from ci_autotest.values.verdict import Misalignment
+
+if TYPE_CHECKING:
+    from ci_autotest.alignment.properties.table import Row
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Program, Step
+
+
+class Settled(NamedTuple):
+    """What differs, by whether it is sure to be a misalignment.
+
+    Attributes:
+        sure: What is defined, and broken.
+        doubtful: What follows from a choice that an operator left open.
+    """
+
+    sure: list[Misalignment]
+    doubtful: list[Misalignment]
+
+
+class _Open(NamedTuple):
+    """A call that leaves a choice, with its outputs: the step's index or those of its unpackings, by position."""
+
+    at: int
+    row: Row
+    outputs: dict[int, int]
+
+
+def settle(differences: list[Misalignment], program: Program, candidate: Trace, reference: Trace) -> Settled:
+    """Return what differs by whether it is sure.
+
+    Args:
+        differences: All of it, in order.
+        program: What was run.
+        candidate: Trace with snapshots.
+        reference: Trace with snapshots of the same steps.
+    """
+    if not differences:
+        return Settled([], [])
+    opened = (_open(program, i, step, candidate, reference) for i, step in enumerate(program.steps))
+    found = [item for item in opened if item is not None]
+    if not found:
+        return Settled(differences, [])
+    chosen: set[int] = set()
+    broken: dict[int, str] = {}
+    for call in found:
+        free = {call.outputs[position] for position in _free(call) if position in call.outputs}
+        differs = any(item.step in free and item.kind == "value" for item in differences)
+        is_hidden = candidate.shown is not None and not free <= candidate.shown
+        if not differs and not (is_hidden and free):
+            continue
+        problem = _question(call, program, candidate, reference).answer if differs else ""
+        if problem:
+            broken.update(dict.fromkeys(free, problem))
+        else:
+            chosen |= free
+    return _split(differences, program, chosen, broken)
+
+
+def _split(differences: list[Misalignment], program: Program, chosen: set[int], broken: dict[int, str]) -> Settled:
+    tainted = _descendants(program, chosen)
+    sure: list[Misalignment] = []
+    doubtful: list[Misalignment] = []
+    for item in differences:
+        if item.step in broken and item.kind == "value":
+            sure.append(_undone(item, broken[item.step]))
+        elif item.kind in {"shape", "dtype", "metadata", "error"} and item.step in chosen:
+            sure.append(item)
+        elif item.step in chosen and item.kind in {"value", "mutation"}:
+            continue
+        elif chosen and (item.step in tainted or item.kind == "gradient"):
+            doubtful.append(item)
+        else:
+            sure.append(item)
+    return Settled(sure, doubtful)
+
+
+def _undone(item: Misalignment, problem: str) -> Misalignment:
+    """Return the misalignment with what is broken in place of numbers: elements of a choice are no measure."""
+    return Misalignment(
+        kind="value", step=item.step, at=item.at, candidate=item.candidate, reference=item.reference,
+        detail=f"this output is not unique, and what is defined of it does not hold: {problem}",
+    )  # fmt: skip
+
+
+def _open(program: Program, index: int, step: Step, candidate: Trace, reference: Trace) -> _Open | None:
+    if step.op in {PLACEHOLDER, OUTPUT} or step.in_setup or is_unpacking(step):
+        return None
+    row = row_of(step_operator(step, program.steps))
+    if row is None and step.op == CALL_MODULE and _is_other_generator(candidate, reference, index):
+        row = DRAWN_INSIDE if draws_inside(_module(step, candidate), training=_was_training(program, index)) else None
+    if row is None:
+        return None
+    call = _call(program, index, (candidate, candidate), {}, {})
+    if not is_free(row, call, is_compiled=candidate.shown is not None):
+        return None
+    outputs = {
+        position: i
+        for i, other in enumerate(program.steps)
+        if is_unpacking(other) and other.args[0] == Ref(index) and isinstance(position := other.args[1], int)
+    }
+    is_tensor = not outputs
+    return _Open(index, row, {0: index} if is_tensor else outputs)
+
+
+def _module(step: Step, trace: Trace) -> Any:  # noqa: ANN401 - a module
+    """Return the module that a step calls, as a side has it."""
+    return trace.values[step.args[0].index] if isinstance(step.args[0], Ref) else None
+
+
+def _was_training(program: Program, index: int) -> bool | None:
+    """Return the mode of the module that a step calls, where a later step changes a mode; ``None`` where it stands."""
+
+    def sets(step: Step) -> bool:
+        return step.op == CALL_METHOD and step.target in {"train", "eval"}
+
+    if not any(map(sets, program.steps[index + 1 :])):
+        return None
+    module, mode = program.steps[index].args[0], True
+    for step in program.steps[:index]:
+        if sets(step) and step.args[0] == module:
+            mode = step.target == "train" and bool((*step.args[1:], *dict(step.kwargs).values(), True)[0])
+    return mode
+
+
+def _is_other_generator(candidate: Trace, reference: Trace, index: int) -> bool:
+    """Whether a seed gives the candidate other numbers than the reference: it compiles, or is on another device."""
+    if candidate.shown is not None:
+        return True
+    sides = [_first_tensor(trace.values[index]) for trace in (candidate, reference) if index < len(trace.values)]
+    return len({tensor.device.type for tensor in sides if tensor is not None}) > 1
+
+
+def _first_tensor(value: Any) -> torch.Tensor | None:  # noqa: ANN401 - whatever a step gave
+    if isinstance(value, tuple | list):
+        return next((found for found in map(_first_tensor, value) if found is not None), None)
+    return value if isinstance(value, torch.Tensor) else None
+
+
+def _free(call: _Open) -> tuple[int, ...]:
+    """Return the positions that are not unique among the outputs of this call."""
+    if len(call.outputs) == 1 and call.at in call.outputs.values():
+        return () if call.row.outputs and 0 not in call.row.outputs else (0,)
+    return call.row.outputs or tuple(call.outputs)
+
+
+def _question(call: _Open, program: Program, candidate: Trace, reference: Trace) -> Question:
+    ours, theirs = (_outputs(call, trace) for trace in (candidate, reference))
+    return Question(
+        call.row,
+        _call(program, call.at, (candidate, reference), ours, theirs),
+        _call(program, call.at, (reference, reference), theirs, theirs),
+    )
+
+
+def _outputs(call: _Open, trace: Trace) -> dict[int, torch.Tensor]:
+    """Return what a side saw of a call's outputs, by position; of a tuple also what nothing unpacks."""
+    found: dict[int, torch.Tensor] = {}
+    whole = trace.values[call.at] if call.at < len(trace.values) else None
+    if isinstance(whole, tuple | list):
+        found = {i: _on_the_host(value) for i, value in enumerate(whole) if isinstance(value, torch.Tensor)}
+    for position, index in call.outputs.items():
+        value = _seen(trace, index)
+        if isinstance(value, torch.Tensor):
+            found[position] = value
+    return found
+
+
+def _seen(trace: Trace, index: int) -> Any:  # noqa: ANN401 - whatever a step gave
+    """Return a step's value as it was at its step, else as it is; tensors of either side on the host."""
+    observation = trace.observations[index] if index < len(trace.observations) else None
+    if observation is not None and observation.data is not None:
+        return _on_the_host(observation.data)
+    return _on_the_host(trace.values[index]) if index < len(trace.values) else None
+
+
+def _seen_by(traces: tuple[Trace, Trace], index: int) -> Any:  # noqa: ANN401 - whatever a step gave
+    found = _seen(traces[0], index)
+    return _seen(traces[1], index) if found is None else found
+
+
+def _on_the_host(value: Any) -> Any:  # noqa: ANN401 - whatever a step gave
+    return value.detach().cpu() if isinstance(value, torch.Tensor) else value
+
+
+def _call(
+    program: Program,
+    index: int,
+    traces: tuple[Trace, Trace],
+    outputs: dict[int, torch.Tensor],
+    reference: dict[int, torch.Tensor],
+) -> Call:
+    """Return a call as a side saw it; what that side does not show is as the other one saw it."""
+    step, trace = program.steps[index], traces[0]
+    backend = TorchSteps()
+    used = {ref.index for ref in step_refs(step)}
+    values = [_seen_by(traces, i) if i in used else None for i in range(index)]
+    args = [materialize(arg, values, backend.constant) for arg in step.args]
+    kwargs = {key: materialize(value, values, backend.constant) for key, value in step.kwargs}
+    if step.op == CALL_MODULE:
+        module, args = _module(step, trace), args[1:]
+        kwargs |= {name: getattr(module, name) for name in ("p", "training", "inplace") if hasattr(module, name)}
+        mode = _was_training(program, index)
+        kwargs |= {"training": mode} if mode is not None and "training" in kwargs else {}
+    count = max([*outputs, *reference], default=-1) + 1
+    name = step_operator(step, program.steps).rpartition(".")[2]
+    return Call(
+        name,
+        tuple(args),
+        kwargs,
+        tuple(outputs.get(i) for i in range(count)),
+        tuple(reference.get(i) for i in range(count)),
+    )
+
+
+def _descendants(program: Program, roots: set[int]) -> set[int]:
+    """Return the steps whose value was computed from that of any of ``roots``, without these."""
+    found = set(roots)
+    for index, step in enumerate(program.steps):
+        if any(ref.index in found for ref in step_refs(step)):
+            found.add(index)
+    return found - roots

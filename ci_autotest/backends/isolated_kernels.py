@@ -1,0 +1,72 @@
+"""Kernels in a process that holds neither the reference's values nor the comparison: ``isolated: true``.
+
+``IsolatedBackend`` is the worker's side, ``IsolatedKernels`` what its host executes with: torch, with some operators
+answered by functions of the user, as ``substitute`` does in the worker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ci_autotest.backends.operators.identity import operator_of
+from ci_autotest.backends.remote.backend import RemoteBackend
+from ci_autotest.backends.substitute import Replacing, load_function, nothing_replaced
+from ci_autotest.errors import Unsupported, UnsupportedReason
+from ci_autotest.host.frameworks.torch_like import TorchLike
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Program
+
+
+class IsolatedBackend(RemoteBackend):
+    """Execute programs on replacements in a host of this interpreter."""
+
+    lacks_graph = "isolated kernels are not compiled; drop `isolated: true` for this test's candidate"
+
+    def repro_note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG002
+        """Return nothing: a repro calls the replacements itself, in a process of its own."""
+        return None
+
+    def _refuse(self, trace: Trace, lacking: Unsupported) -> None:
+        """Say why nothing is compared; torch has a counterpart of everything, so what lacks one is the user's."""
+        is_users = lacking.reason is UnsupportedReason.NO_COUNTERPART
+        reason = UnsupportedReason.NOT_IMPLEMENTED if is_users else lacking.reason
+        trace.untested, trace.shown = Unsupported(reason, lacking.detail), frozenset()
+
+
+class IsolatedKernels(TorchLike):
+    """Execute with torch and replacements.
+
+    Args:
+        module: ``torch``.
+        device: ``cpu`` or ``cuda``.
+        replace: Dotted path of the replacement by operator, in any spelling.
+
+    Raises:
+        UnavailableError: A replacement cannot be imported.
+    """
+
+    def __init__(self, module: str, device: str, replace: Mapping[str, str]) -> None:
+        """Import the replacements."""
+        super().__init__(module, device)
+        self._functions = {operator_of(operator): load_function(path) for operator, path in replace.items()}
+        self.around = Replacing(self._functions)
+
+    def begin(self) -> None:
+        """Begin a run: what was called before is no concern of it."""
+        self.around = Replacing(self._functions)
+
+    def calls(self) -> dict[str, int]:
+        """Return how often each replacement was called in the run, and 0 for each other operator."""
+        return dict(self.around.counts)
+
+    def lacking(self, error: BaseException) -> str:  # noqa: ARG002 - a framework's
+        """Return nothing: whatever words a user's function uses, its error is the outcome of the case."""
+        return ""
+
+    def untested(self) -> Unsupported | None:
+        """Return why the run says nothing of the replacements; ``None`` where one was called."""
+        return None if self.around.replaced else nothing_replaced(self._functions, self.around)

@@ -1,0 +1,295 @@
+"""A step's arguments under torch's names, whichever way the test spelled the call.
+
+Arguments that have torch's own default are left out: a table needs no word for them. How a spelling is bound depends on
+its target and on the kinds of its arguments, not on their values, and is worked out once for each.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ci_autotest.backends.mapping.signatures import (
+    ANYTHING,
+    GATHERED,
+    INPUT,
+    OF_PYTHON,
+    WITHOUT_MEANING,
+    forms,
+    respelled,
+)
+from ci_autotest.backends.operators.overloads import SPELLED
+from ci_autotest.errors import UnsupportedError
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, GET_ATTR, Constant, Device, DType, List, Ref
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from ci_autotest.backends.operators.overloads import Parameter
+    from ci_autotest.program.ir import Argument, Step
+
+#: Spellings whose first operand is the second of their operator: ``torch.rsub(x, 2)`` is ``2 - x``.
+_REFLECTED: Final = frozenset({
+    "rsub", "__rsub__", "__rdiv__", "__rtruediv__", "__rpow__", "__rfloordiv__", "__rmod__", "__rmatmul__", "__radd__",
+    "__rmul__", "__rlshift__", "__rrshift__", "__rand__", "__ror__", "__rxor__",
+})  # fmt: skip
+#: What an argument of a kind may be, by what it is in a step; a reference may be to anything.
+_ACCEPTED: Final[dict[str, frozenset[type]]] = {
+    "Tensor": frozenset({Ref}),
+    "int": frozenset({int}),
+    "float": frozenset({int, float}),
+    "complex": frozenset({int, float, complex}),
+    "bool": frozenset({bool}),
+    "number": frozenset({bool, int, float, complex}),
+    "str": frozenset({str}),
+    "Dimname": frozenset({str}),
+    "ScalarType": frozenset({DType}),
+    "Device": frozenset({Device, str}),
+    "Layout": frozenset({Constant}),
+    "MemoryFormat": frozenset({Constant}),
+}
+
+#: Python's operators on items have names for their operands.
+_OF_ITEMS: Final = frozenset({"__getitem__", "__setitem__", "__contains__"})
+
+
+class Plan(NamedTuple):
+    """Say where the arguments of a spelling go.
+
+    Attributes:
+        positional: Name of each positional argument.
+        gathered: Name that takes the positional arguments from ``len(positional)`` on as a tuple, where one does.
+        named: Name for each keyword as written.
+        defaults: What each is when left out.
+        order: Names of the parameters that have no default and can go by position, in order.
+    """
+
+    positional: tuple[str, ...]
+    gathered: str | None
+    named: dict[str, str]
+    defaults: dict[str, object]
+    order: tuple[str, ...] = ()
+
+
+class Binder:
+    """Bind steps, and remember how each spelling is bound."""
+
+    def __init__(self) -> None:
+        """Begin with no spelling known."""
+        self._plans: dict[Any, Plan] = {}
+
+    def bound(self, step: Step, operator: str) -> dict[str, Argument]:
+        """Return a call's arguments by torch's names, without those that have torch's default.
+
+        Args:
+            step: A call of a function, of a method, or one of Python's operators.
+            operator: Its canonical operator.
+
+        Raises:
+            UnsupportedError: No signature of torch's says what a positional argument is called.
+        """
+        if step.op == GET_ATTR or step.target == "builtins.getattr":
+            return {INPUT: step.args[0]}
+        plan = self._plan(step, operator)
+        count = len(plan.positional)
+        found: dict[str, Argument] = dict(zip(plan.positional, step.args, strict=False))
+        if plan.gathered is not None:
+            rest = step.args[count:]
+            found[plan.gathered] = rest[0] if len(rest) == 1 and isinstance(rest[0], tuple | List) else tuple(rest)
+        for key, value in step.kwargs:
+            found[plan.named[key]] = value
+        defaults = plan.defaults
+        return {
+            name: value
+            for name, value in found.items()
+            if name not in WITHOUT_MEANING and not (name in defaults and is_same(value, defaults[name]))
+        }
+
+    def names(self, step: Step, operator: str) -> tuple[str, ...]:
+        """Return torch's names of a call's arguments, whatever their values.
+
+        Raises:
+            UnsupportedError: No signature of torch's says what a positional argument is called.
+        """
+        if step.op == GET_ATTR or step.target == "builtins.getattr":
+            return (INPUT,)
+        plan = self._plan(step, operator)
+        given = (*plan.positional[: len(step.args)], *(plan.named[key] for key, _ in step.kwargs))
+        return given if plan.gathered is None else (*given, plan.gathered)
+
+    def respelled(
+        self, step: Step, operator: str, dropped: Collection[str], renamed: Mapping[str, str]
+    ) -> tuple[tuple[Argument, ...], tuple[tuple[str, Argument], ...]]:
+        """Return a call's arguments in its own spelling, those that torch needs by position.
+
+        Args:
+            step: A call of a function or of a method, or one of Python's operators.
+            operator: Its canonical operator.
+            dropped: Names of arguments that are left out.
+            renamed: Other names for keywords, by torch's.
+        """
+        plan = self._plan(step, operator)
+        named = {plan.named[key]: (key, value) for key, value in step.kwargs}
+        args = list(step.args)
+        if plan.gathered is None:
+            while args and plan.positional[len(args) - 1] in dropped:
+                args.pop()
+            for name in plan.order[len(args) :]:
+                if name not in named:
+                    break
+                args.append(named.pop(name)[1])
+        return tuple(args), tuple(
+            (renamed.get(name, key), value) for name, (key, value) in named.items() if name not in dropped
+        )
+
+    def defaults(self, step: Step, operator: str) -> dict[str, object]:
+        """Return torch's defaults of the arguments of a call of this form."""
+        return self._plan(step, operator).defaults
+
+    def _plan(self, step: Step, operator: str) -> Plan:
+        args, kwargs = step.args, step.kwargs
+        key = (step.target, step.op, tuple(map(_kind, args)), tuple((name, _kind(value)) for name, value in kwargs))
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = _planned(step, operator)
+        return plan
+
+
+def is_same(value: Argument, other: object) -> bool:
+    """Whether an argument says what ``other`` does: a number stands for a list of equal ones, ``True`` not for 1."""
+    if type(value) is Ref:
+        return False
+    if isinstance(value, List):
+        value = value.items
+    if isinstance(other, list | List):
+        other = tuple(other.items if isinstance(other, List) else other)
+    if isinstance(value, tuple) and not isinstance(other, tuple):
+        return bool(value) and all(is_same(item, other) for item in value)
+    if isinstance(other, tuple) and not isinstance(value, tuple):
+        return bool(other) and all(is_same(value, item) for item in other)
+    if isinstance(value, tuple) and isinstance(other, tuple):
+        return len(value) == len(other) and all(is_same(*pair) for pair in zip(value, other, strict=True))
+    return isinstance(value, bool) == isinstance(other, bool) and value == other
+
+
+def _kind(argument: Argument) -> Any:  # noqa: ANN401 - a type, or a tuple of types
+    kind = type(argument)
+    if kind is tuple:
+        return (tuple, *map(_kind, argument[:2]))  # type: ignore[index]
+    if kind is List:
+        return (List, *map(_kind, argument.items[:2]))  # type: ignore[union-attr]
+    return kind
+
+
+def _planned(step: Step, operator: str) -> Plan:
+    target, op = step.target, step.op
+    if target.startswith(("operator.", "__")) and target not in _OF_ITEMS:
+        return _of_python(step, operator)
+    found = forms(target, op)
+    for is_strict in (True, False):
+        for form in found:
+            plan = _plan_of(form, step, is_strict=is_strict)
+            if plan is not None:
+                return _reflected(plan) if target.rpartition(".")[2] in _REFLECTED else plan
+    if not step.kwargs and len(step.args) == 1 and op in {CALL_METHOD, CALL_FUNCTION}:
+        return Plan((INPUT,), None, {}, {})
+    message = f"no signature of torch says what the arguments of {target} are called in this form: {_shown(step)}."
+    raise UnsupportedError(message, operator)
+
+
+def _of_python(step: Step, operator: str) -> Plan:
+    """Return the plan of one of Python's operators: operands in order, a number on either side."""
+    found = forms(operator.removeprefix("torch.Tensor."), CALL_METHOD if "torch.Tensor." in operator else CALL_FUNCTION)
+    longest = max(found, key=len, default=())
+    names = tuple(respelled(operator, parameter.name) for parameter in longest)[: len(step.args)]
+    if len(names) < len(step.args):
+        message = f"no signature of torch says what the operands of {step.target} are called."
+        raise UnsupportedError(message, operator)
+    return Plan(names[::-1] if step.target in _REFLECTED else names, None, {}, {})
+
+
+def _plan_of(form: tuple[Parameter, ...], step: Step, *, is_strict: bool) -> Plan | None:
+    """Return the plan of a call of this form, ``None`` where the call has another."""
+    positional = _in_order(form, step.op)
+    gathered = _gathered(positional, step.args)
+    taken = positional[: len(step.args)] if gathered is None else positional[: positional.index(gathered)]
+    if len(step.args) > len(taken) and gathered is None:
+        return None
+    pairs: list[tuple[Parameter, Argument]] = list(zip(taken, step.args, strict=False))
+    left = {parameter.name: parameter for parameter in form if parameter not in taken and parameter is not gathered}
+    named = {}
+    for key, value in step.kwargs:
+        parameter = left.pop(key, None) or left.pop(SPELLED.get(key, ""), None)
+        if parameter is None:
+            if key not in OF_PYTHON:
+                return None
+            named[key] = key
+            continue
+        named[key] = respelled(step.target, parameter.name)
+        pairs.append((parameter, value))
+    if not all(parameter.has_default for parameter in left.values()):
+        return None
+    if not all(_accepts(parameter, value, is_strict=is_strict) for parameter, value in pairs):
+        return None
+    names = tuple(respelled(step.target, parameter.name) for parameter in taken)
+    last = respelled(step.target, gathered.name) if gathered is not None else None
+    defaults = {respelled(step.target, p.name): p.default for p in form if p.has_default and p.kind != GATHERED}
+    order = tuple(respelled(step.target, parameter.name) for parameter in takewhile(_is_needed, positional))
+    return Plan(names, last, named, {"requires_grad": False, **defaults}, order)
+
+
+def _is_needed(parameter: Parameter) -> bool:
+    return not parameter.has_default
+
+
+def _in_order(form: tuple[Parameter, ...], op: str) -> list[Parameter]:
+    """Return the parameters that can be given by position; the receiver of a method is the one called ``self``."""
+    positional = [parameter for parameter in form if not parameter.by_keyword]
+    if op == CALL_METHOD:
+        positional.sort(key=lambda parameter: parameter.name != "self")
+    return positional
+
+
+def _gathered(positional: Sequence[Parameter], args: Sequence[Argument]) -> Parameter | None:
+    """Return the parameter that takes several positional arguments: ``*tensors``, or the sizes of ``x.view(2, 3)``."""
+    if not positional:
+        return None
+    last, first = positional[-1], len(positional) - 1
+    for place, parameter in enumerate(positional):
+        if parameter.kind == GATHERED:
+            return parameter if place <= len(args) else None
+    if last.kind != "List[int]" or last.length is not None or len(args) <= first:
+        return None
+    return last if all(type(value) is int for value in args[first:]) else None
+
+
+def _reflected(plan: Plan) -> Plan:
+    swapped = {INPUT: "other", "other": INPUT}
+    names = tuple(swapped.get(name, name) for name in plan.positional)
+    return plan._replace(positional=names, named={key: swapped.get(name, name) for key, name in plan.named.items()})
+
+
+def _accepts(parameter: Parameter, value: Argument, *, is_strict: bool) -> bool:
+    kind = parameter.kind
+    if kind in {ANYTHING, GATHERED} or (isinstance(value, Ref) and not is_strict):
+        return True
+    if value is None:
+        return parameter.is_optional
+    if kind.startswith("List["):
+        item = parameter._replace(kind=kind[len("List[") : -1], length=None, is_optional=False)
+        if item.kind.startswith("Optional["):
+            item = item._replace(kind=item.kind[len("Optional[") : -1], is_optional=True)
+        if isinstance(value, tuple | List):
+            return _all_accept(item, value if isinstance(value, tuple) else value.items, is_strict=is_strict)
+        return parameter.length is not None and _accepts(item, value, is_strict=is_strict)
+    accepted = _ACCEPTED.get(kind)
+    return accepted is None or type(value) in accepted
+
+
+def _all_accept(parameter: Parameter, values: Iterable[Argument], *, is_strict: bool) -> bool:
+    return all(_accepts(parameter, value, is_strict=is_strict) for value in values)
+
+
+def _shown(step: Step) -> str:
+    names = [type(value).__name__ for value in step.args]
+    return f"({', '.join([*names, *(f'{key}=' for key, _ in step.kwargs)])})"

@@ -1,0 +1,168 @@
+"""One call in a framework's words: what its row renames, drops, fills in and adapts, or its own spelling.
+
+In a table that is like torch a row without ``to`` keeps the spelling and only drops and renames arguments.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from ci_autotest.backends.mapping.argument_binding import Binder, is_same
+from ci_autotest.backends.mapping.program_writer import Writer, adapter_step, literal
+from ci_autotest.backends.mapping.random_operators import is_drawn, may_draw
+from ci_autotest.backends.mapping.signatures import OF_PYTHON
+from ci_autotest.errors import UnsupportedError
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR, Ref, Step, ref_to
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ci_autotest.backends.mapping.table import Row, Table
+    from ci_autotest.program.ir import Argument
+
+_NOTHING: Final[frozenset[str]] = frozenset()
+
+
+class Answers:
+    """Say what answers a call, by one table.
+
+    Args:
+        table: A framework's rows.
+    """
+
+    def __init__(self, table: Table) -> None:
+        """Begin with no spelling known."""
+        self._table = table
+        self._binder = Binder()
+        self._targets: dict[str, str] = {}
+
+    def write(self, step: Step, operator: str, row: Row, writer: Writer) -> int:
+        """Write the call that a row says, with the steps of its adapters around it; return where its value is.
+
+        Raises:
+            UnsupportedError: An argument has no counterpart, or the framework has no form that writes to its input.
+        """
+        given = self._binder.bound(step, operator)
+        target = self._target(step, operator, row, given)
+        if not target:
+            self._drop(given, operator, row)
+            return self.keep(step, operator, writer, row)
+        is_random = step.seed is not None and is_drawn(operator, given)
+        if is_random and may_draw(operator) and not row.draws:
+            self._refuse_drawn(operator)
+        given.pop("inplace", None)
+        self._drop(given, operator, row)
+        for name in OF_PYTHON:
+            if name in given and name not in row.rename and name not in row.adapt:
+                self._refuse(operator, name, given[name], row)
+        places = row.positional and row.positional[: _count(row.positional, given)]
+        values = [self._positional(name, step, operator, row, given) for name in places]
+        args = tuple(
+            writer.adapted(step, row.adapt.get(name), value) for name, value in zip(places, values, strict=True)
+        )
+        kwargs = {}
+        for name, value in given.items():
+            if name not in places:
+                kwargs[row.rename.get(name, name)] = writer.adapted(step, row.adapt.get(name), value)
+        named = {row.rename.get(name, name) for name in places}
+        for name, value in row.fill.items():
+            if name not in named:
+                kwargs.setdefault(name, literal(value))
+        seed = step.seed if is_random else None
+        called = Step(CALL_FUNCTION, target, args, tuple(kwargs.items()), step.name, step.modes, seed, step.in_setup)
+        found = writer.add(called)
+        return writer.add(adapter_step(row.result, ref_to(found), step)) if row.result else found
+
+    def keep(self, step: Step, operator: str, writer: Writer, row: Row | None = None) -> int:
+        """Write a call as it is spelled, under the framework's name of it; return where its value is.
+
+        Arguments that torch needs go by position: they have torch's order everywhere, and not always its names.
+
+        Raises:
+            UnsupportedError: It draws from the framework's generator.
+        """
+        if step.seed is not None:
+            is_random = step.op != CALL_MODULE and is_drawn(operator, self._binder.bound(step, operator))
+            if is_random and (operator not in self._table.same_generator or writer.is_narrow):
+                self._refuse_drawn(operator)
+            step = step if is_random else step._replace(seed=None)
+        target = self._alike(step)
+        if row is None and (not step.kwargs or step.op == CALL_MODULE or step.in_setup):
+            return writer.keep(step if target == step.target else step._replace(target=target))
+        dropped = frozenset(row.default) if row is not None else _NOTHING
+        renamed = row.rename if row is not None else {}
+        try:
+            args, kwargs = self._binder.respelled(step, operator, dropped, renamed)
+        except UnsupportedError:
+            if row is not None:
+                raise
+            args, kwargs = step.args, step.kwargs  # torch says no names: they are as the test wrote them
+        return writer.keep(step._replace(target=target, args=args, kwargs=kwargs))
+
+    def _drop(self, given: dict[str, Argument], operator: str, row: Row) -> None:
+        """Drop the arguments without counterpart, where they have the value that they may have."""
+        for name, values in row.only.items():
+            if name in given and not any(is_same(given[name], value) for value in values):
+                self._refuse(operator, name, given[name], row)
+        for name, allowed in row.default.items():
+            if name in given and not is_same(given[name], allowed):
+                self._refuse(operator, name, given[name], row)
+            given.pop(name, None)
+
+    def _alike(self, step: Step) -> str:
+        target = step.target
+        if step.op in {CALL_METHOD, GET_ATTR} or not target.startswith("torch."):
+            return target
+        found = self._targets.get(target)
+        if found is None:
+            found = self._targets[target] = f"{self._table.namespace}{target.removeprefix('torch')}"
+        return found
+
+    def _target(self, step: Step, operator: str, row: Row, given: Mapping[str, Argument]) -> str:
+        """Return the function that answers, another one where the spelling writes to its input; empty to keep it."""
+        writes = writes_to_input(step) or given.get("inplace") is True
+        found = row.inplace if writes else row.to
+        if not found and not self._table.like_torch:
+            how = "that writes to its input" if writes else "that does not write to its input"
+            message = f"the table of {self._table.label} has no form of {operator} {how}."
+            raise UnsupportedError(message, operator)
+        return found
+
+    def _positional(self, name: str, step: Step, operator: str, row: Row, given: Mapping[str, Argument]) -> Argument:
+        """Return an argument that goes by position: as given, else the row's constant, else torch's default."""
+        if name in given:
+            return given[name]
+        filled = row.rename.get(name, name)
+        if filled in row.fill:
+            return literal(row.fill[filled])
+        defaults = self._binder.defaults(step, operator)
+        if name not in defaults:
+            message = f"{operator} is called without {name!r}, which {row.to} of {self._table.label} needs."
+            raise UnsupportedError(message, operator, name)
+        return literal(defaults[name])
+
+    def _refuse_drawn(self, operator: str) -> NoReturn:
+        label = self._table.label
+        message = f"{operator} draws from the generator of the framework, and that of {label} gives other numbers."
+        raise UnsupportedError(message, operator)
+
+    def _refuse(self, operator: str, name: str, value: Argument, row: Row) -> NoReturn:
+        shown = "a tensor" if isinstance(value, Ref) else repr(value)
+        why = f": {row.reason}" if row.reason else ""
+        message = f"{self._table.label} has no counterpart of argument {name!r} of {operator}, here {shown}{why}"
+        raise UnsupportedError(message, operator, name)
+
+
+def writes_to_input(step: Step) -> bool:
+    """Whether a call is spelled as one that writes to its first argument."""
+    name = step.target.rpartition(".")[2]
+    if step.target.startswith("operator."):
+        return name.startswith("i") and name != "invert"
+    if name.startswith("__"):
+        return name.startswith("__i") and name != "__invert__"
+    return name.endswith("_")
+
+
+def _count(positional: Sequence[str], given: Mapping[str, Argument]) -> int:
+    """Return how many arguments go by position: up to the last one that the call gives."""
+    return 1 + max((place for place, name in enumerate(positional) if name in given), default=-1)

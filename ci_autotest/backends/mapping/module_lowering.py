@@ -1,0 +1,236 @@
+"""Modules as functions: each forward as the calls that it makes, parameters and buffers as placeholders of the body.
+
+The module is constructed and run once more by torch, over the case's own data, so that what depends on shapes, settings
+or a state is decided as it was on the reference. A program without modules is left as it is.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+
+import torch
+
+from ci_autotest.backends.mapping.module_trace import Tracer
+from ci_autotest.backends.torch_steps import TorchSteps
+from ci_autotest.errors import UnsupportedError, said
+from ci_autotest.host.steps import execute_step, materialize
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    CALL_MODULE,
+    GET_ATTR,
+    OUTPUT,
+    PLACEHOLDER,
+    UNPACK,
+    Device,
+    Mapping_,
+    Program,
+    Ref,
+    Step,
+    TensorSpec,
+    renumbered_step,
+    step_refs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_COUNTER: Final = "num_batches_tracked"
+#: Methods of a module that change what its forward does, not its state, or take a part of it.
+_SETTINGS: Final = frozenset({"train", "eval", "get_submodule"})
+_OF_MODULES: Final = frozenset({CALL_MODULE, GET_ATTR})
+_READS: Final = frozenset({"get_parameter", "get_buffer"})
+
+
+class Lowered(NamedTuple):
+    """Hold a program without modules.
+
+    Attributes:
+        program: Body only.
+        moved: Where the value of each step of the original is; -1 for modules, their state and their settings.
+        parameters: Placeholder of each parameter, by the step that constructed its module, and its name.
+        buffers: The same for buffers, without counters of batches.
+    """
+
+    program: Program
+    moved: list[int]
+    parameters: dict[tuple[int, str], int]
+    buffers: dict[tuple[int, str], int]
+
+
+def has_modules(program: Program) -> bool:
+    """Whether a program constructs a module."""
+    return bool(program.setup)
+
+
+def lowered(program: Program, is_answered: Callable[[str], bool], sources: Mapping[str, Any] | None = None) -> Lowered:
+    """Return a program with the forward of each module in the place of its call.
+
+    Args:
+        program: Setup and body.
+        is_answered: Whether an operator is written down as it is; others that torch has in Python are entered.
+        sources: Data of each placeholder by key; zeros without.
+
+    Raises:
+        UnsupportedError: A module is changed in a way, or calls something, that no function says.
+    """
+    return _Lowering(program, is_answered, sources).done()
+
+
+class _Lowering:
+    """Lower one program: each step is carried out by torch, and what stands for it is written."""
+
+    def __init__(self, program: Program, is_answered: Callable[[str], bool], sources: Mapping[str, Any] | None) -> None:
+        self._program = program
+        self._binding = TorchSteps().binding(_zeros(program) if sources is None else sources)
+        self._values: list[Any] = []
+        self._moved: list[int] = []
+        self._steps: list[Step] = []
+        self._tracer = Tracer(self._steps, is_answered)
+        self._held = _held(program)
+        #: The last step that a module takes part in: what comes behind it need not be carried out.
+        self._last = max((i for i, step in enumerate(program.steps) if step.op in _OF_MODULES), default=-1)
+        #: Each tensor of a module's state, and the placeholder of its data.
+        self._state: list[tuple[torch.Tensor, int]] = []
+
+    def done(self) -> Lowered:
+        for index, step in enumerate(self._program.steps):
+            self._values.append(None)
+            self._moved.append(-1)
+            self._lower(index, step)
+        for tensor, place in self._state:
+            spec = self._steps[place].args[0]
+            assert isinstance(spec, TensorSpec)  # noqa: S101 - a placeholder's
+            self._steps[place] = self._steps[place]._replace(args=(replace(spec, requires_grad=tensor.requires_grad),))
+        program = Program((), tuple(self._steps), self._program.cotangents)
+        return Lowered(program, self._moved, self._places("named_parameters"), self._places("named_buffers"))
+
+    def _lower(self, index: int, step: Step) -> None:
+        receiver = self._values[step.args[0].index] if step.args and isinstance(step.args[0], Ref) else None
+        if step.op == PLACEHOLDER:
+            self._values[index] = self._binding.placeholder(step)
+            if index not in self._held:
+                self._write(index, step)
+        elif step.op == OUTPUT:
+            self._write(index, step)
+        elif step.op == CALL_FUNCTION and step.in_setup:
+            self._values[index] = self._run(step)
+            if not isinstance(self._values[index], torch.nn.Module):
+                self._write(index, step)
+        elif isinstance(receiver, torch.nn.Module):
+            self._lower_use(index, step, receiver)
+        elif step.target == UNPACK and isinstance(step.args[0], Ref) and self._moved[step.args[0].index] < 0:
+            self._take(index, self._run(step))
+        else:
+            if index < self._last:
+                with suppress(Exception):  # the reference refused it too: what is asked is what the framework does
+                    self._values[index] = execute_step(step, self._values, self._binding)
+            self._write(index, step)
+
+    def _lower_use(self, index: int, step: Step, module: torch.nn.Module) -> None:
+        if step.op == CALL_MODULE:
+            self._take(index, self._forward(step, module))
+        elif step.target == "load_state_dict" and step.in_setup:
+            self._load(step, module)
+        elif step.target in _SETTINGS or (step.target == "requires_grad_" and step.in_setup):
+            self._values[index] = self._run(step)
+        elif step.op == GET_ATTR or step.target in _READS:
+            self._take(index, self._run(step))
+        elif not (step.target == "to" and all(isinstance(argument, Device) for argument in step.args[1:])):
+            self._refuse(step, f"is changed by `{step.target}` after its construction")
+
+    def _forward(self, step: Step, module: torch.nn.Module) -> Any:  # noqa: ANN401 - what the module gives
+        """Carry out a forward, and write down what it calls."""
+        constant = self._binding.constant
+        args = [materialize(argument, self._values, constant) for argument in step.args[1:]]
+        kwargs = {key: materialize(value, self._values, constant) for key, value in step.kwargs}
+        self._tracer.caller = step
+
+        def forward() -> Any:  # noqa: ANN401 - what the module gives
+            with self._tracer:
+                return module(*args, **kwargs)
+
+        return self._tried(step, lambda: self._binding.in_mode(step, forward))
+
+    def _take(self, index: int, value: Any) -> None:  # noqa: ANN401 - a result, or a part of one
+        """Note a value that an earlier step of the lowered program gave; a tuple's parts are taken one by one."""
+        self._values[index] = value
+        if isinstance(value, torch.Tensor):
+            ref = self._tracer.ref(value)
+            if ref is None:
+                self._refuse(self._program.steps[index], "gives a tensor that none of its calls gave")
+            self._moved[index] = ref.index
+
+    def _load(self, step: Step, module: torch.nn.Module) -> None:
+        """Take the placeholders of a snapshot for the tensors of a module's state."""
+        self._run(step)
+        tensors = module.state_dict(keep_vars=True)
+        for name, ref in _snapshot(step):
+            tensor = tensors[name]
+            self._steps.append(self._program.steps[ref.index]._replace(in_setup=False))
+            self._tracer.know(tensor, Ref(len(self._steps) - 1))
+            self._state.append((tensor, len(self._steps) - 1))
+            if name.endswith(_COUNTER):
+                self._tracer.count(tensor)
+
+    def _places(self, named: str) -> dict[tuple[int, str], int]:
+        """Return the placeholders of all modules' parameters, or buffers: of a tensor loaded twice, the last."""
+        places = {id(tensor): place for tensor, place in self._state}
+        return {
+            (index, name): places[id(tensor)]
+            for index, module in enumerate(self._values)
+            if isinstance(module, torch.nn.Module) and self._program.steps[index].op == CALL_FUNCTION
+            for name, tensor in getattr(module, named)()
+            if id(tensor) in places and not name.endswith(_COUNTER)
+        }
+
+    def _write(self, index: int, step: Step) -> None:
+        """Write a step as it is, its references moved."""
+        places = {i: place for i, place in enumerate(self._moved) if place >= 0}
+        lost = [ref for ref in step_refs(step) if ref.index not in places]
+        if lost:
+            self._refuse(step, f"is given step {lost[0].index}, a module or what one gives as a whole")
+        self._steps.append(renumbered_step(step, places)._replace(in_setup=False))
+        self._moved[index] = len(self._steps) - 1
+        self._tracer.know(self._values[index], Ref(self._moved[index]))
+
+    def _run(self, step: Step) -> Any:  # noqa: ANN401 - a framework's value
+        return self._tried(step, lambda: execute_step(step, self._values, self._binding))
+
+    def _tried(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - a framework's value
+        try:
+            return call()
+        except UnsupportedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - foreign code: the reference refused it too
+            return self._refuse(step, f"raises {type(error).__name__} ({said(error)})")
+
+    def _refuse(self, step: Step, what: str) -> NoReturn:
+        message = f"{step.target} cannot be lowered to functions: it {what}."
+        raise UnsupportedError(message, step.target)
+
+
+def _snapshot(step: Step) -> tuple[tuple[str, Ref], ...]:
+    """Return name and placeholder of each tensor that a step of the setup loads into a module."""
+    state = step.args[1]
+    assert isinstance(state, Mapping_)  # noqa: S101 - the recorder's
+    return state.items  # type: ignore[return-value]
+
+
+def _held(program: Program) -> frozenset[int]:
+    """Return the placeholders that hold a module's state and nothing else."""
+    loads = [step for step in program.setup if step.target == "load_state_dict"]
+    return frozenset(ref.index for step in loads for _, ref in _snapshot(step))
+
+
+def _zeros(program: Program) -> dict[str, torch.Tensor]:
+    """Return data for each placeholder, where the case's are not at hand: shapes decide most forwards."""
+    found = {}
+    for step in program.steps:
+        if step.op == PLACEHOLDER:
+            spec = step.args[0]
+            assert isinstance(spec, TensorSpec)  # noqa: S101 - a placeholder's
+            shape = spec.shape if spec.is_contiguous else (spec.storage_size,)
+            found[step.target] = torch.zeros(shape, dtype=getattr(torch, spec.dtype))
+    return found

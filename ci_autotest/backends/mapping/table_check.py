@@ -1,0 +1,181 @@
+"""Whether a row says what can be: its operator and arguments are torch's, its adapters exist, it has a reason.
+
+Each refusal is one message that names the file and the row, and the nearest name that exists.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import torch
+
+from ci_autotest.backends.mapping.signatures import arguments, resolved
+from ci_autotest.backends.operators.identity import ALIASES, is_random, operator_of
+from ci_autotest.errors import ConfigError
+from ci_autotest.program.python_names import is_module
+from ci_autotest.program.targets import is_attribute, is_function
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ci_autotest.backends.mapping.table import Row
+
+#: Where the adapters of each framework are. Read as text: they import their framework, which is not here.
+ADAPTERS_FOLDER: Final = Path(__file__).parents[2] / "host" / "adapters"
+_PREFIX: Final = "adapters."
+_NAMESPACES: Final = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.Tensor")
+
+
+def check_row(operator: str, row: Row, place: str, adapters: Path, *, like_torch: bool) -> None:
+    """Refuse a row that says what cannot be.
+
+    Args:
+        operator: The row's key.
+        row: What it says.
+        place: File and row, for messages.
+        adapters: File of the functions that it may name.
+        like_torch: Whether the table may have rows of module classes.
+
+    Raises:
+        ConfigError: It names an operator, an argument or an adapter that does not exist, or lacks what it must have.
+    """
+    _check_operator(operator, place, like_torch=like_torch)
+    if row.unsupported:
+        if row.to or row.inplace:
+            _refuse(place, "it says `unsupported` and where the operator goes. Keep one of the two.")
+        return
+    if not row.to and not row.inplace and not (like_torch and (row.default or row.only or row.rename)):
+        _refuse(place, "it says neither `to` nor `unsupported`.")
+    for path in filter(None, (row.to, row.inplace)):
+        if not is_module(path):
+            _refuse(place, f"{path!r} is no dotted path.")
+    _check_arguments(operator, row, place)
+    _check_adapters(row, place, adapters)
+    more = [name for name in ("default", "only", "fill", "adapt", "result", "positional") if getattr(row, name)]
+    if more and not row.reason:
+        _refuse(place, f"it has `{more[0]}` and no `reason`. Say in a few words why the row is more than another name.")
+
+
+def check_generator(operators: Sequence[str], where: str) -> None:
+    """Refuse a word on a generator that says nothing.
+
+    Args:
+        operators: Said to draw what torch draws.
+        where: The file, for messages.
+
+    Raises:
+        ConfigError: One is no operator of torch's, or draws nothing.
+    """
+    for operator in operators:
+        place = f"{where}, same_generator, {operator}"
+        _check_operator(operator, place, like_torch=False)
+        if not is_random(operator):
+            _refuse(place, "it draws no numbers.")
+
+
+def unknown_key(message: str, keys: Sequence[str]) -> str:
+    """Return msgspec's message about a value in words, with the nearest key for one that is unknown."""
+    found = re.search(r"unknown field `(.+?)`", message)
+    if found is None:
+        return f"{message[:1].lower()}{message[1:]}."
+    return f"there is no key {found[1]!r}. {_nearest(found[1], keys)}It has {', '.join(keys)}."
+
+
+def _check_operator(operator: str, place: str, *, like_torch: bool) -> None:
+    if like_torch and _is_module_class(operator):
+        return
+    if _is_module_class(operator):
+        _refuse(place, "a module is lowered to functions: give the rows of the functions that its forward calls.")
+    is_attribute_of_tensors = operator.startswith("torch.Tensor.") and is_attribute(operator.rpartition(".")[2])
+    if is_attribute_of_tensors or operator.startswith("torch.nn.init."):
+        return
+    canonical = operator_of(operator)
+    if canonical != operator and resolved(canonical) is not None:
+        _refuse(place, f"this spelling's rows go by its operator, {canonical}.")
+    if not is_function(operator) or resolved(operator) is None:
+        hint = _nearest(operator.rpartition(".")[2], _operators())
+        _refuse(place, f"torch {torch.__version__} has no operator of this name. {hint}".rstrip())
+
+
+def _check_arguments(operator: str, row: Row, place: str) -> None:
+    known = arguments(operator)
+    if not known:
+        return
+    for part, names in (
+        ("rename", row.rename),
+        ("default", row.default),
+        ("only", row.only),
+        ("adapt", row.adapt),
+        ("positional", row.positional),
+    ):
+        for name in names:
+            if name not in known:
+                hint = _nearest(name, known)
+                has = ", ".join(sorted(known))
+                _refuse(place, f"`{part}` names argument {name!r}, which {operator} has not. {hint}It has {has}.")
+
+
+def _check_adapters(row: Row, place: str, adapters: Path) -> None:
+    named = [path.removeprefix(_PREFIX) for path in (row.to, row.inplace) if path.startswith(_PREFIX)]
+    named += [*row.adapt.values(), *filter(None, [row.result])]
+    known = _functions(adapters) if named else frozenset()
+    for name in named:
+        if name not in known:
+            hint = _nearest(name, known)
+            _refuse(place, f"host/adapters/{adapters.name} has no function {name!r}. {hint}".rstrip())
+
+
+@lru_cache(maxsize=16)
+def _functions(path: Path) -> frozenset[str]:
+    """Return the names of a framework's adapters: the public functions of its file, defined or imported."""
+    if not path.is_file():
+        return frozenset()
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name for alias in node.names}
+    return frozenset(name for name in found if not name.startswith("_"))
+
+
+@lru_cache(maxsize=1)
+def _operators() -> dict[str, str]:
+    """Return the operators that torch has by their last name, to find the nearest of a name that is none."""
+    found = {}
+    for namespace in _NAMESPACES:
+        for name in dir(resolved(namespace) if namespace != "torch" else torch):
+            path = f"{namespace}.{name}"
+            if (
+                not name[0].isupper()
+                and not name.startswith("_")
+                and name not in ALIASES
+                and is_function(path)
+                and operator_of(path) == path
+            ):
+                found[name] = path
+    return found
+
+
+def _is_module_class(operator: str) -> bool:
+    found = resolved(operator) if operator.startswith("torch.nn.") else None
+    return isinstance(found, type) and issubclass(found, torch.nn.Module)
+
+
+def _nearest(name: str, known: Iterable[str] | Mapping[str, str]) -> str:
+    found = difflib.get_close_matches(name, list(known), 1, 0.5)
+    if not found:
+        return ""
+    return f"Did you mean {known[found[0]] if isinstance(known, Mapping) else found[0]}? "
+
+
+def _refuse(place: str, what: str) -> NoReturn:
+    message = f"{place}: {what}"
+    raise ConfigError(message)

@@ -1,0 +1,103 @@
+"""Which operators a candidate has: by its table, and by what its framework says that it has. Nothing is run."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import torch
+
+from ci_autotest.backends.devices import devices_here, lacks
+from ci_autotest.backends.onnx.backend import OnnxBackend
+from ci_autotest.backends.operators.identity import operator_of, spellings
+from ci_autotest.backends.remote.backend import RemoteBackend
+from ci_autotest.program.ir import CALL_MODULE
+from ci_autotest.values.result import OperatorStanding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.backends.mapping.table import Table
+    from ci_autotest.backends.protocol import Backend
+
+
+#: What every framework's tensors answer where its table does not say otherwise.
+_OF_PYTHON: Final = frozenset({"torch.Tensor.__getitem__", "torch.Tensor.__setitem__"})
+_LAYER: Final = re.compile(r"torch\.nn\.[A-Z]\w*")
+
+
+class OperatorSupport(NamedTuple):
+    """Say what a candidate has: its devices, where they are known, and how it stands to each operator."""
+
+    devices: list[str]
+    operators: list[OperatorStanding]
+
+
+def standing(backend: Backend, operators: Sequence[str]) -> OperatorSupport:
+    """Return what a candidate has of some operators; of none where only a body's export can tell.
+
+    Args:
+        backend: Of the candidate.
+        operators: Canonical names.
+    """
+    if isinstance(backend, OnnxBackend):
+        return OperatorSupport(["cpu"], [])
+    if not isinstance(backend, RemoteBackend):
+        device = str(getattr(backend, "device", "cpu"))
+        return OperatorSupport(devices_here(device), [_on_device(operator, device) for operator in operators])
+    table = backend.table
+    told = {operator: _told(operator, table) for operator in operators}
+    asked = {operator: _targets(operator, table) for operator, said in told.items() if said is None}
+    flat = [target for targets in asked.values() for target in targets]
+    about = backend.about(flat)
+    has = dict(zip(flat, about.has, strict=True))
+    name = f"{table.framework} {backend.hello.version}"
+    found = []
+    for operator in operators:
+        one = told[operator]
+        if one is None:
+            is_there = any(has[target] for target in asked[operator])
+            reason = "" if is_there else f"{name} has no {asked[operator][0]}"
+            one = OperatorStanding(operator=operator, standing="supported" if is_there else "absent", reason=reason)
+        found.append(one)
+    return OperatorSupport(about.devices, found)
+
+
+def _on_device(operator: str, device: str) -> OperatorStanding:
+    """Return what torch's dispatcher says of a device."""
+    reason = lacks(operator, device) if device != "cpu" else ""
+    return OperatorStanding(operator=operator, standing="no_kernel" if reason else "supported", reason=reason)
+
+
+def _told(operator: str, table: Table) -> OperatorStanding | None:
+    """Return what the table alone says; ``None`` where the framework must be asked."""
+    row = table.row(operator)
+    if row is not None and row.unsupported:
+        return OperatorStanding(operator=operator, standing="unsupported", reason=row.unsupported)
+    if row is not None or table.like_torch:
+        return None
+    if operator in _OF_PYTHON:
+        return OperatorStanding(operator=operator, standing="supported")
+    reason = "a layer: it is lowered to the functions that it calls" if _LAYER.fullmatch(operator) else ""
+    return OperatorStanding(operator=operator, standing="unmapped", reason=reason)
+
+
+@lru_cache(maxsize=1)
+def _classes() -> dict[str, list[str]]:
+    """Return the classes of torch.nn whose forward is one operator, by that operator."""
+    found: dict[str, list[str]] = {}
+    for name, value in vars(torch.nn).items():
+        if isinstance(value, type) and issubclass(value, torch.nn.Module):
+            found.setdefault(operator_of(f"torch.nn.{name}", CALL_MODULE), []).append(f"torch.nn.{name}")
+    return found
+
+
+def _targets(operator: str, table: Table) -> list[str]:
+    """Return under which names the framework may have an operator."""
+    row = table.row(operator)
+    if row is not None and (row.to or row.inplace):
+        return [row.to or row.inplace]
+    spelled = (name for name in spellings(operator) if operator_of(name) == operator)
+    names = dict.fromkeys([operator, *spelled, *_classes().get(operator, ())])
+    return [f"{table.namespace}{name.removeprefix('torch')}" for name in names]

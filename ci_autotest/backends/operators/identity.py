@@ -1,0 +1,259 @@
+"""Operators: which targets are one operator. Tolerances, known differences, substitution and findings go by operator.
+
+``torch.softmax``, ``x.softmax``, ``torch.nn.functional.softmax`` and the inner call of
+``torch.nn.Softmax`` are one. The canonical name is ``torch.nn.functional.X`` where PyTorch
+documents the operator there, else ``torch.X``, else ``torch.special.X``, else ``torch.Tensor.X``; a
+trailing underscore and Python's operators are other spellings.
+"""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.overrides import resolve_name
+
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    CALL_METHOD,
+    CALL_MODULE,
+    GET_ATTR,
+    OUTPUT,
+    PLACEHOLDER,
+    UNHOOKED,
+    UNPACK,
+    Ref,
+    Step,
+    follows_from,
+    step_refs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+#: Python's operators, by the name that the ``operator`` module and the special methods share.
+PYTHON_OPERATORS: Final[dict[str, str]] = {
+    "add": "torch.add", "sub": "torch.sub", "mul": "torch.mul", "truediv": "torch.div",
+    "floordiv": "torch.floor_divide", "mod": "torch.remainder", "pow": "torch.pow", "matmul": "torch.matmul",
+    "neg": "torch.neg", "pos": "torch.positive", "abs": "torch.abs", "invert": "torch.bitwise_not",
+    "and_": "torch.bitwise_and", "or_": "torch.bitwise_or", "xor": "torch.bitwise_xor",
+    "lshift": "torch.bitwise_left_shift", "rshift": "torch.bitwise_right_shift",
+    "lt": "torch.lt", "le": "torch.le", "gt": "torch.gt", "ge": "torch.ge", "eq": "torch.eq", "ne": "torch.ne",
+    "getitem": "torch.Tensor.__getitem__", "setitem": "torch.Tensor.__setitem__",
+}  # fmt: skip
+_INPLACE_PYTHON: Final = {f"i{name.rstrip('_')}": name for name in PYTHON_OPERATORS}
+_SPECIAL: Final = {
+    "rsub": "torch.sub",
+    "rdiv": "torch.div",
+    "rtruediv": "torch.div",
+    "rpow": "torch.pow",
+}
+
+#: Other spellings that differ by more than their namespace. Source: PyTorch 2.13's documentation
+#: ("Alias for ...").
+ALIASES: Final[dict[str, str]] = {
+    "absolute": "abs", "arccos": "acos", "arcsin": "asin", "arctan": "atan", "clip": "clamp", "concat": "cat",
+    "concatenate": "cat", "divide": "div", "true_divide": "div", "multiply": "mul", "subtract": "sub",
+    "negative": "neg", "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne",
+    "moveaxis": "movedim", "rsub": "sub", "swapaxes": "transpose", "swapdims": "transpose", "expit": "sigmoid",
+    "special_softmax": "softmax", "special_log_softmax": "log_softmax", "special_expit": "sigmoid",
+}  # fmt: skip
+
+#: Methods that do another thing than the function of their name.
+_METHODS: Final = MappingProxyType({"unfold": "torch.Tensor.unfold"})
+
+#: Classes whose function is not their name in snake case. The others are tested against what their
+#: forward calls.
+_MODULE_FUNCTIONS: Final[dict[str, str]] = {
+    "BatchNorm1d": "batch_norm", "BatchNorm2d": "batch_norm", "BatchNorm3d": "batch_norm",
+    "InstanceNorm1d": "instance_norm", "InstanceNorm2d": "instance_norm", "InstanceNorm3d": "instance_norm",
+    "CrossEntropyLoss": "cross_entropy", "MSELoss": "mse_loss", "L1Loss": "l1_loss", "NLLLoss": "nll_loss",
+    "KLDivLoss": "kl_div", "BCELoss": "binary_cross_entropy", "SmoothL1Loss": "smooth_l1_loss",
+    "BCEWithLogitsLoss": "binary_cross_entropy_with_logits", "HuberLoss": "huber_loss", "GELU": "gelu", "ELU": "elu",
+    "SELU": "selu", "CELU": "celu", "GLU": "glu", "SiLU": "silu", "ReLU": "relu", "PReLU": "prelu",
+    "RReLU": "rrelu", "LeakyReLU": "leaky_relu", "LogSigmoid": "logsigmoid", "RMSNorm": "rms_norm",
+    "Upsample": "interpolate", "Embedding": "embedding", "MultiheadAttention": "multi_head_attention_forward",
+    "Flatten": "torch.flatten", "Unflatten": "torch.unflatten", "LSTM": "torch.lstm", "GRU": "torch.gru",
+    "ReLU6": "hardtanh", "RNN": "torch.rnn_tanh", "MultiLabelSoftMarginLoss": "multilabel_soft_margin_loss",
+    "MultiLabelMarginLoss": "multilabel_margin_loss", "Softmax2d": "softmax",
+    "CosineSimilarity": "cosine_similarity", "PairwiseDistance": "pairwise_distance",
+}  # fmt: skip
+
+#: Operators that draw from the framework's generator: a seed is set before each such step
+#: (SEMANTICS, rule 15).
+RANDOM: Final = frozenset({
+    "svd_lowrank", "pca_lowrank", "lobpcg",
+    "xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal", "orthogonal", "trunc_normal", "sparse",
+    "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "rrelu", "bernoulli",
+    "multinomial", "normal", "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm",
+    "poisson", "gumbel_softmax", "uniform", "cauchy", "exponential", "geometric", "log_normal", "random",
+    "scaled_dot_product_attention", "fractional_max_pool2d", "fractional_max_pool3d",
+})  # fmt: skip
+
+#: Calls that compute nothing by themselves: what is wrong after them was computed by others.
+_BOOKKEEPING: Final = frozenset({
+    "backward", "torch.autograd.backward", "torch.autograd.grad", "register_hook", UNHOOKED, "retain_grad",
+    "requires_grad_", "item", "tolist",
+})  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def public_name(func: Callable[..., Any]) -> str | None:
+    """Return the dotted name of a function that torch hands over, ``None`` where it has none.
+
+    Torch has one function under the names ``mm`` and ``spmm``, and tells the second.
+    """
+    name = resolve_name(func)
+    return "torch.mm" if name == "torch.spmm" else name
+
+
+def operator_of(target: str, op: str = CALL_FUNCTION) -> str:
+    """Return the canonical operator of a target as spelled in a step of opcode ``op``."""
+    if op == CALL_METHOD:
+        return _METHODS.get(target) or _canonical(target)
+    if op == GET_ATTR:
+        return f"torch.Tensor.{target}"
+    if op == CALL_MODULE:
+        return _module_operator(target)
+    namespace, _, name = target.rpartition(".")
+    if namespace == "operator":
+        return PYTHON_OPERATORS.get(name) or PYTHON_OPERATORS.get(_INPLACE_PYTHON.get(name, ""), target)
+    if target in _METHODS.values():
+        return target
+    if namespace in {
+        "torch",
+        "torch.functional",
+        "torch.Tensor",
+        "torch.nn.functional",
+        "torch.special",
+        "torch._C._nn",
+    }:
+        return _canonical(name)
+    return target
+
+
+def step_operator(step: Step, steps: Sequence[Step] = ()) -> str:
+    """Return the operator of a step; ``getattr`` steps are named by the attribute read."""
+    if step.target in {"builtins.getattr", "builtins.setattr"} and isinstance(step.args[1], str):
+        return f"torch.Tensor.{step.args[1]}"
+    receiver = step.args[0] if step.args else None
+    if step.target == UNPACK and steps and isinstance(receiver, Ref):
+        return step_operator(steps[receiver.index], steps)
+    if step.op == CALL_METHOD and steps and isinstance(receiver, Ref) and _is_module(steps[receiver.index]):
+        return f"torch.nn.Module.{step.target}"
+    return operator_of(step.target, step.op)
+
+
+def answers(step: Step, steps: Sequence[Step], calls: Mapping[str, int]) -> bool:
+    """Whether a candidate computes a step, so that it can be to blame for it.
+
+    Args:
+        step: Any.
+        steps: Of the program.
+        calls: How often functions of the user's were called in place of each operator that was called, 0 where none
+            was; empty of a candidate that answers all of them.
+    """
+    if step.op in {PLACEHOLDER, OUTPUT, GET_ATTR} or step.in_setup or step.target.startswith("builtins."):
+        return False
+    # What a module calls inside is not known by its operator: it may be one that is replaced.
+    return step.target not in _BOOKKEEPING and calls.get(step_operator(step, steps), 1) > 0
+
+
+def answered_step(steps: Sequence[Step], index: int, calls: Mapping[str, int], *, has_backward: bool = False) -> int:
+    """Return the nearest step that a candidate computes and that a step follows from; itself, where it computes that.
+
+    Args:
+        steps: Of the program.
+        index: Of a step.
+        calls: As in ``answers``.
+        has_backward: Whether it is a gradient that differs: it follows from what uses the value.
+    """
+    found = [i for i, step in enumerate(steps) if answers(step, steps, calls)]
+    if index in found or not found:
+        return index
+    before, after = follows_from(steps, index), {index}
+    for i, step in enumerate(steps):
+        after.update({i} if any(ref.index in after for ref in step_refs(step)) else ())
+    nearest = [max((i for i in found if i in before), default=-1), min((i for i in found if i in after), default=-1)]
+    if has_backward:
+        nearest.reverse()
+    # What ``x.grad`` reads follows from a backward pass, which no reference tells.
+    return next((i for i in nearest if i >= 0), max((i for i in found if i < index), default=found[-1]))
+
+
+def spelled(step: Step) -> str:
+    """Return a step's target as a reader looks it up: a method's name under ``torch.Tensor``."""
+    return step.target if "." in step.target else f"torch.Tensor.{step.target}"
+
+
+def _is_module(step: Step) -> bool:
+    if step.target == "get_submodule":
+        return True
+    return (
+        step.op == CALL_FUNCTION
+        and step.target.startswith("torch.nn.")
+        and step.target.rpartition(".")[2][:1].isupper()
+    )
+
+
+def spellings(operator: str) -> tuple[str, ...]:
+    """Return the other names under which a user may write an operator."""
+    name = operator.rpartition(".")[2]
+    found = [f"{namespace}.{name}" for namespace in ("torch", "torch.nn.functional", "torch.Tensor", "torch.special")]
+    own = set(_METHODS.values())
+    return (operator,) if operator in own else tuple(spelling for spelling in found if spelling not in own)
+
+
+def matches(pattern: str, operator: str) -> bool:
+    """Whether a pattern of the configuration, in any spelling, with ``*``, names the operator."""
+    if fnmatchcase(operator, pattern) or operator_of(pattern) == operator:
+        return True
+    return operator_of(operator) == operator and any(fnmatchcase(name, pattern) for name in spellings(operator))
+
+
+def is_random(target: str) -> bool:
+    """Whether a function or method of this name draws from the framework's generator."""
+    name = target.rpartition(".")[2]
+    return name in RANDOM or name.rstrip("_") in RANDOM
+
+
+@lru_cache(maxsize=4096)
+def _canonical(name: str) -> str:
+    bare = name.strip("_") if name.startswith("__") else name
+    if name.startswith("__"):
+        special = _SPECIAL.get(bare) or PYTHON_OPERATORS.get(bare) or PYTHON_OPERATORS.get(f"{bare}_")
+        if special is None and bare[:1] in {"r", "i"}:
+            special = PYTHON_OPERATORS.get(bare[1:]) or PYTHON_OPERATORS.get(f"{bare[1:]}_")
+        return special or f"torch.Tensor.{name}"
+    bare = ALIASES.get(bare.rstrip("_"), bare)
+    for candidate in dict.fromkeys((bare.rstrip("_"), bare)):
+        if _is_documented_functional(candidate):
+            return f"torch.nn.functional.{candidate}"
+        if callable(getattr(torch, candidate, None)):
+            return f"torch.{candidate}"
+        if callable(getattr(torch.special, candidate, None)):
+            return f"torch.special.{candidate}"
+    stripped = bare.rstrip("_")
+    return f"torch.Tensor.{stripped if hasattr(torch.Tensor, stripped) else bare}"
+
+
+def _is_documented_functional(name: str) -> bool:
+    # `tanh` and `sigmoid` stand in both; PyTorch deprecated the functional ones.
+    return name not in {"tanh", "sigmoid"} and callable(getattr(torch.nn.functional, name, None))
+
+
+def _module_operator(target: str) -> str:
+    name = target.rpartition(".")[2]
+    function = _MODULE_FUNCTIONS.get(name) or ("pad" if re.fullmatch(r"\w+Pad[123]d", name) else _snake_case(name))
+    if function.startswith("torch."):
+        return function
+    canonical = _canonical(function)
+    return canonical if not canonical.startswith("torch.Tensor.") else target
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

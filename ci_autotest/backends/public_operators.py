@@ -1,0 +1,79 @@
+"""torch's public operators: what coverage is counted against.
+
+The rule, read off the torch that is installed: what PyTorch itself lists as taking tensors
+(``torch.overrides.get_overridable_functions``), under its canonical name, where it has a docstring, is no alias, and
+gives a tensor. Left out are accessors of memory, devices, sparse and quantized formats, functions that are there for
+compilers, and in-place forms, which are spellings. Added are indexing, the functions that make tensors of nothing, the
+recurrent layers, which PyTorch documents as modules, and the two comparisons of whole tensors.
+
+What came of it for torch 2.13, by family, is shipped in ``report/operators.json``, so that a report can be made where
+there is no torch; a test holds the file against the rule.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Final
+
+import torch
+
+from ci_autotest.backends.mapping.signatures import resolved
+from ci_autotest.backends.operators.identity import operator_of
+
+_LEFT_OUT: Final = re.compile(
+    r"(?<!index)_copy$|_with_indices$|quantize|fake_quant|^q_|^int_repr$|sparse|mkldnn|^sym_|^unsafe_|^hspmm$|^smm$|^sspaddmm$|^coalesce$|"
+    r"^(?:c|crow|ccol|row)?_?(?:col_)?indices$|^values$|^(?:autocast|cpu|cuda|pin_memory|to_dense|hash_tensor|index)$|"
+    r"^native_|^miopen_|^fbgemm_|^batch_norm_|^resolve_(?:conj|neg)$"
+)
+_ALIAS: Final = re.compile(r"\b[Aa]lias (?:for|of)\s+:\w+:`~?([\w.]+)`")
+#: A docstring begins with its signature; later it may say that an argument is another's alias.
+_FIRST_CHARS: Final = 200
+_MADE: Final = (
+    "arange", "bartlett_window", "blackman_window", "empty", "eye", "full", "hamming_window", "hann_window",
+    "kaiser_window", "linspace", "logspace", "normal", "ones", "rand", "randint", "randn", "randn_like", "randperm",
+    "tensor", "tril_indices", "triu_indices", "zeros",
+)  # fmt: skip
+_LAYERS: Final = (
+    "gru", "gru_cell", "lstm", "lstm_cell", "rnn_relu", "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell",
+)  # fmt: skip
+_ADDED: Final = (
+    "torch.Tensor.__getitem__", "torch.Tensor.__setitem__", "torch.allclose", "torch.equal",
+    "torch.nn.functional.hardsigmoid", "torch.nn.functional.hardswish",
+    *(f"torch.{name}" for name in (*_MADE, *_LAYERS)),
+)  # fmt: skip
+
+
+def public_operators() -> frozenset[str]:
+    """Return the canonical names of torch's public operators, by the rule of this module."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated attributes warn when they are looked at
+        listed = torch.overrides.get_overridable_functions()
+        names = {torch.overrides.resolve_name(function) or "" for own in listed.values() for function in own}
+    return frozenset({*_ADDED, *(operator_of(name) for name in names if _is_public(name))})
+
+
+def _is_public(name: str) -> bool:
+    last = name.rpartition(".")[2]
+    if not last or last.startswith("_") or last.endswith("_") or "__" in name or _LEFT_OUT.search(last):
+        return False
+    operator = operator_of(name)
+    doc = _documentation(operator)
+    alias = _ALIAS.search(doc)
+    if alias is not None and operator_of(alias[1]) != operator and alias.start() < _FIRST_CHARS:
+        return False
+    return bool(doc) and _gives_tensor(operator)
+
+
+def _documentation(operator: str) -> str:
+    own = getattr(resolved(operator), "__doc__", None)
+    method = getattr(getattr(torch.Tensor, operator.rpartition(".")[2], None), "__doc__", None)
+    return own or method or ""
+
+
+def _gives_tensor(operator: str) -> bool:
+    """Whether a schema gives a tensor; a function without schema is one of Python's that calls those that have one."""
+    schemas = torch._C._jit_get_schemas_for_operator(f"aten::{operator.rpartition('.')[2]}")
+    if not schemas:
+        return not operator.startswith("torch.Tensor.")
+    return any("Tensor" in str(given.type) for schema in schemas for given in schema.returns)

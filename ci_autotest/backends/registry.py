@@ -1,0 +1,89 @@
+"""The one table of backends by name."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.backends.devices import attach
+from ci_autotest.backends.fx import FxBackend
+from ci_autotest.backends.isolated_kernels import IsolatedBackend
+from ci_autotest.backends.mapping.table import Table, has_table, load_table
+from ci_autotest.backends.mapping.translation import Translator
+from ci_autotest.backends.onnx.backend import OnnxBackend
+from ci_autotest.backends.operators.names import refuse_unknown
+from ci_autotest.backends.remote.backend import RemoteBackend
+from ci_autotest.backends.remote.process import Interpreter
+from ci_autotest.backends.substitute import SubstituteBackend
+from ci_autotest.backends.torch_compile import CompileBackend
+from ci_autotest.backends.torch_eager import TorchBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ci_autotest.backends.protocol import Backend
+    from ci_autotest.config import Candidate
+
+_BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
+    "torch": lambda _, device: TorchBackend(device),
+    "torch.compile": lambda candidate, device: CompileBackend(candidate.options, device),
+    "fx": lambda candidate, device: FxBackend(candidate.transform, device),
+    "onnxruntime": lambda candidate, device: OnnxBackend(candidate.options, device),
+    "substitute": lambda candidate, device: SubstituteBackend(_replaced(candidate), device),
+}
+
+
+def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, isolated: bool = False) -> Backend:
+    """Return a candidate's backend, its device proved by a computation.
+
+    Args:
+        candidate: What is built.
+        device: ``cpu``, ``cuda``, or the one that the candidate's module registers.
+        folders: Where the user's own modules are, for a host.
+        isolated: Whether this process is a worker, which may end as a candidate's host ends.
+
+    Raises:
+        ConfigError: A name that the candidate is given is none of torch's, or a row of its table is wrong.
+        UnavailableError: The device is not there, or a module or an interpreter cannot be used.
+    """
+    if candidate.backend == "module":
+        return _remote(candidate, device, folders, isolated=isolated)
+    if candidate.is_isolated:
+        where = _interpreter(candidate, device, folders)._replace(module="torch", replace=_replaced(candidate))
+        table = Table("torch", "", "torch", like_torch=True, rows={})
+        return IsolatedBackend(where, Translator(table), ends_with_host=isolated)
+    attach(candidate, device)
+    return _BUILDERS[candidate.backend](candidate, device)
+
+
+def _replaced(candidate: Candidate) -> Mapping[str, str]:
+    """Return what a candidate replaces, every operator one of torch's."""
+    for operator in candidate.replace:
+        refuse_unknown(operator, f"candidate '{candidate.name}': replace")
+    return candidate.replace
+
+
+def _remote(candidate: Candidate, device: str, folders: Sequence[str], *, isolated: bool) -> RemoteBackend:
+    """Return the backend of a framework in an interpreter of its own."""
+    where = _interpreter(candidate, device, folders)
+    backend = RemoteBackend(where, Translator(table_of(candidate)), ends_with_host=isolated)
+    return backend.in_mode(is_graph=True) if candidate.mode == "graph" else backend
+
+
+def _interpreter(candidate: Candidate, device: str, folders: Sequence[str]) -> Interpreter:
+    given = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    own = tuple(dict.fromkeys(os.path.abspath(folder) for folder in (*folders, *given)))  # noqa: PTH100 - as Python does
+    python = candidate.python or sys.executable
+    return Interpreter(candidate.name, python, candidate.module, device, own, env=candidate.env)
+
+
+def table_of(candidate: Candidate) -> Table:
+    """Return the rows of a candidate's framework, the user's own before those that ship.
+
+    Raises:
+        ConfigError: A row is wrong.
+    """
+    module = candidate.module
+    table = load_table(module) if has_table(module) else Table(module, "", module, like_torch=True, rows={})
+    return table.extended(candidate.mapping, f"candidate '{candidate.name}'") if candidate.mapping else table

@@ -1,0 +1,326 @@
+"""The backend ``module``: programs run by a host in the candidate's own interpreter, compared by what it tells."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager, nullcontext, suppress
+from copy import copy
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from ci_autotest.backends.memory_filling import filling_program
+from ci_autotest.backends.protocol import Backend
+from ci_autotest.backends.remote.channel import Channel
+from ci_autotest.backends.remote.process import HostLostError, HostProcess, end_as
+from ci_autotest.backends.remote.request import Message, Outstanding, ResponseTrace, outside, placed
+from ci_autotest.backends.remote.response import ToldError, about_of, failure_of, fill
+from ci_autotest.backends.trace import Raised
+from ci_autotest.errors import Unsupported, UnsupportedError, UnsupportedReason
+from ci_autotest.host.main import OWN_FAULT
+from ci_autotest.program.hook_names import idle_hooks
+from ci_autotest.program.ir import HOOK, REGISTERS
+from ci_autotest.program.json_values import plain_program
+from ci_autotest.program.refusal import refusals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    import torch
+
+    from ci_autotest.backends.mapping.translation import Translated, Translator
+    from ci_autotest.backends.protocol import Enter, Submission
+    from ci_autotest.backends.remote.process import Interpreter
+    from ci_autotest.backends.remote.response import About, Reader
+    from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.program.ir import Program
+
+_HOOKS: Final = frozenset({*HOOK, *REGISTERS})
+
+
+class RemoteBackend(Backend):
+    """Execute programs in another interpreter.
+
+    Args:
+        where: The interpreter and the framework's module.
+        translator: Says programs in the framework's words.
+        ends_with_host: Whether this process ends as its host ends; else a lost host is an exception.
+
+    Attributes:
+        is_graph: Whether each body runs as one graph: inputs and outputs alone are seen.
+
+    Raises:
+        UnavailableError: The host cannot be started.
+    """
+
+    batches_ahead = 1
+    is_in_process = False
+
+    def __init__(self, where: Interpreter, translator: Translator, *, ends_with_host: bool = False) -> None:
+        """Start the host."""
+        self.on_step: Callable[[int], None] | None = None
+        self.is_graph = False
+        self.shows_steps = True
+        self._translator = translator
+        self._ends_with_host = ends_with_host
+        self._where = where
+        self.table = translator.table
+        self._host = HostProcess(where)
+        self._channel = Channel(self._host)
+        self.hello = self._host.hello
+        self.version, self.libraries = self.hello.version, self.hello.libraries
+        self._in_flight: Translated | None = None
+        self._outstanding = Outstanding()
+
+    def in_mode(self, *, is_graph: bool) -> RemoteBackend:
+        """Return the same host in one of its modes, eager or as graphs: what is outstanding is shared."""
+        found = copy(self)
+        found.is_graph, found.shows_steps = is_graph, not is_graph
+        in_graph = "graph" if self.hello.graph_has_backward else "graph, forward only"
+        found.mode = in_graph if is_graph else ""
+        return found
+
+    def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
+        """Give the host a batch, forward and backward, and return while it runs.
+
+        The answers to the batch before are read first: neither side then waits for the other to read.
+        """
+        message, traces = Message(), []
+        for number, attempt in enumerate(attempts):
+            trace = ResponseTrace(attempt.program, attempt.trace, is_graph=self.is_graph)
+            traces.append(trace)
+            if self._prepare(attempt.program, attempt.sources, trace):
+                trace.loader = self._load
+                trace.has_gone_back = True
+                cotangents = attempt.cotangents or None if trace.has_backward else None
+                message.add(trace, attempt.sources, cotangents, number=number)
+        if attempts:
+            enter(0)
+        with self._watched():
+            self._drain()
+            self._outstanding.restored = enter.restored
+            self._outstanding.traces = [trace for trace in traces if trace.untested is None]
+            if message.jobs:
+                self._channel.ask(message, enter)
+        return _HostBatch(self, traces)
+
+    def run(
+        self,
+        program: Program,
+        sources: Mapping[str, Any],
+        *,
+        snapshots: bool = False,
+        copied: Collection[int] = (),  # noqa: ARG002 - a host tells of the end of the run
+    ) -> Trace:
+        """Run the program forward."""
+        with self._watched():
+            self._drain()
+            trace = ResponseTrace(program, None, snapshots=snapshots, is_graph=self.is_graph)
+            if self._prepare(program, sources, trace):
+                self._in_flight = trace.translated
+                message = Message()
+                message.add(trace, sources, None, snapshots=snapshots)
+                self._channel.ask(message)
+                reader = self._channel.next()
+                trace.calls = trace.answered = reader.answer.calls
+                self._take(trace, reader)
+            return trace
+
+    def owes(self, traces: list[ResponseTrace]) -> bool:
+        """Whether the host has not answered a batch yet."""
+        outstanding = {id(trace) for trace in self._outstanding.traces}
+        return any(id(trace) in outstanding for trace in traces)
+
+    def settle(self) -> None:
+        """Wait for the answers to what was submitted."""
+        with self._watched():
+            self._drain()
+
+    def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:  # noqa: ARG002
+        """Run the backward pass of the program that was run last, where the run had none."""
+        assert isinstance(trace, ResponseTrace)  # noqa: S101 - made above
+        if trace.has_gone_back or trace.failure is not None or trace.untested is not None:
+            return
+        assert trace.translated is self._in_flight  # noqa: S101 - the host differentiates what it ran last
+        buffers: list[memoryview] = []
+        with self._watched():
+            self._channel.ask_backward(placed(cotangents, buffers), buffers)
+            reader = self._channel.next()
+            if reader.answer.lacking is not None:
+                self._refuse(trace, reader.answer.lacking)
+            self._take_gradients(trace, reader)
+        trace.has_gone_back = True
+
+    def about(self, targets: Sequence[str]) -> About:
+        """Return which of some targets the framework has, and its devices.
+
+        Raises:
+            HostLostError: The host is gone, or sent what is no answer.
+        """
+        with self._watched():
+            self._drain()
+            self._host.ask({"has": list(targets)})
+            return about_of(self._host.told()[0], len(targets))
+
+    def as_graph(self) -> Backend | None:
+        """Return the same host running bodies as graphs, where its framework has them."""
+        return self.in_mode(is_graph=True) if self.hello.has_graph and not self.is_graph else None
+
+    def as_eager(self) -> Backend | None:
+        """Return the same host in its eager mode, where this is its graph mode."""
+        return self.in_mode(is_graph=False) if self.is_graph else None
+
+    def fill_freed_memory(self, blocks: Sequence[tuple[torch.Tensor, int]]) -> None:
+        """Write to memory of the host, for each dtype by itself: a framework may not add numbers of all of them."""
+        if self.is_graph:
+            return  # A graph plans its memory itself.
+        by_dtype: dict[torch.dtype, list[tuple[torch.Tensor, int]]] = {}
+        for tensor, count in blocks:
+            by_dtype.setdefault(tensor.dtype, []).append((tensor, count))
+        # A host holds what it has run last until it has run something else.
+        for own in ([], *by_dtype.values(), []):
+            program, sources = filling_program(own)
+            self.run(program, sources)
+
+    def repro_note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what a repro has to know of a program here, as plain JSON values; ``None`` where it cannot run."""
+        try:
+            translated = self._translator.translated(program, sources)
+        except UnsupportedError:
+            return None
+        return {
+            "module": self._where.module,
+            "version": self.hello.version,
+            "python": shutil.which(self._where.python) or self._where.python,
+            "on": self.hello.libraries.get("python", ""),
+            "graph": self.is_graph,
+            "program": plain_program(translated.program),
+            "moved": list(translated.moved),
+            "parameters": [[index, name, place] for (index, name), place in translated.parameters.items()],
+        }
+
+    def close(self) -> None:
+        """End the host."""
+        self._host.close()
+
+    def _prepare(self, program: Program, sources: Mapping[str, Any], trace: ResponseTrace) -> bool:
+        """Translate; say whether there is anything to run."""
+        trace.has_flags = self.hello.has_flags
+        idle = idle_hooks(program.steps)
+        if any(not _HOOKS.isdisjoint(step.modes) for i, step in enumerate(program.steps) if i not in idle):
+            detail = "hooks are not repeated in another interpreter"
+            return _left_out(trace, Unsupported(UnsupportedReason.NO_COUNTERPART, detail))
+        if self.is_graph and refusals(program.steps):
+            detail = "a step that is to be refused is not part of a graph"
+            return _left_out(trace, Unsupported(UnsupportedReason.NO_GRAPH, detail))
+        try:
+            trace.translated = self._translator.translated(program, sources)
+        except UnsupportedError as error:
+            return _left_out(trace, error.why)
+        moved = trace.translated.moved
+        if self.is_graph:
+            trace.has_flags = False  # Outputs of a graph are no leaves, also where eagerly they are an input itself.
+            trace.has_backward = self.hello.graph_has_backward
+            trace.has_gone_back = not trace.has_backward
+            trace.shown = frozenset(i for i in outside(program) if moved[i] >= 0)
+        elif -1 in moved:
+            trace.shown = frozenset(i for i, place in enumerate(moved) if place >= 0)
+        return True
+
+    def _load(self, trace: ResponseTrace, reader: Reader) -> None:
+        with self._watched():
+            self._take(trace, reader)
+
+    def _drain(self) -> None:
+        """Read the answers to what was submitted: only then can elements be asked for, until the next batch."""
+        owed = self._outstanding.take()
+        with self._outstanding.restored() if owed else nullcontext():
+            for trace in owed:
+                trace.reader = self._channel.next()
+                trace.calls, trace.left_out = trace.reader.answer.calls, trace.reader.answer.left_out
+                trace.answered = trace.calls
+            for trace in owed:
+                if trace.reader is not None and trace.reader.answer.has_kept:
+                    self._take(trace, trace.reader)
+
+    def _take(self, trace: ResponseTrace, reader: Reader) -> None:
+        trace.reader = None
+        translated = trace.translated
+        assert translated is not None  # noqa: S101 - prepared
+        answer = reader.answer
+        if answer.lacking is not None:
+            self._refuse(trace, answer.lacking)
+            return
+        trace.failure = failure_of(answer, translated.moved)
+        fill(trace, reader, translated.moved, trace.expected)
+        trace.tell_refusals()
+        if trace.failure is not None:
+            del trace.values[trace.failure.step :], trace.facts[trace.failure.step :]
+        self._take_gradients(trace, reader)
+
+    def _refuse(self, trace: Trace, lacking: Unsupported) -> None:
+        """Say that the framework has not what the program asks of it."""
+        detail = f"{self._where.module} {self.hello.version}: {lacking.detail}"
+        _left_out(trace, Unsupported(lacking.reason, detail))
+
+    def _take_gradients(self, trace: ResponseTrace, reader: Reader) -> None:
+        """Put the gradients under what they are with respect to as it was recorded."""
+        expected = trace.expected.gradients if trace.expected is not None else {}
+        found: dict[Any, Any] = {}
+        for key, entry in reader.answer.gradients:
+            own = trace.recorded(key)
+            if own is not None:
+                found[own] = None if entry is None else reader.tensor(entry, expected.get(own)).detach()
+        trace.gradients = found
+        # Of the gradients that were put in, those are told that the backward pass wrote to.
+        trace.cotangents = {position: reader.tensor(entry).detach() for position, entry in reader.answer.written}
+        raised = reader.answer.backward_failure
+        trace.backward_failure = None if raised is None else Raised(*raised)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """End as the host ended, or say that it is lost; what sends no answer is no host."""
+        try:
+            yield
+        except ToldError as error:
+            self._host.close()
+            self._give_up(HostLostError(f"candidate '{self._where.candidate}': {error}", 1), error)
+        except HostLostError as lost:
+            self._channel.look(is_lost=True)
+            if self.on_step is not None and self._in_flight is not None:
+                self.on_step(self._recorded(self._host.spot()[1], self._in_flight))
+            self._give_up(lost, lost)
+
+    def _recorded(self, step: int, translated: Translated) -> int:
+        """Return the step in flight by its index in the program as it was recorded."""
+        if step < 0:
+            return step
+        return next((i for i, place in enumerate(translated.moved) if place >= step), 0)
+
+    def _give_up(self, lost: HostLostError, cause: Exception) -> NoReturn:
+        if self._ends_with_host and lost.code != OWN_FAULT:
+            end_as(lost)
+        self._host = HostProcess(self._where)  # The next program is not this one's concern.
+        self._channel = Channel(self._host)
+        self._outstanding.take()
+        raise lost from cause
+
+
+class _HostBatch:
+    """A batch that a host runs: its traces hold what it has sent until they are loaded."""
+
+    def __init__(self, backend: RemoteBackend, traces: list[ResponseTrace]) -> None:
+        self._backend, self._traces = backend, traces
+
+    def traces(self) -> list[ResponseTrace]:
+        if self._backend.owes(self._traces):
+            self._backend.settle()
+        return self._traces
+
+    def close(self) -> None:
+        with suppress(HostLostError):
+            self._backend.settle()
+
+
+def _left_out(trace: Trace, why: Unsupported) -> bool:
+    """Say why a program is not compared; of what was not run nothing is seen, modules least of all."""
+    trace.untested, trace.shown = why, frozenset()
+    return False

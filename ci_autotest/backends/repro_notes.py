@@ -1,0 +1,64 @@
+"""What a repro must know of a candidate beyond the program: how its calls are spelled, and what a module hides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ci_autotest.backends.devices import versions
+from ci_autotest.backends.operators.identity import operator_of, spellings, step_operator
+from ci_autotest.backends.torch_steps import resolve
+from ci_autotest.errors import ProgramError
+from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.config import Candidate
+    from ci_autotest.program.ir import Step
+
+
+def repro_note(candidate: Candidate, steps: Sequence[Step], reference: str = "cpu") -> dict[str, Any]:
+    """Return the candidate's part of a recording's note: plain JSON values.
+
+    ``renames`` gives the replacement of each function target of the program, ``spellings`` the
+    torch functions that a replacement answers wherever they are called, inside modules too.
+
+    Args:
+        candidate: Whose program it is.
+        steps: Of the program.
+        reference: The reference's device.
+    """
+    used = {step_operator(step, steps) for step in steps if step.op in {CALL_FUNCTION, CALL_METHOD, CALL_MODULE}}
+    replaced = {operator_of(operator): path for operator, path in candidate.replace.items()}
+    # A module may call more than the operator that it is named after: then every replacement is kept.
+    replaced = {operator: path for operator, path in replaced.items() if operator in used} or replaced
+    targets = {step.target for step in steps if step.op == CALL_FUNCTION}
+    return {
+        "backend": candidate.backend,
+        "candidate": candidate.name,
+        "device": candidate.device,
+        "reference_device": reference,
+        "device_module": "" if candidate.backend == "module" else candidate.module,
+        "libraries": versions(candidate.module),
+        "options": candidate.options,
+        "transform": candidate.transform,
+        "renames": {
+            target: replaced[operator_of(target)] for target in sorted(targets) if operator_of(target) in replaced
+        },
+        "torch": str(torch.__version__),
+        "env": dict(candidate.env),
+        "spellings": {path: _existing(operator) for operator, path in replaced.items()},
+    }
+
+
+def _existing(operator: str) -> list[str]:
+    found = []
+    for name in dict.fromkeys((operator, *spellings(operator))):
+        try:
+            resolve(name)
+        except ProgramError:
+            continue
+        found.append(name)
+    return found

@@ -1,0 +1,69 @@
+"""What is seen of a value: its metadata with a copy of its elements, and the edge that stays its gradient."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+
+from ci_autotest.backends.autograd_engine import gradient_edge
+from ci_autotest.backends.trace import Metadata, Observation, Trace
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+_Tensor: Final = torch.Tensor
+
+
+def metadata(tensor: torch.Tensor) -> Metadata:
+    """Return what is compared of a tensor before its elements."""
+    return Metadata(
+        str(tensor.dtype).removeprefix("torch."),
+        tuple(tensor.shape),
+        tuple(tensor.stride()) if tensor.layout is torch.strided else (),
+        str(tensor.device),
+        tensor.requires_grad,
+        tensor.is_leaf,
+        str(tensor.layout).removeprefix("torch."),
+    )
+
+
+def observed(value: Any) -> Observation:  # noqa: ANN401 - whatever a step gave
+    """Return a value as it is now: a tensor's metadata with a copy of its elements, or the plain value."""
+    if isinstance(value, _Tensor):
+        return Observation(metadata(value), value.detach().clone())
+    if isinstance(value, np.ndarray):
+        return _observed_array(value)
+    if isinstance(value, tuple | list):
+        # A shape is one by any type: another interpreter tells its own. Other parts are steps of their own.
+        is_shape = all(isinstance(item, int | np.integer) and not isinstance(item, bool) for item in value)
+        return Observation(None, tuple(map(int, value)) if is_shape else None)
+    if hasattr(value, "state_dict"):  # a module, here or in another interpreter
+        return Observation(None, None)
+    return Observation(None, value)
+
+
+def _observed_array(array: NDArray[Any]) -> Observation:
+    """Return an array of numpy as a tensor of its elements, told apart from one by its layout."""
+    data = torch.from_numpy(array)
+    return Observation(metadata(data)._replace(layout="array"), data)
+
+
+def keep_copy(trace: Trace, index: int, value: Any) -> None:  # noqa: ANN401 - whatever a step gave
+    """Copy a value that a later step writes to, and take the edge that stays the gradient of this version."""
+    if isinstance(value, _Tensor):
+        trace.copies = {**trace.copies, index: kept(value)}
+
+
+def kept(value: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    """Return a copy of a value as it is now, and the edge that stays its gradient, where it asks for one."""
+    return value.detach().clone(), gradient_edge(value) if value.requires_grad else None
+
+
+def observe(trace: Trace, value: Any) -> None:  # noqa: ANN401 - whatever a step gave
+    """Copy a value at its step, and take the edge of its gradient."""
+    trace.observations.append(observed(value))
+    differentiable = isinstance(value, _Tensor) and value.requires_grad
+    trace.edges.append(gradient_edge(value) if differentiable else None)

@@ -1,0 +1,242 @@
+"""``autotest.yml`` read strictly: an unknown key is an error that names the nearest."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import stat
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import yaml
+
+from ci_autotest.config.validation import check
+from ci_autotest.config.values import FILE_NAME, Candidate, Config, Known, Reference, ToleranceRule
+from ci_autotest.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Size of a file, and values in it when its aliases are written out.
+BYTES_AT_MOST: Final = 256 << 10
+VALUES_AT_MOST: Final = 100_000
+
+
+def read(path: Path) -> Config:
+    """Return the configuration of a file.
+
+    Raises:
+        ConfigError: It cannot be read, is not YAML, has an unknown key or a value of the wrong
+            type.
+    """
+    try:
+        text = _text(path)
+    except (OSError, ValueError) as error:
+        message = f"configuration {str(path)[:200]} cannot be read: {getattr(error, 'strerror', None) or error}."
+        raise ConfigError(message) from error
+    config = decode(parse(text, f"configuration {path}") or {}, str(path))
+    return msgspec.structs.replace(config, candidates=tuple(_placed(each, path.parent) for each in config.candidates))
+
+
+def _text(path: Path) -> str:
+    """Return the text of a file; a device or a pipe may have no end.
+
+    Raises:
+        ValueError: It is no regular file, is too large, or is not UTF-8.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        message = "it is no regular file"
+        raise ValueError(message)
+    with path.open("rb") as file:
+        data = file.read(BYTES_AT_MOST + 1)
+    if len(data) > BYTES_AT_MOST:
+        message = f"it has more than {BYTES_AT_MOST >> 10} KiB"
+        raise ValueError(message)
+    return data.decode("utf-8")
+
+
+def _placed(candidate: Candidate, folder: Path) -> Candidate:
+    """Return a candidate whose interpreter is found from anywhere: a path is meant from the file's folder."""
+    if not candidate.python or not {"/", "\\"} & set(candidate.python):
+        return candidate
+    return msgspec.structs.replace(candidate, python=str(folder.resolve() / candidate.python))
+
+
+def parse(text: str, where: str) -> Any:  # noqa: ANN401 - what YAML may be; `decode` says what it must be
+    """Return what YAML says, a key written twice refused.
+
+    Raises:
+        ConfigError: It is not YAML; the message begins with ``where``.
+    """
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _refuse_endless(node)
+        return loader.construct_document(node)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        message = f"{where} is not YAML{at}: {getattr(error, 'problem', None) or error}."
+        raise ConfigError(message) from error
+
+
+def _refuse_endless(node: yaml.Node) -> None:
+    """Refuse a document that names a part of itself, or is long when what it names is written out.
+
+    Raises:
+        ComposerError: It does, or is.
+    """
+    sizes: dict[int, int] = {}
+
+    def size_of(node: yaml.Node) -> int:
+        if id(node) not in sizes:
+            sizes[id(node)] = 0  # while its parts are counted
+            parts: list[Any] = node.value if isinstance(node, yaml.CollectionNode) else []
+            flat = [one for part in parts for one in (part if isinstance(part, tuple) else (part,))]
+            sizes[id(node)] = 1 + sum(map(size_of, flat))
+        elif not sizes[id(node)]:
+            problem = "an alias names what it stands in"
+            raise yaml.composer.ComposerError(None, None, problem, node.start_mark)
+        return sizes[id(node)]
+
+    if size_of(node) > VALUES_AT_MOST:
+        problem = f"it has more than {VALUES_AT_MOST:,} values when its aliases are written out"
+        raise yaml.composer.ComposerError(None, None, problem, node.start_mark)
+
+
+class _Loader(yaml.SafeLoader):
+    """Read YAML safely, ``2e-3`` as a number, and refuse a key that is written twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        """Return a mapping whose keys are each written once."""
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                problem = "a key is a list or a mapping"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+            if key in seen:
+                problem = f"key {key!r} is written twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:  # noqa: ANN401 - PyYAML's
+        """Return a value that can be written as UTF-8: half of a surrogate pair cannot."""
+        value = super().construct_scalar(node)
+        if any("\ud800" <= letter <= "\udfff" for letter in str(value)):
+            raise yaml.constructor.ConstructorError(None, None, "a text has half of a surrogate pair", node.start_mark)
+        return value
+
+
+# PyYAML follows YAML 1.1, where `2e-3` is text; YAML 1.2 and every reader of this file take it for a number.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+"),
+    list("-+.0123456789"),
+)
+
+
+def decode(plain: object, where: str) -> Config:
+    """Return the configuration of plain values.
+
+    Raises:
+        ConfigError: An unknown key (the nearest known one is named), a wrong type, or values that
+            contradict.
+    """
+    if isinstance(plain, dict):
+        plain = {str(key).replace("-", "_"): value for key, value in plain.items()}
+    _refuse_unknown(plain, Config, where, "")
+    try:
+        config = msgspec.convert(plain, Config)
+    except msgspec.ValidationError as error:
+        message = f"{where}: {_told(str(error))}"
+        raise ConfigError(message) from error
+    check(config, where)
+    return config
+
+
+#: What msgspec calls types, and what a reader calls them.
+_TYPES: Final = {
+    "int": "a whole number", "str": "text", "array": "a list", "object": "a mapping", "bool": "true or false",
+    "float": "a number", "null": "nothing",
+}  # fmt: skip
+_VALIDATION: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
+
+
+def _told(error: str) -> str:
+    """Return a validation error as what, got and allowed."""
+    match = _VALIDATION.fullmatch(error)
+    what, path = (match["what"], (match["path"] or "").lstrip(".")) if match else (error, "")
+    expected = re.fullmatch(r"Expected `(.*)`, got `(.*)`", what)
+    if expected:
+        allowed = " or ".join(_TYPES.get(name.strip(), name.strip()) for name in expected[1].split("|"))
+        where = f"a value of {path.removesuffix('[...]')}" if path.endswith("[...]") else path or "the file"
+        quoted = ", in quotes" if expected[1] == "str" else ""
+        return f"{where} is {_TYPES.get(expected[2], expected[2])}; {allowed} is expected{quoted}."
+    enum = re.fullmatch(r"Invalid enum value (.*)", what)
+    if enum:
+        return f"{path} is {enum[1]}; {_allowed(path)}."
+    if what == "Invalid RFC3339 encoded date":
+        return f"{path} is no date. Write it as 2026-12-31."
+    missing = re.fullmatch(r"Object missing required field `(.*)`", what)
+    if missing:
+        return f"{path} has no {missing[1]!r}. Add it."
+    return f"{path}: {what}."
+
+
+def _allowed(path: str) -> str:
+    name = path.rpartition(".")[2]
+    words = _WORDS.get(name if "." not in path else f"{path.partition('[')[0].partition('.')[0]}.{name}", ())
+    return f"allowed: {', '.join(words)}" if words else "it is not one of the allowed values"
+
+
+_WORDS: Final[dict[str, tuple[str, ...]]] = {
+    "seed": ("a number", "commit", "random"),
+    "strictness": ("tolerance", "ulp", "bitwise"),
+    "workers": ("a number", "auto"),
+    "fail_on": ("misaligned", "new", "never", "flaky", "leniency"),
+    "candidates.backend": ("torch", "torch.compile", "fx", "onnxruntime", "substitute", "module"),
+    "candidates.mode": ("eager", "graph"),
+    "reference.device": ("cpu", "cuda", "auto"),
+    "reference.backend": ("torch",),
+}
+
+
+def _refuse_unknown(plain: object, kind: type, where: str, at: str) -> None:
+    if not isinstance(plain, dict):
+        return
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    for key, value in plain.items():
+        if key not in fields:
+            nearest = difflib.get_close_matches(str(key), fields, 1, 0.5)
+            hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(sorted(fields))}."
+            message = f"{where}: unknown key {at}{key!r}. {hint}"
+            raise ConfigError(message)
+        item = _SECTIONS.get(key) if kind is Config else None
+        if item is not None:
+            for i, entry in enumerate(value if isinstance(value, list) else [value]):
+                _refuse_unknown(entry, item, where, f"{key}[{i}]." if isinstance(value, list) else f"{key}.")
+
+
+_SECTIONS: Final[dict[str, type]] = {
+    "reference": Reference, "candidates": Candidate, "tolerances": ToleranceRule, "known": Known,
+}  # fmt: skip
+
+
+def find(folder: Path) -> Path | None:
+    """Return the nearest ``autotest.yml``, in ``folder`` or above."""
+    for parent in (folder, *folder.parents):
+        path = parent / FILE_NAME
+        if path.is_file():
+            return path
+    return None
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of ``autotest.yml``, for editors."""
+    schema: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(Config)))
+    return schema

@@ -1,0 +1,86 @@
+"""Accepted differences: rows of the configuration's ``known``, as narrow as can be, held against the findings."""
+
+from __future__ import annotations
+
+import difflib
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, get_args
+
+import msgspec
+
+from ci_autotest.config import BUILT_IN
+from ci_autotest.errors import ConfigError
+from ci_autotest.program.ir import ITEM_SIZE
+from ci_autotest.values.verdict import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from datetime import date
+
+    from ci_autotest.config import Config, Known
+    from ci_autotest.values.result import Finding
+
+
+def _names(operator: str) -> set[str]:
+    """Return the spellings of an operator that a row may use."""
+    name = operator.rpartition(".")[2]
+    return {
+        operator,
+        *(f"{namespace}.{name}" for namespace in ("torch", "torch.nn.functional", "torch.Tensor")),
+    }
+
+
+def matches(row: Known, finding: Finding) -> bool:
+    """Whether a row names a finding's operator, candidate and kind."""
+    spelled = _names(finding.operator) | {finding.target}
+    return (
+        any(fnmatchcase(name, row.operator) for name in spelled)
+        and row.candidate in {None, finding.candidate}
+        and row.kind in {None, finding.kind}
+    )
+
+
+def check_known(config: Config, where: str) -> None:
+    """Refuse a row of ``known`` or ``tolerances`` that can match nothing: no kind, candidate or dtype is called so.
+
+    Raises:
+        ConfigError: One is; the nearest name is told.
+    """
+    candidates = {*BUILT_IN, *(candidate.name for candidate in config.candidates)}
+    for number, known in enumerate(config.known):
+        _check_name(known.kind, get_args(Kind), f"{where}: known[{number}] has kind")
+        _check_name(known.candidate, candidates, f"{where}: known[{number}] has candidate")
+    for number, row in enumerate(config.tolerances):
+        _check_name(row.candidate, candidates, f"{where}: tolerances[{number}] has candidate")
+        _check_name(row.dtype, ITEM_SIZE, f"{where}: tolerances[{number}] has dtype")
+
+
+def _check_name(name: str | None, allowed: Collection[str], what: str) -> None:
+    if name is not None and name not in allowed:
+        nearest = difflib.get_close_matches(name, allowed, 1, 0.5)
+        hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(sorted(allowed))}."
+        message = f"{what} {name!r}, of which there is none. {hint}"
+        raise ConfigError(message)
+
+
+def apply_known(findings: tuple[Finding, ...], rows: Iterable[Known], today: date) -> tuple[Finding, ...]:
+    """Return the findings, those that a row accepts marked with its reason; a row past its date accepts nothing."""
+    valid = [row for row in rows if row.until is None or today <= row.until]
+    return tuple(
+        msgspec.structs.replace(finding, known=next((row.reason for row in valid if matches(row, finding)), None))
+        for finding in findings
+    )
+
+
+def unmatched(findings: tuple[Finding, ...], rows: Iterable[Known], today: date) -> list[str]:
+    """Return a sentence for each row that accepts nothing: it is past its date, or matches no finding."""
+    said = []
+    for row in rows:
+        name = f"known difference '{row.operator}' ({row.reason})"
+        if not any(matches(row, finding) for finding in findings):
+            said.append(
+                f"{name} matched no finding of this run. Where it never does, remove the row or correct its spelling."
+            )
+        elif row.until is not None and today > row.until:
+            said.append(f"{name} was accepted until {row.until}, which is past. Mend the operator, or move the date.")
+    return said

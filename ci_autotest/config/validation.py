@@ -1,0 +1,217 @@
+"""Values that contradict one another are refused: what, where, and what to write."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from types import MappingProxyType
+from typing import Final
+
+from ci_autotest.config.units import duration_s, size_bytes
+from ci_autotest.config.values import (
+    AT_MOST,
+    COMPILE_OPTIONS,
+    DEVICES,
+    EXPORT_OPTIONS,
+    GRAPHS,
+    SEEDS,
+    Candidate,
+    Config,
+)
+from ci_autotest.errors import ConfigError, ToleranceError
+from ci_autotest.program.python_names import is_module, is_name, is_path
+from ci_autotest.values.tolerance import Tolerance
+
+_OPTIONS: Final = MappingProxyType({"torch.compile": COMPILE_OPTIONS, "onnxruntime": EXPORT_OPTIONS})
+_OWN_DEVICES: Final = ", ".join(DEVICES)
+#: A candidate's name is given to commands, and is part of paths, of tests' names and of a comment's lines.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def check(config: Config, where: str) -> None:
+    """Refuse values that contradict one another.
+
+    Raises:
+        ConfigError: One of them does.
+    """
+    duration_s(config.case_timeout, f"{where}: case_timeout")
+    size_bytes(config.memory, f"{where}: memory")
+    if config.budget is not None:
+        duration_s(config.budget, f"{where}: budget")
+    for name, number in (("cases", config.cases), ("workers", config.workers)):
+        if isinstance(number, int) and not 1 <= number <= AT_MOST[name]:
+            message = f"{where}: {name} is {str(number)[:30]}. Give 1 to {AT_MOST[name]:,}."
+            raise ConfigError(message)
+    if isinstance(config.seed, int) and not 0 <= config.seed < SEEDS:
+        message = f"{where}: seed is {config.seed}. Give 0 to {SEEDS - 1}."
+        raise ConfigError(message)
+    names = [candidate.name for candidate in config.candidates]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        message = f"{where}: two candidates are named {doubled[0]!r}. Give each a name of its own."
+        raise ConfigError(message)
+    _check_tolerances(config, where)
+    for candidate in config.candidates:
+        _check_candidate(candidate, where)
+
+
+def _check_tolerances(config: Config, where: str) -> None:
+    for number, row in enumerate(config.tolerances):
+        if math.inf in (row.rtol, row.atol):
+            message = f"{where}: tolerances[{number}] is infinite: nothing would be compared. Give numbers."
+            raise ConfigError(message)
+        try:
+            Tolerance(row.rtol, row.atol)
+        except ToleranceError as error:
+            message = f"{where}: tolerances[{number}]: {error}"
+            raise ConfigError(message) from error
+
+
+def _check_candidate(candidate: Candidate, where: str) -> None:
+    if not _NAME.fullmatch(candidate.name):
+        message = (
+            f"{where}: a candidate is named {candidate.name[:80]!r}. Write letters, digits and . _ + -, a letter or "
+            "digit first, 64 at most."
+        )
+        raise ConfigError(message)
+    if candidate.shapes is not None and candidate.shapes < 0:
+        message = f"{where}: candidate {candidate.name!r} has shapes: {candidate.shapes}. Give 0 or more."
+        raise ConfigError(message)
+    if candidate.backend == "substitute" and not candidate.replace:
+        message = (
+            f"{where}: candidate {candidate.name!r} replaces nothing. Give replace: {{operator: module.function}}."
+        )
+        raise ConfigError(message)
+    if candidate.replace and candidate.backend != "substitute":
+        message = (
+            f"{where}: candidate {candidate.name!r} has 'replace', which backend {candidate.backend} does not use. "
+            "Write backend: substitute."
+        )
+        raise ConfigError(message)
+    _check_process(candidate, where)
+    _check_options(candidate, where)
+    _check_transform(candidate, where)
+    _check_device(candidate, where)
+    _check_module(candidate, where)
+    for operator, path in candidate.replace.items():
+        if not is_path(path):
+            message = f"{where}: candidate {candidate.name!r} replaces {operator} by {path!r}. Write module.function."
+            raise ConfigError(message)
+
+
+def _check_process(candidate: Candidate, where: str) -> None:
+    """Refuse what asks for a process of its own where there is none."""
+    if candidate.isolated and candidate.backend != "substitute":
+        message = (
+            f"{where}: candidate {candidate.name!r} has 'isolated', which backend {candidate.backend} does not use. "
+            "It is for backend substitute."
+        )
+        raise ConfigError(message)
+    if candidate.env and candidate.backend not in {"module", "substitute"}:
+        message = (
+            f"{where}: candidate {candidate.name!r} has 'env', and backend {candidate.backend} has no process of its "
+            "own. Write backend: module, module: torch."
+        )
+        raise ConfigError(message)
+    wrong = next((name for name in candidate.env if not _VARIABLE.fullmatch(name)), None)
+    unread = next((name for name in candidate.env if name.startswith("PYTHON")), None)
+    if unread is not None:
+        message = (
+            f"{where}: candidate {candidate.name!r} sets {unread}, which its process does not read: it is started "
+            "isolated (-I). Leave it out."
+        )
+        raise ConfigError(message)
+    if wrong is not None:
+        message = (
+            f"{where}: candidate {candidate.name!r} sets the variable {wrong[:80]!r}. Write a name such as "
+            "OMP_NUM_THREADS."
+        )
+        raise ConfigError(message)
+
+
+def _check_options(candidate: Candidate, where: str) -> None:
+    allowed = _OPTIONS.get(candidate.backend, frozenset())
+    unknown = sorted(candidate.options.keys() - allowed)
+    if not unknown:
+        return
+    nearest = difflib.get_close_matches(unknown[0], allowed, 1, 0.5)
+    known = f"Known: {', '.join(sorted(allowed))}." if allowed else "It takes none: drop `options`."
+    hint = f"Did you mean {nearest[0]!r}?" if nearest else known
+    message = (
+        f"{where}: candidate {candidate.name!r} has option {unknown[0]!r}, which {candidate.backend} has not. {hint}"
+    )
+    raise ConfigError(message)
+
+
+def _check_transform(candidate: Candidate, where: str) -> None:
+    if not candidate.transform:
+        return
+    if candidate.backend != "fx":
+        message = (
+            f"{where}: candidate {candidate.name!r} has a transform, which backend {candidate.backend} does not run. "
+            "Write backend: fx."
+        )
+        raise ConfigError(message)
+    if not is_path(candidate.transform):
+        message = f"{where}: candidate {candidate.name!r} has transform {candidate.transform!r}. Write module.function."
+        raise ConfigError(message)
+
+
+def _check_device(candidate: Candidate, where: str) -> None:
+    """Refuse a device that nothing registers."""
+    if candidate.device in DEVICES:
+        return
+    known = f"{where}: candidate {candidate.name!r} has device {candidate.device!r}, which is none of {_OWN_DEVICES}"
+    if candidate.backend == "module":
+        message = f"{known}. A framework of backend module runs on one of these."
+    elif not candidate.module:
+        message = f"{known}. Write module: with the module that registers it, such as torch_npu, or one of these."
+    elif not is_name(candidate.device):
+        message = f"{known}. Write the name that module {candidate.module!r} registers, such as npu."
+    else:
+        return
+    raise ConfigError(message)
+
+
+def _check_module(candidate: Candidate, where: str) -> None:
+    if candidate.backend == "module":
+        if not is_module(candidate.module):
+            message = (
+                f"{where}: candidate {candidate.name!r} has module {candidate.module!r}. "
+                "Write the name of a framework's module, such as oneflow."
+            )
+            raise ConfigError(message)
+        if candidate.mode == "graph" and candidate.module not in GRAPHS:
+            message = (
+                f"{where}: candidate {candidate.name!r} has mode: graph, and of module {candidate.module!r} no graph "
+                f"mode is known. Graph modes: {', '.join(GRAPHS)}. Write mode: eager, or leave it out."
+            )
+            raise ConfigError(message)
+        return
+    if candidate.mode == "graph":
+        message = (
+            f"{where}: candidate {candidate.name!r} has mode: graph, which backend {candidate.backend} does not have. "
+            "Write backend: module, or backend: torch.compile for graphs of torch."
+        )
+        raise ConfigError(message)
+    if candidate.device not in DEVICES and not is_module(candidate.module):
+        message = (
+            f"{where}: candidate {candidate.name!r} has module {candidate.module!r}. "
+            f"Write the name of the module that registers device {candidate.device!r}, such as torch_npu."
+        )
+        raise ConfigError(message)
+    if candidate.device in DEVICES and candidate.module:
+        message = (
+            f"{where}: candidate {candidate.name!r} has 'module', which backend {candidate.backend} does not use on "
+            f"device {candidate.device}. Write backend: module, or device: with the name that the module registers."
+        )
+        raise ConfigError(message)
+    for key in ("python", "mapping"):
+        if getattr(candidate, key):
+            message = (
+                f"{where}: candidate {candidate.name!r} has {key!r}, which backend {candidate.backend} does not use. "
+                "Write backend: module."
+            )
+            raise ConfigError(message)

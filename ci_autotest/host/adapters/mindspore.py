@@ -1,0 +1,36 @@
+"""Adapters of MindSpore's table: where what it documents differs from torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mindspore import mint, ops
+
+from ci_autotest.host.frameworks.protocol import LackingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def einsum(equation: str, operands: Sequence[Any]) -> Any:
+    """Return the sum, of operands that go by position."""
+    given = operands[0] if len(operands) == 1 and isinstance(operands[0], tuple | list) else operands
+    return mint.einsum(equation, *given)
+
+
+def cross(input: Any, other: Any, dim: int = -1) -> Any:
+    """Return the cross product of two tensors of one shape."""
+    if input.shape != other.shape:
+        message = "mindspore.mint.cross of two shapes"
+        raise LackingError(message)
+    return mint.cross(input, other, dim)
+
+
+def meshgrid(tensors: Sequence[Any], indexing: str = "ij") -> Any:
+    """Return the grids, of tensors that go by position."""
+    return mint.meshgrid(*tensors, indexing=indexing)
+
+
+def squeeze(input: Any, dim: int | tuple[int, ...] | None = None) -> Any:
+    """Return the tensor without dimensions of size 1, all of them unless some are named."""
+    return ops.squeeze(input) if dim is None else mint.squeeze(input, dim)

@@ -1,0 +1,40 @@
+"""Adapters of OneFlow's table: where what it documents differs from torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import oneflow
+
+from ci_autotest.host.frameworks.protocol import LackingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def long(result: Any) -> Any:
+    """Return indices as torch has them."""
+    return result.long()
+
+
+def with_long_indices(result: Sequence[Any]) -> tuple[Any, Any]:
+    """Return values, and indices as torch has them."""
+    return result[0], result[1].long()
+
+
+def argmax(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    """Return where the largest is."""
+    _need_dim(dim, keepdim)
+    return oneflow.argmax(input, dim=dim, keepdim=keepdim)
+
+
+def argmin(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    """Return where the smallest is."""
+    _need_dim(dim, keepdim)
+    return oneflow.argmin(input, dim=dim, keepdim=keepdim)
+
+
+def _need_dim(dim: int | None, keepdim: bool) -> None:
+    if dim is None and keepdim:
+        message = "keepdim without dim: it is ignored, by its documentation"
+        raise LackingError(message)

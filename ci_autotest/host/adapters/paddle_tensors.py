@@ -1,0 +1,182 @@
+"""Arithmetic in place, reductions, shape, creation and matrices: PyTorch's arguments in, Paddle's functions called."""
+
+from __future__ import annotations
+
+import builtins
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+from ci_autotest.host.adapters.paddle_pairs import cast_together
+from ci_autotest.host.frameworks.protocol import LackingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+# Arithmetic.
+
+
+def add_(input: Any, other: Any, alpha: Any = 1) -> Any:
+    """Add ``alpha`` times ``other`` in place."""
+    if paddle.is_tensor(other):
+        return input.add_(other if alpha == 1 else other * alpha)
+    return input.scale_(1.0, bias=other * alpha)
+
+
+def sub_(input: Any, other: Any, alpha: Any = 1) -> Any:
+    """Subtract ``alpha`` times ``other`` in place."""
+    if paddle.is_tensor(other):
+        return input.subtract_(other if alpha == 1 else other * alpha)
+    return input.scale_(1.0, bias=-other * alpha)
+
+
+def mul_(input: Any, other: Any) -> Any:
+    """Multiply in place; Paddle scales by a number."""
+    return input.multiply_(other) if paddle.is_tensor(other) else input.scale_(other)
+
+
+def div(input: Any, other: Any, rounding_mode: str | None = None) -> Any:
+    """Divide, and round to ``floor`` or ``trunc`` where asked."""
+    input, other = cast_together((input, other))
+    if paddle.is_tensor(input) and paddle.is_tensor(other):
+        return paddle.divide(input, other, rounding_mode=rounding_mode)
+    if rounding_mode is not None:
+        message = "quotient of a tensor and a number that is rounded"
+        raise LackingError(message)
+    return input / other
+
+
+# Reductions and counts.
+
+
+def sum(input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    """Sum; whole numbers in int64, as PyTorch documents."""
+    if dtype is None and (paddle.is_integer(input) or input.dtype == paddle.bool):
+        dtype = paddle.int64
+    return paddle.sum(input, axis=dim, keepdim=keepdim, dtype=dtype)
+
+
+def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    """Return the norm of a vector over any dimensions, of a matrix for ``nuc``."""
+    if p == "nuc":
+        return paddle.linalg.matrix_norm(input, p, axis=[-2, -1] if dim is None else dim, keepdim=keepdim)
+    order = 2.0 if p in {"fro", None} else p
+    return paddle.linalg.vector_norm(input, p=order, axis=dim, keepdim=keepdim, dtype=dtype)
+
+
+def all(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Tell whether all are true; of uint8 in uint8, as PyTorch documents."""
+    return _of_bytes(input, paddle.all(input, axis=dim, keepdim=keepdim))
+
+
+def any(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Tell whether any is true; of uint8 in uint8, as PyTorch documents."""
+    return _of_bytes(input, paddle.any(input, axis=dim, keepdim=keepdim))
+
+
+def _of_bytes(input: Any, result: Any) -> Any:
+    return paddle.cast(result, "uint8") if input.dtype == paddle.uint8 else result
+
+
+def std(input: Any, dim: Any = None, correction: int = 1, keepdim: bool = False) -> Any:
+    """Return the standard deviation with the correction 0 or 1: Paddle's ``unbiased`` says which."""
+    if correction not in {0, 1}:
+        message = f"standard deviation with correction={correction}: it divides by n or n - 1"
+        raise LackingError(message)
+    return paddle.std(input, axis=dim, unbiased=bool(correction), keepdim=keepdim)
+
+
+def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    """Count the elements of ``bins`` equal ranges, in the input's dtype."""
+    return paddle.cast(paddle.histogram(input, bins=bins, min=min, max=max), input.dtype)
+
+
+# Shape, creation and products.
+
+
+def einsum(equation: str, operands: Sequence[Any]) -> Any:
+    """Sum products over the letters of ``equation``; Paddle takes the operands by position."""
+    return paddle.einsum(equation, *operands)
+
+
+def meshgrid(tensors: Sequence[Any], indexing: str = "ij") -> Any:
+    """Return the coordinates of a grid; Paddle takes the tensors by position."""
+    return paddle.meshgrid(*tensors, indexing=indexing)
+
+
+def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    """Make one dimension of several; where there is none to remove the tensor itself, as PyTorch documents."""
+    if input.ndim and start_dim % input.ndim == end_dim % input.ndim:
+        return input
+    return paddle.flatten(input, start_axis=start_dim, stop_axis=end_dim)
+
+
+def reshape(input: Any, shape: Sequence[int]) -> Any:
+    """Return the elements in another shape; of a 0 in it Paddle documents the input's size at that place."""
+    return paddle.reshape(input, _plain(input, shape))
+
+
+def view(input: Any, size: Any = None, dtype: Any = None) -> Any:
+    """Return the memory in another shape or dtype; of a 0 in a shape as ``reshape``."""
+    return paddle.view(input, dtype if size is None else _plain(input, size))
+
+
+def _plain(input: Any, shape: Sequence[int]) -> Sequence[int]:
+    for place, size in enumerate(shape):
+        if size == 0 and (place >= input.ndim or input.shape[place] != 0):
+            message = "shape with a size of 0 where the input has another"
+            raise LackingError(message)
+    return shape
+
+
+def contiguous(input: Any) -> Any:
+    """Return the tensor in order: a copy where it is not, because Paddle's own method returns a leaf as it is."""
+    return input if input.is_contiguous() else paddle.clone(input)
+
+
+def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
+    """Turn a plane; by nothing it is a copy, where Paddle returns the tensor itself."""
+    return paddle.rot90(input, k=k, axes=list(dims)) if k % 4 else paddle.clone(input)
+
+
+def full(size: Sequence[int], fill_value: Any, dtype: Any = None) -> Any:
+    """Return a tensor of one number; without a dtype in the number's, as PyTorch documents."""
+    kinds = {bool: "bool", int: "int64", float: "float32", complex: "complex64"}
+    return paddle.full(size, fill_value, dtype=dtype if dtype is not None else kinds[type(fill_value)])
+
+
+def tensor(data: Any, dtype: Any = None) -> Any:
+    """Return a tensor of numbers that the test wrote down."""
+    return paddle.to_tensor(data, dtype=dtype)
+
+
+def size(input: Any, dim: int | None = None) -> tuple[int, ...] | int:
+    """Return the sizes, or one of them."""
+    return tuple(input.shape) if dim is None else int(input.shape[dim])
+
+
+def to(
+    input: Any, dtype: Any = None, device: Any = None, other: Any = None, non_blocking: bool = False, copy: bool = False
+) -> Any:
+    """Return the tensor in a dtype, at a place: itself where it is both and no copy is asked."""
+    wanted, place = (dtype, device) if other is None else (other.dtype, other.place)
+    found = input if place is None or str(input.place) == str(place) else input.to(place)
+    if wanted is None or found.dtype == wanted:
+        return paddle.clone(input) if copy and found is input else found
+    return paddle.cast(found, wanted)
+
+
+def pinv(input: Any, rtol: float | None = None, hermitian: bool = False) -> Any:
+    """Return the pseudo-inverse with PyTorch's relative tolerance: the greater size times the dtype's epsilon."""
+    if rtol is None:
+        rtol = builtins.max(input.shape[-2:]) * paddle.finfo(input.dtype).eps
+    return paddle.linalg.pinv(input, rcond=rtol, hermitian=hermitian)
+
+
+def cross(input: Any, other: Any, dim: int = -1) -> Any:
+    """Return the cross product of tensors of one shape: Paddle documents that they do not broadcast."""
+    if input.shape != other.shape:
+        message = "cross product of tensors that broadcast"
+        raise LackingError(message)
+    return paddle.cross(input, other, axis=dim)

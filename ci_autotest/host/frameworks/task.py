@@ -1,0 +1,155 @@
+"""What is run again to differentiate a program by its leaves, of a framework that differentiates functions alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from ci_autotest.host.frameworks.protocol import LackingError
+from ci_autotest.program.ir import NO_GRAD, OUTPUT, PLACEHOLDER, output_refs, step_refs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ci_autotest.program.ir import Program, Step
+
+_NOTHING: Final[frozenset[int]] = frozenset()
+
+
+class Differentiating(Protocol):
+    """Say what a plan asks of a framework.
+
+    Attributes:
+        undifferentiated: Functions whose results are not differentiated by anything, in PyTorch.
+    """
+
+    undifferentiated: frozenset[str]
+
+    def is_tensor(self, value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+        """Whether a value is a tensor of the framework."""
+
+    def is_inexact(self, tensor: Any) -> bool:  # noqa: ANN401 - a framework's tensor
+        """Whether a tensor's dtype can be differentiated."""
+
+    def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:  # noqa: ANN401 - a framework's tensor
+        """Return the dtype's name, the shape, ``requires_grad`` and ``is_leaf``."""
+
+
+class Functional:
+    """What frameworks have in common that differentiate functions alone: no graph, no mode but that of no gradients."""
+
+    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the step gives
+        """Call; what is computed without gradients is not differentiated, and seeds mean nothing.
+
+        Raises:
+            LackingError: Another mode than ``no_grad``.
+        """
+        if step.modes and step.modes != NO_GRAD:
+            message = f"mode {step.modes[0]!r}"
+            raise LackingError(message)
+        return call()
+
+    def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any | None]:
+        """Refuse: tensors hold no graph, and ``backward`` differentiates the program.
+
+        Raises:
+            LackingError: Always.
+        """
+        message = f"graph behind {len(outputs)} outputs, {len(weights)} weights and {len(inputs)} inputs"
+        raise LackingError(message)
+
+
+class Task(NamedTuple):
+    """Say what is differentiated.
+
+    Attributes:
+        steps: Of the program.
+        again: Steps that are run again, because they depend on a leaf, in order.
+        given: Other steps whose arrays those read.
+        fixed: Values that those read and that are no arrays, by step.
+        roots: Step and position of each output that a weight is put into.
+        leaves: Steps that are differentiated by, and that a root depends on.
+        asked: Steps that gradients were asked for.
+        key: What a compiled backward pass may be used again for.
+    """
+
+    steps: tuple[Step, ...]
+    again: tuple[int, ...]
+    given: tuple[int, ...]
+    fixed: Mapping[int, Any]
+    roots: tuple[tuple[int, int], ...]
+    leaves: tuple[int, ...]
+    asked: tuple[int, ...]
+    key: object
+
+
+def plan(
+    framework: Differentiating,
+    program: Program,
+    values: Sequence[Any],
+    weights: Mapping[int, Any],
+    leaves: Sequence[int],
+) -> Task:
+    """Return what must be run again to differentiate a program by its leaves."""
+    steps = program.steps
+    reach = _reach(framework, steps, values, leaves)
+    roots = _roots(program, values, weights, reach)
+    reached = _NOTHING.union(*(reach[index] for index, _ in roots))
+    inexact = tuple(leaf for leaf in leaves if leaf in reached)
+    again = tuple(index for index in sorted(reach) if steps[index].op != PLACEHOLDER)
+    read = {ref.index for index in again for ref in step_refs(steps[index])} - set(again) - set(inexact)
+    given = tuple(index for index in sorted(read) if _is_data(framework, values[index]))
+    # What a step made a number of is a constant of the branch that was taken.
+    fixed = {index: values[index] for index in sorted(read) if index not in given}
+    shapes = tuple(_shapes(framework, values[index]) for index in (*inexact, *given))
+    key = (steps, inexact, tuple(leaves), roots, shapes, repr(fixed))
+    return Task(steps, again, given, fixed, roots, inexact, tuple(leaves), key)
+
+
+def _reach(
+    framework: Differentiating, steps: Sequence[Step], values: Sequence[Any], leaves: Sequence[int]
+) -> dict[int, frozenset[int]]:
+    """Return the leaves that each step depends on by what can be differentiated; steps without any are not in it."""
+    reach = {leaf: frozenset({leaf}) for leaf in leaves if _has_inexact(framework, values[leaf])}
+    for index, step in enumerate(steps):
+        if step.op in {PLACEHOLDER, OUTPUT} or step.target in framework.undifferentiated or step.modes == NO_GRAD:
+            continue
+        found = _NOTHING.union(*(reach.get(ref.index, _NOTHING) for ref in step_refs(step)))
+        if found and _has_inexact(framework, values[index]):
+            reach[index] = found
+    return reach
+
+
+def _roots(
+    program: Program, values: Sequence[Any], weights: Mapping[int, Any], reach: Mapping[int, frozenset[int]]
+) -> tuple[tuple[int, int], ...]:
+    """Return the outputs that a weight of their shape is put into, each array once."""
+    refs = output_refs(program)
+    roots: list[tuple[int, int]] = []
+    for position, weight in weights.items():
+        index = refs[position].index
+        value = values[index]
+        if index not in reach or getattr(value, "shape", None) != weight.shape:
+            continue
+        if not any(values[other] is value for other, _ in roots):
+            roots.append((index, position))
+    return tuple(roots)
+
+
+def _has_inexact(framework: Differentiating, value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+    """Whether a value is an array that can be differentiated, or a nest of tuples that has one."""
+    if isinstance(value, tuple | list):
+        return any(_has_inexact(framework, item) for item in value)
+    return framework.is_tensor(value) and framework.is_inexact(value)
+
+
+def _is_data(framework: Differentiating, value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+    """Whether a value is an array, or a nest of tuples of them."""
+    if isinstance(value, tuple | list):
+        return bool(value) and all(_is_data(framework, item) for item in value)
+    return framework.is_tensor(value)
+
+
+def _shapes(framework: Differentiating, value: Any) -> object:  # noqa: ANN401 - an array, or a nest of tuples of them
+    if isinstance(value, tuple | list):
+        return tuple(_shapes(framework, item) for item in value)
+    return framework.facts(value)[:2]

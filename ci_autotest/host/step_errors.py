@@ -1,0 +1,62 @@
+"""What a step that cannot be carried out means: the framework has not what it asks for, or its error is the outcome."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ci_autotest.errors import Unsupported, UnsupportedReason
+from ci_autotest.host.frameworks.protocol import LackingError
+from ci_autotest.program.ir import CALL_METHOD, GET_ATTR, LOADS_STATE, Ref, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.host.forward import Run
+    from ci_autotest.host.frameworks.protocol import Framework
+    from ci_autotest.program.ir import Step
+
+
+def failed(run: Run, step: Step, index: int, error: BaseException, framework: Framework) -> None:
+    """Note what a step's error means: the framework has not what was asked for, or it is the outcome.
+
+    Args:
+        run: Notes it.
+        step: What raised.
+        index: Where it is.
+        error: What was raised.
+        framework: Ran it.
+    """
+    said = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0].rstrip('.')}"
+    if isinstance(spec := step.args[0] if step.args else None, TensorSpec):
+        text = f"it takes no {spec.dtype} tensor such as this one ({said})"
+        run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, text)
+    elif step.in_setup and step.target == LOADS_STATE:
+        # Nobody's test asked for it: the harness copies the reference's state.
+        text = f"a module of it does not take the state of the reference's ({said})"
+        run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, text)
+    elif lacking := framework.lacking(error):
+        run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, lacking)
+    elif isinstance(error, NotImplementedError):
+        run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, f"{type(error).__name__}: {str(error)[:300]}")
+    else:
+        run.failure = (index, type(error).__name__, str(error))
+
+
+def needs_attribute(step: Step, values: Sequence[Any], framework: Framework) -> None:
+    """Refuse a method or property that the framework's tensors, or its modules, have not.
+
+    Raises:
+        LackingError: It is not there.
+    """
+    receiver = step.args[0] if step.args else None
+    name = step.args[1] if step.target == "builtins.getattr" else step.target
+    is_asked = step.op in {CALL_METHOD, GET_ATTR} or step.target == "builtins.getattr"
+    if not is_asked or not isinstance(receiver, Ref) or not isinstance(name, str):
+        return
+    value = values[receiver.index]
+    if framework.is_tensor(value) and not hasattr(type(value), name) and not hasattr(value, name):
+        message = f"Tensor.{name}"
+        raise LackingError(message)
+    if step.op == CALL_METHOD and hasattr(value, "state_dict") and not hasattr(value, name):
+        message = f"nn.Module.{name}"
+        raise LackingError(message)

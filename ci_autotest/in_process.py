@@ -1,0 +1,178 @@
+"""A test run where it was called: under pytest or unittest, in their process, without isolation."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ci_autotest import config as configuration
+from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
+from ci_autotest.alignment.recordings import to_recording
+from ci_autotest.alignment.tolerance_rules import rules_for
+from ci_autotest.backends.devices import available_device
+from ci_autotest.backends.registry import build
+from ci_autotest.backends.repro_notes import repro_note
+from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.config.known_differences import apply_known, check_known
+from ci_autotest.errors import AuthorError, ConfigError
+from ci_autotest.pytest_options import PYTEST_OPTIONS
+from ci_autotest.report.finding_message import About, display_program, finding_of, message_lines
+from ci_autotest.values.case import root_seed
+from ci_autotest.values.result import counts_against
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ci_autotest.alignment.verdict import Judged
+    from ci_autotest.backends.trace import Attempt
+    from ci_autotest.config import Candidate, Config
+
+SAID_ONCE: Final = "ci-autotest: tests run in this process, without isolation; `ci-autotest run` gives each a worker.\n"
+
+
+class Setting(NamedTuple):
+    """Where a test that is run in its caller's process belongs.
+
+    Attributes:
+        config: The configuration.
+        candidates: Those that are run.
+        test: The test's id.
+        seed: Root seed.
+        cases: Asked for on pytest's command line, whatever the test declares.
+        folders: Where modules of the user's own are, for a host.
+    """
+
+    config: Config
+    candidates: tuple[Candidate, ...]
+    test: str
+    seed: int
+    cases: int | None
+    folders: tuple[str, ...]
+
+
+def setting_of(file: str, name: str, declared: str | None, arguments: str = "") -> Setting:
+    """Return the setting of a test: the nearest ``autotest.yml`` above its file, else above the current folder.
+
+    Args:
+        file: The test's.
+        name: Its qualified name.
+        declared: The id that it declares.
+        arguments: ``[3-same]`` where it is called with arguments.
+
+    Raises:
+        ConfigError: There is none, or it has no candidate: torch held against itself would be green without a test.
+    """
+    source, asked = Path(file).resolve(), PYTEST_OPTIONS.get()
+    path = configuration.find(source.parent) or configuration.find(Path.cwd())
+    config = configuration.read(path) if path else configuration.Config()
+    check_known(config, str(path))
+    if not config.candidates and not asked.candidates:
+        message = (
+            f"no candidate to hold {name} against: no {configuration.FILE_NAME} with `candidates:` "
+            f"above {source.parent} or the current folder. Write one, give pytest --autotest-candidate NAME, or use "
+            "`ci-autotest run --candidate NAME`."
+        )
+        raise ConfigError(message)
+    root = (path.parent if path else Path.cwd()).resolve()
+    for folder in (str(source.parent), str(root)):
+        if folder not in sys.path:
+            sys.path.append(folder)
+    shown = source.relative_to(root).as_posix() if source.is_relative_to(root) else source.as_posix()
+    test = (declared or f"{shown}::{name.replace('.', '::')}") + arguments
+    seed = asked.seed if asked.seed is not None else root_seed(config.seed, os.environ)
+    folders = (str(source.parent), str(root))
+    return Setting(config, configuration.chosen(config, asked.candidates), test, seed, asked.cases, folders)
+
+
+def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt]) -> None:  # noqa: ANN401
+    """Run a test's cases and raise on the first that is misaligned and not known.
+
+    Args:
+        declared: The test's declaration.
+        setting: Where it belongs.
+        draw: Makes the attempt ``(case, number)``.
+
+    Raises:
+        AssertionError: A candidate is misaligned.
+        AuthorError: Nothing was compared.
+    """
+    __tracebackhide__ = True
+    config = setting.config
+    with ExitStack() as stack:
+        contenders = {}
+        for candidate in setting.candidates:
+            backend = build(candidate, available_device(candidate.device), setting.folders)
+            stack.callback(backend.close)
+            rules = rules_for(config.tolerances, config.strictness, candidate.name, declared)
+            contenders[candidate.name] = Contender(backend, rules)
+        _run_cases(declared, setting, draw, contenders)
+
+
+def _run_cases(
+    declared: Any,  # noqa: ANN401 - a declaration
+    setting: Setting,
+    draw: Callable[[int, int], Attempt],
+    contenders: Mapping[str, Contender],
+) -> None:
+    __tracebackhide__ = True
+    config = setting.config
+    compared = dict.fromkeys(contenders, 0)
+    reasons: dict[str, str] = {}
+    refusal = ""
+    reference = TorchBackend()
+    for case in range(setting.cases or declared.n or config.cases):
+        found = accept(case, draw, contenders, lambda _case, _name, _number: None)
+        refusal = found.refusal or refusal
+        for candidate in setting.candidates:
+            lenient = found.lenient.get(candidate.name)
+            if lenient is not None and (
+                message := _failure(lenient.judged, candidate, setting, (case, lenient.profile))
+            ):
+                raise AssertionError(message)
+        if found.attempt is None:
+            continue
+        differentiate(found.attempt, reference)
+        for candidate in setting.candidates:
+            judged = try_case(found.attempt, contenders[candidate.name], reference)
+            message = _failure(judged, candidate, setting, (case, found.attempt.profile))
+            if message:
+                raise AssertionError(message)
+            compared[candidate.name] += not found.attempt.untested and judged.verdict.outcome in {
+                "aligned",
+                "misaligned",
+            }
+            untested = found.attempt.untested
+            reasons[candidate.name] = untested.detail if untested is not None else judged.verdict.oracle
+    for name, count in compared.items():
+        if not count:
+            reason = reasons.get(name) or refusal or "no case was accepted"
+            text = f"{setting.test} compared nothing on {name}: {reason}."
+            raise AuthorError(text)
+
+
+def _failure(judged: Judged, candidate: Candidate, setting: Setting, place: tuple[int, str]) -> str:
+    """Return the message of a misalignment that counts: what, where, got and allowed, its program, what to do."""
+    verdict = judged.verdict
+    if verdict.outcome != "misaligned":
+        return ""
+    name = setting.test.rpartition("::")[2]
+    finding = finding_of(verdict, About(candidate.name, setting.test, name, place[0], setting.seed, place[1]))
+    if not counts_against(apply_known((finding,), setting.config.known, datetime.now().astimezone().date())[0]):
+        return ""
+    recording = to_recording(judged.live, repro_note(candidate, judged.live.program.steps))
+    program = [f"    {line}".rstrip() for line in display_program(recording, finding).splitlines()]
+    again = f"  its smallest program and a repro: {_command(setting)}"
+    return "\n".join([*message_lines(finding), *program, again])
+
+
+def _command(setting: Setting) -> str:
+    """Return the command that runs the same cases on the same candidates, each case in a worker."""
+    words = ["ci-autotest", "run", setting.test, "--seed", str(setting.seed)]
+    words += ["--cases", str(setting.cases)] if setting.cases is not None else []
+    words += [word for name in PYTEST_OPTIONS.get().candidates for word in ("--candidate", name)]
+    return shlex.join(words)

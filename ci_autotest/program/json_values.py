@@ -1,0 +1,166 @@
+"""A program as plain JSON values and back: what goes between a worker and a host.
+
+Both ends are of one version of this package, so nothing is versioned. What a worker reads of a host it decodes strictly
+(``backends/remote/response.py``); a host believes its worker.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from ci_autotest.program.ir import (
+    ITEM_SIZE,
+    PLACEHOLDER,
+    Constant,
+    Copy,
+    Device,
+    DType,
+    List,
+    Mapping_,
+    Program,
+    Ref,
+    Slice,
+    Step,
+    TensorSpec,
+)
+from ci_autotest.program.refusal import Refusal
+
+#: Plain values that JSON holds as they are; a float only where it is finite.
+_AS_IT_IS: Final = frozenset({int, bool, str, type(None)})
+
+
+def plain_program(program: Program) -> list[Any]:
+    """Return a program as plain values."""
+    return [len(program.setup), [_plain_step(step) for step in program.steps]]
+
+
+def program_of(plain: list[Any]) -> Program:
+    """Return the program that plain values say."""
+    count, steps = plain
+    found = tuple(_step_of(step, in_setup=i < count) for i, step in enumerate(steps))
+    return Program(found[:count], found[count:])
+
+
+def plain_outline(program: Program) -> list[Any]:
+    """Return a program as plain values but for what its placeholders are: many cases of a test share it."""
+    steps = (step._replace(args=()) if step.op == PLACEHOLDER else step for step in program.steps)
+    return [len(program.setup), [_plain_step(step) for step in steps]]
+
+
+def _plain_step(step: Step) -> list[Any]:
+    kwargs = [[key, plain_argument(value)] for key, value in step.kwargs]
+    args = [plain_argument(arg) for arg in step.args]
+    return [step.op, step.target, args, kwargs, step.name, list(step.modes), step.seed]
+
+
+def _step_of(plain: list[Any], *, in_setup: bool) -> Step:
+    op, target, args, kwargs, name, modes, seed = plain
+    named = tuple((key, argument_of(value)) for key, value in kwargs)
+    if not isinstance(seed, int | None):
+        message = f"a step's seed is {seed!r:.60}, and a number is expected."
+        raise TypeError(message)
+    return Step(op, target, tuple(map(argument_of, args)), named, name, tuple(modes), seed, in_setup)
+
+
+def plain_argument(argument: Any) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 - one branch for each kind
+    """Return an argument, or a plain value that a step gave, as plain values.
+
+    Raises:
+        TypeError: It is none of what a program holds.
+    """
+    kind = type(argument)
+    if kind in _AS_IT_IS or (kind is float and math.isfinite(argument)):
+        return argument
+    if kind is Ref:
+        return ["ref", argument.index]
+    if kind is float:
+        return ["float", repr(argument)]
+    if kind is Refusal:
+        return ["refusal", str(argument), argument.said]
+    if kind is complex:
+        return ["complex", repr(argument.real), repr(argument.imag)]
+    if kind is type(...):
+        return ["..."]
+    if isinstance(argument, DType):
+        return ["dtype", argument.name]
+    if isinstance(argument, Device):
+        return ["device", argument.symbol]
+    if isinstance(argument, Constant):
+        return ["constant", argument.target]
+    if isinstance(argument, List):
+        return ["list", *map(plain_argument, argument.items)]
+    if isinstance(argument, tuple):
+        return ["tuple", *map(plain_argument, argument)]
+    if isinstance(argument, Mapping_):
+        return ["mapping", *([key, plain_argument(value)] for key, value in argument.items)]
+    if isinstance(argument, Slice):
+        return ["slice", *map(plain_argument, (argument.start, argument.stop, argument.step))]
+    if isinstance(argument, Copy):
+        return ["copy", argument.ref.index]
+    if isinstance(argument, TensorSpec):
+        return ["spec", *plain_spec(argument)]
+    message = f"a {kind.__name__} cannot be sent to a host."
+    raise TypeError(message)
+
+
+def plain_spec(spec: TensorSpec) -> list[Any]:
+    """Return what describes a tensor as plain values."""
+    shape, strides = list(spec.shape), list(spec.strides)
+    return [spec.dtype, shape, strides, spec.offset, spec.storage_size, spec.requires_grad, spec.device]
+
+
+def argument_of(plain: Any) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 - one branch for each kind
+    """Return the argument that plain values say.
+
+    Raises:
+        ValueError: They say none.
+    """
+    if not isinstance(plain, list):
+        return plain
+    kind, *rest = plain
+    match kind:
+        case "ref":
+            return Ref(rest[0])
+        case "float":
+            return float(rest[0])
+        case "complex":
+            return complex(float(rest[0]), float(rest[1]))
+        case "...":
+            return ...
+        case "refusal":
+            return Refusal(str(rest[0]), str(rest[1]))
+        case "dtype":
+            return DType(rest[0])
+        case "device":
+            return Device(rest[0])
+        case "constant":
+            return Constant(rest[0])
+        case "list":
+            return List(tuple(map(argument_of, rest)))
+        case "tuple":
+            return tuple(map(argument_of, rest))
+        case "mapping":
+            return Mapping_(tuple((key, argument_of(value)) for key, value in rest))
+        case "slice":
+            return Slice(*map(argument_of, rest))
+        case "copy":
+            return Copy(Ref(rest[0]))
+        case "spec":
+            return spec_of(rest)
+        case _:
+            message = f"{kind!r} is no kind of argument."
+            raise ValueError(message)
+
+
+def spec_of(plain: list[Any]) -> TensorSpec:
+    """Return what describes a tensor.
+
+    Raises:
+        ValueError: The plain values describe none.
+    """
+    dtype, shape, strides, offset, size, requires_grad, device = plain
+    if dtype not in ITEM_SIZE or not all(type(number) is int for number in (*shape, *strides, offset, size)):
+        message = f"{plain!r:.80} describes no tensor."
+        raise ValueError(message)
+    return TensorSpec(dtype, tuple(shape), tuple(strides), offset, size, requires_grad, device)

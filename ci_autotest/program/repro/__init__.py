@@ -1,0 +1,1 @@
+"""Repros: scripts that show a finding with the candidate alone."""

@@ -1,0 +1,283 @@
+"""The snippet for a framework of its own: its calls on the same numbers, held against what the reference gave.
+
+It needs numpy and the framework. What the reference gave is carried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ci_autotest.program.codegen import body_lines, literal, names, setup_lines
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    PLACEHOLDER,
+    Mapping_,
+    TensorSpec,
+    cotangent_key,
+    output_refs,
+)
+from ci_autotest.program.refusal import refused_outputs
+from ci_autotest.program.repro.host_script import (
+    NAMESPACES,
+    adapters_text,
+    array_expression,
+    host_of,
+    without_clashes,
+)
+from ci_autotest.program.repro.host_template import READER
+from ci_autotest.program.targets import is_function
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.program.repro.snippet_checks import Facts
+
+#: Frameworks whose functions this package names itself.
+_FRAMEWORKS: Final = frozenset({"oneflow", "paddle", "jax", "mindspore"})
+#: Lines of this package's adapters that a program is shown with; with more of them it is left to the repro.
+_ADAPTER_LINES: Final = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Words:
+    """Say how a framework makes and reads tensors; ``{0}`` is an array, a name or a dtype.
+
+    Attributes:
+        made: A tensor of an array, in the dtype ``{1}``.
+        leaf: What is added for one that asks for its gradient.
+        read: An array of a tensor.
+        widened: A tensor in float32.
+        first: Lines below the imports.
+    """
+
+    made: str
+    leaf: str
+    read: str
+    widened: str
+    first: tuple[str, ...] = ()
+
+
+_WORDS: Final = {
+    "paddle": _Words(
+        made="paddle.to_tensor({0}, dtype='{1}'{2})", leaf=", stop_gradient=False", read="{0}.numpy()",
+        widened="{0}.astype('float32')",
+    ),
+    "jax": _Words(
+        made="jax.numpy.asarray({0}, dtype='{1}')", leaf="", read="np.asarray({0})", widened="{0}.astype('float32')",
+        first=(
+            'jax.config.update("jax_enable_x64", True)',
+            'jax.config.update("jax_default_matmul_precision", "highest")',
+        ),
+    ),
+    "mindspore": _Words(
+        made="mindspore.Tensor({0}).astype(mindspore.{1})", leaf="", read="{0}.asnumpy()",
+        widened="{0}.astype(mindspore.float32)", first=("mindspore.runtime.launch_blocking()",),
+    ),
+}  # fmt: skip
+
+
+def host_snippet(recording: Recording, facts: Facts, places: Sequence[int]) -> str:
+    """Return the program in the framework's words; empty where no few lines are it, or it may not be named.
+
+    Args:
+        recording: The smallest program, with what the reference gives and the host's note.
+        facts: What the finding says of it.
+        places: Positions of the outputs that are compared.
+
+    Raises:
+        ProgramError: The note is damaged, or names what is never printed as code.
+    """
+    host = host_of(recording)
+    module = host["module"]
+    if host.get("graph") is True or facts.is_strict or not _may_name(host, facts.named):
+        return ""
+    adapters = adapters_text(module, host["program"])
+    program = without_clashes(host["program"], adapters, module)
+    if adapters.count("\n") > _ADAPTER_LINES:
+        return ""
+    words = _words(module)
+    calls = _calls(recording, facts, {**host, "program": program}, places)
+    if not calls:
+        return ""
+    lines = [*_made(recording, program, words), *calls]
+    is_stored = any("stored(" in line for line in lines)
+    return "\n".join([
+        *(["from __future__ import annotations", ""] if adapters else ()),
+        *(["import json", "from pathlib import Path", ""] if is_stored else ()),
+        "import numpy as np",
+        f"import {module}",
+        "",
+        *([*words.first, ""] if words.first else ()),
+        *(_reader() if is_stored else ()),
+        *(["", adapters, "", ""] if adapters else ()),
+        *lines,
+    ])  # fmt: skip
+
+
+def _may_name(host: Mapping[str, Any], named: Collection[str] | None) -> bool:
+    """Whether a program's targets may be named: of a stranger's, those of the tables and of torch's names alone."""
+    module = host["module"]
+    if named is None:
+        return True
+    if module not in _FRAMEWORKS and module not in named:
+        return False
+    calls = [step.target for step in host["program"].steps if step.op == CALL_FUNCTION]
+    like_torch = module not in _WORDS
+    return all(
+        target in named
+        or is_function(target)
+        or (like_torch and target.startswith(f"{module}.") and is_function(f"torch{target.removeprefix(module)}"))
+        for target in calls
+    )
+
+
+def _words(module: str) -> _Words:
+    """Return the words of a framework; of one with torch's names they are torch's."""
+    return _WORDS.get(module) or _Words(
+        made=f"{module}.tensor({{0}}, dtype={module}.{{1}}{{2}})",
+        leaf=", requires_grad=True",
+        read="{0}.detach().cpu().numpy()",
+        widened=f"{{0}}.to({module}.float32)",
+    )
+
+
+def _reader() -> list[str]:
+    return [*READER.replace("(HERE / ", "Path(").strip().splitlines(), "", ""]
+
+
+def _made(recording: Recording, program: Program, words: _Words) -> list[str]:
+    """Return the lines that make the inputs."""
+    lines, named = [], names(program)
+    for index, step in enumerate(program.steps):
+        spec = step.args[0] if step.op == PLACEHOLDER else None
+        if isinstance(spec, TensorSpec):
+            leaf = words.leaf if spec.requires_grad else ""
+            array = array_expression(recording, step.target, spec)
+            lines.append(f"{named[index]} = {words.made.format(array, _dtype(spec.dtype, words), leaf)}")
+    return lines
+
+
+def _dtype(name: str, words: _Words) -> str:
+    return "bool_" if name == "bool" and words.made.startswith("mindspore") else name
+
+
+def _body(program: Program, module: str) -> list[str]:
+    namespace = NAMESPACES.get(module, module)
+    return [*setup_lines(program, namespace), *body_lines(program, namespace=namespace)]
+
+
+# --- The calls, and the assertions
+
+
+def _calls(recording: Recording, facts: Facts, host: Mapping[str, Any], places: Sequence[int]) -> list[str]:
+    """Return the lines that call the framework and fail; nothing where it takes more than a few."""
+    program = host["program"]
+    shown, body = [names(program)[ref.index] for ref in output_refs(program)], _body(program, host["module"])
+    refused = [shown[i] for i in refused_outputs(recording.program)]
+    if facts.kind in {"leniency", "error"} and refused:
+        return [
+            *body,
+            *(f'assert {name}, "the candidate accepts what torch rejects"  # {facts.mark}' for name in refused),
+        ]
+    if facts.kind == "gradient":
+        return _differentiated(recording, facts, host, body)
+    if facts.kind == "error" and not facts.has_backward:
+        said = 'f"the candidate raises {error!r}, and the reference returns"'
+        return [
+            "try:",
+            *(f"    {line}" for line in body),
+            "except Exception as error:",
+            f"    raise AssertionError({said}) from error  # {facts.mark}",
+        ]
+    if (
+        facts.has_backward
+        or facts.kind not in {"value", "shape", "dtype", "stateful"}
+        or facts.aspect not in {"value", "call"}
+    ):
+        return []
+    outputs = [(shown[i], f"output_{i}") for i in places]
+    checks = [line for output in outputs for line in _value_checks(recording, facts, host["module"], output)]
+    return [*body, *checks] if checks else []
+
+
+def _value_checks(recording: Recording, facts: Facts, module: str, output: tuple[str, str]) -> list[str]:
+    """Return the lines that hold a value against the reference's."""
+    name, key = output
+    spec = recording.expected.get(key)
+    torch = str(recording.note.get("torch", ""))[:40]
+    told = f"  # of torch {torch}" if torch.replace(".", "").replace("+", "").isalnum() else ""
+    if spec is None:
+        fact = recording.facts.get(key)
+        if key not in recording.facts or isinstance(fact, Mapping_ | None):
+            return []
+        if isinstance(fact, float | complex):
+            return [
+                f"np.testing.assert_allclose({name}, {literal(fact, ())}, {facts.rtol}, {facts.atol})  # {facts.mark}"
+            ]
+        found = f"tuple({name})" if isinstance(fact, tuple) else name
+        return [f"assert {found} == {literal(fact, ())}, {name}  # {facts.mark}"]
+    if facts.kind == "dtype":
+        dtype = f'str({name}.dtype).rpartition(".")[2].lower()'
+        return [f"assert {dtype} == {spec.dtype!r}, {name}.dtype  # {facts.mark}"]
+    return [
+        f"expected = {array_expression(recording, key, spec)}{told}",
+        f"found = {_read(name, spec, _words(module))}",
+        *_alike(facts, spec),
+    ]
+
+
+def _read(name: str, spec: TensorSpec, words: _Words) -> str:
+    return words.read.format(words.widened.format(name) if spec.dtype == "bfloat16" else name)
+
+
+def _alike(facts: Facts, spec: TensorSpec) -> list[str]:
+    shape = f"assert found.shape == expected.shape, (found.shape, expected.shape)  # {facts.mark}"
+    if facts.kind == "shape":
+        return [shape]
+    if not spec.dtype.startswith(("float", "bfloat", "complex")):
+        return [f"np.testing.assert_array_equal(found, expected)  # {facts.mark}"]
+    return [f"np.testing.assert_allclose(found, expected, rtol={facts.rtol}, atol={facts.atol})  # {facts.mark}"]
+
+
+def _differentiated(recording: Recording, facts: Facts, host: Mapping[str, Any], body: list[str]) -> list[str]:
+    """Return the backward pass, and what holds a leaf's gradient against the reference's."""
+    program, module, named = host["program"], host["module"], names(host["program"])
+    steps = list(enumerate(recording.program.steps))
+    keys = {
+        f"gradient_{i}": host["moved"][i] for i, step in steps if step.op == PLACEHOLDER and step.name == facts.name
+    }
+    wanted = [(key, named[place]) for key, place in keys.items() if place >= 0 and key in recording.expected]
+    words = _words(module)
+    weights = {
+        i: words.made.format(array_expression(recording, cotangent_key(i), spec), _dtype(spec.dtype, words), "")
+        for i, spec in enumerate(recording.program.cotangents)
+        if spec is not None
+    }
+    if len(wanted) != 1 or not weights or facts.parameter:
+        return []
+    ((key, leaf),) = wanted
+    spec = recording.expected[key]
+    outputs = [named[output_refs(program)[i].index] for i in weights]
+    function = [f"def candidate({leaf}):", *(f"    {line}" for line in [*body, f"return {_one(outputs)}"]), "", ""]
+    if module == "jax":
+        conjugate = ".conj()" if spec.dtype.startswith("complex") else ""
+        put_in = _one([f"{weight}{conjugate}" for weight in weights.values()])
+        lines = [*function, f"_, pull = jax.vjp(candidate, {leaf})", f"gradient = pull({put_in})[0]{conjugate}"]
+    elif module == "mindspore":
+        pull = "mindspore.ops.GradOperation(get_all=True, sens_param=True)(candidate)"
+        lines = [*function, f"gradient = {pull}({leaf}, {_one(list(weights.values()))})[0]"]
+    else:
+        put_in = f"[{', '.join(outputs)}], [{', '.join(weights.values())}]"
+        lines = [*body, f"{module}.autograd.backward({put_in})", f"gradient = {leaf}.grad"]
+    return [
+        *lines,
+        f"expected = {array_expression(recording, key, spec)}",
+        f"found = {_read('gradient', spec, words)}",
+        *_alike(facts, spec),
+    ]
+
+
+def _one(items: Sequence[str]) -> str:
+    return items[0] if len(items) == 1 else f"({', '.join(items)})"

@@ -1,0 +1,280 @@
+"""The program of a finding as it is shown: pasted into Python it runs the candidate, and an assertion fails.
+
+The program stands once, as the function ``run``. What differs between the sides is its argument: the kernel in place of
+torch's operator, the device, the compiled function in place of the plain one. A call alone needs no function.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ci_autotest.program.codegen import body_lines, inputs, named_outside, names, setup_lines
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    COMPLEX,
+    HOST_DEVICE,
+    OUTPUT,
+    PLACEHOLDER,
+    TensorSpec,
+    cotangent_key,
+    is_unpacking,
+    output_refs,
+    step_refs,
+)
+from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
+from ci_autotest.program.repro.host_snippet import host_snippet
+from ci_autotest.program.repro.snippet_checks import LOST, check_lines, compared_lines
+from ci_autotest.program.repro.snippet_sides import DEVICE, device_text, free, own_names, sides_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.program.repro.snippet_checks import Facts
+    from ci_autotest.program.repro.snippet_sides import Sides
+
+
+def snippet(recording: Recording, facts: Facts) -> str:
+    """Return the program; empty where no few lines run its candidate, or it names what may not be named.
+
+    Args:
+        recording: The smallest program, with the candidate's note.
+        facts: What the finding says of it.
+
+    Raises:
+        ProgramError: The note holds what is never printed as code.
+    """
+    if not (facts.named is None or own_names(recording.note) <= set(facts.named)):
+        return ""
+    if "host" in recording.note:
+        return host_snippet(recording, facts, chosen_outputs(recording.program, facts))
+    sides = sides_of(recording, facts.kind)
+    if sides is None:
+        return ""
+    lines = _call_alone(recording, facts, sides)
+    if not lines:
+        lines = [*sides.above, *_run(recording, facts, sides), "", "", *check_lines(recording, facts, sides)]
+    return "\n".join([*_head(recording, facts, sides, lines), *lines])
+
+
+def _head(recording: Recording, facts: Facts, sides: Sides, lines: Sequence[str]) -> list[str]:
+    """Return the imports, and what the rest reads."""
+    is_stored = any("stored[" in line for line in lines)
+    reads_device = sides.takes != DEVICE and any(DEVICE in line for line in lines)
+    pythons = [
+        *(["multiprocessing"] if facts.kind in LOST else ()),
+        *(["operator"] if any("operator." in line for line in lines) else ()),
+        *(["sys"] if facts.folders else ()),
+    ]
+    first = [*(f"import {module}" for module in pythons), *([""] if pythons else ())]
+    paths = [f"sys.path += {list(facts.folders)!r}", ""] if facts.folders else []
+    read = [
+        *([f"device = {device_text(recording.note)}"] if reads_device else ()),
+        *(['stored = load_file("tensors.safetensors")  # the file beside the repro'] if is_stored else ()),
+    ]
+    is_defined = lines[0].startswith(("def ", "class ", "REPLACED"))
+    return [
+        *first,
+        *paths,
+        "import torch",
+        *(f"import {module}" for module in sides.imports),
+        *(["from safetensors.torch import load_file"] if is_stored else ()),
+        "",
+        *read,
+        *([""] * (2 if read else 1) if is_defined else ()),
+    ]
+
+
+# --- The program
+
+
+def made_lines(recording: Recording, moved: str = "") -> list[str]:
+    """Return the lines that make the inputs and the modules.
+
+    Args:
+        recording: The program and its data; those that are not there are read from the file.
+        moved: Call that puts onto the candidate's device what lies there.
+    """
+    program, named = recording.program, names(recording.program)
+    lines = []
+    for index, step in enumerate(program.steps):
+        spec = step.args[0] if step.op == PLACEHOLDER else None
+        if isinstance(spec, TensorSpec):
+            where = "" if spec.device == HOST_DEVICE else moved
+            lines.append(f"{named[index]} = {tensor_expression(recording, step.target, spec, where)}")
+    lines += setup_lines(program)
+    return [*lines, *(f"{name}{moved}" for name in _modules(program) if moved)]
+
+
+def tensor_expression(recording: Recording, key: str, spec: TensorSpec, where: str = "", *, grad: bool = True) -> str:
+    """Return a tensor as text: a literal where it is small and there, else out of the file beside the repro.
+
+    Args:
+        recording: Holds the data.
+        key: Of the data.
+        spec: Shape and layout.
+        where: Call that puts it onto a device.
+        grad: Whether a leaf that asks for its gradient says so.
+    """
+    shape = spec.shape if spec.is_contiguous else (spec.storage_size,)
+    if key in recording.tensors and spec.storage_size <= INLINE_ELEMENTS:
+        text = tensor_text(recording.tensors[key], spec.dtype, shape)
+    else:
+        bits = f".view(torch.{spec.dtype})" if spec.dtype in COMPLEX else ""  # The file holds pairs of numbers.
+        text = f"stored[{key!r}]{bits}.reshape({shape})"
+    layout = "" if spec.is_contiguous else f".as_strided({spec.shape}, {spec.strides}, {spec.offset})"
+    asks = ".requires_grad_()" if grad and spec.requires_grad else ""
+    return f"{text}{where}{layout}{asks}"
+
+
+def _moved(recording: Recording, sides: Sides) -> str:
+    is_elsewhere = sides.takes == DEVICE or device_text(recording.note) != f"torch.device({HOST_DEVICE!r})"
+    return ".to(device)" if is_elsewhere else ""
+
+
+def _modules(program: Program) -> list[str]:
+    """Return the names of the modules that the setup makes."""
+    named = names(program)
+    return [named[i] for i, step in enumerate(program.setup) if step.op == CALL_FUNCTION and step.name == "module"]
+
+
+def _output_names(program: Program) -> list[str]:
+    named = named_outside(program)
+    return [named[ref.index] for ref in output_refs(program)]
+
+
+def _call_alone(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
+    """Return the kernel's call beside the reference's where the program is one call; else nothing."""
+    program, named = recording.program, names(recording.program)
+    calls = [step for step in program.body if step.op not in {PLACEHOLDER, OUTPUT}]
+    is_plain = facts.kind in {"value", "shape", "dtype"} and not facts.has_backward and not program.setup
+    taken = {"found", "expected", *(module.partition(".")[0] for module in sides.imports)}
+    if not is_plain or sides.rename is None or len(calls) != 1 or calls[0].modes or taken & set(named):
+        return []
+    ours, theirs = (body_lines(program, rename=rename) for rename in (sides.rename, None))
+    call = ours[0].partition(" = ")[2]
+    if len(ours) != 1 or not call.startswith(f"{sides.takes}("):
+        return []
+    return [
+        *made_lines(recording, _moved(recording, sides)),
+        f"expected = {theirs[0].partition(' = ')[2]}",
+        f"found = {sides.candidate}{call.removeprefix(sides.takes)}",
+        *compared_lines(recording, facts, sides),
+    ]
+
+
+def _run(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
+    """Return the function that is run on both sides, and gives what differs."""
+    program = recording.program
+    shown, calls = _output_names(program), body_lines(program, rename=sides.rename)
+    if sides.whole:
+        outputs = free("outputs", names(program))
+        calls = [f"{outputs} = {sides.whole}({', '.join(name for name, _ in inputs(program))})"]
+        shown = [f"{outputs}[{i}]" for i in range(len(shown))]
+    lines = [
+        *made_lines(recording, _moved(recording, sides)),
+        *calls,
+        *(_backward(recording, facts, sides, shown) if facts.has_backward else ()),
+        f"return {_observed(recording, facts, sides, shown)}",
+    ]
+    return [f"def run({sides.takes}):", *(f"    {line}" for line in lines)]
+
+
+def _backward(recording: Recording, facts: Facts, sides: Sides, shown: Sequence[str]) -> list[str]:
+    """Return the backward pass."""
+    program = recording.program
+    put_in = {
+        name: tensor_expression(recording, cotangent_key(i), spec, _moved(recording, sides), grad=False)
+        for i, (name, spec) in enumerate(zip(shown, program.cotangents, strict=False))
+        if spec is not None
+    }
+    inner = [i for i in _meant(program, facts, sides) if program.steps[i].op != PLACEHOLDER]
+    kept = [f"{names(program)[i]}.retain_grad()" for i in inner if _is_of_a_value(facts)]
+    if facts.aspect == "cotangent":
+        weights = f"weights = [{', '.join(put_in.values())}]"
+        return [weights, f"torch.autograd.backward([{', '.join(put_in)}], weights)"]
+    if _is_of_a_value(facts) and facts.is_absent:  # a side may have nothing to go back from
+        again = ", retain_graph=True" if len(put_in) > 1 else ""
+        return [
+            *kept,
+            f"for output, weight in [{', '.join(f'({name}, {weight})' for name, weight in put_in.items())}]:",
+            "    if output.requires_grad:",
+            f"        output.backward(weight{again})",
+        ]
+    if len(put_in) > 1:  # One pass: a second one finds no graph.
+        return [*kept, f"torch.autograd.backward([{', '.join(put_in)}], [{', '.join(put_in.values())}])"]
+    return [*kept, *(f"{name}.backward({weight})" for name, weight in put_in.items())]
+
+
+def _is_of_a_value(facts: Facts) -> bool:
+    return facts.aspect == "gradient" and not facts.parameter
+
+
+def _meant(program: Program, facts: Facts, sides: Sides) -> list[int]:
+    """Return the steps of the name that the finding has, of which ``run`` has the values."""
+    steps = enumerate(program.steps)
+    return [i for i, step in steps if step.name == facts.name and (not sides.whole or step.op == PLACEHOLDER)]
+
+
+# --- What differs
+
+
+def _observed(recording: Recording, facts: Facts, sides: Sides, shown: Sequence[str]) -> str:
+    """Return the expression of what differs."""
+    program = recording.program
+    meant = [named_outside(program)[i] for i in _meant(program, facts, sides)]
+    if facts.kind in LOST or (facts.kind == "leniency" and facts.has_backward):
+        return "None"
+    if facts.aspect == "gradient":
+        return _gradient(program, facts, meant)
+    if facts.aspect == "cotangent":
+        return f"weights[{sum(spec is not None for spec in program.cotangents[: facts.position])}]"
+    if facts.aspect == "state":
+        return _listed([f"{module}.state_dict()" for module in _modules(program)])
+    if facts.aspect == "end" and meant:
+        flags = (".requires_grad", ".is_leaf") if facts.is_absent else ()
+        return ", ".join(f"{name}{flag}" for name in meant for flag in ("", *flags))
+    return _output(program, facts, [shown[i] for i in chosen_outputs(program, facts)])
+
+
+def _output(program: Program, facts: Facts, chosen: Sequence[str]) -> str:
+    """Return what is compared of outputs: their memory, their flags, or they themselves."""
+    if facts.aspect == "memory":
+        named = names(program)
+        leaves = [named[i] for i, step in enumerate(program.steps) if step.op == PLACEHOLDER and not step.in_setup]
+        storage = "{}.untyped_storage().data_ptr()"
+        return _listed([f"{storage.format(one)} == {storage.format(leaf)}" for one in chosen for leaf in leaves])
+    if facts.aspect == "metadata":
+        flags = ["requires_grad", "is_leaf", "layout", *(["stride()"] if facts.is_strict else ())]
+        return _listed([f"{one}.{flag}" for one in chosen for flag in flags])
+    return ", ".join(chosen)
+
+
+def _listed(items: Sequence[str]) -> str:
+    return items[0] if len(items) == 1 else f"[{', '.join(items)}]"
+
+
+def _gradient(program: Program, facts: Facts, meant: Sequence[str]) -> str:
+    """Return the gradient that differs; of modules, which share their names, those of all."""
+    modules, named = _modules(program), names(program)
+    if facts.parameter and len(modules) == 1:
+        return f"{modules[0]}.get_parameter({facts.parameter!r}).grad"
+    if facts.parameter and modules:
+        return f"[parameter.grad for module in ({', '.join(modules)}) for parameter in module.parameters()]"
+    if meant:
+        return _listed([f"{name}.grad" for name in meant])
+    leaves = [i for i, step in enumerate(program.steps) if step.op == PLACEHOLDER]
+    specs = [(named[i], program.steps[i].args[0]) for i in leaves]
+    return _listed([f"{leaf}.grad" for leaf, spec in specs if isinstance(spec, TensorSpec) and spec.requires_grad])
+
+
+def chosen_outputs(program: Program, facts: Facts) -> list[int]:
+    """Return the positions of the outputs that are compared: of those which the finding names, else of all."""
+    found = []
+    for place, ref in enumerate(output_refs(program)):
+        step = program.steps[ref.index]
+        element = step.args[1] if is_unpacking(step) else None
+        maker = program.steps[step_refs(step)[0].index] if is_unpacking(step) else step
+        if facts.name in {step.name, maker.name} and facts.element in {None, element}:
+            found.append(place)
+    return found or list(range(len(output_refs(program))))

@@ -1,0 +1,171 @@
+"""What a snippet ends in: both sides are run, and an assertion fails where they differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.program.ir import output_refs
+from ci_autotest.program.refusal import refused_outputs
+from ci_autotest.program.repro.snippet_sides import DEVICE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from ci_autotest.program.ir import Recording
+    from ci_autotest.program.repro.snippet_sides import Sides
+
+#: Runs of a candidate that differs from itself.
+_RUNS: Final = 50
+#: Kinds that end or hang their process.
+LOST: Final = frozenset({"crash", "timeout"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Say what a finding is about; of its words, the names of steps are looked up and none is printed as code.
+
+    Attributes:
+        kind: Of the misalignment.
+        aspect: ``value``, ``metadata``, ``memory``, ``end``, ``gradient``, ``cotangent``, ``state`` or ``call``.
+        name: Of the step whose value or gradient it is.
+        element: Of a tuple, which of its values.
+        parameter: Of a module, whose gradient it is.
+        position: Of the output whose gradient is written to.
+        has_backward: Whether it takes the backward pass to see it.
+        is_absent: Whether there are no numbers: one side has no such tensor, or one of another form.
+        of_reference: Whether it is the reference that differs from itself.
+        rtol: Ratio to the reference that is allowed.
+        atol: Difference that is allowed, in the unit of the elements.
+        check_dtype: Whether dtypes are compared.
+        is_strict: Whether every bit counts.
+        timeout_s: Seconds that a program which does not return is waited for.
+        mark: Comment beside the assertion.
+        named: Modules and functions of the user's that may be named; ``None``: any, because the program is our own.
+        folders: Folders that the import path must have.
+    """
+
+    kind: str
+    aspect: str = "value"
+    name: str = ""
+    element: int | None = None
+    parameter: str = ""
+    position: int = 0
+    has_backward: bool = False
+    is_absent: bool = False
+    of_reference: bool = False
+    rtol: float = 0.0
+    atol: float = 0.0
+    check_dtype: bool = True
+    is_strict: bool = False
+    timeout_s: int = 60
+    mark: str = "misaligned"
+    named: Collection[str] | None = None
+    folders: tuple[str, ...] = ()
+
+
+def check_lines(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
+    """Return the lines that run both sides and fail."""
+    if facts.kind in LOST:
+        return _ended(facts, sides)
+    if facts.kind == "nondeterminism":
+        return _repeated(facts, sides)
+    found = _under(sides, [f"found = run({sides.candidate})"])
+    is_refusal = bool(refused_outputs(recording.program))
+    if facts.kind == "leniency" and is_refusal:
+        return [*found, f'assert found, "the candidate accepts what the reference rejects"  # {facts.mark}']
+    if facts.kind == "leniency" and facts.has_backward:
+        return _accepted(facts, sides)
+    expected = f"expected = run({sides.reference})"
+    if facts.kind == "error" and not is_refusal:
+        return [expected, *_raised(facts, sides)]
+    return [expected, *found, *compared_lines(recording, facts, sides)]
+
+
+def compared_lines(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
+    """Return the assertion that holds what was found against what is expected."""
+    mark = f"  # {facts.mark}"
+    if facts.aspect in {"metadata", "memory"} or _is_text(recording, facts):
+        return [f"assert found == expected, (found, expected){mark}"]
+    rtol, atol = (0.0, 0.0) if facts.is_strict or _is_whole(recording, facts) else (facts.rtol, facts.atol)
+    more = ("" if facts.check_dtype else ", check_dtype=False") + (
+        ", check_device=False" if sides.takes == DEVICE else ""
+    )
+    lines = [f"torch.testing.assert_close(found, expected, rtol={rtol}, atol={atol}, equal_nan=True{more}){mark}"]
+    if facts.is_strict and facts.aspect == "value":
+        lines.append("torch.testing.assert_close(1 / found, 1 / expected, rtol=0, atol=0, equal_nan=True)  # -0.0 too")
+    return lines
+
+
+def _under(sides: Sides, lines: list[str]) -> list[str]:
+    """Return the candidate's lines in its context; what is pasted into Python needs a blank line after a block."""
+    return [sides.around, *(f"    {line}" for line in lines), ""] if sides.around else lines
+
+
+def _ended(facts: Facts, sides: Sides) -> list[str]:
+    """Return the lines that run the candidate in a process of its own, which may end or hang."""
+    target, given = "run", f", args=({sides.candidate},)" if sides.candidate else ""
+    lines: list[str] = []
+    if sides.around:
+        target, lines = "replaced", ["def replaced():", f"    {sides.around}", "        run()", "", ""]
+    status = 'f"its process ends with status {process.exitcode}" if process.exitcode else "it does not return"'
+    return [
+        *lines,
+        f'process = multiprocessing.get_context("fork").Process(target={target}{given}, daemon=True)',
+        "process.start()",
+        f"process.join({facts.timeout_s})  # seconds",
+        f"assert process.exitcode == 0, {status}  # {facts.mark}",
+    ]
+
+
+def _repeated(facts: Facts, sides: Sides) -> list[str]:
+    """Return the lines that hold many runs against the first, in memory that was written to."""
+    run = f"run({sides.reference if facts.of_reference else sides.candidate})"
+    lines = [
+        f"first = {run}",
+        f"for number in range({_RUNS}):",
+        "    dirt = [torch.full_like(first, number) for _ in range(8)]",
+        "    del dirt  # memory that nothing writes to holds these numbers now",
+        f"    torch.testing.assert_close({run}, first, rtol=0, atol=0, equal_nan=True)  # {facts.mark}",
+    ]
+    return lines if facts.of_reference else _under(sides, lines)
+
+
+def _accepted(facts: Facts, sides: Sides) -> list[str]:
+    """Return the lines that fail where the candidate does not raise."""
+    lines = _under(sides, [f"run({sides.candidate})"])
+    return [
+        "try:",
+        *(f"    {line}" for line in lines if line),
+        "except Exception:",
+        "    pass",
+        "else:",
+        f'    raise AssertionError("the candidate accepts what the reference rejects")  # {facts.mark}',
+    ]
+
+
+def _raised(facts: Facts, sides: Sides) -> list[str]:
+    """Return the lines that fail where the candidate raises."""
+    lines = _under(sides, [f"run({sides.candidate})"])
+    said = 'f"the candidate raises {error!r}, and the reference returns"'
+    return [
+        "try:",
+        *(f"    {line}" for line in lines if line),
+        "except Exception as error:",
+        f"    raise AssertionError({said}) from error  # {facts.mark}",
+    ]
+
+
+def _is_text(recording: Recording, facts: Facts) -> bool:
+    """Whether an output that is compared is a word, which no tolerance is for."""
+    if facts.aspect not in {"value", "call"}:
+        return False
+    plain = (recording.facts.get(f"output_{i}") for i in range(len(output_refs(recording.program))))
+    return bool(refused_outputs(recording.program)) or any(isinstance(value, str) for value in plain)
+
+
+def _is_whole(recording: Recording, facts: Facts) -> bool:
+    """Whether whole numbers alone are compared: those are exact."""
+    specs = [spec for key, spec in recording.expected.items() if key.startswith("output_")]
+    inexact = ("float", "bfloat", "complex")
+    return facts.aspect == "value" and bool(specs) and not any(spec.dtype.startswith(inexact) for spec in specs)

@@ -1,0 +1,229 @@
+"""Tensors whose elements depend on one another: indices, permutations, members of a list.
+
+The data are keyed by (case, site) like those of ``random_tensor``. Profiles change free sizes and the layout; values
+keep the property that the tensor was asked for, so that the profiles of values leave them as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ci_autotest.errors import AuthorError
+from ci_autotest.program.ir import TensorSpec, contiguous_strides
+from ci_autotest.record.context import CURRENT
+from ci_autotest.record.draw.dtypes import dtype_name, holds_gradients
+from ci_autotest.record.draw.generators import Generator, settle
+from ci_autotest.record.draw.profiles import ELEMENT_CAP, NON_CONTIGUOUS, ORDINARY, shaped
+from ci_autotest.record.draw.tensor_data import elements
+from ci_autotest.record.tensors import draw_tensor
+from ci_autotest.record.values import Value
+from ci_autotest.values.case import FREE_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ci_autotest.record.recorder import Recorder
+
+    Size = int | Generator | None
+
+
+def recorder_for(name: str) -> Recorder:
+    """Return the recorder of the case being recorded.
+
+    Raises:
+        AuthorError: There is none.
+    """
+    recorder = CURRENT.get()
+    if recorder is None:
+        message = f"{name}() was called outside a test. Call it in the body of a function decorated with @autotest."
+        raise AuthorError(message)
+    return recorder
+
+
+def index_tensor(
+    of: torch.Tensor | int | Generator,
+    dim: int = 0,
+    ndim: int | Generator | None = None,
+    dims: Sequence[int | Generator | None] | None = None,
+    negative: bool = False,
+    dtype: Any = int,  # noqa: ANN401 - a type, a torch dtype or a generator of one
+) -> torch.Tensor:
+    """Return recorded indices into a dimension of a tensor: every one below its size, none where the size is 0.
+
+    Args:
+        of: The recorded tensor that is indexed, or the size itself.
+        dim: Which of its dimensions.
+        ndim: Number of dimensions of the indices; drawn from 1 to 5 unless given.
+        dims: Their sizes; ``None`` in it is free.
+        negative: Whether indices count from the end too.
+        dtype: ``int``, an integer dtype, or a generator of one.
+
+    Raises:
+        AuthorError: Called outside a test.
+    """
+    indexed: Any = of
+    sizes = (None,) * 5 if dims is None else dims
+    value: Any = _index(indexed, dim, len(dims) if dims is not None else ndim, sizes, negative, dtype)
+    return value  # type: ignore[no-any-return]
+
+
+def permutation_tensor(of: torch.Tensor | int | Generator | None = None, dim: int = 0) -> torch.Tensor:
+    """Return the recorded numbers below a size, each once, in random order: int64 ``(size,)``.
+
+    Args:
+        of: The recorded tensor whose dimension is permuted, or the size itself; free (1 to 7) unless given.
+        dim: Which of its dimensions.
+
+    Raises:
+        AuthorError: Called outside a test.
+    """
+    permuted: Any = of
+    value: Any = _permutation(permuted, dim)
+    return value  # type: ignore[no-any-return]
+
+
+def choice_tensor(
+    a: int | Sequence[float],
+    size: int | Generator | Sequence[int | Generator] | None = None,
+    replace: bool = True,
+    p: Sequence[float] | None = None,
+    dtype: Any = None,  # noqa: ANN401 - a type, a torch dtype or a generator of one
+    requires_grad: bool = False,
+) -> torch.Tensor:
+    """Return a recorded tensor whose elements are chosen from a list, or from the numbers below a count.
+
+    Args:
+        a: The list, or the count.
+        size: Its shape; one dimension of a free size (1 to 7) unless given.
+        replace: Whether a member may be chosen more than once.
+        p: Probability of each member; equal unless given.
+        dtype: That of the members unless given.
+        requires_grad: Whether the leaf asks for its gradient; integers and booleans never do.
+
+    Raises:
+        AuthorError: Called outside a test, or more is asked for than there is.
+    """
+    value: Any = _choice(a, size, replace, p, dtype, requires_grad)
+    return value  # type: ignore[no-any-return]
+
+
+def _index(
+    of: Value | int | Generator,
+    dim: int,
+    ndim: Size,
+    dims: Sequence[Size],
+    negative: bool,
+    dtype: Any,  # noqa: ANN401 - a type, a torch dtype or a generator
+) -> Value:
+    """Record indices into a dimension: every one below its size; where the size is 0, no index."""
+    size = _size_of(recorder_for("index_tensor"), of, dim)
+    if size == 0:
+        dims, ndim = (0, *dims[1:]), 1 if ndim is None else ndim
+    return draw_tensor(ndim, dims, -size if negative and size else 0, max(size, 1), dtype, requires_grad=False)
+
+
+def _permutation(of: Value | Size, dim: int) -> Value:
+    """Record the numbers below a size in random order: int64 ``(size,)``; a free size is 1 to 7, or the profile's."""
+    recorder = recorder_for("permutation_tensor")
+    drawer, site = recorder.drawer, recorder.drawer.site()
+    size = free_size(recorder, site, 1) if of is None else _size_of(recorder, of, dim)
+    order = np.argsort(drawer.streams.data(site, size), kind="stable").astype(np.int64)
+    return record_array(recorder, order, "int64", with_grad=False)
+
+
+def _choice(
+    population: int | Sequence[float],
+    size: Size | Sequence[Size],
+    replace: bool,
+    p: Sequence[float] | None,
+    dtype: Any,  # noqa: ANN401 - a type, a torch dtype or a generator
+    requires_grad: bool,
+) -> Value:
+    """Record elements chosen from a population: ``size``; ``p`` is the probability of each member."""
+    recorder = recorder_for("choice_tensor")
+    drawer, site = recorder.drawer, recorder.drawer.site()
+    members = np.arange(population) if isinstance(population, int) else np.asarray(population)
+    shape = _choice_shape(recorder, site, size)
+    count = math.prod(shape)
+    _refuse_choice(len(members), count, replace, p)
+    uniform = elements(drawer.streams, site, "float64", (count if replace else len(members),), (0.0, 1.0))
+    picked = _picked(uniform, members.size, p) if replace else _without_repeats(uniform, p)[:count]
+    default = float if members.dtype.kind == "f" else bool if members.dtype.kind == "b" else int
+    name = dtype_name(default if dtype is None else settle(drawer, dtype))
+    return record_array(
+        recorder, members[picked].reshape(shape), name, with_grad=requires_grad and holds_gradients(name)
+    )
+
+
+def _choice_shape(recorder: Recorder, site: str, size: Size | Sequence[Size]) -> tuple[int, ...]:
+    if size is None:
+        return (free_size(recorder, site, 1),)
+    sizes = size if isinstance(size, tuple | list) else (size,)
+    return tuple(int(settle(recorder.drawer, item, int)) for item in sizes)
+
+
+def _refuse_choice(members: int, count: int, replace: bool, p: Sequence[float] | None) -> None:
+    message = ""
+    if not members and count:
+        message = "choice_tensor() is given nothing to choose from. Give a count above 0, or a list of numbers."
+    elif not replace and count > members:
+        message = (
+            f"choice_tensor(replace=False) is asked for {count} of {members} members. Ask for {members} or fewer, "
+            "or allow repeats."
+        )
+    elif p is not None and (len(p) != members or min(p) < 0 or not math.isclose(sum(p), 1.0, rel_tol=1e-6)):
+        message = f"choice_tensor(p=...) has {len(p)} numbers, sum {sum(p):g}. Give {members} of 0 or more, sum 1."
+    if message:
+        raise AuthorError(message)
+
+
+def _picked(uniform: NDArray[np.float64], members: int, p: Sequence[float] | None) -> NDArray[np.int64]:
+    if p is None:
+        return (uniform * members).astype(np.int64)
+    return np.minimum(np.searchsorted(np.cumsum(p), uniform, side="right"), members - 1)
+
+
+def _without_repeats(uniform: NDArray[np.float64], p: Sequence[float] | None) -> NDArray[np.int64]:
+    """Return members in the order of exponential races; source: Efraimidis and Spirakis (2006), equal to ``p``'s."""
+    weights = np.ones(len(uniform)) if p is None else np.asarray(p, np.float64)
+    with np.errstate(divide="ignore"):
+        return np.argsort(-np.log(1.0 - uniform) / weights, kind="stable")
+
+
+def _size_of(recorder: Recorder, of: Value | int | Generator, dim: int) -> int:
+    if isinstance(of, Value):
+        return of._tensor.shape[dim] if of._tensor.ndim else 1
+    return int(settle(recorder.drawer, of, int))
+
+
+def free_size(recorder: Recorder, site: str, power: int) -> int:
+    """Return a free size, or the profile's where it has one and ``size ** power`` elements are not too many."""
+    drawer = recorder.drawer
+    size = drawer.integer(f"{site}.dim0", *FREE_SIZE, "dim")
+    sizes = [size]
+    if drawer.profile != ORDINARY and shaped(drawer, site, sizes, [0]) and sizes[0] ** power <= ELEMENT_CAP:
+        recorder.profile_applied = True
+        return sizes[0]
+    return size
+
+
+def record_array(recorder: Recorder, array: NDArray[Any], dtype: str, *, with_grad: bool) -> Value:
+    """Record an array as an input, under the layout of the profile where that repeats no element."""
+    shape = array.shape
+    source = torch.from_numpy(np.ascontiguousarray(array)).to(getattr(torch, dtype))
+    numel = source.numel()
+    if recorder.drawer.profile != NON_CONTIGUOUS or numel < 2:  # noqa: PLR2004 - one element is contiguous anyhow
+        spec = TensorSpec(dtype, shape, contiguous_strides(shape), 0, numel, requires_grad=with_grad)
+        return recorder.tensor(source, spec)
+    recorder.profile_applied = True
+    # Every second element of a longer storage, from an offset.
+    storage = torch.zeros(3 + 2 * numel, dtype=source.dtype)
+    storage[3::2] = source.reshape(-1)
+    strides = tuple(2 * stride for stride in contiguous_strides(shape))
+    return recorder.tensor(storage, TensorSpec(dtype, shape, strides, 3, storage.numel(), requires_grad=with_grad))

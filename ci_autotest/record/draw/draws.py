@@ -1,0 +1,102 @@
+"""Draws: the words of an attempt turned into values by our own few lines, and the log of what was drawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ci_autotest.record.draw.streams import SEED
+from ci_autotest.values.case import FREE_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ci_autotest.record.draw.streams import Streams
+    from ci_autotest.values.case import DrawnValue
+
+_SITES: Final = tuple(map(str, range(64)))
+_LOW: Final = FREE_SIZE[0]
+_SPAN: Final = FREE_SIZE[1] - FREE_SIZE[0]
+
+
+class Drawer:
+    """Draw the values of one attempt and keep their log.
+
+    Args:
+        streams: Where words come from.
+        key: The attempt's Philox key.
+        edits: Values by site that replace what the stream gives; the word is used up all the same.
+        profile: What the attempt is about.
+    """
+
+    __slots__ = ("_edits", "cache", "log", "next_site", "profile", "seed", "streams", "words")
+
+    def __init__(
+        self,
+        streams: Streams,
+        key: tuple[int, int],
+        edits: Mapping[str, DrawnValue],
+        profile: str = "ordinary",
+    ) -> None:
+        """Open the streams; the first word is the seed for the frameworks' own generators."""
+        self.streams = streams
+        # Plain tuples of `Draw`'s fields, or short ones of a tensor's free sizes (`case.draws_of`): few are looked at.
+        self.log: list[tuple[Any, ...]] = []
+        self.cache: dict[int, tuple[object, object]] = {}
+        self.profile = profile
+        self._edits = edits
+        self.next_site = 0
+        self.words = streams.open(key)
+        self.seed = self.words.pop() & SEED
+
+    def site(self) -> str:
+        """Return a new generator's site: its number in the order of first use."""
+        number = self.next_site
+        self.next_site = number + 1
+        return _SITES[number] if number < len(_SITES) else str(number)
+
+    def integer(self, site: str, low: int, high: int, kind: str = "int") -> int:
+        """Draw an integer of ``[low, high)``; an edited value is kept within the range."""
+        value = low + ((self.words or self.refill()).pop() * (high - low) >> 64)
+        if self._edits and site in self._edits:
+            value = min(max(int(self._edits[site] or 0), low), high - 1)
+        simplest = low if low > 0 or kind == "choice" else 0 if high > 0 else high - 1
+        self.log.append((site, kind, low, high, value, simplest))
+        return value
+
+    def size(self, slot: int, dimension: int) -> int:
+        """Draw a tensor's free size, in elements: an integer of ``FREE_SIZE`` at ``<slot>.dim<dimension>``."""
+        value = _LOW + ((self.words or self.refill()).pop() * _SPAN >> 64)
+        if self._edits and (edited := self._edits.get(f"{slot}.dim{dimension}")) is not None:
+            value = min(max(int(edited), _LOW), _LOW + _SPAN - 1)
+        self.log.append((slot, dimension, value))
+        return value
+
+    def floating(self, site: str, low: float, high: float) -> float:
+        """Draw a float of ``[low, high)`` with 53 bits."""
+        value = low + (self._word() >> 11) * 2.0**-53 * (high - low)
+        if self._edits and site in self._edits:
+            value = float(self._edits[site] or 0.0)
+        self.log.append((site, "float", low, high, value, 0.0 if low <= 0 < high else low))
+        return value
+
+    def boolean(self, site: str, possibility: float = 0.5) -> bool:
+        """Draw a boolean that is true with probability ``possibility``."""
+        value = (self._word() >> 11) * 2.0**-53 < possibility
+        if self._edits and site in self._edits:
+            value = bool(self._edits[site])
+        self.log.append((site, "bool", 0, 2, value, False))
+        return value
+
+    def choice(self, site: str, count: int, simplest: int = 0) -> int:
+        """Draw the index of one of ``count`` alternatives, of which ``simplest`` is the one to shrink toward."""
+        value = self.integer(site, 0, count, "choice")
+        self.log[-1] = (*self.log[-1][:-1], simplest)
+        return value
+
+    def refill(self) -> list[int]:
+        """Return the next words, in ``words``, when those are used up."""
+        self.words = self.streams.more()
+        return self.words
+
+    def _word(self) -> int:
+        return (self.words or self.refill()).pop()

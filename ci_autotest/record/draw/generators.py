@@ -1,0 +1,210 @@
+"""Generators: what may vary in a test, drawn when it is used, and how generators combine.
+
+A generator has one value in one attempt, however often it is used: two tensors that share
+``k = random(1, 6)`` share the size.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, Final
+
+from ci_autotest.errors import AuthorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ci_autotest.record.draw.draws import Drawer
+
+
+class Nothing:
+    """The value of ``nothing()``: the keyword that it stands for is not given."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "nothing()"
+
+
+NOTHING: Final = Nothing()
+
+
+class Generator:
+    """Something that may vary. Combine with ``|`` (either) and ``+ - * / // % **`` (arithmetic)."""
+
+    __slots__ = ()
+
+    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:
+        """Return a new value of type ``wanted`` (``None``: not known)."""
+        raise NotImplementedError  # every generator below has its own
+
+    def value(self, drawer: Drawer, wanted: object = None) -> object:
+        """Return this attempt's value, drawn on first use."""
+        cached = drawer.cache.get(id(self))
+        if cached is None:
+            cached = (self, self.draw(drawer, wanted, drawer.site()))
+            drawer.cache[id(self)] = cached
+        return cached[1]
+
+    def to(self, kind: type) -> Generator:
+        """Return this generator with its values of type ``kind``."""
+        return Typed(self, kind)
+
+    def __or__(self, other: object) -> Generator:
+        return Either(_alternatives(self) + _alternatives(other))
+
+    def __ror__(self, other: object) -> Generator:
+        return Either(_alternatives(other) + _alternatives(self))
+
+    def __add__(self, other: object) -> Generator:
+        return _combined("+", operator.add, self, other)
+
+    def __radd__(self, other: object) -> Generator:
+        return _combined("+", operator.add, other, self)
+
+    def __sub__(self, other: object) -> Generator:
+        return _combined("-", operator.sub, self, other)
+
+    def __rsub__(self, other: object) -> Generator:
+        return _combined("-", operator.sub, other, self)
+
+    def __mul__(self, other: object) -> Generator:
+        return _combined("*", operator.mul, self, other)
+
+    def __rmul__(self, other: object) -> Generator:
+        return _combined("*", operator.mul, other, self)
+
+    def __floordiv__(self, other: object) -> Generator:
+        return _combined("//", operator.floordiv, self, other)
+
+    def __truediv__(self, other: object) -> Generator:
+        return _combined("/", operator.truediv, self, other)
+
+    def __rtruediv__(self, other: object) -> Generator:
+        return _combined("/", operator.truediv, other, self)
+
+    def __mod__(self, other: object) -> Generator:
+        return _combined("%", operator.mod, self, other)
+
+    def __pow__(self, other: object) -> Generator:
+        return _combined("**", operator.pow, self, other)
+
+    def __rfloordiv__(self, other: object) -> Generator:
+        return _combined("//", operator.floordiv, other, self)
+
+    def __rmod__(self, other: object) -> Generator:
+        return _combined("%", operator.mod, other, self)
+
+    def __rpow__(self, other: object) -> Generator:
+        return _combined("**", operator.pow, other, self)
+
+    def __neg__(self) -> Generator:
+        return _combined("-", operator.sub, 0, self)
+
+    def __bool__(self) -> bool:
+        message = (
+            f"{self!r} has no value until it is used in a call. Write random_bool() as an argument, or oneof(...)."
+        )
+        raise AuthorError(message)
+
+
+class Constant(Generator):
+    """A value that does not vary."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, held: object) -> None:
+        """Hold a value."""
+        self.held = held
+
+    def __repr__(self) -> str:
+        return repr(self.held) if isinstance(self.held, Nothing) else f"constant({self.held!r})"
+
+    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:  # noqa: ARG002 - nothing is drawn
+        """Return the value."""
+        return self.held
+
+
+class Either(Generator):
+    """One of several alternatives, each as likely, or the first with probability ``possibility``."""
+
+    __slots__ = ("alternatives", "possibility")
+
+    def __init__(self, alternatives: tuple[object, ...], possibility: float | None = None) -> None:
+        """Hold the alternatives; combined ones are flattened by ``|``."""
+        self.alternatives = alternatives
+        self.possibility = possibility
+        if not alternatives:
+            message = "oneof() has no alternative. Write oneof(a, b)."
+            raise AuthorError(message)
+
+    def __repr__(self) -> str:
+        return " | ".join(map(repr, self.alternatives))
+
+    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:
+        """Pick an alternative, then draw it."""
+        pick = f"{site}.pick"
+        if self.possibility is None:
+            index = drawer.choice(pick, len(self.alternatives), self._simplest())
+        else:
+            index = 0 if drawer.boolean(pick, self.possibility) else 1
+        return settle(drawer, self.alternatives[index], wanted)
+
+    def _simplest(self) -> int:
+        """Return the alternative to shrink toward: ``nothing()`` where there is one, else the first."""
+        absent = (i for i, item in enumerate(self.alternatives) if isinstance(item, Constant) and item.held is NOTHING)
+        return next(absent, 0)
+
+
+class Typed(Generator):
+    """The values of a generator, of a type that was given."""
+
+    __slots__ = ("kind", "source")
+
+    def __init__(self, source: Generator, kind: type) -> None:
+        """Hold generator and type."""
+        self.source, self.kind = source, kind
+
+    def __repr__(self) -> str:
+        return f"{self.source!r}.to({getattr(self.kind, '__name__', self.kind)})"
+
+    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:  # noqa: ARG002 - its type was given
+        """Draw the generator's own value."""
+        # Through `value`: the same generator used bare and typed has one value.
+        return self.source.value(drawer, self.kind)
+
+
+class _Arithmetic(Generator):
+    __slots__ = ("function", "left", "right", "symbol")
+
+    def __init__(self, symbol: str, function: Callable[[Any, Any], Any], left: object, right: object) -> None:
+        self.symbol, self.function, self.left, self.right = symbol, function, left, right
+
+    def __repr__(self) -> str:
+        return f"({self.left!r} {self.symbol} {self.right!r})"
+
+    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:  # noqa: ARG002 - its parts have theirs
+        return self.function(settle(drawer, self.left, wanted), settle(drawer, self.right, wanted))
+
+
+def may_be_nothing(value: object) -> bool:
+    """Whether a generator is ``nothing()``, or has it as an alternative."""
+    if isinstance(value, Either):
+        return any(map(may_be_nothing, value.alternatives))
+    return isinstance(value, Constant) and value.held is NOTHING
+
+
+def _combined(symbol: str, function: Callable[[Any, Any], Any], left: object, right: object) -> Generator:
+    """Return the arithmetic of two, or leave it to a recorded tensor: ``random(1, 3) * x`` is a step of ``x``."""
+    if hasattr(left, "__torch_function__") or hasattr(right, "__torch_function__"):
+        return NotImplemented  # type: ignore[no-any-return]
+    return _Arithmetic(symbol, function, left, right)
+
+
+def _alternatives(value: object) -> tuple[object, ...]:
+    return value.alternatives if isinstance(value, Either) and value.possibility is None else (value,)
+
+
+def settle(drawer: Drawer, value: object, wanted: object = None) -> Any:  # noqa: ANN401 - whatever was drawn
+    """Return ``value`` itself, or this attempt's value of the generator that it is."""
+    return value.value(drawer, wanted) if isinstance(value, Generator) else value

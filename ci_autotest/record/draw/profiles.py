@@ -1,0 +1,144 @@
+"""Profiles: what can go wrong at a boundary is not left to luck.
+
+Half of a test's cases are ordinary; the others walk through the profiles, starting at an offset
+given by the test's name. A profile applies to what a test leaves free: a size that the test wrote
+is never changed. Where nothing could be applied, or the reference rejected three attempts, the case
+is ordinary and counts as such.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
+
+import numpy as np
+
+from ci_autotest.record.draw.tensor_data import INTEGERS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ci_autotest.record.draw.draws import Drawer
+    from ci_autotest.record.draw.streams import Streams
+
+ORDINARY: Final = "ordinary"
+SHAPE_PROFILES: Final = ("zero_dim", "zero_size", "size_one", "boundary")
+NON_CONTIGUOUS: Final = "non_contiguous"
+LAYOUT_PROFILES: Final = (NON_CONTIGUOUS,)
+VALUE_PROFILES: Final = ("zeros_and_ties", "large", "special")
+PROFILES: Final = SHAPE_PROFILES + LAYOUT_PROFILES + VALUE_PROFILES
+
+#: Attempts that a profile gets before the case falls back to ordinary.
+PROFILE_ATTEMPTS: Final = 3
+#: Sizes around the widths of vectors, warps and tiles.
+BOUNDARY_SIZES: Final = (31, 32, 33, 127, 128, 129, 1023, 1025)
+#: Elements that a boundary size may lead to.
+ELEMENT_CAP: Final = 1 << 16
+#: Factor of the `large` profile; squares and sums of a few stay finite in float32, half precisions
+#: are drawn smaller.
+LARGE: Final = 1e4
+_LARGE_HALF: Final = 1e2
+
+
+def profile_of(test: str, case: int, attempt: int, allowed: tuple[str, ...] = PROFILES) -> str:
+    """Return the profile that an attempt begins with."""
+    if case % 2 == 0 or attempt >= PROFILE_ATTEMPTS or not allowed:
+        return ORDINARY
+    return allowed[(_offset(test) + case // 2) % len(allowed)]
+
+
+@lru_cache(maxsize=256)
+def _offset(test: str) -> int:
+    return crc32(test.encode())
+
+
+def shaped(drawer: Drawer, site: str, shape: list[int], free: list[int]) -> bool:
+    """Bring one free dimension of ``shape`` to the profile's size, or all to 1, in place; say whether it was done."""
+    profile = drawer.profile
+    if not free or profile not in SHAPE_PROFILES or profile == "zero_dim":
+        return False
+    if profile == "size_one" and drawer.choice(f"{site}.all", 2):
+        for i in free:
+            shape[i] = 1
+        return True
+    at = free[drawer.choice(f"{site}.profile_dim", len(free))] if len(free) > 1 else free[0]
+    if profile == "boundary":
+        size = BOUNDARY_SIZES[drawer.choice(f"{site}.boundary", len(BOUNDARY_SIZES))]
+        others = math.prod(n for i, n in enumerate(shape) if i != at)
+        if size * others > ELEMENT_CAP:
+            return False
+        shape[at] = size
+    else:
+        shape[at] = 0 if profile == "zero_size" else 1
+    return True
+
+
+def valued(profile: str, streams: Streams, site: str, dtype: str, array: NDArray) -> bool:  # type: ignore[type-arg]
+    """Bring the elements to the profile's values, in place; say whether that could be done."""
+    if profile not in VALUE_PROFILES or dtype == "bool" or array.size == 0:
+        return False
+    if profile == "zeros_and_ties":
+        np.rint(array, out=array) if array.dtype.kind == "f" else np.clip(array.real, -1, 1, out=array.real)
+        array.reshape(-1)[: -(-array.size // 2)] = 0  # whole rows of zeros, not here and there one
+        return True
+    if dtype in INTEGERS:
+        return False
+    if profile == "large":
+        array *= _LARGE_HALF if dtype in {"float16", "bfloat16"} else LARGE
+        return True
+    _sprinkle(streams, site, array)
+    return True
+
+
+def _sprinkle(streams: Streams, site: str, array: NDArray) -> None:  # type: ignore[type-arg]
+    """Replace up to one element in four by special values, or as many as there are of them.
+
+    Each kind in turn; NaN is written last, so that nothing written to the same place can take it away.
+    """
+    specials = _specials(array.real.dtype)
+    words = streams.data(f"{site}.special", max(len(specials), array.size // 4))
+    flat, size, last = array.reshape(-1), array.size, len(words) - 1
+    if last < _FEW:
+        for i, word in enumerate(words.tolist()):
+            flat[word % size] = specials[(last - i) % len(specials)]
+    else:
+        flat[words % np.uint64(size)] = specials[np.arange(last, -1, -1) % len(specials)]
+
+
+#: Elements that are written faster one by one than together.
+_FEW: Final = 16
+
+
+@lru_cache(maxsize=4)
+def _specials(dtype: np.dtype[Any]) -> NDArray[Any]:
+    return np.array([np.nan, np.inf, -np.inf, -0.0, np.finfo(dtype).smallest_subnormal * 3], dtype)
+
+
+def strided(drawer: Drawer, site: str, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int, int] | None:
+    """Return ``(strides, offset, storage size)``, in elements, of a layout that is not contiguous, or ``None``.
+
+    Transposed (reversed order of dimensions), sliced (every second element, from an offset), or
+    expanded (one dimension of stride 0).
+    """
+    if drawer.profile != NON_CONTIGUOUS:
+        return None
+    numel = math.prod(shape)
+    if numel < 2:  # noqa: PLR2004 - one element is contiguous in any layout
+        return None
+    wide = [i for i, size in enumerate(shape) if size > 1]
+    kind = drawer.choice(f"{site}.layout", 3)
+    if kind == 0 and len(wide) > 1:
+        strides, step = [0] * len(shape), 1
+        for i in range(len(shape)):
+            strides[i], step = step, step * shape[i]
+        return tuple(strides), 0, numel
+    strides, step = [0] * len(shape), 2 if kind < 2 else 1  # noqa: PLR2004 - kinds are 0, 1, 2
+    expanded = wide[drawer.choice(f"{site}.expanded", len(wide))] if kind == 2 else -1  # noqa: PLR2004
+    for i in reversed(range(len(shape))):
+        if i != expanded:
+            strides[i], step = step, step * shape[i]
+    if expanded >= 0:
+        return tuple(strides), 0, numel // shape[expanded]
+    return tuple(strides), 3, 3 + 2 * numel

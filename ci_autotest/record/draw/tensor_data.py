@@ -1,0 +1,72 @@
+"""Tensor data: Philox words turned into the elements of an array, per dtype.
+
+Ordinary floating point data are uniform in ``[-1, 1)``, integers in ``[-10, 11)``: signed, unlike
+OneFlow's ``[0, 1)`` before 2023, which left the negative half untested. Source of the ranges:
+OneFlow's AutoTest 0.9.0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ci_autotest.record.draw.streams import signed_floats
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ci_autotest.record.draw.streams import Streams
+
+_SINGLE: Final = frozenset({"float32", "float16", "bfloat16"})
+INTEGERS: Final = frozenset({"uint8", "int8", "int16", "int32", "int64"})
+_COMPLEX_PART: Final = {"complex64": np.float32, "complex128": np.float64}
+#: Half precision is drawn in float32 and rounded by the framework.
+WIDE_DTYPE: Final = {"float16": "float32", "bfloat16": "float32"}
+
+
+def default_range(dtype: str) -> tuple[float, float]:
+    """Return the range ``[low, high)`` of ordinary data of a dtype."""
+    if dtype in INTEGERS:
+        return (0, 11) if dtype == "uint8" else (-10, 11)
+    return (-10.0, 10.0) if dtype.startswith("complex") else (-1.0, 1.0)
+
+
+def elements(streams: Streams, site: str, dtype: str, shape: tuple[int, ...], bounds: tuple[float, float]) -> NDArray:  # type: ignore[type-arg]
+    """Return drawn elements: ``shape``, in ``dtype`` (float32 for the half precisions).
+
+    Args:
+        streams: Where words come from.
+        site: Whose data these are.
+        dtype: Name without framework.
+        shape: Sizes in elements.
+        bounds: ``[low, high)`` in the unit of the elements.
+    """
+    count = math.prod(shape)
+    low, high = bounds
+    if dtype in _SINGLE:
+        return _float32(streams, site, count, low, high).reshape(shape)
+    if dtype == "float64":
+        return _float64(streams, site, count, low, high).reshape(shape)
+    if dtype == "bool":
+        return (streams.data(site, count) >> np.uint64(63)).astype(np.bool_).reshape(shape)
+    if dtype in INTEGERS:
+        drawn = np.floor(_float64(streams, site, count, 0.0, 1.0) * (high - low)) + low
+        return drawn.astype(dtype).reshape(shape)
+    part = _COMPLEX_PART[dtype]
+    pairs = _float64(streams, site, 2 * count, low, high).astype(part)
+    return pairs.view(dtype).reshape(shape)
+
+
+def _float32(streams: Streams, site: str, count: int, low: float, high: float) -> NDArray[np.float32]:
+    unit = signed_floats(streams.data(site, (count + 1) >> 1))[:count]
+    if low != -1.0 or high != 1.0:
+        unit *= np.float32((high - low) / 2)
+        unit += np.float32((high + low) / 2)
+    return unit
+
+
+def _float64(streams: Streams, site: str, count: int, low: float, high: float) -> NDArray[np.float64]:
+    unit = (streams.data(site, count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return unit * (high - low) + low

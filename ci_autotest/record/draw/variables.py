@@ -1,0 +1,151 @@
+"""What varies by name: numbers, booleans, alternatives, devices. Names and meaning are those of OneFlow's AutoTest.
+
+``random`` has no type of its own; it takes the one it was given by ``.to(T)``, the one that its callee's annotation
+asks for, or that of a built-in function's schema. What cannot be told is an error that says what to write.
+To a type checker each is of the type that its callee takes: ``oneof(0, 1)`` is an ``int``, ``random()`` anything. It is
+a ``Generator`` all the same, which the recorder replaces by this attempt's value: so the casts below.
+"""
+
+from __future__ import annotations
+
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Union, cast, get_args, get_origin, runtime_checkable
+
+from ci_autotest.errors import AuthorError, UntypedError
+from ci_autotest.program.ir import HOST_DEVICE, OWN_DEVICE, Device
+from ci_autotest.record.draw.generators import NOTHING, Constant, Either, Generator, settle
+
+if TYPE_CHECKING:
+    import torch
+
+    from ci_autotest.record.draw.draws import Drawer
+
+T = TypeVar("T")
+
+DEFAULT_LOW: Final = 1
+DEFAULT_HIGH: Final = 6
+
+
+@runtime_checkable
+class Lookup(Protocol):
+    """A type that is looked up only where it is needed: a built-in function's, from its schemas."""
+
+    def resolve(self) -> object:
+        """Return the type, ``None`` where it cannot be told."""
+
+
+class RandomNumber(Generator):
+    """A number of ``[low, high)``: integer, float or boolean by the type asked for."""
+
+    __slots__ = ("high", "low")
+
+    def __init__(self, low: float | Generator, high: float | Generator) -> None:
+        """Refuse an empty range where both bounds are known."""
+        self.low, self.high = low, high
+        if not isinstance(low, Generator) and not isinstance(high, Generator):
+            _refuse_empty(low, high)
+
+    def __repr__(self) -> str:
+        return f"random({self.low!r}, {self.high!r})"
+
+    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:
+        """Draw by type; a union picks a member, a tuple draws each of its members."""
+        low, high = settle(drawer, self.low, int), settle(drawer, self.high, int)
+        _refuse_empty(low, high)
+        return _number(self, drawer, wanted, site, (low, high))
+
+
+def _refuse_empty(low: float, high: float) -> None:
+    if high <= low:
+        shown = f"random({low})" if high == DEFAULT_HIGH else f"random({low}, {high})"
+        hint = f"random(0, {low}) or random({low}, {low + 1})" if low > 0 else f"random({low}, {low + 6})"
+        message = f"{shown} has an empty range: low is {low}, high is {high}. Write {hint}."
+        raise AuthorError(message)
+
+
+def _number(source: RandomNumber, drawer: Drawer, wanted: object, site: str, bounds: tuple[float, float]) -> object:
+    if wanted is int:
+        return drawer.integer(site, int(bounds[0]), int(bounds[1]))
+    if wanted is float:
+        return drawer.floating(site, float(bounds[0]), float(bounds[1]))
+    if wanted is bool:
+        return drawer.boolean(site)
+    members = get_args(wanted)
+    origin = get_origin(wanted)
+    if origin in {tuple, list} and members:
+        kinds = [kind for kind in members if kind is not Ellipsis]
+        return tuple(_number(source, drawer, kind, f"{site}.{i}", bounds) for i, kind in enumerate(kinds))
+    if origin in {UnionType, Union}:
+        usable = [kind for kind in members if kind in {int, float, bool} or get_origin(kind) in {tuple, list}]
+        if usable:
+            picked = drawer.choice(f"{site}.kind", len(usable)) if len(usable) > 1 else 0
+            return _number(source, drawer, usable[picked], site, bounds)
+    if isinstance(wanted, Lookup):
+        return _number(source, drawer, wanted.resolve(), site, bounds)
+    message = f"the type of {source!r} cannot be told. Write {source!r}.to(int), .to(float) or .to(bool)."
+    raise UntypedError(message)
+
+
+class RandomBool(Generator):
+    """True or false."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "random_bool()"
+
+    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:  # noqa: ARG002 - its type is its own
+        """Draw a boolean."""
+        return drawer.boolean(site)
+
+
+def random(low: float | Generator = DEFAULT_LOW, high: float | Generator = DEFAULT_HIGH) -> Any:  # noqa: ANN401 - as its callee takes it
+    """Vary a number in ``[low, high)``; its type is given by ``.to(int | float | bool)`` or by the callee's annotation.
+
+    Raises:
+        AuthorError: The range is empty, as in ``random(120)``.
+    """
+    return RandomNumber(low, high)
+
+
+def random_bool() -> bool:
+    """Vary a boolean."""
+    return cast("bool", RandomBool())
+
+
+def oneof(*alternatives: T, possibility: float | None = None) -> T:
+    """Vary over alternatives; with ``possibility`` the first of two has that probability."""
+    if possibility is not None and len(alternatives) != 2:  # noqa: PLR2004 - one probability tells two things apart
+        message = f"oneof(possibility={possibility}) has {len(alternatives)} alternatives. Give exactly two."
+        raise AuthorError(message)
+    return cast("T", Either(alternatives, possibility))
+
+
+def constant(value: T) -> T:
+    """Hold a value that takes part in ``|`` and arithmetic."""
+    return cast("T", Constant(value))
+
+
+def nothing() -> Any:  # noqa: ANN401 - beside anything
+    """Stand for an argument that is left out, beside another alternative."""
+    return Constant(NOTHING)
+
+
+def random_or_nothing(low: float, high: float) -> Any:  # noqa: ANN401 - as its callee takes it
+    """Vary a number in ``[low, high)``, and leave it out one time in three."""
+    return Either((nothing(), random(low, high)), 1 / 3)
+
+
+def random_device() -> torch.device:
+    """Vary between the host and the device that the candidate was asked to use."""
+    return cast("torch.device", Either((Device(HOST_DEVICE), Device(OWN_DEVICE))))
+
+
+def cpu_device() -> torch.device:
+    """Name the host."""
+    return cast("torch.device", Constant(Device(HOST_DEVICE)))
+
+
+def gpu_device() -> torch.device:
+    """Name the device that the candidate was asked to use."""
+    return cast("torch.device", Constant(Device(OWN_DEVICE)))

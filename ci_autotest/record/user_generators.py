@@ -1,0 +1,129 @@
+"""Generators of the user's own: a function from draws to a value."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+
+import torch
+
+from ci_autotest.errors import AuthorError
+from ci_autotest.program.ir import TensorSpec, contiguous_strides
+from ci_autotest.record.dependent_tensors import recorder_for
+from ci_autotest.record.draw.dtypes import dtype_name
+from ci_autotest.record.draw.generators import Generator, settle
+from ci_autotest.record.draw.tensor_data import elements
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from ci_autotest.record.draw.draws import Drawer
+
+    T = TypeVar("T")
+    P = ParamSpec("P")
+
+
+class Draws:
+    """What a user's generator draws from; every draw is logged and may be edited.
+
+    Args:
+        drawer: The attempt's.
+        site: The generator's; its draws are numbered below it.
+        wanted: The type that the callee asks for, ``None`` where it does not say.
+    """
+
+    __slots__ = ("_count", "_drawer", "_site", "wanted")
+
+    def __init__(self, drawer: Drawer, site: str, wanted: object) -> None:
+        """Begin with no draw."""
+        self._drawer = drawer
+        self._site = site
+        self._count = 0
+        self.wanted = wanted
+
+    def integer(self, low: int, high: int) -> int:
+        """Draw an integer of ``[low, high)``."""
+        _refuse_empty(low, high)
+        return self._drawer.integer(self._next(), low, high)
+
+    def floating(self, low: float, high: float) -> float:
+        """Draw a float of ``[low, high)``."""
+        _refuse_empty(low, high)
+        return self._drawer.floating(self._next(), low, high)
+
+    def boolean(self, possibility: float = 0.5) -> bool:
+        """Draw a boolean that is true with probability ``possibility``."""
+        return self._drawer.boolean(self._next(), possibility)
+
+    def choice(self, alternatives: Sequence[T]) -> T:
+        """Draw one of several values."""
+        _refuse_empty(0, len(alternatives))
+        return alternatives[self._drawer.choice(self._next(), len(alternatives))]
+
+    def value(self, generator: Any, wanted: object = None) -> Any:  # noqa: ANN401 - whatever it gives
+        """Return this attempt's value of another generator."""
+        return settle(self._drawer, generator, wanted)
+
+    def array(self, shape: tuple[int, ...], dtype: Any = float, low: float = -1.0, high: float = 1.0) -> NDArray[Any]:  # noqa: ANN401
+        """Return drawn elements of ``[low, high)``: ``shape``, keyed by their own site; half precisions in float32."""
+        return elements(self._drawer.streams, self._next(), dtype_name(dtype), shape, (low, high))
+
+    def _next(self) -> str:
+        self._count += 1
+        return f"{self._site}.{self._count - 1}"
+
+
+class Custom(Generator):
+    """A user's generator with its arguments."""
+
+    __slots__ = ("args", "function", "kwargs")
+
+    def __init__(self, function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Hold the function and what it is called with after the draws."""
+        self.function, self.args, self.kwargs = function, args, kwargs
+
+    def __repr__(self) -> str:
+        return f"{getattr(self.function, '__name__', 'custom')}(...)"
+
+    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:
+        """Call the function; a tensor that it returns becomes one input of the program, however often it is used."""
+        args = [settle(drawer, item, None) for item in self.args]
+        kwargs = {name: settle(drawer, item, None) for name, item in self.kwargs.items()}
+        value = self.function(Draws(drawer, site, wanted), *args, **kwargs)
+        if isinstance(value, Generator):
+            return value.value(drawer, wanted)
+        return _recorded(value, repr(self)) if isinstance(value, torch.Tensor) else value
+
+
+def generator(function: Callable[Concatenate[Draws, P], T]) -> Callable[P, T]:
+    """Make a generator of a function from draws to a value.
+
+    ``@generator def odd(draws, below): return 2 * draws.integer(0, below // 2) + 1`` is used as ``odd(9)``.
+
+    Raises:
+        AuthorError: Given something that cannot be called.
+    """
+    if not callable(cast("object", function)):
+        message = f"generator() is given {function!r}. Decorate a function: its first argument is the draws."
+        raise AuthorError(message)
+
+    @functools.wraps(function)
+    def make(*args: P.args, **kwargs: P.kwargs) -> T:
+        return cast("T", Custom(function, args, kwargs))  # typed as what it gives
+
+    return make
+
+
+def _recorded(tensor: torch.Tensor, name: str) -> object:
+    source = tensor.detach().clone(memory_format=torch.contiguous_format)
+    shape, dtype = tuple(source.shape), dtype_name(source.dtype)
+    spec = TensorSpec(dtype, shape, contiguous_strides(shape), 0, source.numel(), requires_grad=tensor.requires_grad)
+    return recorder_for(name).tensor(source, spec)
+
+
+def _refuse_empty(low: float, high: float) -> None:
+    if high <= low:
+        message = f"a draw of [{low}, {high}) has an empty range. Give low below high."
+        raise AuthorError(message)

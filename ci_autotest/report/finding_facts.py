@@ -1,0 +1,199 @@
+"""The facts of one finding as a table: what differs, by how much, who is wrong, and where it comes from.
+
+Numbers are shown as they were compared: decimal for reading, hexadecimal for the exact bits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ci_autotest.report.finding_message import amount_of, earlier, sides
+from ci_autotest.report.markdown_text import code, plural, row, text
+from ci_autotest.report.verdict_line import marks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ci_autotest.report.links import Links
+    from ci_autotest.values.result import Finding, Location
+    from ci_autotest.values.verdict import Difference
+
+_TESTS_SHOWN = 3
+#: Characters of an operator's name that the table of findings has room for.
+_NAME_CHARS = 40
+
+
+def facts_table(
+    finding: Finding, links: Links | None = None, *, is_new: bool | None = None, kernel: Location | None = None
+) -> str:
+    """Return the facts as a table of two columns, rows without a fact left out.
+
+    Args:
+        finding: Any.
+        links: Where the test's file is shown, ``None`` for no link.
+        is_new: Whether the baseline lacks the finding; ``None`` without a baseline.
+        kernel: Where the function is defined that answers the operator.
+    """
+    candidate, reference = sides(finding.kind)
+    facts = {
+        "operator": _operator(finding),
+        "differs": _differs(finding),
+        candidate: text(finding.candidate_seen),
+        reference: text(finding.reference_seen),
+        "greatest": _greatest(finding),
+        "first bad": _first_bad(finding),
+        "blame": _blame(finding),
+        "kernel": _kernel(kernel, links),
+        "test": _test(finding, links),
+        "seen": _seen(finding),
+        "status": "; ".join(marks(finding, is_new)),
+        "files": _files(finding, links),
+    }
+    rows = "".join(row(name, fact) for name, fact in facts.items() if fact)
+    return f"{row('', '')}{row('---', '---')}{rows}"
+
+
+def finding_row(finding: Finding, is_new: bool | None) -> str:  # noqa: FBT001 - three answers
+    """Return a finding as one row of the table of findings; the last cell is left out without a baseline."""
+    standing = [] if is_new is None else ["**new**" if is_new else "still"]
+    blame = "" if finding.blame == "unknown" else finding.blame.replace("_", " ")
+    name = finding.operator or finding.test
+    if len(name) > _NAME_CHARS:  # whole it stands in the headline of the section
+        name = f"…{name.rpartition('::')[2].rpartition('.')[2]}"
+    return row(code(name, _NAME_CHARS), code(finding.candidate, 60), _kind(finding), blame, *standing)
+
+
+def facts_line(finding: Finding) -> str:
+    """Return a finding as one row: operator, candidate, what differs, greatest difference, repro's folder."""
+    greatest = _amounts(finding)[:1] or [text(finding.detail, 80)]
+    cells = (
+        code(finding.operator or finding.test, 100),
+        code(finding.candidate, 60),
+        _kind(finding),
+        greatest[0],
+    )
+    return row(*cells, code(f"findings/{finding.id}", 220))
+
+
+def _kind(finding: Finding) -> str:
+    what = finding.outcome.replace("_", " ") if finding.outcome != "misaligned" else finding.kind
+    return f"{what}, accepted: {text(finding.known, 100)}" if finding.known is not None else what
+
+
+def _operator(finding: Finding) -> str:
+    spelled = f", spelled {code(finding.target)}" if finding.target not in {"", finding.operator} else ""
+    return f"{code(finding.operator or 'unknown')} on {code(finding.candidate)}{spelled}"
+
+
+def _differs(finding: Finding) -> str:
+    what = text(finding.where) or finding.kind
+    difference = finding.difference
+    if difference is None:
+        return what if finding.outcome == "misaligned" else f"{finding.outcome.replace('_', ' ')}: {what}"
+    share = f" ({100 * difference.mismatched / difference.total:.3g} %)" if difference.total else ""
+    return f"{what}: {difference.mismatched:,} / {plural(difference.total, 'element')}{share}"
+
+
+def _greatest(finding: Finding) -> str:
+    difference = finding.difference
+    amounts = ", ".join(_amounts(finding))
+    if difference is None or not amounts:
+        return amounts
+    return f"{amounts} at {_index(difference.greatest_index)}; allowed: {_allowed(difference)}"
+
+
+def _amounts(finding: Finding) -> list[str]:
+    """Return the greatest absolute, relative and ULP difference, those that there are."""
+    absolute = finding.greatest_absolute_difference
+    amounts = [f"absolute {amount_of(absolute, '.3g')}"] if absolute is not None else []
+    if absolute is None and finding.difference is not None:
+        amounts.append("absolute not finite")
+    if finding.greatest_relative_difference is not None:
+        amounts.append(f"relative {finding.greatest_relative_difference:.3g}")
+    if finding.greatest_ulp_difference is not None:
+        amounts.append(f"{finding.greatest_ulp_difference:,} ULP")
+    return amounts
+
+
+def _allowed(difference: Difference) -> str:
+    if not difference.rtol and not difference.atol:
+        return "none"
+    return f"atol {difference.atol:.3g}, rtol {difference.rtol:.3g}"
+
+
+def _first_bad(finding: Finding) -> str:
+    if finding.first_index is None or finding.first_pair is None:
+        return ""
+    difference = finding.difference
+    decimals = difference.first_pair_decimal if difference is not None else ("", "")
+    told = zip(sides(finding.kind), decimals, finding.first_pair, strict=True)
+    values = [f"{side} {_value(decimal, exact)}" for side, decimal, exact in told]
+    if finding.oracle_value is not None:
+        values.append(f"in float64 {_value(_decimal(finding.oracle_value), finding.oracle_value)}")
+    return f"{_index(finding.first_index)}: {', '.join(values)}"
+
+
+def _value(decimal: str, exact: str) -> str:
+    if decimal in {"", exact}:
+        return code(exact, 80)
+    return f"**{text(decimal, 80)}** ({code(exact, 80)})"
+
+
+def _decimal(value: str) -> str:
+    """Return a hexadecimal float in decimal; anything else (an integer, a complex number) is shown as it is."""
+    try:
+        return f"{float.fromhex(value):.9g}" if "0x" in value else value
+    except (ValueError, OverflowError):
+        return value
+
+
+def _index(index: Sequence[int]) -> str:
+    return text(f"[{', '.join(map(str, index))}]", 80)
+
+
+def _blame(finding: Finding) -> str:
+    sentence = text(finding.oracle)
+    if finding.blame == "unknown":
+        return sentence
+    who = finding.blame.replace("_", " ")
+    return f"**{who}**: {sentence}" if sentence else f"**{who}**"
+
+
+def _kernel(location: Location | None, links: Links | None) -> str:
+    if location is None:
+        return ""
+    place = f"{location.file}:{location.line}"
+    address = links.kernel(location) if links is not None else ""
+    return f"[{text(place)}]({address})" if address else code(place)
+
+
+def _files(finding: Finding, links: Links | None) -> str:
+    """Return where the script lies in the artifact: a stranger's is not offered."""
+    if links is None or not links.artifact or links.is_foreign or finding.repro is None:
+        return ""
+    return f"{code(f'findings/{finding.id}/repro.py', 220)} in the [artifact]({links.artifact})"
+
+
+def _test(finding: Finding, links: Links | None) -> str:
+    location = finding.location
+    parts = [
+        code(finding.test),
+        f"case {finding.case}",
+        f"seed {finding.seed}",
+        f"profile {text(finding.profile, 40)}",
+    ]
+    if location is not None:
+        place = f"{location.file}:{location.line}"
+        parts.append(code(place) if links is None else f"[{text(place)}]({links.source(location)})")
+    return ", ".join(parts)
+
+
+def _seen(finding: Finding) -> str:
+    others = [test for test in finding.tests if test != finding.test]
+    seen = f"in {finding.cases:,} of {plural(finding.of_cases, 'case')}"
+    if finding.earlier:
+        seen = text(earlier(finding), 300)
+    if not others:
+        return seen
+    rest = f" and {len(others) - _TESTS_SHOWN:,} more" if len(others) > _TESTS_SHOWN else ""
+    return f"{seen}, also in {', '.join(code(test, 120) for test in others[:_TESTS_SHOWN])}{rest}"

@@ -1,0 +1,238 @@
+"""What a finding and a run amount to: the order in which findings are read, and the verdict in one sentence.
+
+The rule: ``✓`` is said only where everything that was asked for was compared and nothing counts
+against the run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ci_autotest.errors import UnsupportedReason
+from ci_autotest.report.markdown_text import plural, text
+from ci_autotest.values.result import (
+    TOLERATED_BLAMES,
+    Finding,
+    RunResult,
+    TestResult,
+    counts_against,
+    is_found_leniency,
+    uncalled,
+)
+from ci_autotest.values.verdict import WORST_FIRST
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_BAD = ("crashed", "timed_out", "misaligned")
+_REASONS = {
+    UnsupportedReason.NO_COUNTERPART: "no counterpart",
+    UnsupportedReason.NO_KERNEL: "no kernel on the device",
+    UnsupportedReason.NOT_REPLACED: "nothing of it is replaced",
+    UnsupportedReason.CONSTANT: "exported as a constant",
+    UnsupportedReason.NOT_IMPLEMENTED: "not implemented",
+    UnsupportedReason.NOT_COMPILED: "not compiled",
+    UnsupportedReason.STEP_BY_STEP: "run step by step instead of as a graph",
+    UnsupportedReason.UNCHANGED: "left as it was by the pass",
+    UnsupportedReason.NO_GRAPH: "not one graph",
+    UnsupportedReason.OUTSIDE: "computed outside of the recorded steps",
+    UnsupportedReason.COPIED: "a copy on the device is written to",
+}
+_NAMES_SHOWN = 3
+_UNAVAILABLE = 4
+_USAGE = 2
+#: Characters of why a run ended before it began.
+_WHY_CHARS = 300
+_NOTHING_COMPARED = 3
+
+
+def in_reading_order(result: RunResult) -> list[Finding]:
+    """Return the findings, what must be repaired first: counting, then new, then the worst outcome."""
+    new = set(result.new or ())
+    return sorted(result.findings, key=lambda item: (*_rank(item, item.id in new), *item.identity))
+
+
+def _rank(finding: Finding, is_new: bool) -> tuple[bool, bool, bool, int]:  # noqa: FBT001 - private, one caller
+    return (
+        finding.known is not None,
+        not counts_against(finding),
+        not is_new,
+        WORST_FIRST.index(finding.outcome),
+    )
+
+
+def headline(finding: Finding) -> str:
+    """Return the finding's sentence, made up where it has none; not yet harmless in Markdown."""
+    what = f"{finding.outcome.replace('_', ' ')} ({finding.where or finding.kind})"
+    return finding.headline or f"{finding.operator or finding.test} on {finding.candidate}: {what}"
+
+
+def marks(finding: Finding, is_new: bool | None = None) -> list[str]:  # noqa: FBT001 - three states, not a switch
+    """Return what a reader must know before trusting a finding, as words that are harmless in Markdown.
+
+    Args:
+        finding: Any.
+        is_new: Whether the baseline lacks it; ``None`` without a baseline.
+    """
+    told = {
+        "**new**": is_new is True,
+        "in the baseline too": is_new is False,
+        f"accepted: {text(finding.known or '')}": finding.known is not None,
+        "flaky: it was seen once, and no second run shows it": finding.outcome == "flaky",
+        "not confirmed: it was not run again in a fresh process": not finding.confirmed and finding.outcome != "flaky",
+        "the candidate accepts what the reference rejects": is_found_leniency(finding),
+        "not the candidate's fault": finding.blame in TOLERATED_BLAMES,
+        "accumulated: no step is misaligned when it is given the reference's inputs": finding.accumulated,
+        "not shrunk": not finding.shrunk,
+        "repro not verified": finding.repro is not None and not finding.repro_verified,
+    }
+    return [words for words, holds in told.items() if holds]
+
+
+def unsupported_sentence(item: TestResult) -> str:
+    """Return how many cases of a test are unsupported and why, with examples; not yet harmless in Markdown."""
+    count = sum(each.cases for each in item.unsupported)
+    reasons = "; ".join(
+        f"{each.cases:,} {_REASONS[each.reason]} ({' | '.join(each.details)})" for each in item.unsupported
+    )
+    return f"{count:,} of {plural(item.cases.compared + count, 'case')} unsupported: {reasons}"
+
+
+def partly_unsupported(result: RunResult) -> list[TestResult]:
+    """Return the tests of which some cases were compared and some are unsupported."""
+    return [item for item in result.results if item.cases.compared and item.unsupported]
+
+
+def is_wholly_aligned(result: RunResult) -> bool:
+    """Whether everything that was asked for was compared, and nothing counts against the run."""
+    return not _faults(result) and not _caveats(result)
+
+
+def verdict(result: RunResult) -> str:
+    """Return the run in one sentence, with its sign, harmless in Markdown."""
+    faults, caveats = _faults(result), _caveats(result)
+    if faults:
+        return f"✗ {'; '.join(faults)}"
+    accepted = sum(finding.known is not None for finding in result.findings)
+    tail = f"; {plural(accepted, 'known difference')}" if accepted else ""
+    if caveats:
+        standing = "misaligned as before" if _counting(result) else "aligned where compared"
+        return f"⚠ {standing}: {_scope(result)}; {'; '.join(caveats)}{tail}"
+    return f"✓ aligned: {_scope(result)}{tail}"
+
+
+def _scope(result: RunResult) -> str:
+    compared = [item for item in result.results if item.cases.compared]
+    tests = len({item.test for item in compared})
+    candidates = len({item.candidate for item in compared})
+    cases = sum(item.cases.compared for item in compared)
+    shard = "" if result.shard[1] == 1 else f" (shard {result.shard[0]} of {result.shard[1]} only)"
+    return f"{plural(tests, 'test')} on {plural(candidates, 'candidate')}, {plural(cases, 'case')}{shard}"
+
+
+def _faults(result: RunResult) -> list[str]:
+    """Return why the run is not aligned, worst first."""
+    faults = [] if _is_all_old(result) else _named_faults(result)
+    if orphans := _orphans(result):
+        faults.append(f"{plural(orphans, 'test')} failed without a finding")
+    if result.broken:
+        faults.append(f"{plural(len(result.broken), 'test')} broken: {_listed([item.test for item in result.broken])}")
+    if result.interrupted:
+        faults.append(f"interrupted after {plural(sum(item.cases.compared for item in result.results), 'case')}")
+    return faults or _exit_faults(result)
+
+
+def _exit_faults(result: RunResult) -> list[str]:
+    """Return why a run without a finding did not end with 0."""
+    silent = _silent(result)
+    if result.exit_code == _USAGE and not result.results:
+        return [text(result.notes[0] if result.notes else "ended before it compared anything", _WHY_CHARS)]
+    if result.exit_code == _UNAVAILABLE:
+        names = [item.name for item in result.candidates if not item.available]
+        return [f"not available: {_listed(names) or 'a required device or worker'}"]
+    if silent == len(result.results):
+        return ["nothing was compared"]
+    for name, missing in uncalled(result).items():
+        return [text(f"candidate '{name}': the replacement of {', '.join(missing)} was never called")]
+    if result.exit_code == _NOTHING_COMPARED:
+        return [_silence(result)]
+    if result.exit_code:
+        flaky = sum(item.outcome == "flaky" for item in result.results)
+        return [f"{plural(flaky, 'test')} flaky" if flaky else f"the command ended with status {result.exit_code}"]
+    return []
+
+
+def _is_all_old(result: RunResult) -> bool:
+    """Whether ``--fail-on new`` passed: what counts was all in the baseline."""
+    new = result.new
+    return new is not None and not result.exit_code and not any(item.id in new for item in _counting(result))
+
+
+def _counting(result: RunResult) -> list[Finding]:
+    return [finding for finding in result.findings if counts_against(finding)]
+
+
+def _named_faults(result: RunResult) -> list[str]:
+    faults = []
+    for outcome in _BAD:
+        if found := [item for item in _counting(result) if item.outcome == outcome]:
+            operators = plural(len({item.operator or item.test for item in found}), "operator")
+            faults.append(f"{operators} {outcome.replace('_', ' ')}: {_by_candidate(found)}")
+    return faults
+
+
+def _by_candidate(findings: Sequence[Finding]) -> str:
+    """Return ``a, b on x; c on y``, the first few of each."""
+    groups: dict[str, list[str]] = {}
+    for item in sorted(findings, key=lambda item: item.identity):
+        groups.setdefault(item.candidate, []).append(item.operator or item.test)
+    told = [f"{_listed(list(dict.fromkeys(names)))} on {text(name, 60)}" for name, names in groups.items()]
+    rest = len(told) - _NAMES_SHOWN
+    more = [f"and on {plural(rest, 'more candidate')}"] if rest > 0 else []
+    return ", ".join([*told[:_NAMES_SHOWN], *more])
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = len(names) - _NAMES_SHOWN
+    shown = ", ".join(text(name, 100) for name in names[:_NAMES_SHOWN])
+    return f"{shown} and {rest:,} more" if rest > 0 else shown
+
+
+def _orphans(result: RunResult) -> int:
+    """Count the tests that failed on a candidate though no finding says why."""
+    ids = {finding.id for finding in result.findings}
+    return sum(item.outcome in _BAD and not ids.intersection(item.findings) for item in result.results)
+
+
+def _caveats(result: RunResult) -> list[str]:
+    """Return what keeps an aligned run from being wholly so."""
+    silence = [_silence(result)] if _silent(result) else []
+    if left := sum(item.cases.not_run for item in result.results if item.cases.compared):
+        silence.append(f"{plural(left, 'case')} not run")
+    if lacking := sum(each.cases for item in partly_unsupported(result) for each in item.unsupported):
+        silence.append(f"{plural(lacking, 'case')} unsupported")
+    counted = {
+        "test{} differing, and not by the candidate's fault": _excused(result),
+        "test{} flaky": sum(item.outcome == "flaky" for item in result.results),
+        "candidate{} not available": sum(not item.available for item in result.candidates),
+        "finding{} not confirmed": sum(not item.confirmed and item.outcome != "flaky" for item in result.findings),
+        "finding{} as in the baseline, none new": len(_counting(result)) if _is_all_old(result) else 0,
+    }
+    return silence + [
+        f"{count:,} {words.format('' if count == 1 else 's')}" for words, count in counted.items() if count
+    ]
+
+
+def _excused(result: RunResult) -> int:
+    """Count the (test, candidate) pairs that went wrong where nothing counts against the candidate."""
+    said = [item for item in result.findings if item.known is not None or counts_against(item)]
+    told = {(item.candidate, test) for item in said for test in item.tests or (item.test,)}
+    return sum(item.outcome in _BAD and (item.candidate, item.test) not in told for item in result.results)
+
+
+def _silent(result: RunResult) -> int:
+    return sum(not item.cases.compared for item in result.results)
+
+
+def _silence(result: RunResult) -> str:
+    return f"nothing was compared in {_silent(result):,} of {plural(len(result.results), 'pair')} of test and candidate"

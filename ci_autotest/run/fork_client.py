@@ -1,0 +1,229 @@
+"""The parent's side of the preloaded process: fresh workers and isolated scripts in milliseconds.
+
+The preloaded process is started with the first job, so that a run without findings pays nothing for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.run import fork_server
+from ci_autotest.run.orphan_processes import TOKEN, end_children_of, new_token
+from ci_autotest.run.process import WorkerProcess, resident_bytes
+from ci_autotest.run.worker_start import package_folder, worker_environ
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ci_autotest.config import Candidate
+    from ci_autotest.run.process import Limits
+    from ci_autotest.run.worker_start import Start
+
+_SERVE: Final = "import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.append(sys.argv[1]); "
+_WORKER: Final = f"{_SERVE}from ci_autotest.run.fork_server import main; main(int(sys.argv[2]), sys.argv[3:], [])"
+_ALONE: Final = "\nmain(int(sys.argv[1]), sys.argv[2:], ['ci_autotest'])\n"
+#: Seconds in which the preloaded process has to have imported its frameworks.
+_START_S: Final = 180.0
+_CAN_FORK: Final = hasattr(os, "fork") and hasattr(socket, "send_fds")
+#: Seconds between two looks at a script.
+_LOOK_S: Final = 0.05
+
+
+class Child:
+    """Hold a process that the preloaded one forked: what ``subprocess.Popen`` is to a spawned one.
+
+    Args:
+        status: Descriptor on which its id and its status are told.
+
+    Raises:
+        OSError: The preloaded process is gone.
+    """
+
+    def __init__(self, status: int) -> None:
+        """Wait for the id."""
+        self._status = status
+        self._ended: int | None = None
+        try:
+            told = self._number(_START_S)
+        except subprocess.TimeoutExpired:
+            told = None
+        if told is None:
+            os.close(status)
+            message = "the preloaded process is gone"
+            raise OSError(message)
+        self.pid = told
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit status, negative for a signal.
+
+        Raises:
+            subprocess.TimeoutExpired: It lives on.
+        """
+        if self._ended is None:
+            found = self._number(timeout)
+            # A keeper that was ended before it could tell leaves the pipe closed.
+            self._ended = -signal.SIGKILL if found is None else os.waitstatus_to_exitcode(found)
+            os.close(self._status)
+        return self._ended
+
+    def _number(self, timeout: float | None) -> int | None:
+        """Return the next number that is told, ``None`` when there is no more."""
+        ready, _, _ = select.select([self._status], [], [], timeout)
+        if not ready:
+            what = "a forked process"
+            raise subprocess.TimeoutExpired(what, timeout or 0.0)
+        data = os.read(self._status, fork_server.NUMBER.size)
+        return fork_server.NUMBER.unpack(data)[0] if len(data) == fork_server.NUMBER.size else None
+
+
+class ForkClient:
+    """Hold the preloaded processes: one for workers, one for scripts in which this package is hidden.
+
+    Args:
+        environ: The parent's environment; secrets are taken out.
+        limits: What a worker may take.
+        modules: Imported besides what workers need: a compiler, where there is one.
+        added: Variables of all of them, such as the GPU that they see.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        limits: Limits,
+        modules: Sequence[str] = (),
+        added: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start nothing yet."""
+        self._environ = environ
+        self._limits = limits
+        self._modules = tuple(modules)
+        self._added = {**(added or {}), TOKEN: new_token()}
+        self._is_warm = False
+        self._sockets: dict[bool, socket.socket] = {}
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def is_warm(self) -> bool:
+        """Whether a worker can be forked at once; where it cannot, preloading is begun."""
+        if _CAN_FORK and not self._is_warm:
+            with contextlib.suppress(OSError):
+                self._is_warm = bool(self._socket(is_alone=False).recv(1, socket.MSG_DONTWAIT))
+        return self._is_warm
+
+    def start(self, added: Mapping[str, str] | None = None) -> WorkerProcess:
+        """Return a fresh worker, forked when that can be; a spawned one where nothing can be forked.
+
+        Args:
+            added: Variables of its own.
+
+        Raises:
+            OSError: The system has no room for what a worker needs.
+        """
+        own = {**self._added, **(added or {})}
+        if _CAN_FORK:
+            with contextlib.suppress(OSError):
+                return WorkerProcess(self._environ, self._limits, own, self._launch_worker)
+        return WorkerProcess(self._environ, self._limits, own)
+
+    def run_script(self, script: Path, paths: Sequence[str], timeout_s: float) -> int | None:
+        """Run a script isolated, this package hidden; return its status, ``None`` when it takes too long or too much.
+
+        What it starts is ended with it.
+
+        Args:
+            script: A Python file.
+            paths: Folders appended to its import path.
+            timeout_s: Seconds that it may take.
+        """
+        own = {TOKEN: new_token()}
+        with Path(os.devnull).open("wb") as output:
+            child = self._fork(
+                {"kind": "script", "script": str(script), "paths": list(paths), "own": own}, (output.fileno(),),
+                is_alone=True,
+            )  # fmt: skip
+        try:
+            return self._status(child, time.monotonic() + timeout_s)
+        finally:
+            end_group(child.pid)
+            child.wait()
+            end_children_of(own[TOKEN])
+
+    def _status(self, child: Child, end: float) -> int | None:
+        """Return the exit status of a script, ``None`` when it does not end in time or holds too much memory."""
+        allowed = self._limits.memory_bytes
+        while time.monotonic() < end:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return child.wait(_LOOK_S)
+            if allowed and resident_bytes(child.pid) > allowed:
+                return None
+        return None
+
+    def close(self) -> None:
+        """End the preloaded processes and whatever they forked."""
+        for held in self._sockets.values():
+            held.close()
+        for process in self._processes:
+            end_group(process.pid)
+            process.wait()
+        end_children_of(self._added[TOKEN])
+        self._sockets, self._processes = {}, []
+
+    def _launch_worker(self, start: Start) -> Child:
+        job: dict[str, object] = {"kind": "worker", "own": dict(start.added)}
+        return self._fork(job, (start.output, *start.descriptors), is_alone=False)
+
+    def _fork(self, job: dict[str, object], descriptors: tuple[int, ...], *, is_alone: bool) -> Child:
+        for is_last in (False, True):
+            status, told = os.pipe()
+            try:
+                socket.send_fds(self._socket(is_alone=is_alone), [json.dumps(job).encode()], [told, *descriptors])
+                os.close(told)
+                return Child(status)
+            except OSError:
+                # It was ended from outside: another is started, once.
+                with contextlib.suppress(OSError):
+                    os.close(told)
+                self._sockets.pop(is_alone).close()
+                if is_last:
+                    raise
+        raise AssertionError
+
+    def _socket(self, *, is_alone: bool) -> socket.socket:
+        if is_alone not in self._sockets:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            fd = str(theirs.fileno())
+            if is_alone:
+                text = Path(fork_server.__file__).read_text("utf-8") + _ALONE
+                words = ["-I", "-c", text, fd, "torch", *self._modules]
+            else:
+                words = ["-c", _WORKER, package_folder(), fd, "ci_autotest.run.worker.dispatch", *self._modules]
+            self._processes.append(
+                subprocess.Popen(
+                    [sys.executable, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True,
+                    env={**worker_environ(self._environ), **self._added},
+                )
+            )  # fmt: skip
+            theirs.close()
+            self._sockets[is_alone] = ours
+        return self._sockets[is_alone]
+
+
+def preloaded(candidates: Sequence[Candidate]) -> tuple[str, ...]:
+    """Return what is imported before anything is forked, besides what every worker needs."""
+    return ("torch._dynamo",) if any(candidate.backend == "torch.compile" for candidate in candidates) else ()
+
+
+def end_group(pid: int) -> None:
+    """End a process and everything that it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)

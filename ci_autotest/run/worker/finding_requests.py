@@ -1,0 +1,228 @@
+"""Questions about one case or program: run again as edited, recorded, tried, in a worker of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ci_autotest.alignment.cases import accept, differentiate
+from ci_autotest.alignment.differences import Examination
+from ci_autotest.alignment.localize.inline import inlined
+from ci_autotest.alignment.localize.search import weights_of
+from ci_autotest.alignment.recordings import to_live, to_recording, with_expected
+from ci_autotest.alignment.repeatability import judge_confirmed
+from ci_autotest.alignment.single_step import isolate, pruned
+from ci_autotest.alignment.stateful import alone, judge_sequence, probe_of
+from ci_autotest.alignment.verdict import Judged, judge_program, live_of
+from ci_autotest.backends.operators.identity import spelled, step_operator
+from ci_autotest.backends.repro_notes import repro_note
+from ci_autotest.backends.torch_steps import resolve
+from ci_autotest.errors import AuthorError
+from ci_autotest.program.ir import CALL_FUNCTION, maker_of, output_refs
+from ci_autotest.program.serialize import decode, encode_program, encode_tensors
+from ci_autotest.record.declaration import Declaration
+from ci_autotest.run.messages import (
+    Confirm,
+    Record,
+    Tried,
+    TryProgram,
+)
+from ci_autotest.run.worker.context import REFERENCE, WorkerContext
+from ci_autotest.values.case import has_series, is_late, test_key
+from ci_autotest.values.verdict import Verdict
+
+if TYPE_CHECKING:
+    from ci_autotest.alignment.cases import Contender
+    from ci_autotest.alignment.localize.search import Sides
+    from ci_autotest.alignment.single_step import Live
+    from ci_autotest.alignment.tolerance_rules import Rules
+    from ci_autotest.backends.trace import Attempt
+    from ci_autotest.program.ir import Recording
+    from ci_autotest.run.progress_beacon import ProgressBeacon
+
+
+class FindingRequests:
+    """Answer them.
+
+    Args:
+        equipment: What is worked with.
+        place: Where the case in flight is told.
+    """
+
+    def __init__(self, worker_context: WorkerContext, place: ProgressBeacon) -> None:
+        """Run nothing yet."""
+        self._worker_context = worker_context
+        self._place = place
+
+    def confirm(self, message: Confirm) -> Tried:
+        """Run one attempt on one candidate again, as edited, and show its program."""
+        declaration, call = self._worker_context.test(message.test)
+        contender = self._contender(message, declaration)
+        self._place.enter(message.case, REFERENCE)
+        key = test_key(self._worker_context.hello.seed, message.test.id)
+        name = (key, message.test.id, message.case, message.attempt)
+        attempt = self._worker_context.attempts.attempt(declaration, call, name, message.edits, message.profile)
+        note = {
+            "draws": [list(draw) for draw in attempt.draws],
+            "profile": attempt.profile,
+            "attempt": message.attempt,
+        }
+        live = live_of(attempt)
+        self._place.enter(message.case, 0)
+        judged = (judge_confirmed if message.twice else judge_program)(live, self._watched(contender))
+        whole = to_recording(live, note)
+        return self._tried(
+            message.candidate, judged, contender.rules,
+            whole_program=encode_program(whole), whole_tensors=encode_tensors(whole),
+            draws=attempt.draws, profile=attempt.profile, attempt=message.attempt,
+        )  # fmt: skip
+
+    def _contender(self, message: Confirm | TryProgram, declaration: Declaration | None) -> Contender:
+        return self._worker_context.contender(
+            message.candidate, declaration, message.compiler, asks_float64=message.asks_float64
+        )
+
+    def _watched(self, contender: Contender) -> Sides:
+        """Return the sides with each step of the candidate told to the parent."""
+        contender.backend.on_step = self._place.step
+        return contender.beside(self._worker_context.reference)
+
+    def record(self, message: Record) -> Tried:
+        """Record a case, or one step of it, and run it on no candidate."""
+        declaration, call = self._worker_context.test(message.test)
+        key = test_key(self._worker_context.hello.seed, message.test.id)
+        self._place.enter(message.case, REFERENCE)
+
+        def draw(case: int, number: int) -> Attempt:
+            name = (key, message.test.id, case, number)
+            return self._worker_context.attempts.attempt(declaration, call, name, message.edits, message.profile)
+
+        number = message.attempt if message.attempt is not None else 0
+        attempt: Attempt | None = draw(message.case, number)
+        if message.attempt is None:
+            found = accept(message.case, draw, {}, lambda _case, _name, _number: None)
+            attempt, number = found.attempt, found.number
+        if attempt is None:
+            text = f"case {message.case} of {message.test.id} has no accepted attempt."
+            raise AuthorError(text)
+        if attempt.refused is not None:
+            return self._record_refused(attempt, message, number)
+        live = live_of(attempt if not message.probe else self._probe(attempt, message))
+        step = message.step if message.step is not None else live.program.calls[-1][0]
+        if message.step is not None:
+            live = self._isolated(live, message)
+            step = live.program.calls[-1][0]
+        named = live.program.steps[step]
+        verdict = Verdict(
+            outcome="not_run", operator=step_operator(named, live.program.steps),
+            target=spelled(named), step=step,
+        )  # fmt: skip
+        return self._tried(
+            message.candidate,
+            Judged(verdict, live),
+            self._worker_context.contender(message.candidate, declaration).rules,
+            draws=attempt.draws,
+            profile=attempt.profile,
+            attempt=number,
+        )
+
+    def _probe(self, attempt: Attempt, message: Record) -> Attempt:
+        """Return the probe of a case."""
+        differentiate(attempt, self._worker_context.reference)
+        found = probe_of(
+            attempt, self._worker_context.reference, self._place.step,
+            of_series=has_series(message.case), takes_any=is_late(message.case),
+        )  # fmt: skip
+        if found is None:
+            text = f"case {message.case} of {message.test.id} has no probe."
+            raise AuthorError(text)
+        return found
+
+    def _isolated(self, live: Live, message: Record) -> Live:
+        """Return the step of a message alone, with what goes into its results where it goes back."""
+        assert message.step is not None  # noqa: S101 - the caller looked
+        reference, weights = self._worker_context.reference, None
+        if message.has_backward:
+            rules = self._worker_context.contender(message.candidate, None).rules
+            weights = weights_of(live, Examination(live.program, live.sources, live.cotangents, rules).run(reference))
+        return pruned(isolate(live, maker_of(live.program.steps, message.step), reference, weights))
+
+    def _record_refused(self, attempt: Attempt, message: Record, number: int) -> Tried:
+        """Record an attempt that the reference rejects: its program ends with the refused step."""
+        program = attempt.program
+        index = output_refs(program)[0].index
+        step = program.steps[index]
+        verdict = Verdict(
+            outcome="not_run", operator=step_operator(step, program.steps), kind="leniency",
+            target=spelled(step), step=index,
+        )  # fmt: skip
+        rules = self._worker_context.contender(message.candidate, None).rules
+        return self._tried(
+            message.candidate,
+            Judged(verdict, live_of(attempt)),
+            rules,
+            draws=attempt.draws,
+            profile=attempt.profile,
+            attempt=number,
+        )
+
+    def tried(self, message: TryProgram) -> Tried:
+        """Run a program on a candidate, and say what differs."""
+        recording = decode(message.program, message.tensors)
+        live = to_live(recording)
+        for step in live.program.steps:
+            if step.op == CALL_FUNCTION and step.target.startswith("torch."):
+                resolve(step.target)  # refused before anything is run
+        self._place.enter(0, 0)
+        declaration = self._worker_context.test(message.test)[0] if message.test is not None else _declared(recording)
+        contender = self._contender(message, declaration)
+        if message.inlined is not None:
+            live = inlined(live, message.inlined, self._worker_context.reference)
+        # What differed from itself is held against itself again: one run of it may be right.
+        kind = recording.note.get("kind")
+        if kind == "stateful":
+            return self._sequence(message, live, contender)
+        judge = judge_confirmed if kind == "nondeterminism" else judge_program
+        return self._tried(message.candidate, judge(live, self._watched(contender)), contender.rules)
+
+    def _sequence(self, message: TryProgram, live: Live, contender: Contender) -> Tried:
+        """Run several calls; say too which of them is wrong, by itself."""
+        judged = judge_sequence(live, self._watched(contender), message.passed_over)
+        more = {}
+        if judged.verdict.outcome == "misaligned":
+            single = to_recording(alone(live, judged.verdict, self._worker_context.reference), {})
+            more = {"alone_program": encode_program(single), "alone_tensors": encode_tensors(single)}
+        return self._tried(message.candidate, judged, contender.rules, **more)
+
+    def _tried(self, candidate: str, judged: Judged, rules: Rules, **more: Any) -> Tried:  # noqa: ANN401 - as `Tried`
+        note = repro_note(
+            self._worker_context.candidates[candidate],
+            judged.live.program.steps,
+            self._worker_context.hello.reference_device,
+        )
+        note["rules"] = {"rtol": rules.rtol, "atol": rules.atol, "check_dtype": rules.check_dtype}
+        note["strictness"] = rules.strictness
+        if judged.verdict.kind == "stateful":
+            note["kind"] = judged.verdict.kind  # a sequence of calls is run once, and none of them alone
+        host = self._worker_context.backends[candidate].repro_note(judged.live.program, judged.live.sources)
+        if host is not None:
+            note["host"] = host
+        recording = with_expected(to_recording(judged.live, note), judged.live, self._worker_context.reference)
+        return Tried(
+            verdict=judged.verdict,
+            program=encode_program(recording),
+            tensors=encode_tensors(recording),
+            **more,
+        )
+
+
+def _declared(recording: Recording) -> Declaration | None:
+    """Return how the test that a saved program came from is compared, as its note says; checked like a declaration."""
+    told = recording.note.get("rules")
+    if not isinstance(told, dict):
+        return None
+    rtol, atol = told.get("rtol"), told.get("atol")
+    if not (isinstance(rtol, float) and isinstance(atol, float) and rtol >= 0 and atol >= 0):
+        rtol = atol = None
+    is_graph = recording.note.get("kind") == "graph"
+    is_checked = told.get("check_dtype") is not False
+    return Declaration(lambda: None, rtol=rtol, atol=atol, check_dtype=is_checked, check_graph=is_graph)

@@ -1,0 +1,111 @@
+"""The worker: a process that imports tests and frameworks, runs cases, and says what it saw.
+
+Started by ``pool`` with a pipe in each direction. Nothing that a test prints reaches the pipes;
+what a test does to this process costs the case in flight and nothing else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import traceback
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.errors import is_own, said
+
+if TYPE_CHECKING:
+    from ci_autotest.run.messages import FromWorker, ToWorker
+    from ci_autotest.run.worker.dispatch import Dispatcher
+
+_READ_BYTES: Final = 1 << 20
+#: Source: prctl(2).
+_PR_SET_PDEATHSIG: Final = 1
+_TRACEBACK_CHARS: Final = 8000
+
+
+def main(argv: list[str]) -> None:
+    """Serve the parent until it closes the pipe.
+
+    Args:
+        argv: File descriptors to read from and write to, and that of the place's file.
+    """
+    read_fd, write_fd, place_fd = map(int, argv)
+    _end_with_parent()
+    # A terminal's Ctrl-C is the parent's: what interrupts here is a test's or a kernel's own doing.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.enable()
+    from ci_autotest.run.messages import HEADER, decode_to_worker, frame, size_of  # noqa: PLC0415 - likewise
+    from ci_autotest.run.progress_beacon import ProgressBeacon  # noqa: PLC0415 - likewise
+    from ci_autotest.run.worker.dispatch import Dispatcher  # noqa: PLC0415 - imports the framework, after the fault handler is on
+    from ci_autotest.run.worker.memory import spare_memory  # noqa: PLC0415 - likewise
+
+    dispatcher = Dispatcher(ProgressBeacon(place_fd), lambda message: _write(write_fd, frame(message)))
+    spare_memory()
+    while True:
+        head = _read(read_fd, HEADER.size)
+        if head is None:
+            os._exit(0)
+        size = size_of(head)
+        body = _read(read_fd, size) if size is not None else None
+        if body is None:
+            os._exit(0)
+        _write(write_fd, frame(_answer(dispatcher, decode_to_worker(body))))
+
+
+def _end_with_parent() -> None:
+    """Ask the system to end this process when the parent is gone, however it went; where it can."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def _answer(dispatcher: Dispatcher, message: ToWorker) -> FromWorker:
+    """Return the answer; an error of the test's author is an answer too."""
+    from ci_autotest.errors import AutotestError, UnavailableError  # noqa: PLC0415 - after the fault handler is on
+    from ci_autotest.run.messages import Broken  # noqa: PLC0415 - likewise
+
+    try:
+        return dispatcher.answer(message)
+    except AutotestError as error:
+        cause = error.__cause__
+        shown = cause is not None and not isinstance(cause, AutotestError)
+        text = _traceback(cause) if shown and cause is not None else ""
+        is_refusal = not isinstance(error, UnavailableError)
+        return Broken(message=str(error), traceback=text, is_refusal=is_refusal, is_changed=dispatcher.is_changed())
+    except BaseException as error:  # noqa: BLE001 - user code at import may raise anything, SystemExit too
+        text = f"{type(error).__name__}: {said(error)}"
+        return Broken(message=text, traceback=_traceback(error), is_changed=dispatcher.is_changed())
+
+
+def _traceback(error: BaseException) -> str:
+    """Return the traceback without the frames of this package: the user's own lines are what helps."""
+    told = traceback.TracebackException.from_exception(error)
+    told.stack = traceback.StackSummary.from_list([frame for frame in told.stack if not is_own(frame.filename)])
+    text = "".join(told.format())[-_TRACEBACK_CHARS:]
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _read(fd: int, size: int) -> bytes | None:
+    parts = []
+    while size:
+        part = os.read(fd, min(size, _READ_BYTES))
+        if not part:
+            return None
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _write(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

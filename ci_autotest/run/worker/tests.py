@@ -1,0 +1,177 @@
+"""Tests in a worker: a file imported, the declarations found in it, a body made callable."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import sys
+import unittest
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ci_autotest.errors import AuthorError
+from ci_autotest.record.body_call import case_name, parametrized, required, takes_test_case, with_case
+from ci_autotest.record.declaration import declaration_of
+from ci_autotest.record.duplicate_tests import refuse_duplicates
+from ci_autotest.run.messages import TestInfo
+from ci_autotest.values.result import Location
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+    from types import ModuleType
+
+    from ci_autotest.record.declaration import Declaration
+
+#: Prefix of the file name that stands for a family of the shipped suite.
+SUITE: Final = "builtin:suite/"
+_SUITE_PACKAGE: Final = "ci_autotest.suite"
+
+
+class Library:
+    """Hold the test files that this worker has imported.
+
+    Args:
+        root: The configuration's folder; ids are relative to it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Begin with none."""
+        self._root = root
+        self._modules: dict[str, ModuleType] = {}
+        self._tests: dict[str, dict[str, _Declared]] = {}
+        self._bodies: dict[tuple[str, str], Callable[[], object]] = {}
+
+    def tests(self, file: str) -> list[TestInfo]:
+        """Return the tests that a file defines, in the order of their lines."""
+        found = [_info(file, declared) for declared in _declared(self._module(file))]
+        return sorted(found, key=lambda info: info.location.line)
+
+    def find(self, test: TestInfo) -> tuple[Declaration, Callable[[], object]]:
+        """Return a test's declaration and its body, bound.
+
+        Raises:
+            LookupError: The file no longer defines it.
+        """
+        found = self._tests.get(test.file)
+        if found is None:
+            found = self._tests[test.file] = {}
+            for declared in _declared(self._module(test.file)):
+                found.setdefault(declared.name + declared.arguments, declared)
+        if test.name not in found:
+            message = f"{test.file} defines no test {test.name!r}."
+            raise LookupError(message)
+        name = test.file, test.name
+        if name not in self._bodies:
+            self._bodies[name] = _bound(found[test.name])
+        return found[test.name].declaration, self._bodies[name]
+
+    def _module(self, file: str) -> ModuleType:
+        module = self._modules.get(file)
+        if module is None:
+            module = self._modules[file] = _imported(file, self._root)
+        return module
+
+
+class _Declared(NamedTuple):
+    """A test of a module: its qualified name, ``[3-same]`` for its arguments, and what binds its body."""
+
+    name: str
+    arguments: str
+    declaration: Declaration
+    owner: type | None
+    given: Mapping[str, Any]
+
+
+def _info(file: str, declared: _Declared) -> TestInfo:
+    declaration, separator = declared.declaration, "::"
+    base = declaration.id or f"{file}{separator}{declared.name.replace('.', separator)}"
+    return TestInfo(
+        id=base + declared.arguments, file=file, name=declared.name + declared.arguments, n=declaration.n,
+        location=Location(file=file, line=_line(declaration.body)),
+    )  # fmt: skip
+
+
+def _imported(file: str, root: Path) -> ModuleType:
+    if file.startswith(SUITE):
+        return importlib.import_module(f"{_SUITE_PACKAGE}.{file.removeprefix(SUITE)}")
+    path = (root / file).resolve()
+    for folder in (str(path.parent), str(root)):
+        if folder not in sys.path:
+            sys.path.append(folder)
+    name = "autotest_file_" + "".join(c if c.isalnum() else "_" for c in file)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        message = f"{file} is no Python file."
+        raise ImportError(message)
+    refuse_duplicates(str(path))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _declared(module: ModuleType) -> Iterator[_Declared]:
+    """Yield the tests of a module: its own functions, and the methods of its own classes."""
+    for name, value in list(vars(module).items()):
+        declaration = declaration_of(value)
+        if declaration is not None and declaration.body.__module__ == module.__name__:
+            yield from _calls(name, value, declaration, None)
+        elif inspect.isclass(value) and value.__module__ == module.__name__:
+            for method, member in list(vars(value).items()):
+                declaration = declaration_of(member)
+                if declaration is not None:
+                    yield from _calls(f"{name}.{method}", member, declaration, value)
+
+
+def _calls(
+    name: str, function: Callable[..., object], declaration: Declaration, owner: type | None
+) -> Iterator[_Declared]:
+    """Yield a test for each row of its ``parametrize``; none for a helper, which needs more and is not named a test."""
+    names: Counter[str] = Counter()
+    for given in parametrized(function, declaration.body):
+        if name.rpartition(".")[2].startswith("test") or not _missing(declaration.body, owner, given):
+            called = case_name(declaration.body, (), given)
+            names[called] += 1  # objects of one type have one name
+            unique = called if names[called] == 1 else f"{called[:-1]}-{names[called]}]"
+            yield _Declared(name, unique, declaration, owner, given)
+
+
+def _missing(body: Callable[..., object], owner: type | None, given: Mapping[str, Any]) -> list[str]:
+    """Return the names of the arguments that only a caller of the user's, or a fixture of pytest's, could give."""
+    wanted = required(body)
+    is_given = owner is not None or takes_test_case(body)
+    return [parameter.name for parameter in wanted[is_given:] if parameter.name not in given]
+
+
+def _bound(declared: _Declared) -> Callable[[], object]:
+    body, owner, given = declared.declaration.body, declared.owner, declared.given
+    missing = _missing(body, owner, given)
+    if missing:
+        message = (
+            f"{declared.name}() takes {missing[0]!r}: `ci-autotest run` gives a test_case and what parametrize gives. "
+            "Run it with pytest, or give the argument a default."
+        )
+        raise AuthorError(message)
+    if owner is not None:
+        if issubclass(owner, unittest.TestCase):
+            return lambda: _in_test_case(owner("__init__"), lambda held: body(held, **given))
+        return lambda: body(owner(), **given)  # as pytest: no case sees what another left in its object
+    args, kwargs = with_case(body, (), given)
+    return functools.partial(body, *args, **kwargs) if args or kwargs else body
+
+
+def _in_test_case(held: unittest.TestCase, body: Callable[..., object]) -> object:
+    """Call a method as unittest does: set up before, torn down after."""
+    held.setUp()
+    try:
+        return body(held)
+    finally:
+        held.tearDown()
+        held.doCleanups()
+
+
+def _line(body: Callable[..., object]) -> int:
+    return body.__code__.co_firstlineno

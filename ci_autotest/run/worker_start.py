@@ -1,0 +1,79 @@
+"""Starting a worker's process: its words, and the environment of foreign code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: The current folder is not on the worker's path: a `torch/` or `json.py` there would be imported
+#: for the real one.
+_START: Final = (
+    "import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.append(sys.argv.pop(1)); "
+    "from ci_autotest.run.worker.main import main; main(sys.argv[1:])"
+)
+#: What a worker never sees: it runs foreign code.
+_SECRET: Final = (
+    "TOKEN", "KEY", "CREDENTIAL", "SECRET", "PASSWORD", "ACTIONS_RUNTIME", "ACTIONS_ID", "GITHUB_OUTPUT", "GITHUB_ENV",
+    "GITHUB_PATH", "GITHUB_STEP_SUMMARY", "GITHUB_STATE",
+)  # fmt: skip
+
+
+class Handle(Protocol):
+    """What is asked of a process that was started."""
+
+    @property
+    def pid(self) -> int:
+        """Its id, and that of its group."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit status, negative for a signal; ``subprocess.TimeoutExpired`` when it lives on."""
+
+
+class Start(NamedTuple):
+    """Say how a worker's process is to be started.
+
+    Attributes:
+        descriptors: To read from, to write to, and that of the place's file.
+        output: Descriptor where what it prints goes.
+        environ: The parent's environment; secrets are taken out.
+        added: Variables of its own.
+    """
+
+    descriptors: tuple[int, int, int]
+    output: int
+    environ: Mapping[str, str]
+    added: Mapping[str, str]
+
+
+Launch: TypeAlias = "Callable[[Start], Handle]"
+
+
+def spawn(start: Start) -> subprocess.Popen[bytes]:
+    """Start a worker in an interpreter and a session of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _START, package_folder(), *map(str, start.descriptors)],
+        stdin=subprocess.DEVNULL, stdout=start.output, stderr=start.output, pass_fds=start.descriptors,
+        start_new_session=True, env={**worker_environ(start.environ), **start.added},
+    )  # fmt: skip
+
+
+def package_folder() -> str:
+    """Return the folder that holds this package."""
+    return str(Path(__file__).resolve().parents[2])
+
+
+def worker_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of foreign code: without secrets, one thread, the fault handler on, no TF32.
+
+    Source:
+        NVIDIA's documentation of ``NVIDIA_TF32_OVERRIDE``, and cuBLAS's of ``CUBLAS_WORKSPACE_CONFIG``
+        (reproducible results need one of two values).
+    """
+    kept = {name: value for name, value in environ.items() if not any(word in name.upper() for word in _SECRET)}
+    own = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+    return {**kept, **own, "NVIDIA_TF32_OVERRIDE": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}

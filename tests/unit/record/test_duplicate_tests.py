@@ -1,0 +1,54 @@
+"""Two tests of one name in a file are an error that names both lines; alternatives are none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ci_autotest.errors import AuthorError
+from ci_autotest.record.duplicate_tests import refuse_duplicates
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEST = "@autotest()\ndef add():\n    pass\n"
+METHODS = "class Sums:\n    @autotest(n=3)\n    def add(self):\n        pass\n\n    def add(self):\n        pass\n"
+
+REFUSED = {
+    "two tests": (TEST + TEST, "tests.py defines add in line 2 and again in line 5: the first would never run. Rename one."),
+    "a test and a function": (TEST + "def add():\n    pass\n", "defines add in line 2 and again in line 4"),
+    "a test and a class": (TEST + "class add:\n    pass\n", "defines add in line 2 and again in line 4"),
+    "three tests": (TEST * 3, "defines add in line 2 and again in line 5"),
+    "methods": (METHODS, "tests.py defines Sums.add in line 3 and again in line 6"),
+    "dotted decorator": (TEST.replace("@", "@ci_autotest.") + TEST, "in line 2 and again in line 5"),
+    "options over lines": (TEST.replace("()\n", "(\n    n=3,\n)\n", 1) + TEST, "in line 4 and again in line 7"),
+}  # fmt: skip
+PASSED = {
+    "other names": TEST + TEST.replace("add", "sub"),
+    "alternatives": f"if True:\n{TEST}else:\n{TEST}".replace("\n@", "\n  @").replace("\ndef", "\n  def"),
+    "a helper and then a test": "def add():\n    pass\n" + TEST,
+    "functions that are no tests": "def add():\n    pass\n" * 2,
+    "another decorator": TEST.replace("autotest", "not_autotest") * 2,
+    "other classes": METHODS.rpartition("\n    def add")[0] + "\n" + TEST,
+    "no Python": "def (",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refuse_duplicates__test_that_would_vanish__names_both_lines(name: str, tmp_path: Path):
+    text, said = REFUSED[name]
+    (tmp_path / "tests.py").write_text(text)
+    with pytest.raises(AuthorError) as refused:
+        refuse_duplicates(str(tmp_path / "tests.py"))
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("name", PASSED)
+def test_refuse_duplicates__no_test_vanishes__passes(name: str, tmp_path: Path):
+    (tmp_path / "tests.py").write_text(PASSED[name])
+    assert refuse_duplicates(str(tmp_path / "tests.py")) is None
+
+
+def test_refuse_duplicates__no_such_file__passes():
+    assert refuse_duplicates("<stdin>") is None

@@ -1,0 +1,158 @@
+"""A finding's facts, those that there are."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ci_autotest.report.finding_facts import facts_line, facts_table, finding_row
+from ci_autotest.report.links import Links
+from ci_autotest.values.result import Location
+from tests import report_samples as samples
+
+LINKS = Links(server="https://github.example/", repository="org/kernels", sha="abc", prefix="lib")
+
+
+def facts(**changes):
+    rows = facts_table(samples.finding(**changes)).splitlines()[2:]
+    return dict(row.strip("| ").split(" | ", 1) for row in rows)
+
+
+def test_facts_table__whole_finding__tells_everything():
+    assert facts() == {
+        "operator": "`torch.nn.functional.layer_norm` on `kernels`, spelled `torch.nn.LayerNorm`",
+        "differs": "value of layer_norm: 1 / 2 elements (50 %)",
+        "candidate": "float32\\[1, 2\\] on cuda:0",
+        "reference": "float32\\[1, 2\\] on cpu",
+        "greatest": ("absolute 0.0041, relative 0.0041, 34,359 ULP at \\[0, 1\\]; allowed: atol 1e-05, rtol 1.3e-06"),
+        "first bad": (
+            "\\[0, 1\\]: candidate **-0.9959006** (`-0x1.fde6ae0000000p-1`), "
+            "reference **-0.9999900** (`-0x1.fffeb00000000p-1`), in float64 **-0.99999** (`-0x1.fffeb07466ee3p-1`)"
+        ),
+        "blame": ("**candidate**: in float64 the candidate is 1,300 times farther from the truth than the reference"),
+        "test": (
+            "`autotests/autotest_norms.py::layer_norm`, case 7, seed 1729, profile ordinary, "
+            "`autotests/autotest_norms.py:12`"
+        ),
+        "seen": "in 3 of 20 cases",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "fact"),
+    [
+        ("operator", {"target": samples.OPERATOR}, f"`{samples.OPERATOR}` on `kernels`"),
+        ("differs", {"difference": None, "where": "dtype of y"}, "dtype of y"),
+        ("differs", {"difference": None, "outcome": "timed_out", "where": "step 3"}, "timed out: step 3"),
+        ("differs", {"difference": samples.difference(total=0, mismatched=0)}, "value of layer_norm: 0 / 0 elements"),
+        (
+            "greatest",
+            {
+                "greatest_absolute_difference": None,
+                "greatest_relative_difference": None,
+                "greatest_ulp_difference": None,
+                "difference": samples.difference(rtol=0.0, atol=0.0),
+            },
+            "absolute not finite at \\[0, 1\\]; allowed: none",
+        ),
+        (
+            "first bad",
+            {
+                "difference": samples.difference(first_pair_decimal=("3", "4")),
+                "first_pair": ("3", "4"),
+                "first_index": (),
+                "oracle_value": None,
+            },
+            "\\[\\]: candidate `3`, reference `4`",
+        ),
+        ("blame", {"blame": "unknown"}, samples.finding().oracle),
+        ("blame", {"blame": "both", "oracle": ""}, "**both**"),
+        ("seen", {"tests": tuple("abcde"), "cases": 1}, "in 1 of 20 cases, also in `a`, `b`, `c` and 2 more"),
+        ("status", {"shrunk": False, "repro_verified": False}, "not shrunk; repro not verified"),
+    ],
+)
+def test_facts_table__finding__tells_the_fact(name, changes, fact):
+    assert facts(**changes)[name] == fact
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("greatest", {"difference": None, "greatest_absolute_difference": None, "greatest_relative_difference": None,
+                      "greatest_ulp_difference": None}),
+        ("first bad", {"first_index": None}),
+        ("blame", {"blame": "unknown", "oracle": ""}),
+        ("candidate", {"candidate_seen": ""}),
+        ("status", {}),
+    ],
+)  # fmt: skip
+def test_facts_table__fact_that_is_not_there__has_no_row(name, changes):
+    assert name not in facts(**changes)
+
+
+@pytest.mark.parametrize("value", ["0x1.8p+1+0x1p+0j", "nan", "12", "0x" + "f" * 400 + "p9999"])
+def test_facts_table__oracle_value_that_is_no_hexadecimal_float__is_shown_as_it_is(value):
+    assert f"in float64 `{value[:60]}" in facts(oracle_value=value)["first bad"]
+
+
+def test_facts_table__links__lead_to_the_line():
+    table = facts_table(samples.finding(location=Location(file="a b/(c)`.py", line=3)), LINKS)
+
+    assert "[a b/(c)\\`.py:3](https://github.example/org/kernels/blob/abc/lib/a%20b/%28c%29%60.py#L3)" in table
+
+
+def test_facts_line__finding__is_one_row():
+    assert facts_line(samples.finding(known="half | half")) == (
+        "| `torch.nn.functional.layer_norm` | `kernels` | value, accepted: half &#124; half "
+        "| absolute 0.0041 | `findings/layer_norm-3f2a` |\n"
+    )
+
+
+def test_facts_table__differs_from_itself__names_the_runs():
+    table = facts_table(samples.finding(kind="nondeterminism"))
+    assert "| second run | float32" in table
+    assert "| first run | float32" in table
+    assert re.search(r"first bad .*: second run .*, first run ", table)
+
+
+def test_facts_table__only_an_earlier_run_has_its_cases__says_so_in_place_of_a_count():
+    table = facts_table(samples.finding(earlier=True, cases=0, of_cases=0))
+    assert "no case of this run shows it" in table
+    assert "0 of 0" not in table
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_new", "row"),
+    [
+        ({}, None, f"| `{samples.OPERATOR}` | `kernels` | value | candidate |\n"),
+        ({"blame": "ill_conditioned"}, True, f"| `{samples.OPERATOR}` | `kernels` | value | ill conditioned | **new** |\n"),
+        ({"blame": "unknown", "outcome": "timed_out"}, False, f"| `{samples.OPERATOR}` | `kernels` | timed out |  | still |\n"),
+        (
+            {"operator": "torch.nn.functional.scaled_dot_product_attention"}, None,
+            "| `…scaled_dot_product_attention` | `kernels` | value | candidate |\n",
+        ),
+        (
+            {"operator": "", "test": "autotests/a/rather/long/path/to/autotest_x.py::test_sums"}, None,
+            "| `…test_sums` | `kernels` | value | candidate |\n",
+        ),
+        ({"operator": "x" * 70_000}, None, f"| `…{'x' * 38}…` | `kernels` | value | candidate |\n"),
+    ],
+)  # fmt: skip
+def test_finding_row__finding__is_as_wide_as_the_page(changes, is_new, row):
+    assert finding_row(samples.finding(**changes), is_new) == row
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "shown"),
+    [
+        ("src/k.py", 12, "[src/k.py:12](https://github.example/org/kernels/blob/abc/src/k.py#L12)"),
+        ("../k.py", 12, "`../k.py:12`"),
+        ("src/k.py", 0, "`src/k.py:0`"),
+    ],
+)
+def test_facts_table__kernel__is_linked_where_it_is_in_the_repository(file, line, shown):
+    table = facts_table(samples.finding(), LINKS, kernel=Location(file=file, line=line))
+
+    assert f"| kernel | {shown} |\n" in table
+    assert "| kernel | `src/k.py:1` |" in facts_table(samples.finding(), kernel=Location(file="src/k.py", line=1))

@@ -1,0 +1,100 @@
+"""Batches: how many cases run together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ci_autotest import random_tensor, torch
+from ci_autotest.config import Candidate
+from ci_autotest.run.messages import Discover, Hello, RunCases
+from ci_autotest.run.progress_beacon import ProgressBeacon
+from ci_autotest.run.worker import case_runner, memory
+from ci_autotest.run.worker.dispatch import Dispatcher
+from ci_autotest.run.worker.memory import case_bytes, cases_at_once
+from tests.engine import record
+
+BODIES = """
+from ci_autotest import autotest, random_tensor, torch
+
+@autotest(profiles=[])
+def small():
+    return torch.exp(random_tensor(2))
+
+@autotest(profiles=[])
+def large():
+    return torch.exp(random_tensor(2, 256, 256))
+
+@autotest()
+def of_two_dtypes():
+    return torch.tanh(torch.mul(random_tensor(dtype=torch.float64), random_tensor(2, 1, 1)))
+"""
+
+
+def bench_in(folder: Path, send=lambda _: None) -> Dispatcher:
+    (folder / "bodies.py").write_text(BODIES)
+    dispatcher = Dispatcher(ProgressBeacon.create(), send)
+    dispatcher.answer(
+        Hello(
+            root=str(folder), folders=[], seed=0, strictness="tolerance", reference_device="cpu",
+            candidates=[Candidate(name="torch", backend="torch")], tolerances=[],
+        )
+    )  # fmt: skip
+    return dispatcher
+
+
+def batches_of(name: str, folder: Path, monkeypatch) -> list[list[int]]:
+    dispatcher = bench_in(folder)
+    seen = []
+    prefetch = dispatcher.worker_context.attempts.prefetch
+    monkeypatch.setattr(
+        dispatcher.worker_context.attempts,
+        "prefetch",
+        lambda key, cases: (seen.append(list(cases)), prefetch(key, cases)),
+    )
+    test = next(test for test in dispatcher.answer(Discover("bodies.py")).tests if test.name == name)
+    dispatcher.answer(RunCases(test=test, cases=list(range(100)), candidates=["torch"]))
+    return [cases for at, cases in enumerate(seen) if at == 0 or cases != seen[at - 1]]
+
+
+def test_small_tensors__run_many_at_a_time__but_for_the_first_of_a_test(tmp_path, monkeypatch):
+    batches = [range(1), range(1, 33), range(33, 65), range(65, 97), range(97, 100)]
+    assert batches_of("small", tmp_path, monkeypatch) == list(map(list, batches))
+
+
+def test_large_tensors__run_as_few_as_memory_allows(tmp_path, monkeypatch):
+    monkeypatch.setattr(case_runner, "_BATCH_BYTES", 6 << 20)
+    assert max(len(cases) for cases in batches_of("large", tmp_path, monkeypatch)) == 3
+
+
+@pytest.mark.parametrize("size", [1, 80])
+def test_coverage__dtypes_that_depend_on_sizes__are_all_counted_in_any_batch(size, tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "BATCH", size)
+    parts = []  # on a slow machine there are several
+    dispatcher = bench_in(tmp_path, parts.append)
+    test = next(test for test in dispatcher.answer(Discover("bodies.py")).tests if test.name == "of_two_dtypes")
+    parts.append(dispatcher.answer(RunCases(test=test, cases=list(range(40)), candidates=["torch"])))
+    dtypes = {dtype for part in parts for dtype in part.covered["torch"]["torch.tanh"].dtypes}
+    assert dtypes == {"float32", "float64"}
+
+
+def test_batches_in_flight__share_the_memory_of_one(tmp_path):
+    work = bench_in(tmp_path)._case_runner
+    eighth = case_runner._BATCH_BYTES // 8
+    work._overwritten["t"], work._largest["t"] = frozenset(), eighth
+    assert [work._cases_at_once("t", ahead) for ahead in (0, 1)] == [8, 4]
+
+
+def test_memory_of_a_case__is_that_of_two_sides_with_their_gradients():
+    attempt = record(lambda: torch.exp(random_tensor(1)))
+    assert case_bytes(attempt.trace.values) == 4 * 4 * 2 * attempt.trace.values[0].numel()
+
+
+@pytest.mark.parametrize(
+    ("largest", "room", "expected"),
+    [(0, 100, 32), (10, 100, 10), (1, 100, 32), (1000, 100, 1)],
+    ids=["nothing is known", "room for ten", "room for more than run together", "one is more than there is room for"],
+)
+def test_cases_at_once__goes_by_the_largest(largest, room, expected):
+    assert cases_at_once(largest, room) == expected

@@ -1,0 +1,78 @@
+"""Tolerances per dtype, and rules: which holds for which operator."""
+
+from __future__ import annotations
+
+import pytest
+from torch.testing._comparison import _DTYPE_PRECISIONS
+
+from ci_autotest import random_tensor
+from ci_autotest.alignment.tolerance_rules import Rules, ToleranceRow
+from ci_autotest.errors import ToleranceError
+from ci_autotest.values.tolerance import DEFAULTS, Tolerance, tolerance_for
+from tests.engine import record
+
+SOFTMAX = "torch.nn.functional.softmax"
+
+
+def test_tolerance_for__no_bounds__are_those_of_torch_testing():
+    named = {str(dtype).removeprefix("torch."): bounds for dtype, bounds in _DTYPE_PRECISIONS.items()}
+    assert {name: named[name] for name in DEFAULTS} == DEFAULTS
+    assert {name: (tolerance_for(name).rtol, tolerance_for(name).atol) for name in DEFAULTS} == DEFAULTS
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int8", "uint8", "bool"])
+def test_tolerance_for__integers__are_exact(dtype):
+    assert tolerance_for(dtype) == Tolerance(0.0, 0.0)
+
+
+def test_tolerance_for__both_given__win():
+    assert tolerance_for("float32", 0.1, 0.2, "ulp") == Tolerance(0.1, 0.2, "ulp")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "said"),
+    [
+        ({"rtol": 1e-3}, "rtol is given and atol is not: write both, or neither for the defaults per dtype."),
+        ({"atol": 1e-3}, "atol is given and rtol is not: write both, or neither for the defaults per dtype."),
+        ({"rtol": -1.0, "atol": 0.0}, "rtol is -1.0: a tolerance is 0 or more."),
+        ({"rtol": 0.0, "atol": float("nan")}, "atol is nan: a tolerance is 0 or more."),
+    ],
+    ids=["rtol alone", "atol alone", "negative", "NaN"],
+)
+def test_tolerance_for__what_bounds_nothing__is_refused(bounds, said):
+    with pytest.raises(ToleranceError) as caught:
+        tolerance_for("float32", **bounds)
+    assert str(caught.value) == said
+
+
+def row(operator: str, rtol: float, **more) -> ToleranceRow:
+    return ToleranceRow(operator, rtol, rtol / 10, **more)
+
+
+@pytest.mark.parametrize(
+    ("rules", "operators", "dtype", "rtol"),
+    [
+        pytest.param(Rules(), (SOFTMAX,), "float32", 1.3e-6, id="default"),
+        pytest.param(Rules(rows=(row(SOFTMAX, 0.5),)), (SOFTMAX,), "float32", 0.5, id="a row"),
+        pytest.param(Rules(rows=(row("torch.softmax", 0.5),)), (SOFTMAX,), "float32", 0.5, id="another spelling"),
+        pytest.param(Rules(rows=(row("*soft*", 0.5),)), (SOFTMAX,), "float32", 0.5, id="a pattern"),
+        pytest.param(Rules(rows=(row("torch.exp", 0.5),)), (SOFTMAX,), "float32", 1.3e-6, id="another operator"),
+        pytest.param(Rules(rows=(row(SOFTMAX, 0.5, dtype="float16"),)), (SOFTMAX,), "float32", 1.3e-6, id="another dtype"),
+        pytest.param(Rules(rows=(row(SOFTMAX, 0.5, dtype="float16"),)), (SOFTMAX,), "float16", 0.5, id="its dtype"),
+        pytest.param(Rules(rows=(row(SOFTMAX, 0.5), row("*", 0.9))), (SOFTMAX,), "float32", 0.5, id="first match"),
+        pytest.param(Rules(rows=(row(SOFTMAX, 1e-9),)), (SOFTMAX,), "float32", 1e-9, id="narrower than the default"),
+        pytest.param(Rules(rows=(row(SOFTMAX, 1e-9),)), (SOFTMAX, "torch.exp"), "float32", 1.3e-6, id="of two, the loosest"),
+        pytest.param(Rules(rows=(row(SOFTMAX, 0.5),)), (SOFTMAX, "torch.exp"), "float32", 0.5, id="of two, one looser"),
+        pytest.param(Rules(rtol=0.2, atol=0.1, rows=(row(SOFTMAX, 0.5),)), (), "float32", 0.2, id="the test's own"),
+    ],
+)  # fmt: skip
+def test_tolerance__rules__decide(rules, operators, dtype, rtol):
+    assert rules.tolerance(operators, dtype).rtol == rtol
+    assert rules.tolerance(operators, dtype) is rules.tolerance(operators, dtype)
+
+
+def test_operators__rows_that_cannot_matter__are_not_looked_for():
+    steps = record(lambda: random_tensor().softmax(0)).program.steps
+    assert Rules().operators(steps) == ()
+    assert Rules(0.1, 0.1, rows=(row("*", 1.0),)).operators(steps) == ()
+    assert Rules(rows=(row("*", 1.0),)).operators(steps) == (SOFTMAX,)
