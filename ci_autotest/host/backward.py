@@ -8,16 +8,16 @@ import numpy as np
 
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.host.binding import storage_dtype
-from ci_autotest.host.forward import PutIn
 from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.host.shared_program import SharedProgram
+from ci_autotest.host.trace import PutIn
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, is_unpacking, output_refs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.host.forward import Run
     from ci_autotest.host.frameworks.protocol import Framework
+    from ci_autotest.host.trace import Run
     from ci_autotest.program.ir import Program
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.host.binding import Binding
-from ci_autotest.host.forward import Run, forward, seen
+from ci_autotest.host.forward import forward, seen
 from ci_autotest.host.frameworks.protocol import NOT_COMPILED, STEP_BY_STEP, LackingError
 from ci_autotest.host.step_errors import failed, needs_attribute
 from ci_autotest.host.steps import execute_step
+from ci_autotest.host.trace import Run
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, OUTPUT, PLACEHOLDER, Program, output_refs, step_refs
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ci_autotest.host.forward import Facts
     from ci_autotest.host.frameworks.protocol import Framework
+    from ci_autotest.host.trace import Facts
 
 #: What a body cannot ask while its graph is made: the elements of a tensor, and gradients.
 _READS: Final = frozenset({"builtins.bool", "builtins.int", "builtins.float"})

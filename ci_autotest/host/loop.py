@@ -15,7 +15,7 @@ from ci_autotest.host.backward import backward, failed_backward
 from ci_autotest.host.binding import has, storage_of
 from ci_autotest.host.cpu_affinity import Processor
 from ci_autotest.host.deferred_reads import DeferredReads
-from ci_autotest.host.forward import Run, forward
+from ci_autotest.host.forward import forward
 from ci_autotest.host.graph_mode import as_graph
 from ci_autotest.host.response import Answers
 from ci_autotest.host.shared_program import SharedProgram
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ci_autotest.host.frameworks.protocol import Framework
+    from ci_autotest.host.trace import Run
     from ci_autotest.host.wire import Wire
     from ci_autotest.program.ir import Program
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ci_autotest.host.backward import failed_backward
-from ci_autotest.host.forward import Seen
+from ci_autotest.host.trace import Seen
 from ci_autotest.program.json_values import plain_argument
 
 if TYPE_CHECKING:
     from ci_autotest.host.deferred_reads import DeferredReads
-    from ci_autotest.host.forward import Run
     from ci_autotest.host.frameworks.protocol import Framework
+    from ci_autotest.host.trace import Run
 
 #: Bytes above which a tensor is told by its digest, and sent only where that differs.
 DIGEST_ABOVE: Final = 16_384

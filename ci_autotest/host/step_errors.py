@@ -11,8 +11,8 @@ from ci_autotest.program.ir import CALL_METHOD, GET_ATTR, LOADS_STATE, Ref, Tens
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.host.forward import Run
     from ci_autotest.host.frameworks.protocol import Framework
+    from ci_autotest.host.trace import Run
     from ci_autotest.program.ir import Step
 
 

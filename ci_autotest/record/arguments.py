@@ -26,8 +26,8 @@ from ci_autotest.record.values import Value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ci_autotest.record.function import Function
-    from ci_autotest.record.recorder import Recorder
+    from ci_autotest.record.protocol import Callee as Function
+    from ci_autotest.record.protocol import Recorder
 
 _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
 _ARGUMENTS: Final = "Pass tensors, numbers, strings, dtypes, devices, slices, or lists and tuples of them."

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from ci_autotest.record.recorder import Recorder
+    from ci_autotest.record.protocol import Recorder
     from ci_autotest.record.values import Value
 
 #: Functions that make a tensor of an array.
@@ -56,7 +56,8 @@ def _entered(recorder: Recorder, function: Function, args: tuple[Any, ...], kwar
         raise AuthorError(message) from error
     if function.target != "torch.tensor":
         recorder.shared.append((array, array.tobytes()))
-    return recorder.capture(made)
+    value: Value = recorder.capture(made)
+    return value
 
 
 def refuse_written(recorder: Recorder) -> None:

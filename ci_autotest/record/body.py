@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.record.autograd_functions import Tracer
     from ci_autotest.record.declaration import Declaration
-    from ci_autotest.record.recorder import Recorder
+    from ci_autotest.record.protocol import Recorder
 
 _STANDARD_LIBRARY: Final = str(Path(traceback.__file__).parent)
 

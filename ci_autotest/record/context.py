@@ -6,6 +6,6 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from ci_autotest.record.recorder import Recorder
+    from ci_autotest.record.protocol import Recorder
 
 CURRENT: Final[ContextVar[Recorder | None]] = ContextVar("ci_autotest_recorder", default=None)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ci_autotest.record.recorder import Recorder
+    from ci_autotest.record.protocol import Recorder
 
     Size = int | Generator | None
 
@@ -220,10 +220,12 @@ def record_array(recorder: Recorder, array: NDArray[Any], dtype: str, *, with_gr
     numel = source.numel()
     if recorder.drawer.profile != NON_CONTIGUOUS or numel < 2:  # noqa: PLR2004 - one element is contiguous anyhow
         spec = TensorSpec(dtype, shape, contiguous_strides(shape), 0, numel, requires_grad=with_grad)
-        return recorder.tensor(source, spec)
+        value: Value = recorder.tensor(source, spec)
+        return value
     recorder.profile_applied = True
     # Every second element of a longer storage, from an offset.
     storage = torch.zeros(3 + 2 * numel, dtype=source.dtype)
     storage[3::2] = source.reshape(-1)
     strides = tuple(2 * stride for stride in contiguous_strides(shape))
-    return recorder.tensor(storage, TensorSpec(dtype, shape, strides, 3, storage.numel(), requires_grad=with_grad))
+    value = recorder.tensor(storage, TensorSpec(dtype, shape, strides, 3, storage.numel(), requires_grad=with_grad))
+    return value  # noqa: RET504 - it has a type

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ci_autotest.program.ir import Step
-    from ci_autotest.record.recorder import Recorder
+    from ci_autotest.record.protocol import Recorder
 
 _FUNCTIONS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward"})
 _KEEPING: Final = ("retain_graph", "create_graph")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
     from typing_extensions import Self
 
-    from ci_autotest.record.recorder import Recorder
+    from ci_autotest.record.protocol import Recorder
 
 _ASKING: Final = frozenset({
     "builtins.bool", "builtins.int", "builtins.float", "builtins.len", "item", "tolist", "numpy",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ci_autotest.program.ir import Ref
-    from ci_autotest.record.module_steps import ModuleSteps
+    from ci_autotest.record.protocol import ModuleSteps
     from ci_autotest.record.values import Value
 
 #: Methods that change a module; all but the last return it.
@@ -198,7 +198,8 @@ class RecordedModule:
         return self
 
     def _part(self, path: str) -> RecordedModule:
-        return self._steps.part(self, path)
+        part: RecordedModule = self._steps.part(self, path)
+        return part
 
     def _change(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RecordedModule:
         self._steps.method(self, name, args, kwargs)

@@ -22,7 +22,7 @@ from ci_autotest.record.write_guard import refuse_unrecorded_writes, unrecorded
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-    from ci_autotest.record.recorder import Recorder
+    from ci_autotest.record.protocol import Recorder
 
 _OPTIONS: Final = ("foreach", "fused")
 

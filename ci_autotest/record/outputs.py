@@ -10,7 +10,7 @@ from ci_autotest.record.gradient_calls import unread
 from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
-    from ci_autotest.record.recorder import Recorder
+    from ci_autotest.record.protocol import Recorder
 
 _SHOWN_AT_MOST: Final = 80
 

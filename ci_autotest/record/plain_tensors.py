@@ -25,7 +25,7 @@ from ci_autotest.record.write_guard import unrecorded
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ci_autotest.record.recorder import Recorder
+    from ci_autotest.record.protocol import Recorder
 
 _FOREACH: Final = "_foreach_"
 #: Functions over lists whose name of one tensor's function is another.
@@ -141,14 +141,14 @@ def watch(recorder: Recorder) -> None:
     """Look at plain torch from now on, to the end of the body, unless it is within a mode of its own."""
     if recorder.plain_tensors is None and torch._C._len_torch_function_stack() == 0:
         recorder.plain_tensors = PlainTensors(recorder)
-        recorder.plain_tensors.__enter__()  # type: ignore[no-untyped-call]
+        recorder.plain_tensors.__enter__()
 
 
 def watch_no_more(recorder: Recorder) -> None:
     """Leave torch as it was before the body."""
     mode, recorder.plain_tensors = recorder.plain_tensors, None
     if mode is not None:
-        mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        mode.__exit__(None, None, None)
 
 
 def give_written(recorder: Recorder, tensors: Iterable[object]) -> None:

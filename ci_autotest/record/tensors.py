@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.record.draw.draws import Drawer
-    from ci_autotest.record.recorder import Recorder
+    from ci_autotest.record.protocol import Recorder
     from ci_autotest.record.values import Value
 
 
@@ -71,12 +71,14 @@ def draw_tensor(
     with_grad = requires_grad if type(requires_grad) is bool else bool(settle(drawer, requires_grad, bool))
     spec, count = usual_spec(kind, tuple(sizes), with_grad)
     if drawer.profile != ORDINARY or low is not None or high is not None or slot >= COTANGENT_SLOT or kind != "float32":
-        return recorder.tensor(*_unusual(recorder, str(slot), spec, (sizes, free), (low, high)))
+        unusual: Value = recorder.tensor(*_unusual(recorder, str(slot), spec, (sizes, free), (low, high)))
+        return unusual
     if count <= SMALL:
         array = drawer.streams.small(slot, count)
     else:
         array = elements(drawer.streams, str(slot), "float32", spec.shape, _DEFAULT_BOUNDS["float32"])
-    return recorder.tensor(_from_numpy(array.reshape(spec.shape)), spec)
+    value: Value = recorder.tensor(_from_numpy(array.reshape(spec.shape)), spec)
+    return value
 
 
 def _unusual(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ci_autotest.program.ir import Ref
-    from ci_autotest.record.recorder import Recorder
+    from ci_autotest.record.protocol import Recorder
 
 #: What cannot be recorded, and what to write instead.
 _REFUSED: Final = {

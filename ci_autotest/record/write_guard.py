@@ -15,7 +15,7 @@ from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import PLACEHOLDER
 
 if TYPE_CHECKING:
-    from ci_autotest.record.recorder import Recorder
+    from ci_autotest.record.protocol import Recorder
 
 _INSTEAD: Final = (
     "No candidate would repeat that. Construct the module with the torch of ci_autotest and write the update as steps, "

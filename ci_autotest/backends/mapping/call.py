@@ -17,7 +17,8 @@ from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.backends.mapping.table import Row, Table
+    from ci_autotest.backends.mapping.row import Row
+    from ci_autotest.backends.mapping.table import Table
     from ci_autotest.program.ir import Argument
 
 _NOTHING: Final[frozenset[str]] = frozenset()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import yaml
 
+from ci_autotest.backends.mapping.row import Row
 from ci_autotest.backends.mapping.table_check import ADAPTERS_FOLDER, check_generator, check_row, unknown_key
 from ci_autotest.errors import ConfigError
 
@@ -22,38 +23,6 @@ if TYPE_CHECKING:
 TABLES: Final = Path(__file__).parent / "tables"
 #: Begins the path of a function of ``host/adapters/<framework>.py``.
 ADAPTERS: Final = "adapters."
-
-
-class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Say what answers one operator.
-
-    Attributes:
-        to: Dotted path in the framework, or ``adapters.NAME``.
-        inplace: The same for the spellings that write to the input: ``x.add_(y)``, ``x += y``, ``inplace=True``.
-        rename: The framework's name of an argument, by torch's.
-        default: Arguments without counterpart, with the value that they may have.
-        only: Values that an argument may have, where some have no counterpart.
-        fill: What the framework's function is given besides, by its own names, where the call gives nothing.
-        adapt: Adapter that an argument goes through, by torch's name.
-        result: Adapter that the result goes through.
-        positional: Torch's names of arguments that go by position, in order.
-        draws: Whether the row also answers calls that draw, of an operator where an argument decides whether it does.
-        reason: Why the row is more than another name.
-        unsupported: Why there is no counterpart.
-    """
-
-    to: str = ""
-    inplace: str = ""
-    rename: dict[str, str] = {}
-    default: dict[str, Any] = {}
-    only: dict[str, list[Any]] = {}
-    fill: dict[str, Any] = {}
-    adapt: dict[str, str] = {}
-    result: str = ""
-    positional: tuple[str, ...] = ()
-    draws: bool = False
-    reason: str = ""
-    unsupported: str = ""
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -24,7 +24,7 @@ from ci_autotest.program.targets import is_attribute, is_function
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ci_autotest.backends.mapping.table import Row
+    from ci_autotest.backends.mapping.row import Row
 
 #: Where the adapters of each framework are. Read as text: they import their framework, which is not here.
 ADAPTERS_FOLDER: Final = Path(__file__).parents[2] / "host" / "adapters"

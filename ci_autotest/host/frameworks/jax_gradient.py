@@ -14,7 +14,6 @@ from ci_autotest.host.steps import execute_step
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.host.frameworks.jax import Jax
     from ci_autotest.host.frameworks.task import Task
 
 
@@ -27,7 +26,7 @@ class Gradient:
         task: What is differentiated.
     """
 
-    def __init__(self, jax: Any, framework: Jax, task: Task) -> None:  # noqa: ANN401 - a module
+    def __init__(self, jax: Any, framework: Any, task: Task) -> None:  # noqa: ANN401 - a module; a `Jax`
         """Compile nothing yet."""
         self._jax = jax
         self._framework = framework
@@ -65,7 +64,7 @@ class Gradient:
             for index, value in zip(indices, found, strict=True):
                 values[index] = value
         for index in task.again:
-            values[index] = execute_step(task.steps[index], values, self._framework)  # type: ignore[arg-type]
+            values[index] = execute_step(task.steps[index], values, self._framework)
         return tuple(values[index] for index, _ in task.roots)
 
     def _in_order(self, found: Sequence[Any]) -> list[Any | None]:
