@@ -1,4 +1,4 @@
-"""How to make an interpreter for a candidate that needs its own: what ``doctor`` says and ``make candidates`` does.
+"""How to make a Python environment for another framework: ``doctor`` prints it, ``make candidates`` does it.
 
 Every package is pinned, and installed without looking for others: OneFlow 0.9.0 asks for packages that it does not
 need, and for versions of the CUDA libraries that it cannot be loaded with.

@@ -1,4 +1,4 @@
-"""A test run where it was called: under pytest or unittest, in their process, without isolation."""
+"""Run a test in the process that called it, under pytest or unittest, without isolation."""
 
 from __future__ import annotations
 

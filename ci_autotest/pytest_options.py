@@ -1,4 +1,4 @@
-"""What pytest was asked on its command line: set around each test by our plugin, read where a test runs."""
+"""Options that pytest was given on its command line: the plugin sets them around each test."""
 
 from __future__ import annotations
 

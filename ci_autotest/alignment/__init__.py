@@ -1,1 +1,1 @@
-"""Alignment: comparing, localizing and blaming. ``trial`` is the one caller of ``compare``."""
+"""Alignment: compare a candidate with the reference, find the step that differs, decide who is wrong."""

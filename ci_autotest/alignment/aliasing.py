@@ -1,4 +1,4 @@
-"""Aliasing: which values of a program share memory, on one side and on the other.
+"""Aliasing: which values of a program share memory on each side.
 
 A view that became a copy loses every later write; a result that shares its input's memory is changed by the next write
 to it. Both go unseen by values alone until somebody writes.

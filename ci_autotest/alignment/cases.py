@@ -1,4 +1,4 @@
-"""One case: attempts until the reference accepts, then every candidate on the same program.
+"""Run one case: try attempts until the reference accepts one, then run every candidate on the same program.
 
 Recording is handed in as a function, so that this floor knows nothing of how a body is recorded.
 The reference's side is made once and shared by all candidates.

@@ -1,4 +1,4 @@
-"""Compare one observation of the candidate with the reference's: metadata first, then bits, then tolerance."""
+"""Compare one value of the candidate with the reference's: metadata first, then bits, then tolerance."""
 
 from __future__ import annotations
 

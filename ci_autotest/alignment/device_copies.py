@@ -1,4 +1,4 @@
-"""Values that the candidate copies between devices and the reference, which has one device, hands on as they are."""
+"""Values that the candidate copies between devices, where the reference has one device and copies nothing."""
 
 from __future__ import annotations
 

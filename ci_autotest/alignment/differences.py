@@ -1,4 +1,4 @@
-"""A trial: one program on candidate and reference, and everything in which they depart.
+"""Run one program on the candidate and the reference, and list every difference.
 
 The fast path looks once, at the end; what it is not sure of is run again by ``Examination`` with a copy of every value
 at its step, which says what differs, where and in which order.

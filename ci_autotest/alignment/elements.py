@@ -1,4 +1,4 @@
-"""Elements: whether two tensors hold the same bits, are close, and by how much they differ.
+"""Compare the elements of two tensors: same bits, close, and by how much they differ.
 
 Bits first: a bitwise-equal pair costs about a microsecond. What differs is looked at in float64, and integers exactly.
 """

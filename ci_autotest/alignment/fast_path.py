@@ -1,4 +1,4 @@
-"""The fast path: whether a candidate is surely aligned, by one look at the end of both runs.
+"""The fast path: decide with one look at the end of both runs whether a candidate is surely aligned.
 
 It may say "surely aligned" and nothing else. It looks at every value once, with copies of what was written to alone.
 Where it is not sure, both sides are run again with a copy of every value at its step, and ``compare`` decides

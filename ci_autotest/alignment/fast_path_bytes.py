@@ -1,4 +1,4 @@
-"""The fast path for what a host sent: held against the reference as bytes, and no tensor is made.
+"""The fast path for a host's response: compare its bytes with the reference without making a tensor.
 
 A case is surely aligned where every fact is the reference's and all elements are the same, or few, finite and within
 the tolerance: those of a batch are looked at together.

@@ -1,4 +1,4 @@
-"""The graph check: a candidate's body as one compiled graph, held against the candidate's own eager result.
+"""The graph check: compare a candidate's compiled graph with its own eager result.
 
 Asked for by ``@autotest(check_graph=True)``, or by ``mode: graph`` of the candidate. A difference is of kind ``graph``;
 the candidate is to blame, because both sides are its own. A body that is not one graph is such a difference too: it was

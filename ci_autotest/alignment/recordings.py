@@ -1,4 +1,4 @@
-"""Live programs to recordings and back: tensors of this process to bytes."""
+"""Convert programs with live tensors to recordings, which hold bytes, and back."""
 
 from __future__ import annotations
 

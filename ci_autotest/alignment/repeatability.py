@@ -1,4 +1,4 @@
-"""Confirm: before a side is blamed for what differs, each is held against itself.
+"""Repeatability: before a side is blamed, run both again and compare each with itself.
 
 A candidate that differs from itself is its own kind of finding; a reference that does is no fault of the candidate.
 """

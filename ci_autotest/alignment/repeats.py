@@ -1,4 +1,4 @@
-"""Repeats: the body of a case once more, on the very inputs and modules that it had, after the others of its batch.
+"""Repeats: run the body of a case again on the same inputs and modules, after the other cases of its batch.
 
 A repeat costs one forward call of the candidate and nothing of the reference. It comes to a kernel after the other
 cases of its batch: what was kept for its inputs or its weights may have been given away since. Nothing that it computes

@@ -1,4 +1,4 @@
-"""Numbers that a body asked a tensor for: compared as elements of the tensor that they came from, with its tolerance.
+"""Numbers that a body read from a tensor: compare them as elements of that tensor, with its tolerance.
 
 A sum that may differ in its last place may be read by ``item()`` and still may; as Python's float it would have to be
 equal.

@@ -1,4 +1,4 @@
-"""Isolate: one step as a program of its own, with the reference's inputs as they were just before it."""
+"""One step as a program of its own, with the inputs that the reference had just before it."""
 
 from __future__ import annotations
 

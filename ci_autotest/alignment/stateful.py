@@ -1,4 +1,4 @@
-"""Kernels that remember: a case's body called several times, and what is said of a call that is wrong after others.
+"""Kernels that remember: call a case's body several times and judge a call that is wrong only after others.
 
 A probe is a few extra calls inside one case. It takes no slot of the test and moves no draw: its values are made from
 the case's own. What a probe shows is a suspicion; it is believed where the same calls show it in a fresh process and

@@ -1,4 +1,4 @@
-"""Rules: which tolerance holds for which operator and dtype. The one place where that is decided.
+"""Tolerance rules: decide which tolerance holds for an operator and dtype. Nothing else decides it.
 
 What the test declares wins over the configuration's first matching row, which wins over the
 defaults per dtype.

@@ -1,4 +1,4 @@
-"""Settle: of what differs, take out what was never defined, and what only follows from it.
+"""Undefined results: drop differences in what was never defined, and those that only follow from them.
 
 A call of the table in ``unique`` whose outputs differ is asked for what is defined of them. Where that holds the call
 is settled: its outputs are no misalignment, and what was computed from them is doubtful: it counts only where a step is

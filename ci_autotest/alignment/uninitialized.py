@@ -1,4 +1,4 @@
-"""Residue: memory that a number was written to, left where the next run is given its own.
+"""Find results that nothing wrote to: fill free memory with a known number before the next run.
 
 A result that nothing writes to holds what was there before: zeros in a new process, other results later. What one run
 shows of it the next may not, and neither is the operator's word. With residue between two runs they differ, and the

@@ -1,4 +1,4 @@
-"""The verdict on one program: aligned or not, whose step it is, what differs, which side is wrong."""
+"""The verdict on one program: aligned or not, which step, what differs, which side is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Autograd: the one place that touches PyTorch's private engine entry.
+"""Call autograd's engine. Nothing else uses PyTorch's private entry to it.
 
 ``torch.autograd.grad`` spends ten microseconds of Python on checks that hold here by construction;
 the engine's own entry gives the same gradients. Where a release no longer has it, the public

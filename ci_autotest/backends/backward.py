@@ -1,4 +1,4 @@
-"""The backward pass of a side that torch ran: from which outputs, with which gradients put in, to which values.
+"""The backward pass of a run in torch: from which outputs, with which gradients, to which values.
 
 What a side computes inside one call is its business: a gradient is that of a leaf, or what a value receives from other
 calls. Where one output of a call is made of another, as the hidden state of an LSTM is of its cell state, the share

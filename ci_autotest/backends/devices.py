@@ -1,4 +1,4 @@
-"""Devices of torch: the host, a GPU, or one that a package of its own registers when it is imported (PrivateUse1).
+"""Devices of torch: the CPU, a GPU, or a device that a package registers when it is imported (PrivateUse1).
 
 All of them are handled alike: proved by a computation before anything is run on them, seeded and waited for through the
 module that torch keeps for each kind of device, and told where they have no kernel of an operator.

@@ -1,4 +1,4 @@
-"""The backend ``fx``: the body as a ``torch.fx.GraphModule``, put through a pass of the user's.
+"""The backend ``fx``: the body as a ``torch.fx.GraphModule``, transformed by a pass of the user.
 
 It shows inputs and outputs only: nodes of the transformed graph are no steps of the program. A parameter or a module
 that the pass changed has no counterpart on the reference and is not compared; what is computed from it is. A pass that

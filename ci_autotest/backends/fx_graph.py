@@ -1,4 +1,4 @@
-"""Programs as ``torch.fx`` graphs: six opcodes on either side, so a user's pass can be run over a program.
+"""Convert programs to ``torch.fx`` graphs and back, so that a user's pass can transform a program.
 
 The body becomes the graph; a module of the setup is a submodule under the name that it has in print, so that passes
 that look for ``call_module`` find what they look for. torch.fx knows no modes: a step without gradients stands between

@@ -1,4 +1,4 @@
-"""Hooks on gradients: steps that wait until autograd calls for them.
+"""Hooks on gradients: steps that autograd calls during the backward pass.
 
 A hook's steps stand in the program where it was registered, each with the mode ``hook``, the gradient's own step first,
 and are passed over; the step ``register_hook`` after them names the gradient and the result. When autograd calls, they

@@ -1,4 +1,4 @@
-"""Kernels in a process that holds neither the reference's values nor the comparison: ``isolated: true``.
+"""Kernels in a process that has neither the reference's values nor the comparison: ``isolated: true``.
 
 ``IsolatedBackend`` is the worker's side, ``IsolatedKernels`` what its host executes with: torch, with some operators
 answered by functions of the user, as ``substitute`` does in the worker.

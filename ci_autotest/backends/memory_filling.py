@@ -1,4 +1,4 @@
-"""A program that writes to a host's memory and gives it back."""
+"""A program that fills a host's free memory with a number and releases it."""
 
 from __future__ import annotations
 

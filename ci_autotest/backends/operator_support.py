@@ -1,4 +1,4 @@
-"""Which operators a candidate has: by its table, and by what its framework says that it has. Nothing is run."""
+"""Which operators a candidate supports, by its table and its framework's namespace. Nothing is run."""
 
 from __future__ import annotations
 

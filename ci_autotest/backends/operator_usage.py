@@ -1,4 +1,4 @@
-"""Which operators a program calls, with which arguments and on tensors of which dtypes: what coverage counts.
+"""Count which operators a program uses, with which arguments and dtypes, for the coverage report.
 
 It is worked out once for each form that a program takes; a case costs the look-up of its form.
 """

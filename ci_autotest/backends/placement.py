@@ -1,4 +1,4 @@
-"""Tensors from sources: a copy for each side, in the layout of its spec, on its device."""
+"""Make tensors from saved data: a copy for each side, with the recorded layout, on its device."""
 
 from __future__ import annotations
 

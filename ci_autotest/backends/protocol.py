@@ -1,4 +1,4 @@
-"""What the rest of the package asks of a backend; nobody outside of ``backends`` asks which one it has."""
+"""The protocol of backends. Nothing outside ``backends`` asks which backend it has."""
 
 from __future__ import annotations
 

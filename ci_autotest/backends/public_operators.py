@@ -1,4 +1,4 @@
-"""torch's public operators: what coverage is counted against.
+"""The public operators of torch, which coverage is counted against.
 
 The rule, read off the torch that is installed: what PyTorch itself lists as taking tensors
 (``torch.overrides.get_overridable_functions``), under its canonical name, where it has a docstring, is no alias, and

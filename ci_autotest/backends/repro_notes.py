@@ -1,4 +1,4 @@
-"""What a repro must know of a candidate beyond the program: how its calls are spelled, and what a module hides."""
+"""What a repro must know about a candidate beyond the program: how its calls are spelled, what a module hides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is seen of a value: its metadata with a copy of its elements, and the edge that stays its gradient."""
+"""Take a snapshot of a value: its metadata, a copy of its elements, and the autograd edge for its gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backend ``substitute``: torch, with some operators answered by functions of the user, also inside modules.
+"""The backend ``substitute``: torch with some operators replaced by the user's functions, also inside modules.
 
 Replacement is by operator: however a body spells it, and whatever module calls it, the user's
 function gets the call.

@@ -1,4 +1,4 @@
-"""Torch's side of the interpreter: what a step's target, constants and modes mean, on one device."""
+"""Execute steps in torch: what targets, constants and modes mean, on one device."""
 
 from __future__ import annotations
 

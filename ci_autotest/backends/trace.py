@@ -1,4 +1,4 @@
-"""What a backend saw of a program: values, facts about them, gradients, and where it stopped."""
+"""The trace of a run: values, metadata, gradients, and where it stopped."""
 
 from __future__ import annotations
 

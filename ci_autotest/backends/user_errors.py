@@ -1,4 +1,4 @@
-"""What foreign code may raise: an outcome of the candidate, but for a Ctrl-C of whoever waits for it."""
+"""What user code may raise: any exception is the candidate's outcome, except a Ctrl-C of the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the backends share that run a body as one function: setup step by step, then inputs and outputs are seen."""
+"""Shared by backends that run a body as one function: the setup step by step, then inputs and outputs."""
 
 from __future__ import annotations
 

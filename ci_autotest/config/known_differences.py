@@ -1,4 +1,4 @@
-"""Accepted differences: rows of the configuration's ``known``, as narrow as can be, held against the findings."""
+"""Known differences: match the rows of ``known`` in the configuration with findings, as narrowly as possible."""
 
 from __future__ import annotations
 

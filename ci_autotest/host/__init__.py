@@ -1,1 +1,1 @@
-"""The interpreter of programs. Standard library and numpy only: it runs inside any framework's environment."""
+"""Run programs inside any framework's environment. Standard library and numpy only."""

@@ -1,4 +1,4 @@
-"""Take the gradients of a run, from the graph behind its values or from the program as a function."""
+"""Compute the gradients of a run, from its autograd graph or from the program as a function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A framework as the interpreter of programs asks for it: targets, constants and the data of one run."""
+"""Bind a framework to the interpreter of programs: targets, constants, and the data of one run."""
 
 from __future__ import annotations
 

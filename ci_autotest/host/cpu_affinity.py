@@ -1,4 +1,4 @@
-"""One processor for all threads of a process, while it has something to do.
+"""Bind all threads of a process to one processor while it works.
 
 A framework whose threads poll one another for work takes two processors to do the work of one, and the second is its
 worker's, which prepares the next cases meanwhile. On one processor the threads hand over to one another instead.

@@ -1,4 +1,4 @@
-"""Read a run's tensors: asked for together and waited for once, where a framework computes in threads of its own."""
+"""Read the tensors of a run together and wait once, for frameworks that compute in their own threads."""
 
 from __future__ import annotations
 

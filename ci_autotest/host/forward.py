@@ -1,4 +1,4 @@
-"""Run a program in a framework, and keep what was seen: values, facts, copies, gradients."""
+"""Run a program in a framework and keep what was seen: values, metadata, copies, gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a program's body as one graph of a framework: setup and inputs eagerly, then outputs alone are seen.
+"""Run a program's body as one graph of the framework: setup and inputs eagerly, then only outputs are seen.
 
 The framework compiles a function that carries out the steps (``Framework.graph``). Were that function entered again
 when the graph runs, nothing was compiled: it is said, and the case is no pass.

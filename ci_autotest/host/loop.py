@@ -1,4 +1,4 @@
-"""What a host does for its worker: it runs the jobs of a message, and tells what came of them.
+"""The host's loop: read a request, run its programs, write the response.
 
 Where a framework computes in threads of its own, the tensors of several jobs are asked for as each of them ends and
 waited for once: waiting costs more than computing what is small. An error may then be told late, in another job than

@@ -1,4 +1,4 @@
-"""The host: a process in a candidate's own interpreter that runs programs for a worker.
+"""The host: a process in the candidate's interpreter that runs programs for a worker.
 
 Standard library and numpy only, besides the framework itself. Nothing of ours is installed in that interpreter: the
 worker gives the folder of its own source (``BOOT``). What the framework prints goes where the worker's output goes.

@@ -1,4 +1,4 @@
-"""What a host tells of the runs of a message, as plain values and buffers; read by ``backends/remote/response.py``."""
+"""Encode what a host's runs gave as plain values and buffers; ``backends/remote/response.py`` decodes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the programs of many cases share: all but what describes their placeholders, and what follows from that."""
+"""The part of a program that many cases share: everything except its placeholders' specs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step that cannot be carried out means: the framework has not what it asks for, or its error is the outcome."""
+"""Decide what a step's error means: the framework lacks something, or the error is the outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames between a worker and its host: a JSON head and raw buffers, over a pipe in each direction."""
+"""Frames between a worker and its host over two pipes: a JSON head and raw buffers."""
 
 from __future__ import annotations
 

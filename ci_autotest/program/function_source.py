@@ -1,4 +1,4 @@
-"""The text of functions of this package with everything that they need: what a script carries that runs without it."""
+"""The source of functions of this package with everything they need, for scripts that run without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program as plain JSON values and back: what goes between a worker and a host.
+"""Convert a program to plain JSON values and back, for the pipe between worker and host.
 
 Both ends are of one version of this package, so nothing is versioned. What a worker reads of a host it decodes strictly
 (``backends/remote/response.py``); a host believes its worker.

@@ -1,4 +1,4 @@
-"""How names of Python are spelled: what is printed as code, or looked up by name, is one of these and nothing else."""
+"""Which strings are Python names: only these are printed as code or looked up."""
 
 from __future__ import annotations
 

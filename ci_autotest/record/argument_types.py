@@ -1,4 +1,4 @@
-"""The type that a built-in function asks for at a place: torch's operator schemas, one for each overload.
+"""Types that a built-in function expects: from torch's operator schemas.
 
 The rule (SEMANTICS, 18): the overloads that the other arguments match decide. Where they agree on the type, it is that
 one; where none matches, or several disagree, it cannot be told, and the author is asked to write it.

@@ -1,4 +1,4 @@
-"""Arguments: each is split into what the reference is called with and what the step says.
+"""Split each argument into the value for the reference and the value for the step.
 
 Generators are drawn here, with the type that their callee asks for; a keyword whose value is
 ``nothing()`` is left out.

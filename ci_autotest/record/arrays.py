@@ -1,4 +1,4 @@
-"""Arrays of numpy: how a value leaves the recording, and how an array enters it.
+"""NumPy arrays: how a recorded value becomes one, and how one becomes an input.
 
 ``.numpy()`` is a step whose elements are compared; what a body computes from the array is its own, and the same for
 every candidate. The array is read-only, because a write through it would reach the tensor and be no step (SEMANTICS,

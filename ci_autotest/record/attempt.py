@@ -1,4 +1,4 @@
-"""One attempt: seeds set, the body run once on the reference, and what came of it as a value.
+"""One attempt: seed, run the body once on the reference, and return the program.
 
 The rule kept here (SEMANTICS, rule 1): only an exception from a reference step that ends the body rejects an attempt.
 Any other exception of a body is the author's error and ends the test.

@@ -1,4 +1,4 @@
-"""Running a body: under its recorder, and what it raises of its own told with the line that it came from."""
+"""Run a body with its recorder, and report its own exceptions with file and line."""
 
 from __future__ import annotations
 

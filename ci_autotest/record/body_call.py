@@ -1,4 +1,4 @@
-"""How a test's body is called: with a test case where it wants one, with the arguments of ``parametrize`` where given.
+"""Call a test's body: with a test case if it wants one, with ``parametrize`` arguments if given.
 
 OneFlow's tests are functions of one ``test_case``; pytest hands over what a function's signature asks for by name. So
 the first parameter is a test case where it has one of the names that people give it, and pytest is not shown it.

@@ -1,4 +1,4 @@
-"""The declaration of a test, kept on the decorated function. Nothing is registered anywhere."""
+"""The declaration of a test, kept on the decorated function. Nothing is registered globally."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors whose elements depend on one another: indices, permutations, members of a list.
+"""Tensors with dependent elements: indices, permutations, members of a list.
 
 The data are keyed by (case, site) like those of ``random_tensor``. Profiles change free sizes and the layout; values
 keep the property that the tensor was asked for, so that the profiles of values leave them as they are.

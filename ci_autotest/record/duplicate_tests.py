@@ -1,4 +1,4 @@
-"""Tests of one name in one file: Python keeps the last, and the others would never run."""
+"""Two tests with one name in one file: Python keeps the last, so the first would never run."""
 
 from __future__ import annotations
 

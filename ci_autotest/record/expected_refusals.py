@@ -1,4 +1,4 @@
-"""What a test says must be refused: ``@autotest(raises=…, match=…)``, ``pytest.raises`` and ``assertRaises`` in a body.
+"""Errors that a test expects: ``@autotest(raises=…, match=…)``, ``pytest.raises`` and ``assertRaises``.
 
 A body may also catch a refusal by itself: then it is a step that was found to be refused, and nobody demanded it.
 """

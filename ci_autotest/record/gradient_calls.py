@@ -1,4 +1,4 @@
-"""Gradients that a body asks for itself: which calls run a backward pass, and what is read of it at the end.
+"""Gradients that a body asks for: which calls run a backward pass, and which gradients are compared.
 
 A body that runs one turns the automatic pass off, unless it keeps the graph: a second pass over the same graph raises.
 Instead the ``.grad`` of every leaf is read as the body's last steps, and compared like any value.

@@ -1,4 +1,4 @@
-"""Recording a hook: its function is run once, on a gradient of ones, and what it did becomes steps that wait.
+"""Record a hook: run its function once on a gradient of ones, and keep its calls as steps.
 
 The reference then runs those steps too, and not the function: both sides carry out the same. So a hook may compute and
 may keep the gradient for later; it may not branch on it.

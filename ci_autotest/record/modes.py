@@ -1,4 +1,4 @@
-"""Modes: what holds around a step, stored with it. There are no enter and exit steps that shrinking could unbalance.
+"""Modes: autocast, no_grad and others, stored with each step.
 
 A mode is text: ``no_grad``, or ``autocast:bfloat16`` for the kind of device that a backend uses.
 """

@@ -1,4 +1,4 @@
-"""Hooks of modules, unrolled: what a hook does around a forward becomes steps around the forward's own.
+"""Hooks of modules: record their effects as steps around the module's forward.
 
 A forward hook is called while the body is recorded, with recorded values: what it computes are steps like the body's. A
 full backward hook is two hooks on gradients: of the output, which keeps what arrives, and of a view of the input, which

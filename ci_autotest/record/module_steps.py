@@ -1,4 +1,4 @@
-"""The steps of modules: construction and state in the setup, forwards, readings and changes where they are done."""
+"""The steps of a module: construction and state in the setup, calls and changes in the body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packed sequences: torch's tuple of four tensors that recurrent layers tell from other tuples by its class.
+"""Packed sequences: torch's tuple of four tensors, recognised by recurrent layers by its class.
 
 A body holds one whose fields are recorded values; as an argument it is the step that gave the whole. One that plain
 torch put together of recorded values is put together by a step.

@@ -1,4 +1,4 @@
-"""Calls of plain torch on tensors that stand for recorded values: each is a step, and is carried out as well.
+"""Record calls of plain torch on tensors that stand for recorded values, and run them as well.
 
 A body that trains a module of plain ``torch.nn`` holds its parameters and their gradients as plain tensors. What it
 does to them, an update by hand, ``clip_grad_norm_``, a moving average, reaches no recorded value. From the first

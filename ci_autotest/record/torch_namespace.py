@@ -1,4 +1,4 @@
-"""The recording ``torch``: every name of it, looked up when it is first used."""
+"""The recording ``torch``: every name of it, looked up on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a body may want that is not recorded, and what to write instead. One sentence each."""
+"""What a body may use that is not recorded, and what to write instead: one sentence each."""
 
 from __future__ import annotations
 

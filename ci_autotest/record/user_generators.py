@@ -1,4 +1,4 @@
-"""Generators of the user's own: a function from draws to a value."""
+"""Generators of the user: a function from draws to a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guard: nothing that a body did may vanish. What plain torch wrote to where nothing was recorded breaks the test.
+"""The write guard: a test is broken if its body writes to tensors in a way that was not recorded.
 
 A body holds parameters of its own, of plain ``torch.nn``, beside the recorded values that stand for them. A recorded
 backward pass gives them their gradients, as it would without a recording. What an optimizer, or the body itself, then

@@ -1,4 +1,4 @@
-"""What a finding rests on, made anew from its saved program: text, graph and tensors, and nothing that a report says.
+"""Evidence for a finding: text, graph and tensors, made again from its saved program and not from the report.
 
 A report may have been written by somebody else. The program is decoded strictly, its targets are
 checked against the allow list, and what is printed is printed from the values.

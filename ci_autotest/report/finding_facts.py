@@ -1,4 +1,4 @@
-"""The facts of one finding as a table: what differs, by how much, who is wrong, and where it comes from.
+"""The facts of a finding as a table: what differs, by how much, who is wrong, where it comes from.
 
 Numbers are shown as they were compared: decimal for reading, hexadecimal for the exact bits.
 """

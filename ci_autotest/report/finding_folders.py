@@ -1,4 +1,4 @@
-"""The folders of findings in the output folder: written whole, and removed only where they are recognised as ours.
+"""The folders of findings in the output folder: written whole, and removed only if they are ours.
 
 A finding's folder is ``findings/<id>``, and holds nothing but the files of ``FILES``.
 """

@@ -1,4 +1,4 @@
-"""Findings of one identity as one: the same whether a run was whole or in shards, and in whatever order they came."""
+"""Merge findings with one identity: the result does not depend on shards or order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a finding says: its headline, its message, its program as text. The command and pytest say the same."""
+"""The message of a finding: headline, facts, program. The command and pytest print the same."""
 
 from __future__ import annotations
 

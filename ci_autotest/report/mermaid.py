@@ -1,4 +1,4 @@
-"""A program as a mermaid graph: the culprit marked, the forward path in full lines, the gradient's path in broken ones.
+"""A program as a mermaid graph: the misaligned step marked, the forward pass in solid lines.
 
 Labels are made of targets that have passed the allow list, names of our own making, and numbers: no
 character ends a label.

@@ -1,4 +1,4 @@
-"""Fitting blocks into a size: what matters most is placed first, and nothing is ever cut.
+"""Fit blocks into a size limit: the most important first, and no block is cut.
 
 A block has several forms, from the fullest to the shortest, each of a rank (0 is what must be
 seen). Forms are tried in the order of rank; one that fits takes the place of the same block's form

@@ -1,4 +1,4 @@
-"""What a finding and a run amount to: the order in which findings are read, and the verdict in one sentence.
+"""The verdict of a run in one sentence, and the order of findings.
 
 The rule: ``✓`` is said only where everything that was asked for was compared and nothing counts
 against the run.

@@ -1,1 +1,1 @@
-"""Running: worker processes that run cases, and the parent's side that watches them."""
+"""Run cases in worker processes, and watch those from the parent."""

@@ -1,4 +1,4 @@
-"""After a worker was lost: which case on which candidate ended it, and whether it does so again.
+"""Crash attribution: find the case and candidate that ended a worker, and whether it happens again.
 
 What was in flight is run again: the suspect alone in a fresh worker, the others one by one. What
 ends its worker alone is a crash; what does so only after the cases that ran before it in its process

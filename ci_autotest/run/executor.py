@@ -1,4 +1,4 @@
-"""Where workers run: the seam between the pool and processes of this machine or of a cluster."""
+"""Where workers run: on this machine or on a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parent's side of the preloaded process: fresh workers and isolated scripts in milliseconds.
+"""The parent's side of the fork server: fresh workers and scripts in milliseconds.
 
 The preloaded process is started with the first job, so that a run without findings pays nothing for it.
 """

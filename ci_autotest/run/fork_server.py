@@ -1,4 +1,4 @@
-"""The preloaded process: it has imported the frameworks and done nothing else, and forks a fresh process for each job.
+"""The fork server: imports the frameworks once and forks a fresh process for each job.
 
 A process of its own costs a second or two of imports; a fork of one that has run nothing costs milliseconds, and is as
 fresh: no thread was started, no operator was called, no file of the user's was imported.

@@ -1,4 +1,4 @@
-"""This machine: its cores, memory and GPUs, and the workers that they allow. Imports no framework."""
+"""This machine: cores, memory and GPUs, and how many workers they allow. Imports no framework."""
 
 from __future__ import annotations
 

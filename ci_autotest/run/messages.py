@@ -1,4 +1,4 @@
-"""What parent and worker say to each other: typed msgpack, framed by length. Never pickle.
+"""Messages between parent and worker: typed msgpack, framed by length. Never pickle.
 
 Every message is a frozen struct of one of two tagged unions. A frame that does not decode breaks
 the protocol, which costs the worker its life and the case in flight, and nothing else.

@@ -1,4 +1,4 @@
-"""Processes that foreign code started: found and ended, also those that left their worker's process group.
+"""Orphan processes: find and end what user code started, even outside the worker's process group.
 
 On Linux the parent adopts what its workers leave behind (``PR_SET_CHILD_SUBREAPER``), and each worker's environment
 carries a token that its children inherit: what a parent that was killed could not end, the next run knows by it.

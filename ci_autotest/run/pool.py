@@ -1,4 +1,4 @@
-"""The pool: tasks to workers, answers to events. A worker that is lost costs the case in flight; the run goes on."""
+"""The pool of workers: sends tasks, receives events. A lost worker costs the case in flight and nothing else."""
 
 from __future__ import annotations
 

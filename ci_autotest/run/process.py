@@ -1,4 +1,4 @@
-"""The parent's side of one worker: started, spoken to, watched, ended with everything that it started."""
+"""The parent's side of one worker process: start, talk, watch, end it with everything it started."""
 
 from __future__ import annotations
 

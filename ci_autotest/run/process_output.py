@@ -1,4 +1,4 @@
-"""What foreign code prints: kept in a file of bounded size, and read with the case that it belongs to."""
+"""What user code prints: kept in a file of bounded size, and read with its case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The place in flight: which case, candidate and step a worker is in, known to the parent without a message.
+"""The progress beacon: which case, candidate and step a worker is in, in shared memory.
 
 A small file mapped by both, without a name, so that nothing is left of it however a run ends. The worker writes a few
 numbers; the parent reads them when the worker has died or is silent.

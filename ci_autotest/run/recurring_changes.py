@@ -1,4 +1,4 @@
-"""What a candidate changes in every process: after some of them no longer a reason to end one."""
+"""Changes that a candidate makes in every process: after some of them, no reason to end a process."""
 
 from __future__ import annotations
 

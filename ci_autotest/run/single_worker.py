@@ -1,4 +1,4 @@
-"""A worker for one question at a time, started anew after each loss: what confirms, records and shrinks."""
+"""A worker for one question at a time, started again after a crash: used to confirm and shrink findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One place for a worker: what it runs, what it has run, and the inquiry when it was lost."""
+"""One slot of the pool: its worker, what that has run, and the crash attribution if it is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a worker was lost, in words and as an exception."""
+"""How a worker was lost: by which signal, timeout or limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting a worker's process: its words, and the environment of foreign code."""
+"""Start a worker process: its command line and environment."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Shrinking: to the smallest program that shows the same. Proposer and told; it runs nothing itself."""
+"""Shrink a finding to the smallest program that shows it. Proposes programs and is given verdicts; runs nothing."""

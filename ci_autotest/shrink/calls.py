@@ -1,4 +1,4 @@
-"""Fewer calls of a sequence: what is left is what a kernel has to remember to be wrong."""
+"""Fewer calls: keep only those that a kernel must remember to be wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shrinker: proposes a trial, is told its verdict, keeps what shows the same misalignment.
+"""The shrinker: propose a program, receive its verdict, keep what shows the same misalignment.
 
 The rule kept here: a step is kept only when (outcome, operator, kind, blame) stay. It lives in the
 parent and runs nothing, so that a worker that is lost in a trial costs that trial.

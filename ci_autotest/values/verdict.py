@@ -1,4 +1,4 @@
-"""What is said of one case: how it ended, what departs, and on which side; frozen values that are written as JSON."""
+"""The verdict on one case as frozen values: outcome, what differs, which side is wrong. Written as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditioning: how far the float64 result moves when its inputs do, and what no side could do better than.
+"""Conditioning: how far the float64 result moves when its inputs move, which is the best that any side can do.
 
 Three amounts, each asked for where the sides are farther from float64 than the tolerance. *The inputs' last place*:
 each input is moved by half a unit in the last place of its own dtype, up or down at random. *The terms' rounding*: a

@@ -1,4 +1,4 @@
-"""A third opinion on gradients: whether the reference's own formula is the derivative of its forward pass.
+"""Check whether the reference's gradient formula is the derivative of its forward pass.
 
 The float64 oracle computes gradients by the reference's formulas. Where one of them is wrong it is wrong in float64
 too, and only differences of the forward pass can tell. They are taken along one random direction of all inputs, and of

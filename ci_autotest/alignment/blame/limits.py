@@ -1,4 +1,4 @@
-"""Limit: what a float64 result tends to as the infinities among its inputs become ever larger numbers.
+"""Limits: what a float64 result tends to when the infinities among its inputs are replaced by ever larger numbers.
 
 Float64 repeats the reference's formula, and with it the NaN that the formula makes of infinities: the running mean of
 ``[inf, 0]`` is ``inf - inf / 2``. The limit tells such a NaN from one that is right, as one among the inputs is.

@@ -1,4 +1,4 @@
-"""The float64 oracle: which side is wrong, element by element.
+"""The float64 oracle: decide for each element which side is wrong.
 
 The program is run in float64 from the very same inputs. A side is far where it is farther from
 float64 than the tolerance allows. Where both are off by no more than arithmetic in their dtype

@@ -1,4 +1,4 @@
-"""Random rounding: how far a right computation in a narrow dtype may be off, what happens between its operations too.
+"""Random rounding: how far a correct computation in a narrow dtype may be off, rounding between steps included.
 
 The program is run in float64, its operators taken apart into those that torch has no smaller ones for, and each result
 that a narrower significand does not hold is rounded up or down at random. What the results then differ by is what any

@@ -1,4 +1,4 @@
-"""Rounding: when both sides are off by what arithmetic in their dtype costs, and neither is to blame."""
+"""Rounding: excuse both sides when each is off by no more than arithmetic in its dtype costs."""
 
 from __future__ import annotations
 

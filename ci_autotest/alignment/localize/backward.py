@@ -1,4 +1,4 @@
-"""Localize through a backward pass of the body's own: what differs after it is looked for as a gradient.
+"""Localize through a backward pass that the body runs itself: compare what differs after it as a gradient.
 
 ``loss.backward()`` and ``x.grad`` are steps, and no step alone is wrong where an operator's backward pass is. So the
 body up to a pass is taken as one that leaves this pass to us, and searched like any other: the first, then those after.

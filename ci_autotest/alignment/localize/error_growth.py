@@ -1,4 +1,4 @@
-"""Growth: where no step is misaligned alone, how the error of the whole program grows from step to step."""
+"""Error growth: if no step is misaligned alone, show how the error grows from step to step."""
 
 from __future__ import annotations
 

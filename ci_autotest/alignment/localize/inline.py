@@ -1,4 +1,4 @@
-"""Inline: a step replaced by an input that holds the reference's value of it, so that what is before it can go."""
+"""Replace a step by an input that holds the reference's value, so that the steps before it can be removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Localize: the step that is misaligned when it is given the reference's inputs alone.
+"""Find the step that is misaligned when only the reference's inputs are given to it.
 
 Values are searched in program order; gradients from the output back to the leaf, each step put
 under the gradient that the reference had there. When no step is misaligned alone, the error is

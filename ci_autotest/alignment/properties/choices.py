@@ -1,4 +1,4 @@
-"""Choices: indices of ties, and sets, by what they select."""
+"""Properties of indices and sets: compare what they select."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrices: bases and factors by the identities that define them.
+"""Properties of bases and factors: check the identities that define them.
 
 In float64 with ``|a - b| <= 64 * n * eps * scale``, where eps is of the outputs' dtype and n their greatest size: the
 bound of backward stable algorithms with room for other ones.

@@ -1,4 +1,4 @@
-"""Random numbers: by their range, their support and, for dropout, by what is kept."""
+"""Properties of random numbers: check their range and support and, for dropout, what is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs that are not unique: the one table of operators that leave a choice, and what is defined of each.
+"""The one table of operators whose outputs are not unique, with what is defined about each.
 
 A base of eigenvectors, the order of ties, uninitialised memory and random numbers are no fault where they differ: they
 are compared by what their documentation promises. A row is only asked where the elements differ, and only counts where

@@ -1,1 +1,1 @@
-"""Programs of torch in another framework's words: arguments bound by name, modules lowered, operators by a table."""
+"""Translate programs from torch to another framework: bind arguments by name, lower modules, look up operators."""

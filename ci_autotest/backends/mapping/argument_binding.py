@@ -1,4 +1,4 @@
-"""A step's arguments under torch's names, whichever way the test spelled the call.
+"""Bind the arguments of a step to torch's names, however the test spelled the call.
 
 Arguments that have torch's own default are left out: a table needs no word for them. How a spelling is bound depends on
 its target and on the kinds of its arguments, not on their values, and is worked out once for each.

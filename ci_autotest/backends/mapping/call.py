@@ -1,4 +1,4 @@
-"""One call in a framework's words: what its row renames, drops, fills in and adapts, or its own spelling.
+"""Translate one call: rename, drop, fill in and adapt its arguments as its row says.
 
 In a table that is like torch a row without ``to`` keeps the spelling and only drops and renames arguments.
 """

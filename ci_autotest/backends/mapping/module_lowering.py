@@ -1,4 +1,4 @@
-"""Modules as functions: each forward as the calls that it makes, parameters and buffers as placeholders of the body.
+"""Lower modules to functions: the calls of each forward, with parameters and buffers as inputs of the body.
 
 The module is constructed and run once more by torch, over the case's own data, so that what depends on shapes, settings
 or a state is decided as it was on the reference. A program without modules is left as it is.

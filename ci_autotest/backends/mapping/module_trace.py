@@ -1,4 +1,4 @@
-"""A module's forward as the functions that it calls, written down while torch carries it out.
+"""Trace a module's forward: write down the functions that it calls while torch runs it.
 
 A function that the table answers is one step. Another one that is written in Python is entered, and what it calls is
 written down instead: ``multi_head_attention_forward`` is projections, products and a softmax. What is built into torch

@@ -1,4 +1,4 @@
-"""The steps of a translated program as they are written: references moved, adapters around what they adapt."""
+"""Write the steps of a translated program: update references, insert adapters."""
 
 from __future__ import annotations
 

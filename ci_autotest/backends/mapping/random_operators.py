@@ -1,4 +1,4 @@
-"""Which calls draw from the framework's generator: two frameworks seeded alike give other numbers."""
+"""Which calls draw random numbers: two frameworks with one seed draw different ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch's functions and methods call their arguments: Python's signatures, else torch's operator schemas.
+"""Argument names of torch's functions and methods: from Python's signatures, else from torch's operator schemas.
 
 The names are those of torch's documentation; a schema's ``self``, and the receiver of a method, is ``input``.
 """

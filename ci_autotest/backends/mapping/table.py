@@ -1,4 +1,4 @@
-"""A framework's table: which function answers each operator of torch, and what becomes of the arguments.
+"""A framework's table: which function implements each operator of torch, and how arguments change.
 
 One YAML file for each framework, in ``tables/``; a user's own rows replace those of the file. What a row may say, and
 that it names what exists, is checked when it is loaded (``checking``).

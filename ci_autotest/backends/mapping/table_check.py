@@ -1,4 +1,4 @@
-"""Whether a row says what can be: its operator and arguments are torch's, its adapters exist, it has a reason.
+"""Check the rows of a table: operator and arguments are torch's, adapters exist, a reason is given.
 
 Each refusal is one message that names the file and the row, and the nearest name that exists.
 """

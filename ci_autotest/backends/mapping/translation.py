@@ -1,4 +1,4 @@
-"""A program in a framework's words: each call by the row of its operator, its arguments by the names that it has there.
+"""Translate a program: each call by the row of its operator, its arguments by the framework's names.
 
 What has no row, or an argument without counterpart, is refused with its name: the case is unsupported, and nothing that
 differs by definition is ever held against a framework.

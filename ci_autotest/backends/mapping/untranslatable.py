@@ -1,4 +1,4 @@
-"""What no table can translate: hooks, autocast, modules that draw."""
+"""What no table can translate: hooks, autocast, modules that draw random numbers."""
 
 from __future__ import annotations
 

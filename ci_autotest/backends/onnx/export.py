@@ -1,4 +1,4 @@
-"""A body as an ONNX model, by ``torch.onnx.export``; what torch's exporter cannot translate is said in one sentence."""
+"""Export a body to ONNX with ``torch.onnx.export``; say in one sentence what the exporter cannot translate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an exported graph computes of itself: torch may have folded a body into constants, and a draw has other numbers.
+"""What an exported graph computes itself: torch may have folded constants, and random numbers differ.
 
 Source: ONNX 1.23, ``docs/IR.md`` (graphs, initializers, subgraphs) and ``docs/Operators.md``.
 """

@@ -1,4 +1,4 @@
-"""Operators: which targets are one operator. Tolerances, known differences, substitution and findings go by operator.
+"""Which targets are one operator. Tolerances, known differences, replacements and findings are by operator.
 
 ``torch.softmax``, ``x.softmax``, ``torch.nn.functional.softmax`` and the inner call of
 ``torch.nn.Softmax`` are one. The canonical name is ``torch.nn.functional.X`` where PyTorch

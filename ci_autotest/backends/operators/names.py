@@ -1,4 +1,4 @@
-"""Names of operators that a user writes: what torch does not have is refused, and the nearest that it has is told."""
+"""Check operator names that a user writes: refuse what torch does not have, and suggest the nearest name."""
 
 from __future__ import annotations
 

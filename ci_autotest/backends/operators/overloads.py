@@ -1,4 +1,4 @@
-"""Torch's operator schemas: the overloads of a built-in function or method, and how a call's arguments lie in them.
+"""Torch's operator schemas: the overloads of a built-in function, and how a call's arguments fit them.
 
 The recorder asks which type a number must have, the mapping which name an argument has.
 """

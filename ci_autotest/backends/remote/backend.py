@@ -1,4 +1,4 @@
-"""The backend ``module``: programs run by a host in the candidate's own interpreter, compared by what it tells."""
+"""The backend ``module``: a host in the candidate's interpreter runs the programs, its responses are compared."""
 
 from __future__ import annotations
 

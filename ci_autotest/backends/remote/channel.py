@@ -1,4 +1,4 @@
-"""What a worker asks its host and hears of it: answers in the order of the jobs, and which job the host is at."""
+"""The channel to a host: requests and their responses in order, and which request the host is working on."""
 
 from __future__ import annotations
 

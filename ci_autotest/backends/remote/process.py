@@ -1,4 +1,4 @@
-"""A host's process, from the worker's side: started in the candidate's interpreter, spoken to, ended."""
+"""A host's process, seen from the worker: started in the candidate's interpreter, spoken to, ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker gives a host to do, and the trace that the answer is put into."""
+"""What a worker asks of a host, and the trace that the response fills."""
 
 from __future__ import annotations
 

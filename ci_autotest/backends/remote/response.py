@@ -1,4 +1,4 @@
-"""What a host tells of a run, strictly read: tensors are rebuilt from their bytes and compared like any other.
+"""A host's response, strictly decoded: tensors are rebuilt from bytes and compared like any other.
 
 A tensor that a host tells has the dtype, shape and elements that were told, requires grad and is a leaf where that was
 told. Whether it was a view, what memory it shares and how often it was written to is not known here

@@ -1,4 +1,4 @@
-"""What is run again to differentiate a program by its leaves, of a framework that differentiates functions alone."""
+"""The part of a program to run again when a framework can only differentiate functions."""
 
 from __future__ import annotations
 

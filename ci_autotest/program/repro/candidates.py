@@ -1,4 +1,4 @@
-"""What the candidate of a repro is where it is not the program spelled otherwise: a pass over its graph, or an export.
+"""The candidate of a repro if it is not the same program: a pass over its graph, or an export.
 
 An exported one needs torch, onnx and onnxruntime.
 """

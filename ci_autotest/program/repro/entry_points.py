@@ -1,4 +1,4 @@
-"""What a repro does besides comparing once: watch a process that may not end, take a compiler apart, run again."""
+"""What a repro does besides comparing once: watch a process that may hang, bisect a compiler, run again."""
 
 from typing import Final
 

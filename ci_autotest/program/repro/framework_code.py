@@ -1,4 +1,4 @@
-"""How a repro makes and reads tensors, and differentiates, in the frameworks that have not torch's names."""
+"""How a repro makes, reads and differentiates tensors in frameworks without torch's names."""
 
 from typing import Final
 

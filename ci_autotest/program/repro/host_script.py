@@ -1,4 +1,4 @@
-"""The repro for a candidate in an interpreter of its own: its program in that framework's words.
+"""The repro for a candidate in its own interpreter: the program in that framework's API.
 
 It needs numpy and the framework; never torch, never this package. What the reference gave is carried.
 """

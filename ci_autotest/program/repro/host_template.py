@@ -1,4 +1,4 @@
-"""The text of a repro for a candidate in an interpreter of its own: numpy and the framework, nothing of torch."""
+"""The template of a repro for a candidate in its own interpreter: numpy and the framework, no torch."""
 
 from typing import Final
 

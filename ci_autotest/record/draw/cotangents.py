@@ -1,4 +1,4 @@
-"""Cotangents: the gradients that are put into a body's outputs."""
+"""Cotangents: the gradients that the backward pass starts from."""
 
 from __future__ import annotations
 

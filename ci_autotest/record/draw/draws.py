@@ -1,4 +1,4 @@
-"""Draws: the words of an attempt turned into values by our own few lines, and the log of what was drawn."""
+"""Draws: turn the random words of an attempt into values, and log them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generators: what may vary in a test, drawn when it is used, and how generators combine.
+"""Generators: what may vary in a test, drawn on first use, and how generators combine.
 
 A generator has one value in one attempt, however often it is used: two tensors that share
 ``k = random(1, 6)`` share the size.

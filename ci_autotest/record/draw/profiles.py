@@ -1,4 +1,4 @@
-"""Profiles: what can go wrong at a boundary is not left to luck.
+"""Profiles: boundary conditions that every test gets, instead of leaving them to chance.
 
 Half of a test's cases are ordinary; the others walk through the profiles, starting at an offset
 given by the test's name. A profile applies to what a test leaves free: a size that the test wrote

@@ -1,4 +1,4 @@
-"""Streams: Philox words for a key, one counter-based stream per attempt, and float32 made of them.
+"""Random streams: one counter-based Philox stream for each attempt.
 
 The rule kept here: a value depends on the attempt's key and on its site. Scalars come from one run
 of Philox words; tensor data from words keyed by their site, so that editing one draw leaves the

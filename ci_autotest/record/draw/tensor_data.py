@@ -1,4 +1,4 @@
-"""Tensor data: Philox words turned into the elements of an array, per dtype.
+"""Tensor data: turn Philox words into the elements of an array, for each dtype.
 
 Ordinary floating point data are uniform in ``[-1, 1)``, integers in ``[-10, 11)``: signed, unlike
 OneFlow's ``[0, 1)`` before 2023, which left the negative half untested. Source of the ranges:

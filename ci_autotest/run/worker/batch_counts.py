@@ -1,4 +1,4 @@
-"""The tally of a part of a test's cases: counted in the worker, sent as one message."""
+"""Counts of a batch of cases: made in the worker, sent as one message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases, run in a worker: attempts in batches, phase by phase, each on every candidate."""
+"""Run cases in a worker: attempts in batches, phase by phase, each on every candidate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker works with: the tests that it has imported, what draws attempts, and every side that is there."""
+"""What a worker has: imported tests, the source of attempts, and every backend."""
 
 from __future__ import annotations
 

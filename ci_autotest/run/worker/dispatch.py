@@ -1,4 +1,4 @@
-"""The worker's bench: which part of it answers each message. All that needs a framework happens here and below."""
+"""Dispatch a message to the part of the worker that answers it. Frameworks are imported here and below."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions about one case or program: run again as edited, recorded, tried, in a worker of its own."""
+"""Answer requests about one finding: run a case again, record it, try a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker's device: set up for reproducible results, and given up when it answers with nothing but errors.
+"""The worker's GPU: set up for reproducible results; the worker ends when it only returns errors.
 
 An error of a GPU stays with its process: every later call fails too. So the worker ends itself in the
 case that shows it first, which is then run again alone, as after a crash.

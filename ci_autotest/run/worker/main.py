@@ -1,4 +1,4 @@
-"""The worker: a process that imports tests and frameworks, runs cases, and says what it saw.
+"""The worker process: imports tests and frameworks, runs cases, reports what it saw.
 
 Started by ``pool`` with a pipe in each direction. Nothing that a test prints reaches the pipes;
 what a test does to this process costs the case in flight and nothing else.

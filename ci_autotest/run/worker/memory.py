@@ -1,4 +1,4 @@
-"""Memory of a worker: when Python's collector looks at it, what the allocator keeps, how many cases it may hold."""
+"""Memory of a worker: garbage collection, the allocator, and how many cases run at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A meter: what a candidate's runs cost beside the reference's, and whether they draw as it does. Nothing compares it.
+"""Measure a candidate's time, memory and random draws beside the reference's. Nothing is judged by it.
 
 What is told of it are orders of magnitude, in notes: medians over a batch, bytes that the allocator counts. To count
 those, the allocator walks all of its free pieces, up to 0.4 ms: so that is done only for a test in whose last batch the

@@ -1,4 +1,4 @@
-"""What a case may see of its process beside its inputs: read after each batch, held against what it was.
+"""State of the process that other cases could see: checked after each batch.
 
 A kernel that is right and leaves another default device behind makes every later case of its process wrong.
 """

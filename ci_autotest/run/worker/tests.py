@@ -1,4 +1,4 @@
-"""Tests in a worker: a file imported, the declarations found in it, a body made callable."""
+"""Tests in a worker: import a file, find its tests, make their bodies callable."""
 
 from __future__ import annotations
 
