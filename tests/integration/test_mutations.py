@@ -16,7 +16,7 @@ import pytest
 from ci_autotest import random_tensor
 from ci_autotest import torch as recording
 from ci_autotest.backends.registry import build
-from ci_autotest.backends.remote.backend import RemoteBackend
+from ci_autotest.backends.remote import backend as remote_backend
 from ci_autotest.backends.remote.channel import Channel
 from ci_autotest.backends.remote.process import HostLostError
 from ci_autotest.backends.remote.response import about_of
@@ -256,7 +256,7 @@ class Retelling:
 
 def test_remote__answer_of_a_host_is_mutated__is_read_or_the_host_is_lost(monkeypatch: pytest.MonkeyPatch):
     backend = build(Candidate(name="torch", backend="module", module="torch"), "cpu")
-    assert isinstance(backend, RemoteBackend)
+    assert isinstance(backend, remote_backend.RemoteBackend)
     host, frames = backend._host, []
     told = host.told
     monkeypatch.setattr(host, "told", lambda: frames.append(told()) or frames[-1])
@@ -266,7 +266,7 @@ def test_remote__answer_of_a_host_is_mutated__is_read_or_the_host_is_lost(monkey
 
     def read(head: bytes) -> None:
         received = Retelling(host.hello, [(head, whole[0][1]), *whole[1:]])
-        monkeypatch.setattr(backend, "HostProcess", lambda _: received)
+        monkeypatch.setattr(remote_backend, "HostProcess", lambda _: received)
         backend._host, backend._channel = received, Channel(received)  # type: ignore[assignment, arg-type]
         attempt = record(body)
         trace = backend.run(attempt.program, attempt.sources)
