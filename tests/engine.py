@@ -54,7 +54,9 @@ def record(
 ) -> Attempt:
     """Make one attempt at a case; case 0 is ordinary."""
     name = (stream_key(seed, test), test, case, number)
-    return attempts().attempt(Declaration(body, **declared), body, name, edits, profile)
+    made = attempts()
+    made._tracers.clear()  # each body is a test of its own here, and its classes may be newer than the last one's
+    return made.attempt(Declaration(body, **declared), body, name, edits, profile)
 
 
 def substitute(**functions: Callable[..., Any]) -> SubstituteBackend:
