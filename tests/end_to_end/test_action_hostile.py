@@ -142,7 +142,7 @@ def test_action__test_that_changes_the_publisher__is_not_published(
     try:
         module.write_text(f"{original}\nraise SystemExit('owned')\n", "utf-8")
         done = record.run(
-            {"comment": "always"}, {name: planted.steps[name] for name in ("prepare", "seal", "run", "upload")}
+            {"comment": "always"}, {name: planted.steps[name] for name in ("plan", "prepare", "seal", "run", "upload")}
         )
     finally:
         module.write_text(original, "utf-8")
@@ -176,7 +176,7 @@ def test_action__test_that_leaves_a_trap_for_later_steps__gets_neither_token_nor
     trap.write_text(f"#!/bin/sh\nenv > {folder}/stolen\nexit 0\n" if way != "another event" else "{}", "utf-8")
     trap.chmod(0o755)
     done = runner.run(
-        {"comment": "always"}, {name: planted.steps[name] for name in ("prepare", "seal", "run", "upload")}
+        {"comment": "always"}, {name: planted.steps[name] for name in ("plan", "prepare", "seal", "run", "upload")}
     )
     assert (done.steps["publish"].outcome, done.status) == ("success", 1), done.steps["publish"].log
     assert done.outputs["comment-url"].startswith("https://github.com/")
