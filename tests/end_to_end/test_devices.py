@@ -125,7 +125,7 @@ def test_run__operator_of_the_device_is_wrong__is_found_named_and_blamed(ran: tu
     assert finding["steps"] == 1
     assert "candidate float32[1, 1] on npu:0; reference float32[1, 1] on cpu" in done.out
     assert "    import toy_npu\n" in done.out
-    assert "    device = torch.device('npu')\n" in done.out
+    assert "    found = run(torch.device('npu'))\n" in done.out
 
 
 def test_run__gradient_has_no_kernel__a_wrong_value_before_it_is_found_all_the_same(ran: tuple[Project, Done]):
