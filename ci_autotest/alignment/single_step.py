@@ -238,7 +238,7 @@ def pruned(live: Live) -> Live:
     """
     steps = live.program.steps
     shared = _shared_memory(steps)
-    needed = {len(steps) - 1, *(index for index, step in enumerate(steps) if _goes_back(step))}
+    needed = {len(steps) - 1, *(index for index, step in enumerate(steps) if _has_backward(step))}
     needed.update(ref.index for index in tuple(needed) for ref in step_refs(steps[index]))
     grew = True
     while grew:
@@ -271,7 +271,7 @@ def _shared_memory(steps: tuple[Step, ...]) -> list[int]:
 _EFFECTS: Final = frozenset({"register_hook", UNHOOKED, "retain_grad", "builtins.setattr", "requires_grad_"})
 
 
-def _goes_back(step: Step) -> bool:
+def _has_backward(step: Step) -> bool:
     """Whether a step runs a backward pass: what it leaves in ``.grad`` no reference tells."""
     return step.target in {"backward", "torch.autograd.backward"}
 

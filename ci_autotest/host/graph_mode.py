@@ -182,4 +182,4 @@ class _Graphed:
         for place in self._outputs():
             found = self._plain[place] if place in self._plain else next(given)
             is_leaf = framework.is_tensor(values[place]) and framework.facts(values[place])[2]
-            values[place] = values[place] if is_leaf and getattr(framework, "graph_goes_back", True) else found
+            values[place] = values[place] if is_leaf and getattr(framework, "graph_has_backward", True) else found

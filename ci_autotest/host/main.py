@@ -82,7 +82,8 @@ def main(argv: Sequence[str]) -> None:
     os.dup2(output, 2)
     about = {"python": sys.version.split()[0], **framework.libraries()}
     told = {"version": framework.version, "libraries": about, "has_flags": framework.has_flags}
-    graph = {"has_graph": hasattr(framework, "graph"), "graph_goes_back": getattr(framework, "graph_goes_back", True)}
+    has_backward = getattr(framework, "graph_has_backward", True)
+    graph = {"has_graph": hasattr(framework, "graph"), "graph_has_backward": has_backward}
     wire.send(_encoded({**told, **graph, "shows_steps": framework.shows_steps}))
     from ci_autotest.host.loop import Work  # noqa: PLC0415 - likewise
 

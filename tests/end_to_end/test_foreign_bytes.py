@@ -193,4 +193,4 @@ def test_run__kept_program_cannot_be_printed__is_told_all_the_same(tmp_path: Pat
     done = project.run()
     (finding,) = project.report()["findings"]
     assert (done.status, done.err, finding["operator"]) == (1, "", "torch.exp"), done.said
-    assert "its program is not shown: the note names 'no dotted name'" in finding["message"]
+    assert "its program is not shown: it names 'no dotted name', which no candidate" in finding["message"]

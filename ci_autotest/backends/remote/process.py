@@ -50,7 +50,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
         has_flags: Whether ``requires_grad`` and ``is_leaf`` exist there.
         shows_steps: Whether the value of every step can be seen.
         has_graph: Whether it can run a body as one graph.
-        graph_goes_back: Whether the outputs of such a graph have gradients.
+        graph_has_backward: Whether the outputs of such a graph have gradients.
         error: Kind of what its import raised.
         message: What that said.
         name: The module that was not found.

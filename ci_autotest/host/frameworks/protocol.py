@@ -46,14 +46,14 @@ class Framework(Protocol):
     functions and not values: it runs adapters of arguments and results by itself, from ``function``; and
     ``graph(body, inputs, modules)``, which compiles ``body(inputs, modules) -> outputs`` into one graph and returns the
     function ``run(inputs) -> outputs`` that runs it. ``body`` carries out the steps on what it is given; it is entered
-    while the graph is made and never when it runs. What cannot be one graph is a ``LackingError``. ``graph_goes_back``
-    says whether such outputs have gradients, ``not_in_graphs`` what cannot be in one. Of a framework that computes in
-    threads of its own, ``ask(tensor)`` returns memory that has a copy of the elements once ``synchronize`` has waited,
-    and ``told(tensor, memory)`` what ``array`` would; ``polls`` says whether those threads look for work all the time.
-    ``shares(spec)`` says whether ``tensor`` makes a leaf that is in the very memory of its array. ``devices()`` and
-    ``has_member(target)`` tell ``doctor`` what can be used. Of one that answers operators by functions of the user's,
-    ``begin()`` begins a run, ``around`` is entered for each step, ``calls()`` says which were called how often, and
-    ``untested()`` why a run says nothing of them.
+    while the graph is made and never when it runs. What cannot be one graph is a ``LackingError``.
+    ``graph_has_backward`` says whether such outputs have gradients, ``not_in_graphs`` what cannot be in one. Of a
+    framework that computes in threads of its own, ``ask(tensor)`` returns memory that has a copy of the elements
+    once ``synchronize`` has waited, and ``told(tensor, memory)`` what ``array`` would; ``polls`` says whether those
+    threads look for work all the time. ``shares(spec)`` says whether ``tensor`` makes a leaf that is in the very
+    memory of its array. ``devices()`` and ``has_member(target)`` tell ``doctor`` what can be used. Of one that
+    answers operators by functions of the user's, ``begin()`` begins a run, ``around`` is entered for each step,
+    ``calls()`` says which were called how often, and ``untested()`` why a run says nothing of them.
 
     Attributes:
         name: As users spell it.
