@@ -41,7 +41,7 @@ UNPRIVILEGED = (1001, 1001)
 
 
 @dataclass(frozen=True)
-class ProgressBeacon:
+class Place:
     """Say where a container runs.
 
     Args:
@@ -80,7 +80,7 @@ def extra_options(lines: Iterable[str]) -> list[str]:
     return found
 
 
-def hardened(place: ProgressBeacon, extra: list[str], *, gpus: bool) -> list[str]:
+def hardened(place: Place, extra: list[str], *, gpus: bool) -> list[str]:
     """Return ``docker run`` with everything taken away that a test does not need.
 
     No token (only variables of `PASSED` are handed over), no socket, no network unless it is asked for, a root that
@@ -106,7 +106,7 @@ def bind(source: Path, target: PurePosixPath, *flags: str) -> str:
     return "--mount=" + ",".join(["type=bind", f"source={source}", f"target={target}", *flags])
 
 
-def proof_argv(place: ProgressBeacon, image: str, extra: list[str]) -> list[str]:
+def proof_argv(place: Place, image: str, extra: list[str]) -> list[str]:
     """Return the command that ends with 0 where a GPU is really there."""
     return [*hardened(place, extra, gpus=True), "--entrypoint=python", image, "-I", "-c", PROOF]
 
@@ -121,12 +121,12 @@ def passed_options(environ: Mapping[str, str]) -> list[str]:
     return [f"--env={name}={environ[name]}" for name in PASSED if environ.get(name)]
 
 
-def removal_argv(place: ProgressBeacon) -> list[str]:
+def removal_argv(place: Place) -> list[str]:
     """Return the command that ends and removes the container, if it is there."""
     return ["docker", "rm", "--force", "--volumes", place.name]
 
 
-def place_of(workspace: Path, output: str, user: tuple[int, int], name: str) -> ProgressBeacon:
+def place_of(workspace: Path, output: str, user: tuple[int, int], name: str) -> Place:
     """Return where to run; the report must lie in the checkout, in a folder of its own.
 
     Args:
@@ -143,4 +143,4 @@ def place_of(workspace: Path, output: str, user: tuple[int, int], name: str) -> 
             f"the input 'output' is '{output}': runtime 'container' needs a folder inside the checkout, and no link."
         )
         raise StepError(message)
-    return ProgressBeacon(root, folder, user if user[0] else UNPRIVILEGED, name)
+    return Place(root, folder, user if user[0] else UNPRIVILEGED, name)

@@ -186,7 +186,7 @@ def in_container(environ: Mapping[str, str], argv: list[str]) -> foreign.Ended:
     return contained(place, container.container_argv(image, options, argv), environ)
 
 
-def contained(place: container.ProgressBeacon, argv: list[str], environ: Mapping[str, str]) -> foreign.Ended:
+def contained(place: container.Place, argv: list[str], environ: Mapping[str, str]) -> foreign.Ended:
     """Run a container, and remove it."""
     try:
         return foreign.run_recorded(argv, environ)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import GradientKey, Observation, Trace
     from ci_autotest.program.ir import Program, Step
-    from ci_autotest.values.verdict import Kind, ProgressBeacon
+    from ci_autotest.values.verdict import Kind, Place
 
 #: Kinds of a value that its elements do not show.
 ASPECTS: Final = frozenset({"shape", "dtype", "metadata"})
@@ -358,7 +358,7 @@ def _arity(left: Any, right: Any) -> Misalignment | None:  # noqa: ANN401 - what
     return Misalignment(kind="shape", step=-1, candidate=shown, reference=f"{len(right)} values")
 
 
-def _moved(misalignment: Misalignment | None, kind: Kind, step: int, at: ProgressBeacon) -> list[Misalignment]:
+def _moved(misalignment: Misalignment | None, kind: Kind, step: int, at: Place) -> list[Misalignment]:
     if misalignment is None:
         return []
     return [msgspec.structs.replace(misalignment, kind=kind, step=step, at=at)]

@@ -193,6 +193,8 @@ def suspicion(attempt: Attempt, trace: Trace, rules: Rules, *, of_two_runs: bool
     """
     if trace.untested is not None or (trace.failure is not None and trace.failure.lacking is not None):
         return None
+    if trace.failure is not None and _goes_back_again(attempt.program, trace.failure.step):
+        return None  # A kernel may free what it has saved after one backward pass: training runs no second one.
     examination = Examination(attempt.program, attempt.sources, attempt.cotangents, rules)
     # A host, and a backend that takes no copies, show values as they are at the end of the run.
     expected = _seen(attempt.trace, at_its_step=bool(trace.copies))
@@ -201,6 +203,14 @@ def suspicion(attempt: Attempt, trace: Trace, rules: Rules, *, of_two_runs: bool
     shared = _in_written(attempt.program, trace) | _in_written(attempt.program, attempt.trace)
     sure = [item for item in found if item.step not in shared and not (of_two_runs and item.kind == "aliasing")]
     return _verdict(attempt.program, sure[0], trace) if sure else None
+
+
+def _goes_back_again(program: Program, index: int) -> bool:
+    """Whether a step is a backward pass from outputs that an earlier step has gone back from."""
+    step = program.steps[index]
+    return step.target == "torch.autograd.grad" and any(
+        other.target == step.target and other.args[:1] == step.args[:1] for other in program.steps[:index]
+    )
 
 
 def _in_written(program: Program, trace: Trace) -> frozenset[int]:

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from ci_autotest.values.result import Finding
 
 REPORT = "report.json"
-#: The tables of what answers torch's operators in each framework, read as text: the parent has no torch.
-_TABLES: Final = Path(__file__).parents[1] / "backends" / "mapping" / "tables"
-_ANSWER: Final = re.compile(r"\b(?:adapters|paddle|jax|mindspore)(?:\.[A-Za-z_]\w*)+")
 #: Bytes of a program or of its tensors that a page is made of; a shrunk case has a few thousand.
 _MOST_READ_BYTES: Final = 64 << 20
 
@@ -59,14 +56,13 @@ def links_from(environ: Mapping[str, str], result: RunResult) -> Links | None:
 
 
 def named_here() -> frozenset[str]:
-    """Return what a program from outside may name: what the nearest configuration does, and the frameworks' tables."""
-    tables = "".join(path.read_text("utf-8") for path in sorted(_TABLES.glob("*.yml")))
+    """Return what a program from outside may name: what the nearest configuration does."""
     file = configuration.find(Path.cwd())
     try:
         candidates = configuration.read(file).candidates if file is not None else ()
     except ConfigError:
         candidates = ()
-    return configuration.named_by(candidates) | frozenset(_ANSWER.findall(tables))
+    return configuration.named_by(candidates)
 
 
 def saved_programs(output: Path, *, is_own: bool) -> Source:

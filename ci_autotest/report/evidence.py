@@ -33,6 +33,10 @@ MOST_PROGRAM_BYTES: Final = 1 << 20
 MOST_STEPS: Final = 200
 
 
+#: What reading a damaged program may raise beside its own errors.
+_DAMAGED: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorFact:
     """Describe a tensor that is not in the program's text.
@@ -89,6 +93,8 @@ def evidence_of(finding: Finding, program: bytes, tensors: bytes | None, named: 
         )
     except ProgramError as error:
         return Evidence(refusal=f"The program is not shown: {error}")
+    except _DAMAGED as error:  # One finding that cannot be shown costs none of the others.
+        return Evidence(refusal=f"The program is not shown: its file is damaged ({type(error).__name__}).")
 
 
 def _is_inline(recording: Recording, key: str, spec: TensorSpec) -> bool:

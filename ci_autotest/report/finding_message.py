@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Program, Recording
     from ci_autotest.values.result import Hit
-    from ci_autotest.values.verdict import ProgressBeacon, Verdict
+    from ci_autotest.values.verdict import Place, Verdict
 
 
 #: The symbol of a device where printed code reads it, and not a keyword of that name.
@@ -272,7 +272,7 @@ def _folders(recording: Recording) -> tuple[str, ...]:
     return tuple(folder for folder in texts if _FOLDER.fullmatch(folder) and ".." not in folder.split("/"))
 
 
-def _aspect(at: ProgressBeacon | None) -> str:
+def _aspect(at: Place | None) -> str:
     match at:
         case Value(aspect=("metadata" | "memory" | "end") as aspect):
             return aspect

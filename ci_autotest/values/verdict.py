@@ -139,19 +139,19 @@ class Result(Struct, frozen=True, tag="result"):
         return "result"
 
 
-ProgressBeacon: TypeAlias = Value | Gradient | Cotangent | State | Call | BackwardPass | InFlight | Result
+Place: TypeAlias = Value | Gradient | Cotangent | State | Call | BackwardPass | InFlight | Result
 #: Kinds of a finding whose worker was lost.
 _LOST: Final = frozenset({"crash", "timeout"})
 _AS_A_GRAPH: Final = ", as a graph"
 #: How a place is read back from its text, which is all that a report holds of it: the inverse of ``place_text``.
-_READ: Final[tuple[tuple[str, Callable[[re.Match[str]], ProgressBeacon]], ...]] = (
+_READ: Final[tuple[tuple[str, Callable[[re.Match[str]], Place]], ...]] = (
     (r"(?:in its )?backward pass", lambda _: BackwardPass()),
-    (r"gradient put into output (\d+), which the backward pass wrote to", lambda m: Cotangent(position=int(m[1]))),
+    (r"gradient put into output (\d{1,9}), which the backward pass wrote to", lambda m: Cotangent(position=int(m[1]))),
     (r"gradient of ([^.]*)(?:\.(.*))?", lambda m: Gradient(name=m[1], parameter=m[2] or "")),
     (r"names of the state after the run", lambda _: State()),
     (r"state (.*) after the run", lambda m: State(name=m[1])),
     (
-        r"(value|shape|dtype|metadata|memory) of (.*?)(?:\[(\d+)\])?",
+        r"(value|shape|dtype|metadata|memory) of (.*?)(?:\[(\d{1,9})\])?",
         lambda m: Value(name=m[2], aspect=m[1], element=None if m[3] is None else int(m[3])),  # type: ignore[arg-type]
     ),
     (r"call of (.*)", lambda m: Call(name=m[1])),
@@ -161,21 +161,26 @@ _READ: Final[tuple[tuple[str, Callable[[re.Match[str]], ProgressBeacon]], ...]] 
 )
 
 
-def place_text(at: ProgressBeacon | None, kind: Kind) -> str:
+def place_text(at: Place | None, kind: Kind) -> str:
     """Return where something differs, for reading."""
     if isinstance(at, BackwardPass) and kind in _LOST:
         return f"in its {at}"
     return ("" if at is None else str(at)) + (_AS_A_GRAPH if kind == "graph" else "")
 
 
-def place_of(text: str) -> ProgressBeacon | None:
-    """Return the place that a text of ``place_text`` is of, as a report holds it; ``None`` of any other text."""
+def place_of(text: str) -> Place | None:
+    """Return the place that a text of ``place_text`` is of, as a report holds it; ``None`` of any other text.
+
+    A report comes from outside, and its names are written beside code: no line ends in them.
+    """
     told = text.removesuffix(_AS_A_GRAPH)
-    found = ((re.fullmatch(pattern, told, re.DOTALL), make) for pattern, make in _READ)
+    if not told.isprintable():
+        return None
+    found = ((re.fullmatch(pattern, told), make) for pattern, make in _READ)
     return next((make(match) for match, make in found if match is not None), None)
 
 
-def is_of_backward(at: ProgressBeacon | None) -> bool:
+def is_of_backward(at: Place | None) -> bool:
     """Whether it takes the backward pass to see what differs."""
     return isinstance(at, Gradient | Cotangent | BackwardPass)
 
@@ -196,7 +201,7 @@ class Misalignment(Struct, frozen=True, kw_only=True):
 
     kind: Kind
     step: int
-    at: ProgressBeacon | None = None
+    at: Place | None = None
     candidate: str
     reference: str
     difference: Difference | None = None

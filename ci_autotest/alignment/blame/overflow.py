@@ -3,8 +3,8 @@
 An exact result beyond the range of its dtype is rounded to an infinity. A formula that gets there by ``inf - inf`` has
 NaN instead, and another one an infinity: neither is a number that anybody could use. The same holds where the reference
 itself overflows on the way to a result that is in range, or has no digit right because the inputs' last place decides
-it. A candidate that alone is not finite is not excused, nor one
-that makes NaN of infinities that it was given.
+it. A candidate that alone is not finite is not excused, nor one that makes NaN of infinities that it was given, nor an
+operator that takes elements one by one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
     from ci_autotest.alignment.blame.conditioning import Question
     from ci_autotest.alignment.blame.rounding import Errors
+    from ci_autotest.program.ir import Step
 
 _BEYOND: Final = (
     "the exact result is beyond the range of the dtype, or the reference is not finite: neither is a number"
 )
+_CASTS: Final = frozenset({"to", "type", "type_as", "float", "double", "half", "bfloat16", "clone", "copy"})
 _OF_NAN: Final = "the gradient is of outputs that are NaN: which of its elements are finite goes by the formula"
 
 
@@ -77,12 +79,26 @@ def excused(question: Question, candidate: torch.Tensor, reference: torch.Tensor
     if exact is None or exact.shape != lost.shape:
         return lost & False
     is_beyond = torch.isfinite(exact) & ~torch.isfinite(errors.truth) & torch.isnan(wide(candidate))
+    if all(_has_one_rounding(step) for _, step in question.live.program.calls):
+        is_beyond &= False
     found = lost & (is_beyond | (torch.isfinite(errors.truth) & ~is_finite[1]))
     found |= lost & _without_a_digit(question, errors, lost & ~found)
     if question.key[0] != "gradient" or not has_any(lost & ~found):
         return found
     from_nan = _from_nan(question)
     return found if from_nan is None or not has_any(lost & from_nan) else found | (errors.bad & from_nan)
+
+
+def _has_one_rounding(step: Step) -> bool:
+    """Whether a step takes elements one by one: no formula of it has two infinities to subtract.
+
+    Source:
+        The tag ``pointwise`` of PyTorch's operators (``torch.Tag``).
+    """
+    name = step.target.rpartition(".")[2].rstrip("_")
+    packet = getattr(torch.ops.aten, name, None)
+    overloads = [getattr(packet, each) for each in packet.overloads()] if packet is not None else []
+    return name in _CASTS or any(torch.Tag.pointwise in each.tags for each in overloads)
 
 
 def _without_a_digit(question: Question, errors: Errors, asked: torch.Tensor) -> torch.Tensor:

@@ -46,6 +46,8 @@ def snippet(recording: Recording, facts: Facts) -> str:
     """
     if not (facts.named is None or own_names(recording.note) <= set(facts.named)):
         return ""
+    if facts.named is not None and ("host" in recording.note or recording.note.get("options")):
+        return ""  # From outside: a host's program is not checked, and a compiler's options may name programs.
     if "host" in recording.note:
         return host_snippet(recording, facts, chosen_outputs(recording.program, facts))
     sides = sides_of(recording, facts.kind)

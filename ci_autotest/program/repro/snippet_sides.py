@@ -121,7 +121,8 @@ def _targets(recording: Recording, answered: Mapping[str, str]) -> dict[str, str
     """
     told = recording.note.get("renames")
     renames = told.items() if isinstance(told, dict) else ()
-    direct = {target: path for target, path in renames if path in answered.values()}
+    kernels = set(answered.values())
+    direct = {target: path for target, path in renames if path in kernels}
     last = {name.rpartition(".")[2] for name in answered}
     found: dict[str, str] = {}
     for step in recording.program.steps:

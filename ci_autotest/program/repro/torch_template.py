@@ -173,13 +173,16 @@ FLAGS: Final = '''def flags_of(value):
 def flags_differ(what, value, flags):
     """Print which flags of a tensor differ, and say whether any does; strides where every bit counts."""
     found, flags = flags_of(value), dict(flags)
+    if flags and not found:
+        print(f"misaligned: {what}: candidate {type(value).__name__}, reference a tensor")
+        return True
     sizes = tuple(value.shape) if found else ()
     if not IS_BITWISE or 0 in sizes or not len(sizes) == len(found["strides"]) == len(flags.get("strides", ())):
         flags.pop("strides", None)
     else:
         for side in (found, flags):
             side["strides"] = tuple(step for size, step in zip(sizes, side["strides"]) if size > 1)
-    wrong = [name for name in flags if found and found[name] != flags[name]]
+    wrong = [name for name in flags if found[name] != flags[name]]
     for name in wrong:
         print(f"misaligned: {name} of {what}: candidate {found[name]}, reference {flags[name]}")
     return bool(wrong)'''

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from action import container
-from action.container import ProgressBeacon
+from action.container import Place
 from action.inputs import StepError
 
-PLACE = ProgressBeacon(Path("/w"), Path("/w/out"), (1000, 118), "c")
+PLACE = Place(Path("/w"), Path("/w/out"), (1000, 118), "c")
 
 
 def test_container_argv__of_a_run__takes_everything_away():
@@ -66,9 +66,7 @@ def test_image_of__no_name_of_an_image__is_refused(name: str):
 
 
 def test_place_of__report_in_the_checkout__is_written_by_an_unprivileged_user(tmp_path: Path):
-    assert container.place_of(tmp_path, "out", (0, 0), "c") == ProgressBeacon(
-        tmp_path, tmp_path / "out", (1001, 1001), "c"
-    )
+    assert container.place_of(tmp_path, "out", (0, 0), "c") == Place(tmp_path, tmp_path / "out", (1001, 1001), "c")
     assert container.place_of(tmp_path, "a/out", (1000, 118), "c").user == (1000, 118)
 
 
