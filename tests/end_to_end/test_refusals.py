@@ -94,7 +94,7 @@ def test_run__candidate_accepts__is_a_leniency_with_a_repro_that_verifies(tmp_pa
     (found,) = project.report()["findings"]
     assert (found["kind"], found["operator"], found["demanded"]) == ("leniency", "torch.matmul", tests is DEMANDED)
     assert (found["confirmed"], found["shrunk"], found["repro_verified"]) == (True, True, True)
-    assert ")  # is accepted; the reference raises RuntimeError" in found["program"]
+    assert "# is accepted; the reference rejects it" in found["program"]
     folder = tmp_path / "autotest-report" / "findings" / found["id"]
     assert sorted(path.name for path in folder.iterdir()) == [
         "README.md", "program.json", "repro.py", "tensors.safetensors",

@@ -29,7 +29,7 @@ class Batch(NamedTuple):
         submissions: What each candidate was given, by name: the attempts, then the probes.
         meters: What watches each candidate that runs in this process; of a test's first case none does.
         reference_s: Seconds of the attempts on the reference, at the median of one.
-        resident_bytes: Of the process, before the batch was begun.
+        mapped_bytes: Of the process, before the batch was begun.
         allocated_bytes: Likewise; 0 where memory is not watched.
     """
 
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
     submissions: Mapping[str, Submission]
     meters: Mapping[str, Meter]
     reference_s: float
-    resident_bytes: int
+    mapped_bytes: int
     allocated_bytes: int
 
 

@@ -26,7 +26,7 @@ from ci_autotest.run.worker.batch_counts import BatchCounts
 from ci_autotest.run.worker.context import REFERENCE, WorkerContext
 from ci_autotest.run.worker.gpu import retire_if_spoiled
 from ci_autotest.run.worker.memory import case_bytes, cases_at_once, collect
-from ci_autotest.run.worker.meter import Meter, allocated_bytes, resident_bytes
+from ci_autotest.run.worker.meter import Meter, allocated_bytes, mapped_bytes
 from ci_autotest.values.case import has_series, is_late, test_key, window_of
 from ci_autotest.values.verdict import Misalignment, Result, Verdict, unsupported_verdict
 
@@ -148,7 +148,7 @@ class CaseRunner:
     def _begun(self, run: _Run, cases: list[int]) -> Batch:
         """Run a few cases on the reference, phase by phase: each phase's code stays warm. Give them to candidates."""
         is_first, is_growing = run.test not in self._overwritten, run.test in self._growing
-        resident, allocated = resident_bytes(), allocated_bytes() if is_growing else 0
+        mapped, allocated = mapped_bytes(), allocated_bytes() if is_growing else 0
         self._worker_context.attempts.prefetch(run.key, cases)
         refused: list[tuple[int, Accepted]] = []
         spots, attempts, seconds = [], [], []
@@ -189,7 +189,7 @@ class CaseRunner:
         }
         reference_s = median(seconds) * len(seconds) if seconds else 0.0
         return Batch(
-            cases, spots, attempts, refused, undefined, probes, submissions, meters, reference_s, resident, allocated
+            cases, spots, attempts, refused, undefined, probes, submissions, meters, reference_s, mapped, allocated
         )  # fmt: skip
 
     def _probes(self, run: _Run, spots: list[tuple[int, int]], attempts: list[Attempt]) -> dict[int, Attempt]:
@@ -215,7 +215,7 @@ class CaseRunner:
 
     def _ended(self, run: _Run, batch: Batch, batch_counts: BatchCounts) -> None:
         """End a batch, and count what it cost once nothing of it is held any longer."""
-        meters, resident, before = batch.meters, batch.resident_bytes, batch.allocated_bytes
+        meters, mapped, before = batch.meters, batch.mapped_bytes, batch.allocated_bytes
         cases, reference_s = len(batch.attempts), batch.reference_s
         self._end(run, batch, batch_counts)
         drawn = {
@@ -225,7 +225,7 @@ class CaseRunner:
             if str(getattr(run.contenders[name].backend, "device", "cpu")) == "cpu"
         }
         del batch
-        kept = self._kept(run.test, resident, before) if meters else 0
+        kept = self._kept(run.test, mapped, before) if meters else 0
         for name, meter in meters.items():
             batch_counts.cost(
                 name,
@@ -235,10 +235,10 @@ class CaseRunner:
                 ),
             )  # fmt: skip
 
-    def _kept(self, test: str, resident: int, allocated: int) -> int:
+    def _kept(self, test: str, mapped: int, allocated: int) -> int:
         """Return the bytes that a batch has kept, where its test is watched; else see whether it is to be."""
         if test not in self._growing:
-            if resident_bytes() - resident >= _KEPT_BYTES:
+            if mapped_bytes() - mapped >= _KEPT_BYTES:
                 self._growing.add(test)
             return 0
         kept = allocated_bytes() - allocated
