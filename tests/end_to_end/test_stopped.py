@@ -135,7 +135,9 @@ def test_main__interrupted_while_it_is_imported__says_so_in_a_sentence(sent: str
     project = Project(tmp_path)
     # In the place of a library that the command line imports first.
     project.write("click.py", f"import os, signal, time\nos.kill(os.getpid(), signal.{sent})\ntime.sleep(600)\n")
-    done = project.command("run", environ={"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])})
+    done = project.command(
+        "run", environ={"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    )
     assert (done.status, done.out, done.err) == (130, "", "interrupted before anything was run\n")
 
 

@@ -269,3 +269,20 @@ def test_run__every_honest_kernel__is_aligned(tmp_path):
     _, report = report_of(sorted(HONEST), tmp_path)
     assert report["findings"] == []
     assert {item["outcome"] for item in report["results"]} == {"aligned", "unsupported"}
+
+
+def test_run_cases__kernel_frees_what_it_saved_in_its_backward_pass__is_honest(tmp_path):
+    class Freeing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.y = x.tanh()
+            return ctx.y.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            y, ctx.y = ctx.y, None
+            return gradient * (1 - y**2)
+
+    remembering.ALL["freeing"] = (lambda: Freeing.apply, "torch.tanh")
+    assert failures_of("freeing", tmp_path) == []
+    del remembering.ALL["freeing"]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 import torch as real
 from torch._dynamo import register_backend
@@ -216,6 +217,10 @@ def ended(_: object) -> None:
     os._exit(3)
 
 
+def ended_well(_: object) -> None:
+    os._exit(0)
+
+
 def called_often() -> Any:
     value = x()
     for _ in range(5):
@@ -228,6 +233,9 @@ TOLD: dict[str, tuple[Callable[[], Any], Callable[..., Any], dict[str, Any]]] = 
     "differs from itself": (exp(), unsteady(), {"kind": "nondeterminism", "where": "value of exp"}),
     "remembers": (called_often, forgetful(), {"kind": "stateful", "where": "value of exp"}),
     "ends its process": (exp(), ended, {"kind": "crash", "outcome": "crashed", "where": "in torch.exp"}),
+    "ends its process as if all were well": (
+        exp(), ended_well, {"kind": "crash", "outcome": "crashed", "where": "in torch.exp"},
+    ),
     "hangs": (exp(), endless, {"kind": "timeout", "outcome": "timed_out", "where": "in torch.exp"}),
     "ends its process inside a module": (
         lambda: torch.nn.Sequential(torch.nn.Softplus())(torch.nn.functional.elu_(x(requires_grad=False).exp_())), ended,
@@ -359,3 +367,17 @@ def test_evidence_of__a_kernel_that_is_configured_here__is_called(kernels: Modul
     assert "found = mykernels.exp(x)\n" in called
     assert called == display_program(recording, samples.finding())
     assert "mykernels.exp(" not in evidence_of(samples.finding(), *files).program
+
+
+def test_evidence_of__options_of_a_compiler_from_outside__are_not_shown():
+    recording = noted(two, Candidate(name="compiled", backend="torch.compile"))
+    note = {**recording.note, "options": {"options": {"cpp.cxx": ["evil.sh"]}}}
+    text = evidence_of(samples.finding(), encode_program(replace(recording, note=note)), None, ()).program
+    assert ("evil" in text, "torch.exp" in text) == (False, True)
+
+
+@pytest.mark.parametrize("where", ["x\nimport evil\n# after the run", "x\rimport evil\r# after the run"])
+def test_evidence_of__text_of_a_report_ends_a_line__is_no_code(where: str):
+    recording = noted(two, Candidate(name="kernels", backend="torch"))
+    finding = msgspec.structs.replace(samples.finding(), kind="stateful", difference=None, where=where)
+    assert "evil" not in evidence_of(finding, encode_program(recording), None, ()).program
