@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 LAYERS: Final = {"eager": "dynamo", "aot_eager": "aot_autograd"}
 #: Seconds of shrinking one finding, after which the smallest so far is taken: a compiler needs some for each trial.
 SECONDS_AT_MOST: Final = 30.0
+#: Of shrinking a sequence of calls, each trial of which needs a process that has run nothing.
+SECONDS_OF_A_SEQUENCE: Final = 120.0
 #: Trials that a crash may take: each that succeeds ends a worker.
 CRASHES_AT_MOST: Final = 80
 
@@ -82,7 +84,7 @@ class Trial:
 def shrink(shown: Shown, trial: Trial) -> Shown:
     """Return the smallest that shows the same."""
     shrinker = Shrinker(shown)
-    end = time.monotonic() + SECONDS_AT_MOST
+    end = time.monotonic() + (SECONDS_OF_A_SEQUENCE if trial.is_sequence else SECONDS_AT_MOST)
     while trial.may_go_on(end) and (proposal := shrinker.propose()) is not None:
         shrinker.tell(trial.propose(proposal))
     return shrinker.best

@@ -122,7 +122,7 @@ def _targets(recording: Recording, answered: Mapping[str, str]) -> dict[str, str
     told = recording.note.get("renames")
     renames = told.items() if isinstance(told, dict) else ()
     kernels = set(answered.values())
-    direct = {target: path for target, path in renames if path in kernels}
+    direct = {target: path for target, path in renames if isinstance(path, str) and path in kernels}
     last = {name.rpartition(".")[2] for name in answered}
     found: dict[str, str] = {}
     for step in recording.program.steps:
