@@ -29,7 +29,8 @@ test-all: $(READY)  ## what needs an image, npm packages, a cluster or other fra
 	$(BIN)/python -m candidates || echo "WHAT NEEDS THE CANDIDATES NAMED ABOVE IS NOT TESTED: its tests are skipped with that reason"
 	$(BIN)/python -c 'import ray' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ray
 	$(BIN)/python -c 'import onnxruntime, onnxscript' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt onnx onnxruntime onnxscript
-	$(BIN)/python -m pytest -m heavy
+	$(ONE_THREAD) $(BIN)/python -m pytest -m heavy -n auto --maxprocesses 4 tests/unit tests/contract tests/integration tests/quality
+	$(BIN)/python -m pytest -m heavy tests/end_to_end
 
 # `make candidates ONLY="paddle jax"`: oneflow, paddle, jax, mindspore, torch-1.12; OneFlow and torch 1.12 need a CPython 3.10.
 candidates: $(READY)  ## interpreters of other frameworks, below .venvs
