@@ -206,7 +206,7 @@ def suspicion(attempt: Attempt, trace: Trace, rules: Rules, *, of_two_runs: bool
 
 
 def _goes_back_again(program: Program, index: int) -> bool:
-    """Whether a step is a backward pass from outputs that an earlier step has gone back from."""
+    """Whether a step runs the backward pass of outputs whose backward pass an earlier step has run."""
     step = program.steps[index]
     return step.target == "torch.autograd.grad" and any(
         other.target == step.target and other.args[:1] == step.args[:1] for other in program.steps[:index]

@@ -88,7 +88,7 @@ def _is_untested(item: TestResult, result: RunResult) -> bool:
 
     A test of operators that a substitute does not replace is no test of that substitute, and one of operators that a
     framework has no counterpart of, or a device no kernel, none of that one, as long as some other test is: that every
-    replacement was called is checked by itself, and what is lacking is told by name.
+    replacement was called is checked by itself, and the report names what is missing.
     """
     if item.cases.compared or (item.cases == CaseCounts() and not item.attempts.rejected):
         return False  # compared, or no case of it belongs to this shard

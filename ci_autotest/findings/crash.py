@@ -168,7 +168,7 @@ def _in_probe(diagnosis: Diagnosis, look: Inspection) -> Diagnosis | None:
 def _step_of_backward(suspect: Suspect, whole: Recording, lost: WorkerLostError, fresh: SingleWorker) -> int | None:
     """Return the call whose own backward pass ends its worker, the last first; ``None`` where none does alone.
 
-    Where a host, or an engine of torch's own, is told as a whole: it was lost somewhere in the backward pass.
+    A host and torch's own engine run the backward pass as a whole, so only the pass is named, not a step of it.
     """
     calls = [index for index, _ in whole.program.calls]
     if lost.timed_out or len(calls) == 1:

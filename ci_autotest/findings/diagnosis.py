@@ -1,4 +1,4 @@
-"""What is known of a suspect, as one value, and the finding that is told of it, rendered from that value alone."""
+"""What is known about a suspect, as one value, and the finding that is rendered from it."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def rendered(diagnosis: Diagnosis, tools: Tools) -> Finding:
 
 
 def flaky(suspect: Suspect, again: Tried | Broken | WorkerLostError) -> Diagnosis:
-    """Return the diagnosis of a case whose second run showed something else; both results are told."""
+    """Return the diagnosis of a case whose second run showed something else; it names both results."""
     verdict = suspect.verdict
     first = f"first run: {verdict.outcome}, {verdict.operator} ({verdict.kind})" if verdict else "first run: lost"
     if isinstance(again, Tried):

@@ -58,7 +58,7 @@ class Tools:
     Args:
         start: Starts a fresh worker.
         nursery: Runs repros alone.
-        hello: What a worker is told first.
+        hello: The first message to every worker.
         output: The output folder.
         folders: Where the candidates' modules are looked for.
         seed: Root seed.

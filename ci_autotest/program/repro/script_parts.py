@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ci_autotest.program.ir import output_refs
+from ci_autotest.program.ir import ARRAY, output_refs
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro import torch_template as template
 from ci_autotest.program.repro.candidates import is_exported
@@ -25,6 +25,7 @@ class Needs(NamedTuple):
     refused: bool
     indices: bool
     plain: bool
+    arrays: bool
 
 
 def needs_of(recording: Recording, told: Mapping[str, Any]) -> Needs:
@@ -41,6 +42,7 @@ def needs_of(recording: Recording, told: Mapping[str, Any]) -> Needs:
         refused=bool(refused_outputs(program)),
         indices=is_compiled,
         plain=any(f"output_{i}" not in recording.expected for i in range(len(output_refs(program)))),
+        arrays=any(step.target == ARRAY for _, step in program.calls),
     )
 
 
@@ -48,6 +50,8 @@ def parts_of(told: Mapping[str, Any], needs: Needs) -> dict[str, str]:
     """Return the functions and the lines of ``main`` that the finding needs."""
     run = [
         template.RUN,
+        *([template.ARRAYS] if needs.arrays else ()),
+        template.SEEN,
         *([template.BACKWARD] if needs.backward else ()),
         *([template.STATES] if needs.after else ()),
         *([template.PUT_IN] if needs.after and needs.backward else ()),

@@ -74,11 +74,12 @@ RUN: Final = '''def run(function):
     device = REFERENCE_DEVICE if function is reference else DEVICE
     torch.manual_seed(0)
     given = {name: v.to(device) if isinstance(v, torch.nn.Module) else v for name, v in inputs().items()}
-    outputs = function(*[given[name] for name in TAKES])
-    outputs = [torch.tensor(o) if type(o).__name__ == "ndarray" else o for o in outputs]
-    after = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
+    outputs = list(function(*[given[name] for name in TAKES]))'''
+#: Where the reference gives arrays; elsewhere a candidate's array is no tensor.
+ARRAYS: Final = """    outputs = [torch.tensor(o) if type(o).__name__ == "ndarray" else o for o in outputs]"""
+SEEN: Final = """    after = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
     modules = {name: value for name, value in given.items() if isinstance(value, torch.nn.Module)}
-    gradients, raised, memory = {}, None, []'''
+    gradients, raised, memory = {}, None, []"""
 #: The backward pass, where the finding is about it.
 BACKWARD: Final = '''    leaves = {**after, **{f"{m}.{n}": p for m, module in modules.items() for n, p in module.named_parameters()}}
     wanted = {name: value for name, value in leaves.items() if value.requires_grad}
