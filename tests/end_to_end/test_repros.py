@@ -223,3 +223,15 @@ def replayed(project: Project, found: dict) -> list[int]:
     ids = [found[name]["id"] for name in REPLAYED]
     done = together(*(lambda id_=id_: project.command("replay", f"autotest-report/findings/{id_}") for id_ in ids))
     return [item.status for item in done]
+
+
+def test_run__kernel_returns_an_array__its_repros_say_that_it_is_no_tensor(tmp_path: Path):
+    project = Project(tmp_path)
+    project.write("arrays.py", "import numpy\n\n\ndef tanh(x):\n    return numpy.tanh(x.detach().numpy())\n")
+    project.tests("@autotest(n=6)\ndef tanh():\n    return torch.tanh(random_tensor())\n")
+    project.substitute({"torch.tanh": "arrays.tanh"})
+    done = project.run()
+    findings = project.report()["findings"]
+    assert done.status == 1, done.said
+    assert findings
+    assert [item["id"] for item in findings if not item["repro_verified"]] == [], done.said
