@@ -115,7 +115,6 @@ class UnsupportedError(AutotestError):
         argument: str = "",
         reason: UnsupportedReason = UnsupportedReason.NO_COUNTERPART,
     ) -> None:
-        """Hold what has no counterpart, for the tables of coverage."""
         super().__init__(message)
         self.operator = operator
         self.argument = argument
@@ -160,7 +159,7 @@ def path_text(path: str) -> str:
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
-def by_user(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
+def by_user(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a function of the user's, so that what it raises is known as its own: a compiled one has no frame."""
     return function(*args, **kwargs)
 

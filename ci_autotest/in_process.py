@@ -89,7 +89,7 @@ def setting_of(file: str, name: str, declared: str | None, arguments: str = "") 
     return Setting(config, configuration.chosen(config, asked.candidates), test, seed, asked.cases, folders)
 
 
-def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt]) -> None:  # noqa: ANN401
+def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt]) -> None:
     """Run a test's cases and raise on the first that is misaligned and not known.
 
     Args:
@@ -114,7 +114,7 @@ def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt
 
 
 def _run_cases(
-    declared: Any,  # noqa: ANN401 - a declaration
+    declared: Any,
     setting: Setting,
     draw: Callable[[int, int], Attempt],
     contenders: Mapping[str, Contender],

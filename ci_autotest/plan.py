@@ -52,7 +52,6 @@ class ShardCases(Sequence[int]):
     __slots__ = ("_few", "_rest", "_total")
 
     def __init__(self, total: int, first: tuple[bool, bool], start: int, step: int) -> None:
-        """Hold which windows they are."""
         self._total = total
         self._few = [
             case
@@ -67,7 +66,7 @@ class ShardCases(Sequence[int]):
             return len(self._few)
         return len(self._few) + WINDOW * (len(self._rest) - 1) + min(WINDOW, self._total - self._rest[-1])
 
-    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - a number, as of any sequence; of slices none is asked
+    def __getitem__(self, index: Any) -> Any:
         position = index if index >= 0 else len(self) + index
         if not 0 <= position < len(self):
             raise IndexError(index)

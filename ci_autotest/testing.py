@@ -84,7 +84,7 @@ def random_tensor(
     dim4: int | Generator | None = None,
     low: float | Generator | None = None,
     high: float | Generator | None = None,
-    dtype: Any = float,  # noqa: ANN401 - a type, a torch dtype or a generator of one
+    dtype: Any = float,
     requires_grad: bool | Generator = True,
     dims: Sequence[int | Generator | None] | None = None,
 ) -> torch.Tensor:
@@ -140,7 +140,7 @@ def autotest(
     include_complex: bool = False,
     raises: type[Exception] | tuple[type[Exception], ...] | None = None,
     match: str | None = None,
-    **unknown: Any,  # noqa: ANN401 - told apart, with one message
+    **unknown: Any,
 ) -> Callable[[F], F]:
     """Declare a function, or a method of a ``unittest.TestCase``, as a test of operators.
 
@@ -183,7 +183,7 @@ def autotest(
         declaration = declared(body, given)
 
         @functools.wraps(body)
-        def test(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the body
+        def test(*args: Any, **kwargs: Any) -> Any:
             if CURRENT.get() is not None:
                 return body(*args, **kwargs)  # one test calls another: the outer one records
             __tracebackhide__ = True

@@ -60,7 +60,6 @@ class Examination:
         *,
         hooks_see_outside: bool = False,
     ) -> None:
-        """Hold what is run."""
         self.program = program
         self.steps = program.steps
         self.sources = sources
@@ -289,7 +288,7 @@ class Examination:
             again = self.run(TorchBackend())
         return again.failure is None and again.backward_failure is None
 
-    def _gradient(self, left: Any, right: Any) -> Misalignment | None:  # noqa: ANN401 - a tensor or None
+    def _gradient(self, left: Any, right: Any) -> Misalignment | None:
         if left is None or right is None:
             present = right if left is None else left
             if present is None or not has_any(dense(present)):
@@ -331,7 +330,7 @@ def _is_argument(step: Step, index: int, candidate: Trace, sides: tuple[Observat
     return any(other is value or (candidate.is_remote and _is_same_leaf(other, value)) for other in given)
 
 
-def _is_same_leaf(left: Any, right: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+def _is_same_leaf(left: Any, right: Any) -> bool:
     is_alike = isinstance(left, _Tensor) and isinstance(right, _Tensor) and left.is_leaf and left.dtype is right.dtype
     return is_alike and left.shape == right.shape and same_bits(left.detach(), right.detach())
 
@@ -349,7 +348,7 @@ def _gradient_order(key: GradientKey) -> tuple[int, str]:
     return (key, "") if isinstance(key, int) else key
 
 
-def _arity(left: Any, right: Any) -> Misalignment | None:  # noqa: ANN401 - whatever a step gave
+def _arity(left: Any, right: Any) -> Misalignment | None:
     if not isinstance(right, tuple | list) or isinstance(right, torch.Size):
         return None
     if isinstance(left, tuple | list) and len(left) == len(right):

@@ -172,7 +172,7 @@ def _is_mute(program: Program, index: int) -> bool:
     return step.in_setup and step.op == CALL_METHOD
 
 
-def plain_aligned(left: Any, right: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+def plain_aligned(left: Any, right: Any) -> bool:
     """Whether two values that are no tensors are aligned."""
     if has_state(right):
         ours, theirs = left.state_dict(), right.state_dict()

@@ -69,7 +69,6 @@ class _Look:
     """
 
     def __init__(self, number: int, reader: Reader, rules: Rules, near: _Near) -> None:
-        """Hold what is looked at."""
         self._number = number
         self._answer, self._buffers = reader.answer, reader.buffers
         self._rules = rules
@@ -114,7 +113,7 @@ class _Look:
                 return False
         return all(key in found or is_intermediate(key, attempt.program) for key in expected)
 
-    def _is_same(self, entry: Any, right: Any, flags: tuple[bool, bool] | None) -> bool:  # noqa: ANN401 - as told
+    def _is_same(self, entry: Any, right: Any, flags: tuple[bool, bool] | None) -> bool:
         """Whether an entry tells of a tensor like the reference's; its elements may be left to ``near``."""
         if type(entry) is not list or len(entry) != FIELDS or not isinstance(right, _Tensor):
             return False

@@ -111,7 +111,7 @@ def _has_facts(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | complex | str | torch.Tensor)
 
 
-def _facts(value: Any) -> Argument:  # noqa: ANN401 - whatever a step gave
+def _facts(value: Any) -> Argument:
     """Return a tensor's flags, a shape as a tuple, any other plain value as it is."""
     if isinstance(value, tuple | list):
         return tuple(int(item) for item in value)

@@ -166,7 +166,7 @@ def _placed(builder: _Builder, value: torch.Tensor) -> Ref:
     return found
 
 
-def _constant(value: object) -> Any:  # noqa: ANN401 - an argument
+def _constant(value: object) -> Any:
     return tuple(value) if isinstance(value, torch.Size) else value
 
 

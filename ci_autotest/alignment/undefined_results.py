@@ -122,7 +122,7 @@ def _open(program: Program, index: int, step: Step, candidate: Trace, reference:
     return _Open(index, row, {0: index} if is_tensor else outputs)
 
 
-def _module(step: Step, trace: Trace) -> Any:  # noqa: ANN401 - a module
+def _module(step: Step, trace: Trace) -> Any:
     """Return the module that a step calls, as a side has it."""
     return trace.values[step.args[0].index] if isinstance(step.args[0], Ref) else None
 
@@ -150,7 +150,7 @@ def _is_other_generator(candidate: Trace, reference: Trace, index: int) -> bool:
     return len({tensor.device.type for tensor in sides if tensor is not None}) > 1
 
 
-def _first_tensor(value: Any) -> torch.Tensor | None:  # noqa: ANN401 - whatever a step gave
+def _first_tensor(value: Any) -> torch.Tensor | None:
     if isinstance(value, tuple | list):
         return next((found for found in map(_first_tensor, value) if found is not None), None)
     return value if isinstance(value, torch.Tensor) else None
@@ -185,7 +185,7 @@ def _outputs(call: _Open, trace: Trace) -> dict[int, torch.Tensor]:
     return found
 
 
-def _seen(trace: Trace, index: int) -> Any:  # noqa: ANN401 - whatever a step gave
+def _seen(trace: Trace, index: int) -> Any:
     """Return a step's value as it was at its step, else as it is; tensors of either side on the host."""
     observation = trace.observations[index] if index < len(trace.observations) else None
     if observation is not None and observation.data is not None:
@@ -193,12 +193,12 @@ def _seen(trace: Trace, index: int) -> Any:  # noqa: ANN401 - whatever a step ga
     return _on_the_host(trace.values[index]) if index < len(trace.values) else None
 
 
-def _seen_by(traces: tuple[Trace, Trace], index: int) -> Any:  # noqa: ANN401 - whatever a step gave
+def _seen_by(traces: tuple[Trace, Trace], index: int) -> Any:
     found = _seen(traces[0], index)
     return _seen(traces[1], index) if found is None else found
 
 
-def _on_the_host(value: Any) -> Any:  # noqa: ANN401 - whatever a step gave
+def _on_the_host(value: Any) -> Any:
     return value.detach().cpu() if isinstance(value, torch.Tensor) else value
 
 

@@ -40,6 +40,6 @@ def gradients(
     )
 
 
-def gradient_edge(tensor: torch.Tensor) -> Any:  # noqa: ANN401 - torch's GradientEdge
+def gradient_edge(tensor: torch.Tensor) -> Any:
     """Return the edge that stays the gradient of this version of a tensor when it is overwritten (rule 7)."""
     return torch.autograd.graph.get_gradient_edge(tensor)

@@ -174,7 +174,6 @@ class _Boundary:
     """
 
     def __init__(self, calls: Iterable[list[_Edge]]) -> None:
-        """Put the hooks in."""
         self._held: dict[_Edge, torch.Tensor] = {}
         self._zeros: dict[_Edge, torch.Tensor] = {}
         self._handles: list[Any] = []
@@ -200,13 +199,13 @@ class _Boundary:
         for handle in self._handles:
             handle.remove()
 
-    def _holding(self, targets: Mapping[int, _Edge]) -> Any:  # noqa: ANN401 - a hook
+    def _holding(self, targets: Mapping[int, _Edge]) -> Any:
         def hold(handed: Sequence[Any], _: object) -> tuple[Any, ...]:
             return tuple(self._hold(targets.get(i), gradient) for i, gradient in enumerate(handed))
 
         return hold
 
-    def _hold(self, edge: _Edge | None, gradient: Any) -> Any:  # noqa: ANN401 - a tensor or None
+    def _hold(self, edge: _Edge | None, gradient: Any) -> Any:
         if edge is None or gradient is None:
             return gradient
         if edge in self._held:
@@ -216,7 +215,7 @@ class _Boundary:
         self._zeros[edge] = zero = -torch.zeros_like(gradient)
         return zero
 
-    def _giving(self, edges: Sequence[_Edge]) -> Any:  # noqa: ANN401 - a hook
+    def _giving(self, edges: Sequence[_Edge]) -> Any:
         def give(arrived: Sequence[Any]) -> tuple[Any, ...]:
             found = list(arrived)
             for edge in edges:
@@ -240,6 +239,6 @@ def _made_after(outputs: Sequence[_Edge]) -> Iterator[Any]:
             yield node
 
 
-def _targets(node: Any, outputs: set[_Edge]) -> dict[int, _Edge]:  # noqa: ANN401 - a node of autograd's graph
+def _targets(node: Any, outputs: set[_Edge]) -> dict[int, _Edge]:
     """Return which of the outputs a node hands gradients to, by the position of its gradient."""
     return {i: edge for i, target in enumerate(node.next_functions) if (edge := _Edge(*target)) in outputs}

@@ -108,7 +108,7 @@ def prove(device: str, who: str) -> None:
         raise UnavailableError(message)
 
 
-def module_of(device: torch.device | str) -> Any:  # noqa: ANN401 - a module, or what a package gives for one
+def module_of(device: torch.device | str) -> Any:
     """Return what torch keeps for a kind of device, ``torch.cuda``; ``None`` where it keeps nothing."""
     kind = torch.device(device).type
     return None if kind == "cpu" else getattr(torch, kind, None)

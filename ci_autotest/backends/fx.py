@@ -46,7 +46,6 @@ class FxBackend(Backend):
     takes_copies = False
 
     def __init__(self, transform: str, device: str = "cpu") -> None:
-        """Import the pass."""
         self._torch = TorchSteps(device)
         self.device = self._torch.device
         self.on_step: Callable[[int], None] | None = None

@@ -144,7 +144,7 @@ class _Converter:
         receiver = step.args[0] if step.args else None
         return self._named[receiver.index] if isinstance(receiver, Ref) and receiver.index < self._count else None
 
-    def _argument(self, argument: Argument) -> Any:  # noqa: ANN401 - what torch.fx takes
+    def _argument(self, argument: Argument) -> Any:
         nodes = {ref.index: self._value(ref.index) for ref in refs(argument)}
         return materialize(argument, nodes, self._constant)  # type: ignore[arg-type]
 

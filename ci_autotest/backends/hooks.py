@@ -46,7 +46,6 @@ class Hook:
         seen: Callable[[int, Any], None],
         around: AbstractContextManager[object] | None = None,
     ) -> None:
-        """Wait."""
         self._trace, self._steps, self._index, self._binding, self._seen = trace, steps, index, binding, seen
         self._around = around or nullcontext()
         first, result = steps[index].args[1:]
@@ -72,7 +71,7 @@ class Hook:
         replaced: torch.Tensor | None = None if self._result is None else found[self._result]
         return replaced
 
-    def _put(self, index: int, value: Any) -> None:  # noqa: ANN401 - whatever a step gave
+    def _put(self, index: int, value: Any) -> None:
         trace = self._trace
         at = index if trace.moved is None else trace.moved[index]
         trace.values[at] = value
@@ -87,6 +86,6 @@ class _Values:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
 
-    def __getitem__(self, index: int) -> Any:  # noqa: ANN401 - whatever a step gave
+    def __getitem__(self, index: int) -> Any:
         moved = self._trace.moved
         return self._trace.values[index if moved is None else moved[index]]

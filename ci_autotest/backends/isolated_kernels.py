@@ -50,7 +50,6 @@ class IsolatedKernels(TorchLike):
     """
 
     def __init__(self, module: str, device: str, replace: Mapping[str, str]) -> None:
-        """Import the replacements."""
         super().__init__(module, device)
         self._functions = {operator_of(operator): load_function(path) for operator, path in replace.items()}
         self.around = Replacing(self._functions)

@@ -30,7 +30,7 @@ def metadata(tensor: torch.Tensor) -> Metadata:
     )
 
 
-def observed(value: Any) -> Observation:  # noqa: ANN401 - whatever a step gave
+def observed(value: Any) -> Observation:
     """Return a value as it is now: a tensor's metadata with a copy of its elements, or the plain value."""
     if isinstance(value, _Tensor):
         return Observation(metadata(value), value.detach().clone())
@@ -51,7 +51,7 @@ def _observed_array(array: NDArray[Any]) -> Observation:
     return Observation(metadata(data)._replace(layout="array"), data)
 
 
-def keep_copy(trace: Trace, index: int, value: Any) -> None:  # noqa: ANN401 - whatever a step gave
+def keep_copy(trace: Trace, index: int, value: Any) -> None:
     """Copy a value that a later step writes to, and take the edge that stays the gradient of this version."""
     if isinstance(value, _Tensor):
         trace.copies = {**trace.copies, index: kept(value)}
@@ -62,7 +62,7 @@ def kept(value: torch.Tensor) -> tuple[torch.Tensor, Any]:
     return value.detach().clone(), gradient_edge(value) if value.requires_grad else None
 
 
-def observe(trace: Trace, value: Any) -> None:  # noqa: ANN401 - whatever a step gave
+def observe(trace: Trace, value: Any) -> None:
     """Copy a value at its step, and take the edge of its gradient."""
     trace.observations.append(observed(value))
     differentiable = isinstance(value, _Tensor) and value.requires_grad

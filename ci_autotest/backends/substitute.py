@@ -41,7 +41,6 @@ class SubstituteBackend(Backend):
     takes_copies = True
 
     def __init__(self, replace: Mapping[str, str], device: str = "cpu") -> None:
-        """Import the replacements."""
         self._torch = TorchBackend(device)
         self.device = self._torch.device
         self.functions = {operator_of(operator): load_function(path) for operator, path in replace.items()}
@@ -101,7 +100,6 @@ class Replacing(TorchFunctionMode):
     """
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
-        """Begin with no call seen."""
         super().__init__()
         self.functions = functions
         self.counts: dict[str, int] = {}
@@ -114,7 +112,7 @@ class Replacing(TorchFunctionMode):
         types: object,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - as the function
+    ) -> Any:
         """Answer one call."""
         operator, in_place = _named(func)
         kwargs = kwargs or {}
@@ -256,6 +254,6 @@ def load_function(path: str, role: str = "replacement") -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def _public(module: Any) -> str:  # noqa: ANN401 - a module
+def _public(module: Any) -> str:
     names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
     return ", ".join(sorted(names)[:20]) or "none"

@@ -50,7 +50,6 @@ class CompileBackend(Backend):
     shows_steps = False
 
     def __init__(self, options: Mapping[str, Any], device: str = "cpu") -> None:
-        """Keep the options; nothing is compiled yet."""
         self._torch = TorchSteps(device)
         self.device = self._torch.device
         self.on_step: Callable[[int], None] | None = None
@@ -133,7 +132,7 @@ class _Counter:
         self,
         graph: torch.fx.GraphModule,
         example_inputs: list[Any],
-        **options: Any,  # noqa: ANN401 - torch's
+        **options: Any,
     ) -> Callable[..., Any]:
         self.graphs += 1
         lookup: Any = torch._dynamo.lookup_backend

@@ -39,7 +39,6 @@ class TorchBackend(Backend):
     takes_copies = True
 
     def __init__(self, device: str = "cpu") -> None:
-        """Bind the device."""
         self.steps = TorchSteps(device)
         self.device = self.steps.device
         self.on_step: Callable[[int], None] | None = None

@@ -47,7 +47,6 @@ class TorchSteps:
     """
 
     def __init__(self, device: str = "cpu") -> None:
-        """Bind the device."""
         self.device = torch.device(device) if device != "cpu" else CPU
         self._functions: dict[str, Callable[..., Any]] = {}
 
@@ -69,7 +68,7 @@ class TorchSteps:
             self._functions[target] = found
         return found
 
-    def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a torch constant
+    def constant(self, argument: Argument) -> Any:
         """Return a dtype, device or constant of torch."""
         if isinstance(argument, DType):
             return getattr(torch, argument.name)
@@ -81,7 +80,7 @@ class TorchSteps:
         raise ProgramError(message)
 
 
-def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, **how: Any) -> Any:  # noqa: ANN401 - torch's own
+def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, **how: Any) -> Any:
     """Call ``torch.autograd.grad``; where each output is weighted, its engine: else torch imports sympy for a check."""
     is_weighted = type(outputs) is type(inputs) is type(grad_outputs) is tuple
     if is_weighted and how == {"allow_unused": True}:
@@ -102,7 +101,6 @@ class Binding:
     __slots__ = ("around", "constant", "device", "function", "handles", "run", "sources")
 
     def __init__(self, owner: TorchSteps, sources: Mapping[str, Any]) -> None:
-        """Begin with no hook registered."""
         self.device = owner.device
         self.sources = sources
         self.handles: dict[int, Any] = {}
@@ -111,11 +109,11 @@ class Binding:
         self.function = owner.function
         self.constant = owner.constant
 
-    def placeholder(self, step: Step) -> Any:  # noqa: ANN401 - a tensor
+    def placeholder(self, step: Step) -> Any:
         """Return an input, placed on the device."""
         return place(self.sources[step.target], step.args[0], self.device)  # type: ignore[arg-type]
 
-    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - a tensor
+    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:
         """Call in the modes of a step, and with its seed; or register its hook."""
         if step.seed is not None:
             torch.default_generator.manual_seed(step.seed)
@@ -157,7 +155,7 @@ class Binding:
 def _seen_in(trace: Trace) -> Callable[[int, Any], None]:
     """Return what notes a value that a hook gives, where the run takes snapshots."""
 
-    def seen(index: int, value: Any) -> None:  # noqa: ANN401 - whatever a step gave
+    def seen(index: int, value: Any) -> None:
         if trace.observations:
             trace.observations[index] = observed(value)
 

@@ -152,7 +152,6 @@ class Trace:
     left_out: Sequence[str] = ()
 
     def __init__(self) -> None:
-        """Begin with nothing seen."""
         self.values: list[Any] = []
         self.facts: list[Facts | None] = []
 

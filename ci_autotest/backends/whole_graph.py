@@ -128,7 +128,7 @@ def backward_of_whole(program: Program, trace: Trace, cotangents: Mapping[int, A
         backward(program, trace, cotangents)
 
 
-def _has_leaf(value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+def _has_leaf(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return value.requires_grad and value.is_leaf
     return isinstance(value, torch.nn.Module) and any(parameter.requires_grad for parameter in value.parameters())

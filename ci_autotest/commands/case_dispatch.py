@@ -32,7 +32,6 @@ class Plan:
     """
 
     def __init__(self, tests: Sequence[TestInfo], request: Request, learned: Mapping[str, Learned]) -> None:
-        """Share the cases out."""
         self.tests = tuple(tests)
         self.counts = [request.cases or test.n or request.config.cases for test in tests]
         ids = [test.id for test in tests]

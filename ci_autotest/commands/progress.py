@@ -50,7 +50,6 @@ class Progress:
     """
 
     def __init__(self, stream: TextIO, total: int, *, is_terminal: bool) -> None:
-        """Begin now."""
         self._stream = stream
         self._total = total
         self._is_terminal = is_terminal

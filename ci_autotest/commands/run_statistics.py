@@ -42,7 +42,6 @@ class Ledger:
     """
 
     def __init__(self, tests: Sequence[tuple[TestInfo, Sequence[int]]], candidates: tuple[str, ...]) -> None:
-        """Begin with nothing run."""
         self.candidates = candidates
         self.tests = {info.id: TestEntry(info, cases, order) for order, (info, cases) in enumerate(tests)}
         self.pairs = {(info.id, name): PairEntry() for info, _ in tests for name in candidates}

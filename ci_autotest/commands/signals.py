@@ -53,7 +53,6 @@ class Signals:
     """Take the place of the handlers of the signals while something runs."""
 
     def __init__(self) -> None:
-        """Hold nothing back yet."""
         self._held = 0
         self._is_raised = self._is_over = False
         self.is_pending = False

@@ -63,7 +63,7 @@ def _placed(candidate: Candidate, folder: Path) -> Candidate:
     return msgspec.structs.replace(candidate, python=str(folder.resolve() / candidate.python))
 
 
-def parse(text: str, where: str) -> Any:  # noqa: ANN401 - what YAML may be; `decode` says what it must be
+def parse(text: str, where: str) -> Any:
     """Return what YAML says, a key written twice refused.
 
     Raises:
@@ -124,7 +124,7 @@ class _Loader(yaml.SafeLoader):
             seen.add(key)
         return super().construct_mapping(node, deep)
 
-    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:  # noqa: ANN401 - PyYAML's
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         """Return a value that can be written as UTF-8: half of a surrogate pair cannot."""
         value = super().construct_scalar(node)
         if any("\ud800" <= letter <= "\udfff" for letter in str(value)):

@@ -94,7 +94,6 @@ class Database:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Read nothing yet."""
         self._folder = folder
         self.notes: list[str] = []
 

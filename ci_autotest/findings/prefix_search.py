@@ -44,7 +44,6 @@ class PrefixSearch:
     """
 
     def __init__(self, suspect: Suspect, fresh: SingleWorker) -> None:
-        """Try nothing yet."""
         self._suspect, self._fresh = suspect, fresh
         self._left = _TRIALS_AT_MOST
         self._end = time.monotonic() + _SECONDS_AT_MOST

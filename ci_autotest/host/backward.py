@@ -74,7 +74,7 @@ def _of_program(
     program: Program,
     run: Run,
     cotangents: Mapping[int, np.ndarray],
-    framework: Any,  # noqa: ANN401 - see its protocol
+    framework: Any,
 ) -> list[tuple[Any, Any]]:
     """Return the gradients of the leaves from a framework that differentiates functions and not values."""
     weights, refs = {}, output_refs(program)

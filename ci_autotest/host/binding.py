@@ -32,7 +32,6 @@ class Binding:
     """
 
     def __init__(self, framework: Framework, tensors: Mapping[str, np.ndarray]) -> None:
-        """Hold both."""
         self._framework = framework
         self._tensors = tensors
         self._shares = getattr(framework, "shares", None)
@@ -47,7 +46,7 @@ class Binding:
         """Whether an error says that the framework has not what was asked for."""
         return isinstance(error, LackingError | NotImplementedError) or bool(self._framework.lacking(error))
 
-    def placeholder(self, step: Step) -> Any:  # noqa: ANN401 - a framework's tensor
+    def placeholder(self, step: Step) -> Any:
         """Return a leaf of the data of one run."""
         spec = step.args[0]
         assert isinstance(spec, TensorSpec)  # noqa: S101 - checked when recorded
@@ -70,7 +69,7 @@ class Binding:
         except LookupError:
             raise LackingError(target) from None
 
-    def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a framework's constant
+    def constant(self, argument: Argument) -> Any:
         """Return a dtype, device or constant.
 
         Raises:
@@ -112,7 +111,7 @@ def has(framework: Framework, target: str) -> bool:
         return member is not None and bool(member(target))
 
 
-def leaf(framework: Framework, storage: np.ndarray, spec: TensorSpec) -> Any:  # noqa: ANN401 - a framework's tensor
+def leaf(framework: Framework, storage: np.ndarray, spec: TensorSpec) -> Any:
     """Return a leaf of a storage's elements: in its own layout where the framework has layouts, else in C order."""
     if spec.is_contiguous:
         return framework.tensor(storage.reshape(spec.shape), spec)

@@ -27,7 +27,6 @@ class Processor:
     """
 
     def __init__(self) -> None:
-        """Gather nothing yet."""
         # Threads that share one computation wait for one another with their eyes open: those need a processor each.
         self._is_of_use = sys.platform == "linux" and os.environ.get("OMP_NUM_THREADS") == "1"
         self._all = os.sched_getaffinity(0) if self._is_of_use else set()

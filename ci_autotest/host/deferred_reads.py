@@ -23,7 +23,6 @@ class DeferredReads:
     """
 
     def __init__(self, framework: Framework) -> None:
-        """Ask for nothing yet."""
         self._framework = framework
         self._ask = getattr(framework, "ask", framework.array)
         # With the tensor and the module themselves, so that their identity is nobody else's.
@@ -31,7 +30,7 @@ class DeferredReads:
         self._states: dict[int, tuple[Any, Mapping[str, Any]]] = {}
         self.size_bytes = 0
 
-    def ask(self, value: Any) -> None:  # noqa: ANN401 - a framework's value
+    def ask(self, value: Any) -> None:
         """Ask for the elements of a tensor or of a module's state; of what cannot be read, reading it will tell."""
         key = id(value)
         if key in self._asked:
@@ -47,13 +46,13 @@ class DeferredReads:
         except Exception:  # noqa: BLE001 - foreign tensors: who reads it by itself is told
             return
 
-    def hold(self, tensor: Any, memory: np.ndarray) -> None:  # noqa: ANN401 - a framework's tensor
+    def hold(self, tensor: Any, memory: np.ndarray) -> None:
         """Take a tensor's elements from memory that holds them already; what was asked for stays what it is."""
         if id(tensor) not in self._asked:
             self._asked[id(tensor)] = tensor, memory
             self.size_bytes += memory.nbytes
 
-    def array(self, tensor: Any) -> np.ndarray:  # noqa: ANN401 - a framework's tensor
+    def array(self, tensor: Any) -> np.ndarray:
         """Return a tensor's elements; of what was asked for, only after the framework was waited for."""
         asked = self._asked.get(id(tensor))
         if asked is None:
@@ -61,7 +60,7 @@ class DeferredReads:
         told = getattr(self._framework, "told", None)
         return asked[1] if told is None else told(*asked)
 
-    def state(self, module: Any) -> Mapping[str, Any]:  # noqa: ANN401 - a framework's module
+    def state(self, module: Any) -> Mapping[str, Any]:
         """Return a module's state by name, as it was when it was first asked for."""
         found = self._states.get(id(module))
         if found is None:

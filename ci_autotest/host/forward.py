@@ -87,7 +87,7 @@ def _left_out(step: Step, values: Sequence[Any]) -> list[str]:
     return [f"{type(module).__name__}.{name}" for name, _ in state.items if name not in own]
 
 
-def seen(value: Any, facts: Facts | None, framework: Framework) -> Seen:  # noqa: ANN401 - a framework's value
+def seen(value: Any, facts: Facts | None, framework: Framework) -> Seen:
     """Return a value as it is now; of a module nothing: its state is told at the end."""
     if facts is not None:
         return Seen(facts, framework.array(value))

@@ -79,7 +79,6 @@ class Work:
     """
 
     def __init__(self, framework: Framework, wire: Wire, place: memoryview) -> None:
-        """Begin with nothing run."""
         self._framework = framework
         self._wire = wire
         self._place = place

@@ -37,7 +37,6 @@ class Answers:
     """
 
     def __init__(self, framework: Framework, kept: dict[int, bytes]) -> None:
-        """Begin with none."""
         self._framework = framework
         self._kept = kept
         self.told: list[dict[str, Any]] = []
@@ -93,7 +92,7 @@ class Answers:
             run.failure = (len(values), type(error).__name__, f"its result cannot be read: {error}")
         return values
 
-    def _value(self, value: Any, reading: DeferredReads) -> Any:  # noqa: ANN401 - a framework's value
+    def _value(self, value: Any, reading: DeferredReads) -> Any:
         if self._framework.is_tensor(value):
             return self._tensor(value, reading)
         if hasattr(value, "state_dict"):
@@ -101,11 +100,11 @@ class Answers:
             return ["module", {name: self._value(each, reading) for name, each in state.items()}]
         return self._seen(Seen(None, value))
 
-    def _tensor(self, tensor: Any, reading: DeferredReads) -> list[Any]:  # noqa: ANN401 - a framework's tensor
+    def _tensor(self, tensor: Any, reading: DeferredReads) -> list[Any]:
         dtype, shape, requires_grad, is_leaf = self._framework.facts(tensor)
         return ["tensor", dtype, shape, requires_grad, is_leaf, self._where(reading.array(tensor))]
 
-    def _seen(self, seen: Seen) -> Any:  # noqa: ANN401 - plain values
+    def _seen(self, seen: Seen) -> Any:
         if seen.facts is not None:
             dtype, shape, requires_grad, is_leaf = seen.facts
             return ["tensor", dtype, shape, requires_grad, is_leaf, self._where(seen.array)]
@@ -123,7 +122,7 @@ class Answers:
         return [hashlib.blake2b(data, digest_size=16).hexdigest(), number]
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a step gave
+def _plain(value: Any) -> Any:
     """Return what a step gave as plain values: of a tuple its length, because its tensors are steps of their own."""
     if isinstance(value, tuple | list) and not all(isinstance(item, int) for item in value):
         return ["items", len(value)]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
 
 
-def _detached(value: Any) -> Any:  # noqa: ANN401 - a framework's value
+def _detached(value: Any) -> Any:
     """Return a tensor without its graph: frameworks warn when one that requires grad becomes a number."""
     return value.detach() if hasattr(value, "detach") else value
 
@@ -67,16 +67,16 @@ PYTHON_TARGETS: Final[dict[str, Any]] = {
 class Binding(Protocol):
     """What the interpreter asks of a framework."""
 
-    def placeholder(self, step: Step) -> Any:  # noqa: ANN401 - a framework's value
+    def placeholder(self, step: Step) -> Any:
         """Return the tensor that a placeholder names."""
 
     def function(self, target: str) -> Callable[..., Any]:
         """Return what a target names."""
 
-    def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a framework's value
+    def constant(self, argument: Argument) -> Any:
         """Return a dtype, device or constant in the framework."""
 
-    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - a framework's value
+    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:
         """Call under the step's modes and seed."""
 
     def wait(self) -> None:
@@ -86,7 +86,7 @@ class Binding(Protocol):
         """Whether an error says that the framework has not what was asked for, which refuses nothing."""
 
 
-def execute_step(step: Step, values: Sequence[Any], binding: Binding) -> Any:  # noqa: ANN401 - a framework's value
+def execute_step(step: Step, values: Sequence[Any], binding: Binding) -> Any:
     """Return what a step gives, from the values of the steps before it."""
     op, target, step_args, step_kwargs, _, modes, seed, _ = step
     if op == PLACEHOLDER:
@@ -120,7 +120,7 @@ def _tried(step: Step, kind: str, values: Sequence[Any], binding: Binding) -> Re
     return ACCEPTED
 
 
-def _callee(op: Opcode, target: str, receiver: Any) -> Callable[..., Any]:  # noqa: ANN401 - a framework's value
+def _callee(op: Opcode, target: str, receiver: Any) -> Callable[..., Any]:
     if op == CALL_METHOD:
         method: Callable[..., Any] = getattr(receiver, target)
         # A copy: the array shares memory with the tensor, which later steps may write to.
@@ -134,11 +134,11 @@ def _callee(op: Opcode, target: str, receiver: Any) -> Callable[..., Any]:  # no
     raise ValueError(message)
 
 
-def _copied(value: Any) -> Any:  # noqa: ANN401 - an array, where the framework is right
+def _copied(value: Any) -> Any:
     return value.copy() if hasattr(value, "copy") else value
 
 
-def materialize(argument: Argument, values: Sequence[Any], constant: Callable[[Argument], Any]) -> Any:  # noqa: ANN401
+def materialize(argument: Argument, values: Sequence[Any], constant: Callable[[Argument], Any]) -> Any:
     """Return an argument with references replaced by values and constants by the framework's."""
     kind = type(argument)
     if kind in _PLAIN:

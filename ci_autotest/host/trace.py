@@ -59,7 +59,6 @@ class Run:
     """
 
     def __init__(self) -> None:
-        """Begin with nothing seen."""
         self.values: list[Any] = []
         self.facts: list[Facts | None] = []
         self.copies: list[Seen] = []

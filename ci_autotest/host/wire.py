@@ -43,7 +43,6 @@ class Wire:
     """
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
-        """Hold the descriptors."""
         self.read_fd = read_fd
         self.write_fd = write_fd
         self._buffer = bytearray()

@@ -120,7 +120,6 @@ class CallSequence:
     """
 
     def __init__(self) -> None:
-        """Begin with no call."""
         self._steps: list[Step] = []
         self._outputs: list[Ref] = []
         self.data: dict[str, Any] = {}
@@ -138,7 +137,7 @@ class CallSequence:
         self._steps.append(step)
         return ref_to(len(self._steps) - 1)
 
-    def placeholder(self, spec: TensorSpec, data: Any, name: str, *, in_setup: bool = False) -> Ref:  # noqa: ANN401
+    def placeholder(self, spec: TensorSpec, data: Any, name: str, *, in_setup: bool = False) -> Ref:
         """Append an input."""
         key = f"t{len(self.data)}"
         self.data[key] = data

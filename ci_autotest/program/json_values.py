@@ -63,7 +63,7 @@ def _step_of(plain: list[Any], *, in_setup: bool) -> Step:
     return Step(op, target, tuple(map(argument_of, args)), named, name, tuple(modes), seed, in_setup)
 
 
-def plain_argument(argument: Any) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 - one branch for each kind
+def plain_argument(argument: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one branch for each kind
     """Return an argument, or a plain value that a step gave, as plain values.
 
     Raises:
@@ -110,7 +110,7 @@ def plain_spec(spec: TensorSpec) -> list[Any]:
     return [spec.dtype, shape, strides, spec.offset, spec.storage_size, spec.requires_grad, spec.device]
 
 
-def argument_of(plain: Any) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 - one branch for each kind
+def argument_of(plain: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one branch for each kind
     """Return the argument that plain values say.
 
     Raises:

@@ -61,7 +61,7 @@ def nested(array: NDArray[Any]) -> str:
     return f"[{', '.join(nested(item) for item in array)}]"
 
 
-def _number(value: Any) -> str:  # noqa: ANN401 - a numpy scalar
+def _number(value: Any) -> str:
     kind = value.dtype.kind
     if kind == "c":
         return f"complex({_number(value.real)}, {_number(value.imag)})"

@@ -211,7 +211,7 @@ def _plain_spec(spec: TensorSpec) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _plain(argument: Argument) -> Any:  # noqa: ANN401, C901, PLR0911 - one arm per kind of argument
+def _plain(argument: Argument) -> Any:  # noqa: C901, PLR0911 - one arm per kind of argument
     """Return the JSON of an argument: plain values as they are, everything else an object with one key."""
     match argument:
         case None | bool() | int() | str():

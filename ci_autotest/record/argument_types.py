@@ -40,7 +40,6 @@ class Deferred:
     __slots__ = ("args", "key", "kwargs", "target")
 
     def __init__(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], key: int | str) -> None:
-        """Hold the call."""
         self.target, self.args, self.kwargs, self.key = target, args, kwargs, key
 
     def resolve(self) -> object:
@@ -80,7 +79,7 @@ def _drawn_as(parameter: Parameter) -> object | None:
     return _NUMBERS.get(parameter.kind)
 
 
-def _accepts(parameter: Parameter, value: Any) -> bool:  # noqa: ANN401 - whatever the body wrote
+def _accepts(parameter: Parameter, value: Any) -> bool:
     if isinstance(value, Generator) or value is NOTHING:
         return True  # what it will be is not known; its own place is asked for by itself
     if value is None:
@@ -111,7 +110,7 @@ _ALLOWED: Final[dict[str, tuple[type, ...]]] = {
 }
 
 
-def _accepts_list(parameter: Parameter, value: Any) -> bool:  # noqa: ANN401 - whatever the body wrote
+def _accepts_list(parameter: Parameter, value: Any) -> bool:
     item = parameter._replace(kind=parameter.kind[len("List[") : -1], is_optional=False)
     if item.kind.startswith("Optional["):
         item = item._replace(kind=item.kind[len("Optional[") : -1], is_optional=True)

@@ -86,7 +86,7 @@ def _each(recorder: Recorder, values: Iterable[Any]) -> tuple[list[Any], list[An
     return [real for real, _ in pairs], [said for _, said in pairs]
 
 
-def one(recorder: Recorder, value: Any) -> tuple[Any, Any]:  # noqa: ANN401 - one arm per kind of value
+def one(recorder: Recorder, value: Any) -> tuple[Any, Any]:
     """Return what the reference gets and what the step says, for one argument."""
     kind = type(value)
     if kind in _PLAIN:
@@ -118,7 +118,7 @@ def _sequence(recorder: Recorder, value: tuple[Any, ...] | list[Any]) -> tuple[A
     return (real, List(tuple(said))) if isinstance(value, list) else (tuple(real), tuple(said))
 
 
-def _constant(recorder: Recorder, value: Any) -> tuple[Any, Any]:  # noqa: ANN401
+def _constant(recorder: Recorder, value: Any) -> tuple[Any, Any]:
     if isinstance(value, torch.dtype):
         return value, DType(str(value).removeprefix("torch."))
     if isinstance(value, Device):
@@ -174,7 +174,7 @@ def _drawn(
     key: int | str,
     name: str,
     given: tuple[tuple[Any, ...], dict[str, Any]],
-) -> Any:  # noqa: ANN401
+) -> Any:
     wanted = _annotation(callee, key)
     if wanted is None or wanted is type(None):  # torch annotates its broadcast lists with None
         wanted = _deferred(callee, key, name, given)
@@ -221,12 +221,12 @@ def _label(callee: Function | Callable[..., Any] | None, name: str) -> str:
     return getattr(callee, "target", None) or name or "this call"
 
 
-def _signed(callee: Any) -> Any:  # noqa: ANN401 - a function or a class
+def _signed(callee: Any) -> Any:
     real = getattr(callee, "real", callee)
     return vars(real).get("__init__", real) if isinstance(real, type) else real
 
 
-def _parameters(callee: Any) -> list[str]:  # noqa: ANN401 - a function or a class
+def _parameters(callee: Any) -> list[str]:
     try:
         names = list(inspect.signature(_signed(callee)).parameters)
     except (TypeError, ValueError):
@@ -234,7 +234,7 @@ def _parameters(callee: Any) -> list[str]:  # noqa: ANN401 - a function or a cla
     return names[1:] if names[:1] == ["self"] else names
 
 
-def _annotation(callee: Any, key: int | str) -> object:  # noqa: ANN401 - a function or a class
+def _annotation(callee: Any, key: int | str) -> object:
     """Return the type that a callee asks for at a position or keyword, ``None`` where it does not say."""
     if callee is None:
         return None

@@ -37,7 +37,7 @@ class ArrayFunction(Function):
 
     __slots__ = ()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as torch's own
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record the tensor of an array as an input, any other call as a step."""
         recorder = CURRENT.get()
         if recorder is None or not args or not isinstance(args[0], np.ndarray):

@@ -34,7 +34,6 @@ class Tracer:
     """Trace the user's functions while a body runs, and leave their classes as they were. Made once for a test."""
 
     def __init__(self) -> None:
-        """Find the classes of the user's that derive from torch's, as they are now."""
         # All are read before any is changed: one may inherit from another.
         self._traced = [(one, _Tracing(one), _own(one)) for one in _user_functions()]
 
@@ -79,12 +78,12 @@ def is_traced(function: type) -> bool:
 class _Setup:
     """What stands for ``setup_context``: ``apply`` looks it up before gradients are turned off, which is noted."""
 
-    def __init__(self, original: Any) -> None:  # noqa: ANN401 - a function
+    def __init__(self, original: Any) -> None:
         self.original = original
         self.is_defined = original is not _plain_setup
         self._noted = False
 
-    def __get__(self, instance: object, owner: type) -> Any:  # noqa: ANN401 - a function
+    def __get__(self, instance: object, owner: type) -> Any:
         self._noted = self._noted or torch.is_grad_enabled()
         return self._unless_recorded if self.is_defined else _plain_setup
 
@@ -93,7 +92,7 @@ class _Setup:
         noted, self._noted = self._noted, False
         return noted
 
-    def _unless_recorded(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401 - torch's
+    def _unless_recorded(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         if not _any_recorded(inputs):
             self.original(ctx, inputs, output)
 
@@ -101,14 +100,14 @@ class _Setup:
 class _Tracing:
     """Trace one class."""
 
-    def __init__(self, function: Any) -> None:  # noqa: ANN401 - a class
+    def __init__(self, function: Any) -> None:
         self._name = function.__name__
         self._forward: Callable[..., Any] = function.forward
         self._backward: Callable[..., Any] = function.backward
         self.setup_context = _Setup(function.setup_context)
         self.forward = staticmethod(self._called)
 
-    def _called(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's
+    def _called(self, *args: Any, **kwargs: Any) -> Any:
         """Answer a call of ``forward``: of ``apply``, or of another forward that calls this one by itself."""
         if args and isinstance(args[0], _Context):
             return self._forward(*args, **kwargs)
@@ -199,7 +198,7 @@ def _any_recorded(values: Iterable[object]) -> bool:
     return any(isinstance(value, Value) for value in values)
 
 
-def _summed(view: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401 - recorded values
+def _summed(view: Any, dtype: torch.dtype) -> Any:
     """Return the sum of a view in a dtype: any scalar would do, as long as the view is needed for it."""
     if view._tensor.is_complex() and not dtype.is_complex:
         view = torch.view_as_real(view)

@@ -100,7 +100,7 @@ def parametrized(function: Callable[..., object], body: Callable[..., object]) -
     return [{name: row[name] for name in order if name in row} for row in rows]
 
 
-def _rows(argnames: Any, argvalues: Any, **_options: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - pytest's
+def _rows(argnames: Any, argvalues: Any, **_options: Any) -> list[dict[str, Any]]:
     names = [name.strip() for name in argnames.split(",")] if isinstance(argnames, str) else list(argnames)
     found = []
     for item in argvalues:

@@ -52,7 +52,7 @@ def index_tensor(
     ndim: int | Generator | None = None,
     dims: Sequence[int | Generator | None] | None = None,
     negative: bool = False,
-    dtype: Any = int,  # noqa: ANN401 - a type, a torch dtype or a generator of one
+    dtype: Any = int,
 ) -> torch.Tensor:
     """Return recorded indices into a dimension of a tensor: every one below its size, none where the size is 0.
 
@@ -93,7 +93,7 @@ def choice_tensor(
     size: int | Generator | Sequence[int | Generator] | None = None,
     replace: bool = True,
     p: Sequence[float] | None = None,
-    dtype: Any = None,  # noqa: ANN401 - a type, a torch dtype or a generator of one
+    dtype: Any = None,
     requires_grad: bool = False,
 ) -> torch.Tensor:
     """Return a recorded tensor whose elements are chosen from a list, or from the numbers below a count.
@@ -119,7 +119,7 @@ def _index(
     ndim: Size,
     dims: Sequence[Size],
     negative: bool,
-    dtype: Any,  # noqa: ANN401 - a type, a torch dtype or a generator
+    dtype: Any,
 ) -> Value:
     """Record indices into a dimension: every one below its size; where the size is 0, no index."""
     size = _size_of(recorder_for("index_tensor"), of, dim)
@@ -142,7 +142,7 @@ def _choice(
     size: Size | Sequence[Size],
     replace: bool,
     p: Sequence[float] | None,
-    dtype: Any,  # noqa: ANN401 - a type, a torch dtype or a generator
+    dtype: Any,
     requires_grad: bool,
 ) -> Value:
     """Record elements chosen from a population: ``size``; ``p`` is the probability of each member."""

@@ -23,7 +23,6 @@ class Function:
     __slots__ = ("hints", "is_autograd", "is_module_class", "is_operator", "is_random", "name", "real", "target")
 
     def __init__(self, target: str, real: Callable[..., Any]) -> None:
-        """Hold the dotted path as spelled and what it names."""
         self.target = target
         self.real = real
         self.name = target.rpartition(".")[2].strip("_")
@@ -33,7 +32,7 @@ class Function:
         self.is_autograd = target.startswith("torch.autograd.")
         self.hints: dict[str, object] | None = None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as torch's own
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record the call inside a test; outside, call torch."""
         recorder = CURRENT.get()
         if recorder is None:

@@ -51,7 +51,6 @@ class Handle:
     """
 
     def __init__(self, recorder: Recorder, real: RemovableHandle, ref: Ref) -> None:
-        """Hold the reference's handle and its step."""
         self._recorder, self._real, self._ref = recorder, real, ref
 
     def remove(self) -> None:
@@ -103,7 +102,7 @@ class _Kept:
     def __init__(self, recorder: Recorder, live: dict[int, Value]) -> None:
         self._recorder, self._live = recorder, live
 
-    def __call__(self, index: int, value: Any) -> None:  # noqa: ANN401 - whatever a step gave
+    def __call__(self, index: int, value: Any) -> None:
         kept = self._live.get(index) if self._recorder.trace.moved is None else None
         if kept is not None:
             kept._tensor = value

@@ -45,7 +45,7 @@ class MatrixTensor:
         self,
         size: int | Generator | None = None,
         ndim: int | Generator | None = None,
-        dtype: Any = float,  # noqa: ANN401 - a type, a torch dtype or a generator of one
+        dtype: Any = float,
         requires_grad: bool | Generator = True,
     ) -> torch.Tensor:
         """Return recorded matrices, ``(..., size, size)``, free leading sizes 1 to 3.

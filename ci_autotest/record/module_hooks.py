@@ -47,7 +47,6 @@ class Hooks:
     __slots__ = ("_by_kind",)
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._by_kind: dict[str, list[_Hook]] = {kind: [] for kind in KINDS}
 
     def __bool__(self) -> bool:
@@ -76,7 +75,7 @@ class Hooks:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         forward: Callable[[tuple[Any, ...], dict[str, Any]], Any],
-    ) -> Any:  # noqa: ANN401 - what the module returns
+    ) -> Any:
         """Call the hooks around a forward, in torch's order, and return what the last of them leaves."""
         for hook in list(self._by_kind[BEFORE]):
             args, kwargs = _before(hook, module, args, kwargs)
@@ -122,7 +121,6 @@ class ModuleHandle:
     __slots__ = ("_held", "_hook")
 
     def __init__(self, held: list[_Hook], hook: _Hook) -> None:
-        """Hold the hook and where it is."""
         self._held, self._hook = held, hook
 
     def remove(self) -> None:
@@ -142,7 +140,7 @@ class _BackwardHook:
     def __init__(self, hook: _Hook, module: RecordedModule, place: tuple[int, int], arrived: list[Any]) -> None:
         self._hook, self._module, self._place, self._arrived = hook, module, place, arrived
 
-    def __call__(self, gradient: Any) -> Any:  # noqa: ANN401 - a recorded value
+    def __call__(self, gradient: Any) -> Any:
         count, at = self._place
         inputs = tuple(gradient if i == at else None for i in range(count))
         returned = self._hook.function(self._module, inputs, (self._arrived[0],))
@@ -164,9 +162,9 @@ def _before(
 def _before_backward(
     hooks: list[_Hook],
     module: RecordedModule,
-    gradient: Any,  # noqa: ANN401 - a recorded value
+    gradient: Any,
     arrived: list[Any],
-) -> Any:  # noqa: ANN401 - a recorded value or nothing
+) -> Any:
     """Call the hooks that see the gradient of the output first, and keep what they leave of it."""
     replaced = None
     for hook in hooks:
@@ -176,7 +174,7 @@ def _before_backward(
     return replaced
 
 
-def _only(returned: Any, count: int, at: int, kind: str) -> Any:  # noqa: ANN401 - a recorded value or nothing
+def _only(returned: Any, count: int, at: int, kind: str) -> Any:
     if returned is None:
         return None
     values = returned if isinstance(returned, tuple) else (returned,)

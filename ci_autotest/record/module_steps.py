@@ -73,7 +73,6 @@ class ModuleSteps:
     __slots__ = ("_hooks", "_ran", "_recorder")
 
     def __init__(self, recorder: Recorder) -> None:
-        """Hold the recorder; no module has run or has a hook."""
         self._recorder = recorder
         self._ran: set[int] = set()
         self._hooks: dict[int, tuple[torch.nn.Module, Hooks]] = {}
@@ -90,7 +89,7 @@ class ModuleSteps:
         """Return the hooks of a module or part, which is another object each time that it is taken out."""
         return self._hooks.setdefault(id(module.real), (module.real, Hooks()))[1]
 
-    def call(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def call(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a forward with the hooks of the module around it.
 
         Raises:
@@ -108,7 +107,7 @@ class ModuleSteps:
         hooks = self.hooks_of(module)
         return hooks.run(module, args, kwargs, lambda given, named: self.forward(module, given, named))
 
-    def forward(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def forward(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a forward; its seed makes dropout inside repeat."""
         recorder = self._recorder
         real_args, step_args, real_kwargs, step_kwargs = split(recorder, args, kwargs, None, module.target)
@@ -125,12 +124,12 @@ class ModuleSteps:
         step = Step(CALL_METHOD, target, (module.ref, *step_args), step_kwargs, target, in_setup=not module.was_called)
         self._recorder.run(step, call, real_args, real_kwargs)
 
-    def read(self, module: RecordedModule, name: str) -> Any:  # noqa: ANN401 - a parameter, a buffer
+    def read(self, module: RecordedModule, name: str) -> Any:
         """Record the reading of a module's parameter or buffer."""
         step = Step(GET_ATTR, name, (module.ref,), (), name, modes_in_force())
         return self._recorder.run(step, lambda: getattr(module.real, name), [], {})
 
-    def read_path(self, module: RecordedModule, target: str, path: str) -> Any:  # noqa: ANN401 - a parameter, a buffer
+    def read_path(self, module: RecordedModule, target: str, path: str) -> Any:
         """Record the reading of a parameter or buffer by its path."""
         step = Step(CALL_METHOD, target, (module.ref, path), (), path.replace(".", "_"), modes_in_force())
         return self._recorder.run(step, lambda: getattr(module.real, target)(path), [], {})

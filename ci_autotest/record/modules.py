@@ -53,7 +53,6 @@ class RecordedModule:
     def __init__(
         self, real: torch.nn.Module, ref: Ref, steps: ModuleSteps, target: str, owner: RecordedModule | None = None
     ) -> None:
-        """Hold the reference's module and the step that gave it."""
         _hold(self, "real", real)
         _hold(self, "ref", ref)
         _hold(self, "target", target)
@@ -71,17 +70,17 @@ class RecordedModule:
         """Whether it has run, or a module that it shares a part with: from then on changes belong to the body."""
         return self._steps.has_run(self)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - what the module takes and returns
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record a forward."""
         self._steps.mark(self)
         return self._steps.call(self, args, kwargs)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - what the module takes and returns
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Record a forward without its hooks."""
         self._steps.mark(self)
         return self._steps.forward(self, args, kwargs)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method, a parameter, a setting
+    def __getattr__(self, name: str) -> Any:
         if name in _CHANGES:
             return Method(self, name, lambda args, kwargs: self._change(name, args, kwargs))
         if name in KINDS:
@@ -106,13 +105,13 @@ class RecordedModule:
             self._steps.mark(self)  # what changes it again is the body's
             self._steps.set_attribute(self, name, value)
 
-    def __getitem__(self, index: int | str | slice) -> Any:  # noqa: ANN401 - a part, or a sequence of parts
+    def __getitem__(self, index: int | str | slice) -> Any:
         names = list(dict(self.real.named_children()))
         if isinstance(index, slice):
             return _Parts(self._part(name) for name in names[index])
         return self._part(index if isinstance(index, str) else names[index])
 
-    def __reduce_ex__(self, protocol: object) -> Any:  # noqa: ANN401 - never returns
+    def __reduce_ex__(self, protocol: object) -> Any:
         message = (
             "a recorded module cannot be copied or pickled. Construct another one, "
             "and give it this one's state: other.load_state_dict(module.state_dict())."
@@ -211,7 +210,7 @@ class _Parts(tuple[RecordedModule, ...]):
 
     __slots__ = ()
 
-    def __call__(self, value: Any) -> Any:  # noqa: ANN401 - what the parts take and return
+    def __call__(self, value: Any) -> Any:
         """Record a forward of each part."""
         for part in self:
             value = part(value)

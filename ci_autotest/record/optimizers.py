@@ -89,7 +89,7 @@ def _end(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
             give_data(recorder, tensor)
 
 
-def _copied(one: Any) -> Any:  # noqa: ANN401 - whatever an optimizer keeps
+def _copied(one: Any) -> Any:
     with unrecorded():
         return one.detach().clone() if isinstance(one, torch.Tensor) else one
 
@@ -100,7 +100,7 @@ def _move_state(optimizer: Optimizer, left: list[Any], right: list[Any]) -> None
             optimizer.state[other] = optimizer.state.pop(one)
 
 
-def _record_state(recorder: Recorder, state: dict[str, Any], value: Any) -> None:  # noqa: ANN401 - a recorded value
+def _record_state(recorder: Recorder, state: dict[str, Any], value: Any) -> None:
     """Make inputs of the tensors that an optimizer made when it was constructed; its count of steps stays plain."""
     for name, one in state.items():
         if isinstance(one, torch.Tensor) and one.shape == value.shape and name != "step":

@@ -50,14 +50,13 @@ class PlainTensors(TorchFunctionMode):
     """
 
     def __init__(self, recorder: Recorder) -> None:
-        """Look at nothing yet."""
         super().__init__()
         self._recorder = recorder
         self._is_paused = False
 
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:  # noqa: ANN401 - whatever the function returns
+    ) -> Any:
         """Call it; record it where it has such a tensor, and no recorded value, among its arguments."""
         kwargs = kwargs or {}
         given = list(_tensors((*args, *kwargs.values())))
@@ -91,7 +90,7 @@ class PlainTensors(TorchFunctionMode):
             not name.endswith("_") and any(isinstance(one, torch.nn.Parameter) for one in given)
         )
 
-    def _both(self, func: Callable[..., Any], name: str, how: tuple[Any, Any], given: list[Any]) -> Any:  # noqa: ANN401
+    def _both(self, func: Callable[..., Any], name: str, how: tuple[Any, Any], given: list[Any]) -> Any:
         """Record a call and make it; what cannot be recorded is plain alone, and the guard sees what it wrote."""
         args, kwargs = how
         last = name.rpartition(".")[2]
@@ -106,7 +105,7 @@ class PlainTensors(TorchFunctionMode):
                     stand_for(self._recorder, one, value)
         return found
 
-    def _written(self, func: Callable[..., Any], last: str, how: tuple[Any, Any], given: list[Any]) -> Any:  # noqa: ANN401
+    def _written(self, func: Callable[..., Any], last: str, how: tuple[Any, Any], given: list[Any]) -> Any:
         """Record a call that writes to tensors before it is made: what stands for no value is an input as it was."""
         args, kwargs = how
         recorder = self._recorder
@@ -125,7 +124,7 @@ class PlainTensors(TorchFunctionMode):
             stand_for(recorder, one, value)
         return found
 
-    def _each(self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def _each(self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call over lists of tensors as one for each of their elements."""
         one = _OF_ONE.get(name) or getattr(torch.Tensor, name, None)
         if one is None:
@@ -201,10 +200,10 @@ def _refresh(recorder: Recorder, written: list[torch.Tensor]) -> None:
 
 def _record(
     recorder: Recorder, func: Callable[..., Any], last: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:  # noqa: ANN401 - a recorded value, or several
+) -> Any:
     """Record a call with recorded values in place of tensors: those that stand for none become inputs."""
 
-    def one(value: Any) -> Any:  # noqa: ANN401 - an argument of any kind
+    def one(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return recorder.capture(value)
         return type(value)(map(one, value)) if type(value) in {list, tuple} else value
@@ -224,7 +223,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[Any]:
             yield from _tensors(value)
 
 
-def _pairs(found: Any, recorded: Any) -> Iterator[tuple[torch.Tensor, Value]]:  # noqa: ANN401 - results of any kind
+def _pairs(found: Any, recorded: Any) -> Iterator[tuple[torch.Tensor, Value]]:
     """Yield each tensor of a result with the value that it stands for."""
     if isinstance(found, torch.Tensor) and isinstance(recorded, Value):
         yield found, recorded

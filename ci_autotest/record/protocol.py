@@ -41,40 +41,40 @@ class Module(Protocol):
 class ModuleSteps(Protocol):
     """What writes down the steps of recorded modules, as ``module_steps.ModuleSteps`` does."""
 
-    def mark(self, module: Any) -> None:  # noqa: ANN401
+    def mark(self, module: Any) -> None:
         """Note that a module is used by the body."""
 
-    def has_run(self, module: Any) -> bool:  # noqa: ANN401
+    def has_run(self, module: Any) -> bool:
         """Whether its forward has run."""
 
-    def hooks_of(self, module: Any) -> Any:  # noqa: ANN401
+    def hooks_of(self, module: Any) -> Any:
         """Return its hooks."""
 
-    def call(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def call(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a call with its hooks."""
 
-    def forward(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def forward(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a call of its forward alone."""
 
-    def method(self, module: Any, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ANN401
+    def method(self, module: Any, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Record a method that changes it."""
 
-    def read(self, module: Any, name: str) -> Any:  # noqa: ANN401
+    def read(self, module: Any, name: str) -> Any:
         """Record the reading of an attribute."""
 
-    def read_path(self, module: Any, target: str, path: str) -> Any:  # noqa: ANN401
+    def read_path(self, module: Any, target: str, path: str) -> Any:
         """Record the reading of a parameter or buffer by its path."""
 
-    def part(self, module: Any, path: str) -> Any:  # noqa: ANN401
+    def part(self, module: Any, path: str) -> Any:
         """Return a part of it."""
 
-    def set_attribute(self, module: Any, name: str, value: object) -> None:  # noqa: ANN401
+    def set_attribute(self, module: Any, name: str, value: object) -> None:
         """Record the setting of an attribute."""
 
-    def load_state(self, module: Any, state: dict[str, Any], *, strict: bool) -> None:  # noqa: ANN401
+    def load_state(self, module: Any, state: dict[str, Any], *, strict: bool) -> None:
         """Record that it is given a state."""
 
-    def snapshot(self, module: Any) -> None:  # noqa: ANN401
+    def snapshot(self, module: Any) -> None:
         """Keep its state as it is."""
 
 
@@ -106,40 +106,40 @@ class Recorder(Protocol):
     outputs: tuple[Ref, ...]
     profile_applied: bool
 
-    def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> Any:  # noqa: ANN401
+    def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> Any:
         """Record a placeholder."""
 
-    def capture(self, tensor: torch.Tensor) -> Any:  # noqa: ANN401
+    def capture(self, tensor: torch.Tensor) -> Any:
         """Record a tensor that plain torch made as an input."""
 
-    def call_function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def call_function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a call of a function, or the construction of a module."""
 
-    def call_plain(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def call_plain(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record what plain torch was asked to do with a recorded value."""
 
-    def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:  # noqa: ANN401
+    def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:
         """Record one of Python's operators or functions."""
 
-    def call_method(self, receiver: Any, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def call_method(self, receiver: Any, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a method of a tensor."""
 
-    def array(self, receiver: Any, kwargs: dict[str, Any]) -> NDArray[Any]:  # noqa: ANN401
+    def array(self, receiver: Any, kwargs: dict[str, Any]) -> NDArray[Any]:
         """Record the taking of a tensor's elements as an array of numpy."""
 
-    def run(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def run(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Run a step on the reference and write it down."""
 
     def demand(self, error: BaseException | None) -> None:
         """Note that the author wrote that the last step was to be refused."""
 
-    def keep(self, step: Step, result: Any) -> Any:  # noqa: ANN401
+    def keep(self, step: Step, result: Any) -> Any:
         """Write down a step with its value, and return what the body gets."""
 
     def silent(self, step: Step, value: Refusal | None = None) -> None:
         """Write down a step that gives nothing that a body could use."""
 
-    def register_hook(self, receiver: Any, function: Callable[[Any], Any]) -> Any:  # noqa: ANN401
+    def register_hook(self, receiver: Any, function: Callable[[Any], Any]) -> Any:
         """Record a hook on a value's gradient."""
 
     def begin_hook(self) -> list[Any]:

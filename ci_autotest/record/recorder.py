@@ -135,7 +135,6 @@ class Recorder:
     )
 
     def __init__(self, drawer: Drawer, device: torch.device) -> None:
-        """Begin with no step."""
         self.drawer = drawer
         self.device = device
         self.steps: list[Step] = []
@@ -174,7 +173,7 @@ class Recorder:
             keep_copy(self.trace, index, value)
         return Value(value, ref_to(index), self)
 
-    def call_function(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def call_function(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a call of a function, or the construction of a module."""
         if function.is_module_class:
             return construct(self, function, args, kwargs)
@@ -189,7 +188,7 @@ class Recorder:
             return self.run(_new_step(Step, step), function.real, real_args, real_kwargs)
         return self._gone_back(_new_step(Step, step), function.real, real_args, real_kwargs)
 
-    def _in_python(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def _in_python(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call torch's own Python over a body's parameters, an optimizer or clipping: what it does is recorded."""
         if not function.target.startswith(_IN_PYTHON):
             refuse(function.target)
@@ -198,7 +197,7 @@ class Recorder:
             refuse(function.target)
         return function.real(first, *others, **kwargs) if args else function.real(**kwargs)
 
-    def _gone_back(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def _gone_back(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Run a step that runs a backward pass; the parameters that the body holds get their gradients from it."""
         clear_gradients(self)
         found = self.run(step, call, args, kwargs)
@@ -207,7 +206,7 @@ class Recorder:
             watch(self)
         return found
 
-    def call_plain(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def call_plain(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record what plain torch was asked to do with a recorded value."""
         form, function = plain_function(func)
         if form == "getattr":
@@ -219,13 +218,13 @@ class Recorder:
             give_written(self, (*args, *kwargs.values()))
         return found
 
-    def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:  # noqa: ANN401
+    def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:
         """Record one of Python's operators or functions."""
         real_args, step_args, _, _ = split(self, args, {}, None, target)
         modes = modes_in_force()
         return self.run(Step(CALL_FUNCTION, target, step_args, (), name, modes), call, real_args, {})
 
-    def call_method(self, receiver: Value, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def call_method(self, receiver: Value, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a method of a tensor."""
         call = getattr(receiver._tensor, target)
         if target == "backward":
@@ -246,7 +245,7 @@ class Recorder:
         self.has_left = True
         return read_only(receiver._tensor, real_kwargs)
 
-    def run(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def run(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Run a step on the reference and write it down; one that the reference refuses too."""
         if step.seed is not None:
             torch.default_generator.manual_seed(step.seed)
@@ -271,7 +270,7 @@ class Recorder:
             index = self.refusal[0]
             self.steps[index] = refused(self.steps[index], self.trace.values[index], is_demanded=True)
 
-    def keep(self, step: Step, result: Any) -> Any:  # noqa: ANN401 - whatever the reference returned
+    def keep(self, step: Step, result: Any) -> Any:
         """Write down a step with its value, and return what the body gets."""
         steps, trace = self.steps, self.trace
         index = len(steps)
@@ -294,7 +293,7 @@ class Recorder:
             return items if type(result) is list else tuple(items)
         return result
 
-    def _unpacked(self, step: Step, index: int, position: int, item: Any) -> Any:  # noqa: ANN401
+    def _unpacked(self, step: Step, index: int, position: int, item: Any) -> Any:
         taken = Step(CALL_FUNCTION, UNPACK, (Ref(index), position), (), step.name)
         return self.keep(taken, item)
 
@@ -348,7 +347,7 @@ class Hooking(Recorder):
 
     __slots__ = ()
 
-    def keep(self, step: Step, result: Any) -> Any:  # noqa: ANN401 - whatever the reference returned
+    def keep(self, step: Step, result: Any) -> Any:
         """Write down a step, and remember its value."""
         value = Recorder.keep(self, step, result)
         self.hook_values.append(value)

@@ -39,7 +39,7 @@ def draw_tensor(
     dims: Sequence[int | Generator | None],
     low: float | Generator | None,
     high: float | Generator | None,
-    dtype: Any,  # noqa: ANN401 - a type, a torch dtype or a generator
+    dtype: Any,
     requires_grad: bool | Generator,  # noqa: FBT001 - OneFlow's
 ) -> Value:
     """Record a tensor of drawn shape and data.

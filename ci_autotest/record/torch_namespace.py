@@ -22,11 +22,10 @@ class Namespace:
     """Stand for ``torch`` or a module below it."""
 
     def __init__(self, path: str, real: types.ModuleType) -> None:
-        """Hold the dotted path and the module."""
         self._path = path
         self._real = real
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever torch has there
+    def __getattr__(self, name: str) -> Any:
         path = f"{self._path}.{name}"
         found = getattr(self._real, name)
         if isinstance(found, types.ModuleType):

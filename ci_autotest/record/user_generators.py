@@ -37,7 +37,6 @@ class Draws:
     __slots__ = ("_count", "_drawer", "_site", "wanted")
 
     def __init__(self, drawer: Drawer, site: str, wanted: object) -> None:
-        """Begin with no draw."""
         self._drawer = drawer
         self._site = site
         self._count = 0
@@ -62,11 +61,11 @@ class Draws:
         _refuse_empty(0, len(alternatives))
         return alternatives[self._drawer.choice(self._next(), len(alternatives))]
 
-    def value(self, generator: Any, wanted: object = None) -> Any:  # noqa: ANN401 - whatever it gives
+    def value(self, generator: Any, wanted: object = None) -> Any:
         """Return this attempt's value of another generator."""
         return settle(self._drawer, generator, wanted)
 
-    def array(self, shape: tuple[int, ...], dtype: Any = float, low: float = -1.0, high: float = 1.0) -> NDArray[Any]:  # noqa: ANN401
+    def array(self, shape: tuple[int, ...], dtype: Any = float, low: float = -1.0, high: float = 1.0) -> NDArray[Any]:
         """Return drawn elements of ``[low, high)``: ``shape``, keyed by their own site; half precisions in float32."""
         return elements(self._drawer.streams, self._next(), dtype_name(dtype), shape, (low, high))
 
@@ -81,7 +80,6 @@ class Custom(Generator):
     __slots__ = ("args", "function", "kwargs")
 
     def __init__(self, function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Hold the function and what it is called with after the draws."""
         self.function, self.args, self.kwargs = function, args, kwargs
 
     def __repr__(self) -> str:

@@ -33,7 +33,7 @@ _REFUSED: Final = {
 }
 
 
-def _settable(name: str) -> Any:  # noqa: ANN401 - a property
+def _settable(name: str) -> Any:
     """Return a property that is read and set by steps."""
     return property(
         lambda self: self._recorder.call_python("builtins.getattr", getattr, (self, name), name),
@@ -53,10 +53,9 @@ class Method:
     __slots__ = ("_call", "_name", "_owner")
 
     def __init__(self, owner: object, name: str, call: Callable[[tuple[Any, ...], dict[str, Any]], Any]) -> None:
-        """Hold all three."""
         self._owner, self._name, self._call = owner, name, call
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - what the method takes and returns
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record a call."""
         return self._call(args, kwargs)
 
@@ -74,14 +73,13 @@ class GradFn:
     __slots__ = ("_name",)
 
     def __init__(self, name: str) -> None:
-        """Hold the name."""
         self._name = name
 
     def name(self) -> str:
         """Return the node's name, as torch's does."""
         return self._name
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - never returns
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         message = (
@@ -102,7 +100,6 @@ class Value:
     __array_ufunc__ = None
 
     def __init__(self, tensor: torch.Tensor, ref: Ref, recorder: Recorder) -> None:
-        """Hold the reference's tensor and its step."""
         self._tensor = tensor
         self._ref = ref
         self._recorder = recorder
@@ -111,7 +108,7 @@ class Value:
     data = _settable("data")
     requires_grad = _settable("requires_grad")
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method, a property
+    def __getattr__(self, name: str) -> Any:
         if (name.startswith("_") and name != "_version") or name in _REFUSED:
             return self._refuse(name)
         found = getattr(torch.Tensor, name, None)
@@ -128,15 +125,15 @@ class Value:
         found = self._tensor.grad_fn
         return None if found is None else GradFn(found.name())
 
-    def register_hook(self, hook: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - a handle
+    def register_hook(self, hook: Callable[[Any], Any]) -> Any:
         """Record a hook on the gradient."""
         return self._recorder.register_hook(self, hook)
 
-    def numpy(self, **kwargs: Any) -> NDArray[Any]:  # noqa: ANN401 - torch's
+    def numpy(self, **kwargs: Any) -> NDArray[Any]:
         """Record the taking of the elements; return them read-only, on the reference's memory."""
         return self._recorder.array(self, kwargs)
 
-    def _refuse(self, name: str) -> Any:  # noqa: ANN401 - never returns
+    def _refuse(self, name: str) -> Any:
         if name in _REFUSED:
             message = f"`.{name}` of a recorded tensor: {_REFUSED[name]}"
             raise AuthorError(message)
@@ -171,19 +168,19 @@ class Value:
     def __setitem__(self, index: object, value: object) -> None:
         self._recorder.call_python("operator.setitem", operator.setitem, (self, index, value), "setitem")
 
-    def __getitem__(self, index: object) -> Any:  # noqa: ANN401 - a recorded value
+    def __getitem__(self, index: object) -> Any:
         return self._recorder.call_python("operator.getitem", operator.getitem, (self, index), "getitem")
 
-    def __reduce_ex__(self, protocol: object) -> Any:  # noqa: ANN401 - never returns
+    def __reduce_ex__(self, protocol: object) -> Any:
         message = "a recorded tensor cannot be copied or pickled. Write x.clone(), or x.detach().clone()."
         raise AuthorError(message)
 
-    def __or__(self, other: object) -> Any:  # noqa: ANN401 - a generator, or a recorded value
+    def __or__(self, other: object) -> Any:
         if may_be_nothing(other):
             return NotImplemented  # `random_tensor(...) | nothing()` is either of both, and the generator's to make
         return self._recorder.call_python("operator.or_", operator.or_, (self, other), "or")
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: ANN401, FBT001 - numpy's
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: FBT001 - numpy's
         array = self.numpy()
         return np.array(array, dtype) if copy else np.asarray(array, dtype)
 
@@ -203,7 +200,7 @@ class Value:
         types: object,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - whatever the function returns
+    ) -> Any:
         """Record what plain ``torch`` was asked to do with a recorded value."""
         recorder = CURRENT.get()
         if recorder is None:

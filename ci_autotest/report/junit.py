@@ -74,7 +74,7 @@ def _suites(result: RunResult) -> list[Any]:
     return suites
 
 
-def _suite(name: str, file: str, cases: list[Any], result: RunResult, results: Sequence[TestResult]) -> Any:  # noqa: ANN401
+def _suite(name: str, file: str, cases: list[Any], result: RunResult, results: Sequence[TestResult]) -> Any:
     from junit_xml import TestSuite  # noqa: PLC0415 - the parent answers `--help` without it
 
     compared = sum(item.cases.compared for item in results)
@@ -87,7 +87,7 @@ def _suite(name: str, file: str, cases: list[Any], result: RunResult, results: S
     )  # fmt: skip
 
 
-def _case(item: TestResult, findings: Mapping[str, Finding], prefix: str) -> Any:  # noqa: ANN401 - junit-xml has no types
+def _case(item: TestResult, findings: Mapping[str, Finding], prefix: str) -> Any:
     from junit_xml import TestCase  # noqa: PLC0415
 
     file, name = _names(item.test, item.location)
@@ -108,7 +108,7 @@ def _case(item: TestResult, findings: Mapping[str, Finding], prefix: str) -> Any
     return case
 
 
-def _broken_case(item: BrokenTest, prefix: str) -> Any:  # noqa: ANN401 - junit-xml has no types
+def _broken_case(item: BrokenTest, prefix: str) -> Any:
     from junit_xml import TestCase  # noqa: PLC0415
 
     file, name = _names(item.test, item.location)

@@ -106,7 +106,7 @@ def _encoded(result: RunResult) -> bytes:
         return msgspec.json.encode(_without_surrogates(msgspec.to_builtins(result)), order="deterministic")
 
 
-def _without_surrogates(value: Any) -> Any:  # noqa: ANN401 - a JSON value
+def _without_surrogates(value: Any) -> Any:
     match value:
         case str():
             return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", value)

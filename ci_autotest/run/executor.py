@@ -80,7 +80,6 @@ class LocalExecutor:
         added: Sequence[Mapping[str, str]] = ({},),
         fork_client: ForkClient | None = None,
     ) -> None:
-        """Start nothing yet."""
         self._environ = environ
         self._limits = limits
         self._added = tuple(added)

@@ -50,7 +50,6 @@ class Child:
     """
 
     def __init__(self, status: int) -> None:
-        """Wait for the id."""
         self._status = status
         self._ended: int | None = None
         try:
@@ -103,7 +102,6 @@ class ForkClient:
         modules: Sequence[str] = (),
         added: Mapping[str, str] | None = None,
     ) -> None:
-        """Start nothing yet."""
         self._environ = environ
         self._limits = limits
         self._modules = tuple(modules)

@@ -68,7 +68,6 @@ class WorkerProcess:
         added: Mapping[str, str] | None = None,
         launch: Launch | None = None,
     ) -> None:
-        """Start the worker."""
         self._limits = limits
         self._token = new_token()
         self.place = ProgressBeacon.create()

@@ -58,7 +58,6 @@ class Entering:
     __slots__ = ("_candidate", "_spots", "_view")
 
     def __init__(self, view: memoryview[int], candidate: int, spots: Sequence[tuple[int, int]]) -> None:
-        """Say nothing yet."""
         self._view, self._candidate, self._spots = view, candidate, spots
 
     def __call__(self, position: int, /) -> None:
@@ -92,7 +91,6 @@ class ProgressBeacon:
     """
 
     def __init__(self, fd: int) -> None:
-        """Map the file."""
         self.fd = fd
         self._map = mmap.mmap(fd, _SLOTS * 8)
         self._view = memoryview(self._map).cast("q")

@@ -18,7 +18,6 @@ class RecurringChanges:
     """Count what each candidate changes that honest libraries change too; all slots of a run share it."""
 
     def __init__(self) -> None:
-        """Know of none."""
         self._seen: Counter[tuple[str, str]] = Counter()
 
     def is_spoiled(self, left: Sequence[Left]) -> bool:

@@ -32,7 +32,6 @@ class SingleWorker:
     """
 
     def __init__(self, start: Callable[[], Worker], hello: Hello, deadline: float | None = None) -> None:
-        """Start nothing yet."""
         self._start = start
         self._hello = hello
         self._deadline = deadline

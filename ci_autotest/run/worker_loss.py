@@ -26,7 +26,6 @@ class WorkerLostError(Exception):
     def __init__(
         self, reason: str, spot: Spot, output: str, *, timed_out: bool = False, is_killed: bool = False
     ) -> None:
-        """Hold the reason."""
         super().__init__(reason)
         self.reason = reason
         self.spot = spot

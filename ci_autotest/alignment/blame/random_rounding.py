@@ -63,7 +63,6 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, bits: int, seed: int, formula: Formula = Formula.ITS_OWN) -> None:
-        """Begin a run."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._bits, self._formula = bits, formula
         self._generator = torch.Generator().manual_seed(seed)
@@ -74,7 +73,7 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         types: object,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - as the operator
+    ) -> Any:
         """Answer one operator."""
         kwargs = kwargs or {}
         is_kept = self._formula is Formula.OF_KEPT_DENOMINATORS and func.overloadpacket in _SOFTMAX

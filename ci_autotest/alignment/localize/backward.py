@@ -76,7 +76,7 @@ def _given(step: Step) -> tuple[Argument, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
-def _weight(given: Argument, value: Any, reference: Trace) -> torch.Tensor:  # noqa: ANN401 - an output
+def _weight(given: Argument, value: Any, reference: Trace) -> torch.Tensor:
     if isinstance(given, Ref):
         weight: torch.Tensor = reference.values[given.index].detach().clone()
         return weight

@@ -39,7 +39,7 @@ class Call(NamedTuple):
         """The first tensor."""
         return next(value for value in (*self.args, *self.kwargs.values()) if isinstance(value, torch.Tensor))
 
-    def argument(self, position: int, name: str, default: Any) -> Any:  # noqa: ANN401 - an argument
+    def argument(self, position: int, name: str, default: Any) -> Any:
         """Return an argument by position or name."""
         if name in self.kwargs:
             return self.kwargs[name]

@@ -75,7 +75,6 @@ class Binder:
     """Bind steps, and remember how each spelling is bound."""
 
     def __init__(self) -> None:
-        """Begin with no spelling known."""
         self._plans: dict[Any, Plan] = {}
 
     def bound(self, step: Step, operator: str) -> dict[str, Argument]:
@@ -172,7 +171,7 @@ def is_same(value: Argument, other: object) -> bool:
     return isinstance(value, bool) == isinstance(other, bool) and value == other
 
 
-def _kind(argument: Argument) -> Any:  # noqa: ANN401 - a type, or a tuple of types
+def _kind(argument: Argument) -> Any:
     kind = type(argument)
     if kind is tuple:
         return (tuple, *map(_kind, argument[:2]))  # type: ignore[index]

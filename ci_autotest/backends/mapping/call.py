@@ -32,7 +32,6 @@ class Answers:
     """
 
     def __init__(self, table: Table) -> None:
-        """Begin with no spelling known."""
         self._table = table
         self._binder = Binder()
         self._targets: dict[str, str] = {}

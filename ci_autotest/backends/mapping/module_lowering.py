@@ -140,20 +140,20 @@ class _Lowering:
         elif not (step.target == "to" and all(isinstance(argument, Device) for argument in step.args[1:])):
             self._refuse(step, f"is changed by `{step.target}` after its construction")
 
-    def _forward(self, step: Step, module: torch.nn.Module) -> Any:  # noqa: ANN401 - what the module gives
+    def _forward(self, step: Step, module: torch.nn.Module) -> Any:
         """Carry out a forward, and write down what it calls."""
         constant = self._binding.constant
         args = [materialize(argument, self._values, constant) for argument in step.args[1:]]
         kwargs = {key: materialize(value, self._values, constant) for key, value in step.kwargs}
         self._tracer.caller = step
 
-        def forward() -> Any:  # noqa: ANN401 - what the module gives
+        def forward() -> Any:
             with self._tracer:
                 return module(*args, **kwargs)
 
         return self._tried(step, lambda: self._binding.in_mode(step, forward))
 
-    def _take(self, index: int, value: Any) -> None:  # noqa: ANN401 - a result, or a part of one
+    def _take(self, index: int, value: Any) -> None:
         """Note a value that an earlier step of the lowered program gave; a tuple's parts are taken one by one."""
         self._values[index] = value
         if isinstance(value, torch.Tensor):
@@ -195,10 +195,10 @@ class _Lowering:
         self._moved[index] = len(self._steps) - 1
         self._tracer.know(self._values[index], Ref(self._moved[index]))
 
-    def _run(self, step: Step) -> Any:  # noqa: ANN401 - a framework's value
+    def _run(self, step: Step) -> Any:
         return self._tried(step, lambda: execute_step(step, self._values, self._binding))
 
-    def _tried(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - a framework's value
+    def _tried(self, step: Step, call: Callable[[], Any]) -> Any:
         try:
             return call()
         except UnsupportedError:

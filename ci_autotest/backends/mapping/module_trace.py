@@ -54,7 +54,6 @@ class Tracer(TorchFunctionMode):
     """
 
     def __init__(self, steps: list[Step], is_answered: Callable[[str], bool]) -> None:
-        """Begin with no tensor known."""
         super().__init__()
         self._steps = steps
         self._is_answered = is_answered
@@ -84,7 +83,7 @@ class Tracer(TorchFunctionMode):
         types: Sequence[type],
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - what the function gives
+    ) -> Any:
         """Carry out a call, and write it down where it gives a tensor."""
         given = kwargs or {}
         name = (public_name(func) or "").replace("torch.functional.", "torch.")
@@ -98,7 +97,7 @@ class Tracer(TorchFunctionMode):
             self._write(name, args, given, result)
         return result
 
-    def _entered(self, inner: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def _entered(self, inner: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Write down what a function calls; nothing where that cannot be said, and it is one step after all."""
         count, known = len(self._steps), dict(self._known)
         versions = [value._version for value in args if isinstance(value, torch.Tensor)]
@@ -112,7 +111,7 @@ class Tracer(TorchFunctionMode):
             self._known = known
             return _CLOSED
 
-    def _write(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:  # noqa: ANN401
+    def _write(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         op, target, arguments = self._spelled(name, args)
         caller = self.caller
         assert caller is not None  # noqa: S101 - set before a forward is entered
@@ -122,7 +121,7 @@ class Tracer(TorchFunctionMode):
         )
         self._keep(result, len(self._steps) - 1, caller)
 
-    def _keep(self, result: Any, index: int, caller: Step) -> None:  # noqa: ANN401 - what a function gives
+    def _keep(self, result: Any, index: int, caller: Step) -> None:
         if isinstance(result, torch.Tensor):
             self.know(result, Ref(index))
         elif isinstance(result, tuple | list):
@@ -146,7 +145,7 @@ class Tracer(TorchFunctionMode):
             self._refuse(f"calls {name or 'a function without a public name'}, which is no operator of torch.")
         return CALL_FUNCTION, name, arguments
 
-    def _argument(self, value: Any, name: str) -> Argument:  # noqa: ANN401 - one arm per kind of value
+    def _argument(self, value: Any, name: str) -> Argument:
         kind = type(value)
         if kind in _PLAIN:
             return value  # type: ignore[no-any-return]

@@ -32,7 +32,6 @@ class Writer:
     __slots__ = ("has_moved", "original", "places", "steps")
 
     def __init__(self, original: Sequence[Step] = ()) -> None:
-        """Begin with no step."""
         self.original = original
         self.steps: list[Step] = []
         self.places: list[int] = []
@@ -84,7 +83,7 @@ def adapter_step(name: str, value: Argument, step: Step) -> Step:
     return Step(CALL_FUNCTION, f"{ADAPTERS}{name}", (value,), (), step.name, step.modes, None, step.in_setup)
 
 
-def literal(value: Any) -> Argument:  # noqa: ANN401 - what YAML or a signature holds
+def literal(value: Any) -> Argument:
     """Return a constant of a table, or torch's default, as an argument; ``dtype.int64`` is a dtype."""
     if isinstance(value, list):
         return List(tuple(map(literal, value)))

@@ -102,7 +102,7 @@ def arguments(operator: str) -> frozenset[str]:
     return frozenset({*found, *OF_PYTHON}) if found else frozenset()
 
 
-def resolved(path: str) -> Any:  # noqa: ANN401 - whatever torch has there
+def resolved(path: str) -> Any:
     """Return what torch has under a dotted path, ``None`` where it has nothing."""
     found: Any = torch
     for part in path.split(".")[1:]:

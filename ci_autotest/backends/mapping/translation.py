@@ -66,7 +66,6 @@ class Translator:
     """
 
     def __init__(self, table: Table) -> None:
-        """Begin with no spelling known."""
         self.table = table
         self._answers = Answers(table)
 

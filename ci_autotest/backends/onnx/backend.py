@@ -61,7 +61,6 @@ class OnnxBackend(Backend):
     mode = "forward only"
 
     def __init__(self, options: Mapping[str, Any], device: str = "cpu") -> None:
-        """Import ONNX Runtime, and what the exporter needs."""
         if device != "cpu":
             message = (
                 f"candidate of backend 'onnxruntime' asks for device '{device}': it runs on cpu. Write device: cpu."
@@ -160,21 +159,21 @@ class OnnxBackend(Backend):
             return [], ran
         return [torch.from_numpy(array) for array in found], ran
 
-    def _lacking(self, error: BaseException, model: Any) -> str:  # noqa: ANN401 - an `onnx.ModelProto`
+    def _lacking(self, error: BaseException, model: Any) -> str:
         """Return that there is no kernel of an operator, or in ONNX no such operator; nothing of another error."""
         errors = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
         if isinstance(error, errors.NotImplemented):
             return _plain(said(error))
         return undefined(model, self._onnx) if isinstance(error, errors.InvalidGraph) else ""
 
-    def _session_options(self) -> Any:  # noqa: ANN401 - onnxruntime's
+    def _session_options(self) -> Any:
         """Return the options of a session: one thread, as torch has in a worker."""
         options = self._runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         return options
 
 
-def _imported(name: str) -> Any:  # noqa: ANN401 - a module
+def _imported(name: str) -> Any:
     """Return a package that the backend needs beside torch.
 
     Raises:
@@ -210,7 +209,7 @@ def _refuse_what_cannot_be_asked(program: Program) -> None:
             raise UnsupportedError(message)
 
 
-def _array(tensor: torch.Tensor) -> Any:  # noqa: ANN401 - an array of numpy
+def _array(tensor: torch.Tensor) -> Any:
     """Return an input as onnxruntime takes it, in memory of its own.
 
     Raises:

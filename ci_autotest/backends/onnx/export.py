@@ -31,7 +31,6 @@ class Body(torch.nn.Module):
     """
 
     def __init__(self, function: Callable[..., Any], arguments: Sequence[Any], kept: Sequence[int]) -> None:
-        """Hold what is exported."""
         super().__init__()
         self._function = function
         self._arguments = [None if isinstance(value, torch.Tensor) else value for value in arguments]

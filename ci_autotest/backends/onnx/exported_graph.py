@@ -19,7 +19,7 @@ _DRAWS: Final = frozenset({
 _TRAINING: Final = 2
 
 
-def computed(model: Any) -> tuple[bool, ...]:  # noqa: ANN401 - an `onnx.ModelProto`
+def computed(model: Any) -> tuple[bool, ...]:
     """Return of each output whether the model computes it, or reads it from an input: no constant of the exporter's."""
     graph = model.graph
     fixed = {tensor.name for tensor in graph.initializer}
@@ -40,7 +40,7 @@ def _is_computed(name: str, makers: dict[str, Any], inputs: set[str]) -> bool:
     return False
 
 
-def drawing(model: Any) -> str:  # noqa: ANN401 - an `onnx.ModelProto`
+def drawing(model: Any) -> str:
     """Return the first node type that draws random numbers, nothing where none does."""
     for node in _nodes(model.graph):
         is_training = node.op_type == "Dropout" and len(node.input) > _TRAINING and node.input[_TRAINING]
@@ -49,7 +49,7 @@ def drawing(model: Any) -> str:  # noqa: ANN401 - an `onnx.ModelProto`
     return ""
 
 
-def undefined(model: Any, onnx: Any) -> str:  # noqa: ANN401 - an `onnx.ModelProto`, and its package
+def undefined(model: Any, onnx: Any) -> str:
     """Return the first operator that ONNX does not define for what the model gives it, nothing where it defines all.
 
     Asked of the operators' schemas. What dtype a value has is inferred; one that cannot be is not asked for.
@@ -67,7 +67,7 @@ def undefined(model: Any, onnx: Any) -> str:  # noqa: ANN401 - an `onnx.ModelPro
     return ""
 
 
-def _nodes(graph: Any) -> Iterator[Any]:  # noqa: ANN401 - an `onnx.GraphProto`
+def _nodes(graph: Any) -> Iterator[Any]:
     """Yield the nodes of a graph and of the graphs inside them."""
     for node in graph.node:
         yield node

@@ -74,7 +74,7 @@ def _schemas(target: str) -> list[Any]:
     return [s for s in get(f"aten::{prefix}{name}") if not any(argument.is_out for argument in s.arguments)]
 
 
-def _parameter(argument: Any) -> Parameter:  # noqa: ANN401 - torch's own
+def _parameter(argument: Any) -> Parameter:
     kind = str(argument.real_type)
     is_optional = kind.startswith("Optional[")
     default = argument.default_value if argument.has_default_value() else None

@@ -55,7 +55,6 @@ class RemoteBackend(Backend):
     is_in_process = False
 
     def __init__(self, where: Interpreter, translator: Translator, *, ends_with_host: bool = False) -> None:
-        """Start the host."""
         self.on_step: Callable[[int], None] | None = None
         self.is_graph = False
         self.shows_steps = True

@@ -27,7 +27,6 @@ class Channel:
     """
 
     def __init__(self, host: HostProcess) -> None:
-        """Begin with nothing asked."""
         self._host = host
         self._received: deque[Reader] = deque()
         self._owed = 0

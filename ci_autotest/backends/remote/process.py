@@ -93,7 +93,6 @@ class HostLostError(AutotestError):
     """Say that a host is gone, and how it ended."""
 
     def __init__(self, message: str, code: int) -> None:
-        """Hold the exit status, negative for a signal."""
         super().__init__(message)
         self.code = code
 
@@ -154,7 +153,7 @@ class HostProcess:
             self.wire = Wire(read_fd, write_fd)
             self.hello = self._greeted(said)
 
-    def _greeted(self, said: Any) -> Hello:  # noqa: ANN401 - a temporary file
+    def _greeted(self, said: Any) -> Hello:
         """Return what the host says when it has imported its framework."""
         hello = self._hello()
         if isinstance(hello, Hello) and not hello.error:

@@ -40,7 +40,6 @@ class ResponseTrace(Trace):
     def __init__(
         self, program: Program, expected: Trace | None, *, snapshots: bool = False, is_graph: bool = False
     ) -> None:
-        """Begin with a place for each step."""
         super().__init__()
         count = len(program.steps)
         self.values, self.facts = [None] * count, [None] * count
@@ -73,7 +72,7 @@ class ResponseTrace(Trace):
             if self.observations:
                 self.observations[index] = observed(self.values[index])
 
-    def recorded(self, key: int | tuple[int, str]) -> Any:  # noqa: ANN401 - a key of gradients; ``None`` for none
+    def recorded(self, key: int | tuple[int, str]) -> Any:
         """Return by its recorded name what a gradient that was told is with respect to."""
         if self._recorded is None:
             assert self.translated is not None  # noqa: S101 - prepared
@@ -99,7 +98,6 @@ class Message:
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._outlines: dict[bytes, int] = {}
         self.jobs: list[dict[str, Any]] = []
         self.buffers: list[memoryview] = []
@@ -157,7 +155,6 @@ class Outstanding:
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
         self.traces: list[ResponseTrace] = []
         self.restored: Callable[[], AbstractContextManager[object]] = nullcontext
 

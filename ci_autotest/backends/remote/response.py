@@ -87,7 +87,6 @@ class ResponseModule:
     """A module of another interpreter: its state after the run."""
 
     def __init__(self, state: dict[str, torch.Tensor]) -> None:
-        """Hold the state by name."""
         self._state = state
 
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -131,12 +130,11 @@ class Reader:
     def __init__(
         self, answer: Answer, buffers: Sequence[memoryview], fetch: Callable[[list[int]], Sequence[bytes | memoryview]]
     ) -> None:
-        """Hold what it is read of."""
         self.answer = answer
         self.buffers = buffers
         self._fetch = fetch
 
-    def value(self, entry: Any, expected: object = None) -> Any:  # noqa: ANN401 - whatever a step gave
+    def value(self, entry: Any, expected: object = None) -> Any:
         """Return what an entry tells.
 
         Args:
@@ -165,7 +163,7 @@ class Reader:
                 message = f"the host told {str(entry)[:100]} of a value."
                 raise ToldError(message)
 
-    def tensor(self, entry: Any, expected: object = None) -> torch.Tensor:  # noqa: ANN401 - plain values
+    def tensor(self, entry: Any, expected: object = None) -> torch.Tensor:
         """Return the tensor that an entry tells.
 
         Raises:
@@ -181,7 +179,7 @@ class Reader:
             return tensor if is_leaf else tensor.view(tensor.shape)
         return tensor
 
-    def _elements(self, where: Any, dtype: torch.dtype, shape: tuple[int, ...], expected: object) -> torch.Tensor:  # noqa: ANN401
+    def _elements(self, where: Any, dtype: torch.dtype, shape: tuple[int, ...], expected: object) -> torch.Tensor:
         data: bytes | memoryview
         if type(where) is int and 0 <= where < len(self.buffers):
             data = self.buffers[where]
@@ -211,7 +209,7 @@ class Reader:
         return sent[0]
 
 
-def _is_tensor(entry: Any) -> bool:  # noqa: ANN401 - plain values
+def _is_tensor(entry: Any) -> bool:
     """Whether an entry tells a tensor: its kind, dtype, shape, flags, and where its elements are."""
     if type(entry) is not list or len(entry) != FIELDS:
         return False
@@ -247,7 +245,7 @@ def elements_of(tensor: torch.Tensor) -> memoryview:
     return memoryview(value.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - plain values
+def _plain(value: Any) -> Any:
     try:
         return argument_of(value)
     except (ValueError, TypeError, IndexError, OverflowError, RecursionError) as error:

@@ -81,24 +81,24 @@ class Jax(Functional):
         """Return the platforms that JAX can use here."""
         return sorted({"cpu", *(device.platform for device in self._jax.devices())})
 
-    def tensor(self, array: np.ndarray[Any, Any], spec: TensorSpec) -> Any:  # noqa: ANN401 - an array of JAX
+    def tensor(self, array: np.ndarray[Any, Any], spec: TensorSpec) -> Any:
         """Return an array; bfloat16 comes as its bits."""
         return self._jax.device_put(array.view(self._jax.numpy.bfloat16) if spec.dtype == "bfloat16" else array)
 
-    def array(self, tensor: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - an array of JAX
+    def array(self, tensor: Any) -> np.ndarray[Any, Any]:
         """Return the elements in C order; no array of JAX ever changes."""
         found = np.ascontiguousarray(tensor).reshape(tensor.shape)
         return found.view(np.uint16) if tensor.dtype == self._jax.numpy.bfloat16 else found
 
-    def is_tensor(self, value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+    def is_tensor(self, value: Any) -> bool:
         """Whether a value is an array of JAX, or one that is being traced."""
         return isinstance(value, self._jax.Array)
 
-    def is_inexact(self, tensor: Any) -> bool:  # noqa: ANN401 - an array of JAX
+    def is_inexact(self, tensor: Any) -> bool:
         """Whether an array can be differentiated; the dtypes that numpy lacks, bfloat16 among them, are of kind V."""
         return tensor.dtype.kind in "fcV"
 
-    def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:  # noqa: ANN401 - an array of JAX
+    def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:
         """Return dtype and shape; JAX's arrays know nothing of gradients."""
         return tensor.dtype.name, tuple(tensor.shape), False, False
 
@@ -129,7 +129,7 @@ class Jax(Functional):
             raise LackingError(target)
         return found  # type: ignore[no-any-return]
 
-    def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a dtype or device
+    def constant(self, argument: Argument) -> Any:
         """Return a dtype or device.
 
         Raises:
@@ -173,7 +173,7 @@ class Jax(Functional):
         """Do nothing: dispatch is synchronous."""
 
 
-def _attribute(target: str) -> Any:  # noqa: ANN401 - what the path names, or None
+def _attribute(target: str) -> Any:
     """Return what a dotted path names, importing submodules on the way."""
     first, *names = target.split(".")
     found: Any = importlib.import_module(first)

@@ -23,8 +23,7 @@ class Computations:
         jax: The module.
     """
 
-    def __init__(self, jax: Any) -> None:  # noqa: ANN401 - a module
-        """Begin with none."""
+    def __init__(self, jax: Any) -> None:
         self.jax = jax
         self._kept: dict[object, Any] = {}
         errors = jax.errors
@@ -36,7 +35,7 @@ class Computations:
             errors.TracerIntegerConversionError,
         )
 
-    def found(self, key: object, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `make` returns
+    def found(self, key: object, make: Callable[[], Any]) -> Any:
         """Return what is kept under a key, else make it."""
         kept = self._kept.get(key)
         if kept is not None:
@@ -48,7 +47,7 @@ class Computations:
         made = self._kept[key] = make()
         return made
 
-    def replace(self, key: object, value: Any) -> None:  # noqa: ANN401 - as `found` returns
+    def replace(self, key: object, value: Any) -> None:
         """Keep something else under a key."""
         self._kept[key] = value
 
@@ -63,12 +62,11 @@ class Computation:
     """
 
     def __init__(self, computations: Computations, name: str, function: Callable[..., Any]) -> None:
-        """Compile nothing yet."""
         self._computations = computations
         self._name = name
         self._function = function
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it, step by step where its shape follows from data."""
         jax, function = self._computations.jax, self._function
         flat, structure = jax.tree.flatten((args, kwargs))
@@ -76,7 +74,7 @@ class Computation:
         constants = [None if array else value for value, array in zip(flat, is_array, strict=True)]
         arrays = [value for value, array in zip(flat, is_array, strict=True) if array]
 
-        def computed(given: list[Any]) -> Any:  # noqa: ANN401 - as the function
+        def computed(given: list[Any]) -> Any:
             taken = iter(given)
             merged = [next(taken) if array else value for value, array in zip(constants, is_array, strict=True)]
             again, named = jax.tree.unflatten(structure, merged)

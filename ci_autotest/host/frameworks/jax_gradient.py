@@ -26,8 +26,7 @@ class Gradient:
         task: What is differentiated.
     """
 
-    def __init__(self, jax: Any, framework: Any, task: Task) -> None:  # noqa: ANN401 - a module; a `Jax`
-        """Compile nothing yet."""
+    def __init__(self, jax: Any, framework: Any, task: Task) -> None:
         self._jax = jax
         self._framework = framework
         self._task = task

@@ -93,26 +93,26 @@ class MindSpore(Functional):
         """Return the one device that the adapter runs on."""
         return ["cpu"]
 
-    def tensor(self, array: np.ndarray[Any, Any], spec: TensorSpec) -> Any:  # noqa: ANN401 - a tensor
+    def tensor(self, array: np.ndarray[Any, Any], spec: TensorSpec) -> Any:
         """Return a tensor; bfloat16 comes as its bits."""
         found = self._tensor(array.view(np.int16) if spec.dtype == "bfloat16" else array)
         return found.view(self._mindspore.bfloat16) if spec.dtype == "bfloat16" else found
 
-    def array(self, tensor: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - a tensor
+    def array(self, tensor: Any) -> np.ndarray[Any, Any]:
         """Return a copy of the elements in C order; bfloat16 as its bits."""
         is_narrow = tensor.dtype == self._mindspore.bfloat16
         found = np.array((tensor.view(self._mindspore.int16) if is_narrow else tensor).asnumpy(), order="C")
         return found.view(np.uint16) if is_narrow else found
 
-    def is_tensor(self, value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+    def is_tensor(self, value: Any) -> bool:
         """Whether a value is a tensor of MindSpore."""
         return isinstance(value, self._tensor)
 
-    def is_inexact(self, tensor: Any) -> bool:  # noqa: ANN401 - a tensor
+    def is_inexact(self, tensor: Any) -> bool:
         """Whether a tensor can be differentiated."""
         return self.facts(tensor)[0] in FLOATING | COMPLEX
 
-    def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:  # noqa: ANN401 - a tensor
+    def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:
         """Return dtype and shape; its tensors know nothing of gradients."""
         name = str(tensor.dtype).lower()
         return name, tuple(tensor.shape), False, False
@@ -138,7 +138,7 @@ class MindSpore(Functional):
         self._functions[target] = found
         return found  # type: ignore[no-any-return]
 
-    def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a dtype or device
+    def constant(self, argument: Argument) -> Any:
         """Return a dtype or device.
 
         Raises:
@@ -181,7 +181,7 @@ class MindSpore(Functional):
         gradients = dict(zip(task.leaves, found, strict=True))
         return [gradients.get(index) for index in task.asked]
 
-    def _forward(self, task: Task, known: Sequence[Any], leaves: Sequence[Any]) -> Any:  # noqa: ANN401 - tensors
+    def _forward(self, task: Task, known: Sequence[Any], leaves: Sequence[Any]) -> Any:
         """Run the dependent steps again; return the outputs that are differentiated."""
         values: list[Any] = [None] * len(task.steps)
         for index in (*task.given, *task.fixed):

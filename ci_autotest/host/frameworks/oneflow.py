@@ -51,7 +51,6 @@ class OneFlow(TorchLike):
     """
 
     def __init__(self, module: str, device: str) -> None:
-        """Import OneFlow."""
         super().__init__(module, device)
         self._folder = Path(self._module.__file__).resolve().parent
         self._shared: dict[str, bool] = {}
@@ -70,13 +69,13 @@ class OneFlow(TorchLike):
             found = self._shared[spec.dtype] = bool(memory.all())
         return found
 
-    def array(self, tensor: Any) -> np.ndarray:  # noqa: ANN401 - a framework's tensor
+    def array(self, tensor: Any) -> np.ndarray:
         """Return a tensor's elements in C order."""
         memory = self.ask(tensor)
         self.synchronize()
         return self.told(tensor, memory)
 
-    def ask(self, tensor: Any) -> np.ndarray:  # noqa: ANN401 - a framework's tensor
+    def ask(self, tensor: Any) -> np.ndarray:
         """Return memory of NumPy's that a tensor is copied into, a bfloat16 as float32.
 
         OneFlow computes in threads of its own, and ``numpy()`` waits for them each time.
@@ -90,7 +89,7 @@ class OneFlow(TorchLike):
             flow.from_numpy(memory).copy_(value if value.is_contiguous() else value.contiguous())
         return memory
 
-    def told(self, tensor: Any, memory: np.ndarray) -> np.ndarray:  # noqa: ANN401 - a framework's tensor
+    def told(self, tensor: Any, memory: np.ndarray) -> np.ndarray:
         """Return a tensor's elements in C order, out of the memory that it was copied into."""
         return _bits(memory) if tensor.dtype == self._module.bfloat16 else memory
 
@@ -114,7 +113,7 @@ class OneFlow(TorchLike):
                 for number, module in enumerate(modules):
                     setattr(self, f"part_{number}", module)
 
-            def build(self, *tensors: Any) -> list[Any]:  # noqa: ANN401 - lazy tensors
+            def build(self, *tensors: Any) -> list[Any]:
                 if not is_lazy():
                     raise LackingError(STEP_BY_STEP, UnsupportedReason.STEP_BY_STEP)
                 return body(tensors, [getattr(self, f"part_{number}") for number in range(len(modules))])

@@ -71,11 +71,11 @@ class Paddle:
         has_cuda = self._paddle.is_compiled_with_cuda() and self._paddle.device.cuda.device_count()
         return ["cpu", "cuda"] if has_cuda else ["cpu"]
 
-    def tensor(self, array: np.ndarray[Any, Any], spec: TensorSpec) -> Any:  # noqa: ANN401 - a tensor
+    def tensor(self, array: np.ndarray[Any, Any], spec: TensorSpec) -> Any:
         """Return a leaf of the array's elements; bfloat16 comes as its bits, in uint16."""
         return self._paddle.to_tensor(array, dtype=spec.dtype, stop_gradient=not spec.requires_grad)
 
-    def strided(self, storage: np.ndarray[Any, Any], spec: TensorSpec) -> Any:  # noqa: ANN401 - a tensor
+    def strided(self, storage: np.ndarray[Any, Any], spec: TensorSpec) -> Any:
         """Return a leaf in the layout of ``spec``; ``paddle.as_strided`` counts its offset in bytes."""
         if 0 in spec.shape:
             return self.tensor(np.empty(spec.shape, storage.dtype), spec)
@@ -85,15 +85,15 @@ class Paddle:
         view.stop_gradient = not spec.requires_grad
         return view
 
-    def array(self, tensor: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - a tensor
+    def array(self, tensor: Any) -> np.ndarray[Any, Any]:
         """Return a copy of the elements in C order; bfloat16 as its bits."""
         return np.ascontiguousarray(tensor.numpy()).reshape(tuple(tensor.shape))
 
-    def is_tensor(self, value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+    def is_tensor(self, value: Any) -> bool:
         """Whether the value is a tensor of Paddle, or stands for one while a graph is made."""
         return isinstance(value, self._paddle.Tensor | self._paddle.pir.Value)
 
-    def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:  # noqa: ANN401 - a tensor
+    def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:
         """Return dtype, shape, requires_grad and is_leaf.
 
         Paddle hands ``stop_gradient`` on to integers and booleans, which never have a gradient: they are leaves.
@@ -116,7 +116,7 @@ class Paddle:
             raise LackingError(target)
         return found  # type: ignore[no-any-return]
 
-    def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a dtype or a place
+    def constant(self, argument: Argument) -> Any:
         """Return a dtype or a device of Paddle.
 
         Raises:
@@ -128,7 +128,7 @@ class Paddle:
             return "cpu" if argument.symbol == HOST_DEVICE else self._paddle.get_device()
         raise LackingError(str(argument))
 
-    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - a tensor
+    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:
         """Call under the step's modes, with the generator set to its seed.
 
         Raises:
@@ -216,7 +216,7 @@ def _cause(error: BaseException) -> BaseException:
 def _keeping(found: dict[int, Any], place: int) -> Callable[[Any], None]:
     """Return a hook that keeps a copy of the gradient that it is called with: none of an output that nothing uses."""
 
-    def keep(gradient: Any) -> None:  # noqa: ANN401 - a tensor, or nothing
+    def keep(gradient: Any) -> None:
         found[place] = None if gradient is None else gradient.clone()
 
     return keep

@@ -28,7 +28,6 @@ class LackingError(LookupError):
     """
 
     def __init__(self, what: str, reason: UnsupportedReason = UnsupportedReason.NO_COUNTERPART) -> None:
-        """Hold what decisions go by."""
         super().__init__(what)
         self.reason = reason
 
@@ -70,7 +69,7 @@ class Framework(Protocol):
     def libraries(self) -> dict[str, str]:
         """Return the versions of what the framework computes with, by name."""
 
-    def tensor(self, array: np.ndarray, spec: TensorSpec) -> Any:  # noqa: ANN401 - a framework's tensor
+    def tensor(self, array: np.ndarray, spec: TensorSpec) -> Any:
         """Return a leaf.
 
         Args:
@@ -78,13 +77,13 @@ class Framework(Protocol):
             spec: Dtype, whether it requires grad, and the symbol of its device.
         """
 
-    def array(self, tensor: Any) -> np.ndarray:  # noqa: ANN401 - a framework's tensor
+    def array(self, tensor: Any) -> np.ndarray:
         """Return a tensor's elements in C order, bfloat16 as bits in uint16, in memory that no later step changes."""
 
-    def is_tensor(self, value: Any) -> bool:  # noqa: ANN401 - a framework's value
+    def is_tensor(self, value: Any) -> bool:
         """Whether a value is a tensor of the framework."""
 
-    def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:  # noqa: ANN401 - a framework's tensor
+    def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:
         """Return the dtype's name without framework, the shape, ``requires_grad`` and ``is_leaf``."""
 
     def function(self, target: str) -> Callable[..., Any]:
@@ -94,14 +93,14 @@ class Framework(Protocol):
             LookupError: The framework has no such thing.
         """
 
-    def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a framework's constant
+    def constant(self, argument: Argument) -> Any:
         """Return a dtype, device or constant of the framework.
 
         Raises:
             LookupError: The framework has no such thing.
         """
 
-    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - a framework's value
+    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:
         """Call under the step's modes and seed."""
 
     def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:

@@ -24,20 +24,20 @@ class Differentiating(Protocol):
 
     undifferentiated: frozenset[str]
 
-    def is_tensor(self, value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+    def is_tensor(self, value: Any) -> bool:
         """Whether a value is a tensor of the framework."""
 
-    def is_inexact(self, tensor: Any) -> bool:  # noqa: ANN401 - a framework's tensor
+    def is_inexact(self, tensor: Any) -> bool:
         """Whether a tensor's dtype can be differentiated."""
 
-    def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:  # noqa: ANN401 - a framework's tensor
+    def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:
         """Return the dtype's name, the shape, ``requires_grad`` and ``is_leaf``."""
 
 
 class Functional:
     """What frameworks have in common that differentiate functions alone: no graph, no mode but that of no gradients."""
 
-    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the step gives
+    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:
         """Call; what is computed without gradients is not differentiated, and seeds mean nothing.
 
         Raises:
@@ -135,21 +135,21 @@ def _roots(
     return tuple(roots)
 
 
-def _has_inexact(framework: Differentiating, value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+def _has_inexact(framework: Differentiating, value: Any) -> bool:
     """Whether a value is an array that can be differentiated, or a nest of tuples that has one."""
     if isinstance(value, tuple | list):
         return any(_has_inexact(framework, item) for item in value)
     return framework.is_tensor(value) and framework.is_inexact(value)
 
 
-def _is_data(framework: Differentiating, value: Any) -> bool:  # noqa: ANN401 - whatever a step gave
+def _is_data(framework: Differentiating, value: Any) -> bool:
     """Whether a value is an array, or a nest of tuples of them."""
     if isinstance(value, tuple | list):
         return bool(value) and all(_is_data(framework, item) for item in value)
     return framework.is_tensor(value)
 
 
-def _shapes(framework: Differentiating, value: Any) -> object:  # noqa: ANN401 - an array, or a nest of tuples of them
+def _shapes(framework: Differentiating, value: Any) -> object:
     if isinstance(value, tuple | list):
         return tuple(_shapes(framework, item) for item in value)
     return framework.facts(value)[:2]

@@ -60,16 +60,16 @@ class TorchLike:
         """Return the version of numpy."""
         return {"numpy": np.__version__}
 
-    def tensor(self, array: np.ndarray, spec: TensorSpec) -> Any:  # noqa: ANN401 - a framework's tensor
+    def tensor(self, array: np.ndarray, spec: TensorSpec) -> Any:
         """Return a leaf."""
         return self._leaf(self._of_array(array, spec.dtype), spec)
 
-    def strided(self, storage: np.ndarray, spec: TensorSpec) -> Any:  # noqa: ANN401 - a framework's tensor
+    def strided(self, storage: np.ndarray, spec: TensorSpec) -> Any:
         """Return a leaf in a layout of its own."""
         flat = self._of_array(storage, spec.dtype)
         return self._leaf(flat.as_strided(spec.shape, spec.strides, spec.offset), spec)
 
-    def _of_array(self, array: np.ndarray, dtype: str) -> Any:  # noqa: ANN401 - a framework's tensor
+    def _of_array(self, array: np.ndarray, dtype: str) -> Any:
         module = self._module
         if not array.size:
             return module.zeros(array.shape, dtype=self._dtype(dtype))  # numpy's strides of no elements are its own
@@ -86,12 +86,12 @@ class TorchLike:
         wide = module.from_numpy(np.asarray(array.astype(np.uint32) << np.uint32(16)).view(np.float32))
         return wide.to(self._dtype("bfloat16"))
 
-    def _leaf(self, tensor: Any, spec: TensorSpec) -> Any:  # noqa: ANN401 - a framework's tensor
+    def _leaf(self, tensor: Any, spec: TensorSpec) -> Any:
         if spec.device == OWN_DEVICE and self._device != self._cpu:
             tensor = tensor.to(self._device)
         return tensor.requires_grad_() if spec.requires_grad else tensor
 
-    def array(self, tensor: Any) -> np.ndarray:  # noqa: ANN401 - a framework's tensor
+    def array(self, tensor: Any) -> np.ndarray:
         """Return a tensor's elements in C order."""
         value = tensor.detach()
         for name in ("resolve_conj", "resolve_neg"):
@@ -103,11 +103,11 @@ class TorchLike:
             return np.asarray(bits >> 16, np.uint16).reshape(value.shape)
         return np.array(value.numpy(), order="C")
 
-    def is_tensor(self, value: Any) -> bool:  # noqa: ANN401 - a framework's value
+    def is_tensor(self, value: Any) -> bool:
         """Whether a value is a tensor."""
         return isinstance(value, self._tensor)
 
-    def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:  # noqa: ANN401 - a framework's tensor
+    def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:
         """Return dtype, shape, ``requires_grad`` and ``is_leaf``."""
         return name_of(tensor.dtype), tuple(tensor.shape), bool(tensor.requires_grad), bool(tensor.is_leaf)
 
@@ -134,7 +134,7 @@ class TorchLike:
         cuda = getattr(self._module, "cuda", None)
         return ["cpu", "cuda"] if cuda is not None and cuda.is_available() else ["cpu"]
 
-    def constant(self, argument: Argument) -> Any:  # noqa: ANN401 - a framework's constant
+    def constant(self, argument: Argument) -> Any:
         """Return a dtype, device or constant."""
         if isinstance(argument, DType):
             return self._dtype(argument.name)
@@ -145,13 +145,13 @@ class TorchLike:
             raise LackingError(name)
         return getattr(self._module, name)
 
-    def _dtype(self, name: str) -> Any:  # noqa: ANN401 - a framework's dtype
+    def _dtype(self, name: str) -> Any:
         if not hasattr(self._module, name):
             message = f"dtype {name}"
             raise LackingError(message)
         return getattr(self._module, name)
 
-    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - a framework's value
+    def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:
         """Call under the step's modes and seed."""
         if step.seed is not None:
             self._module.manual_seed(step.seed)

@@ -49,7 +49,7 @@ def random_dtype(names: Sequence[str] = ("arithmetic",)) -> torch.dtype:
     return cast("torch.dtype", Either(tuple(getattr(torch, name) for name in found)))  # typed as what its callee takes
 
 
-def dtype_name(dtype: Any) -> str:  # noqa: ANN401 - a type or a torch dtype
+def dtype_name(dtype: Any) -> str:
     """Return a dtype's name without its framework.
 
     Raises:
@@ -69,7 +69,7 @@ def holds_gradients(dtype: str) -> bool:
     return dtype in FLOATING or dtype in COMPLEX
 
 
-def drawn_range(drawer: Drawer, low: Any, high: Any, dtype: str) -> tuple[float, float]:  # noqa: ANN401 - generators too
+def drawn_range(drawer: Drawer, low: Any, high: Any, dtype: str) -> tuple[float, float]:
     """Return the range ``[low, high)`` that a test asked for, in the unit of the elements.
 
     Args:

@@ -114,7 +114,6 @@ class Constant(Generator):
     __slots__ = ("held",)
 
     def __init__(self, held: object) -> None:
-        """Hold a value."""
         self.held = held
 
     def __repr__(self) -> str:
@@ -131,7 +130,6 @@ class Either(Generator):
     __slots__ = ("alternatives", "possibility")
 
     def __init__(self, alternatives: tuple[object, ...], possibility: float | None = None) -> None:
-        """Hold the alternatives; combined ones are flattened by ``|``."""
         self.alternatives = alternatives
         self.possibility = possibility
         if not alternatives:
@@ -162,7 +160,6 @@ class Typed(Generator):
     __slots__ = ("kind", "source")
 
     def __init__(self, source: Generator, kind: type) -> None:
-        """Hold generator and type."""
         self.source, self.kind = source, kind
 
     def __repr__(self) -> str:
@@ -205,6 +202,6 @@ def _alternatives(value: object) -> tuple[object, ...]:
     return value.alternatives if isinstance(value, Either) and value.possibility is None else (value,)
 
 
-def settle(drawer: Drawer, value: object, wanted: object = None) -> Any:  # noqa: ANN401 - whatever was drawn
+def settle(drawer: Drawer, value: object, wanted: object = None) -> Any:
     """Return ``value`` itself, or this attempt's value of the generator that it is."""
     return value.value(drawer, wanted) if isinstance(value, Generator) else value

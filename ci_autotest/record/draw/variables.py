@@ -99,7 +99,7 @@ class RandomBool(Generator):
         return drawer.boolean(site)
 
 
-def random(low: float | Generator = DEFAULT_LOW, high: float | Generator = DEFAULT_HIGH) -> Any:  # noqa: ANN401 - as its callee takes it
+def random(low: float | Generator = DEFAULT_LOW, high: float | Generator = DEFAULT_HIGH) -> Any:
     """Vary a number in ``[low, high)``; its type is given by ``.to(int | float | bool)`` or by the callee's annotation.
 
     Raises:
@@ -126,12 +126,12 @@ def constant(value: T) -> T:
     return cast("T", Constant(value))
 
 
-def nothing() -> Any:  # noqa: ANN401 - beside anything
+def nothing() -> Any:
     """Stand for an argument that is left out, beside another alternative."""
     return Constant(NOTHING)
 
 
-def random_or_nothing(low: float, high: float) -> Any:  # noqa: ANN401 - as its callee takes it
+def random_or_nothing(low: float, high: float) -> Any:
     """Vary a number in ``[low, high)``, and leave it out one time in three."""
     return Either((nothing(), random(low, high)), 1 / 3)
 

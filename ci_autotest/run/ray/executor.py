@@ -118,13 +118,13 @@ class _Kind:
         wanted: What each takes of a node.
     """
 
-    def __init__(self, ray: Any, agent: Any, wanted: Mapping[str, float]) -> None:  # noqa: ANN401 - Ray has no types
+    def __init__(self, ray: Any, agent: Any, wanted: Mapping[str, float]) -> None:
         self._ray = ray
         self._actor = agent.options(max_restarts=0, **wanted)
         self._wanted = {"CPU": wanted["num_cpus"], "GPU": wanted.get("num_gpus", 0.0)}
         self._looked_at = self._had_room_at = -math.inf
 
-    def start(self, silence_s: float, memory_bytes: int) -> Any:  # noqa: ANN401
+    def start(self, silence_s: float, memory_bytes: int) -> Any:
         """Return the agent of a worker, which starts as soon as a node has room for it."""
         return self._actor.remote(silence_s, memory_bytes)
 
@@ -161,8 +161,7 @@ class RayWorker:
         check_room: Raises where the cluster has lost every node that the agent could be on.
     """
 
-    def __init__(self, ray: Any, agent: Any, check_room: Callable[[], None]) -> None:  # noqa: ANN401
-        """Send nothing yet."""
+    def __init__(self, ray: Any, agent: Any, check_room: Callable[[], None]) -> None:
         self._ray = ray
         self._agent = agent
         self._check_room = check_room

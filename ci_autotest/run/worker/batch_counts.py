@@ -27,7 +27,6 @@ class BatchCounts:
     """
 
     def __init__(self, usage: OperatorUsage) -> None:
-        """Begin at zero, now."""
         self._usage = usage
         #: Forms of the batch's accepted attempts, in order; by candidate and form the cases compared and aligned.
         self._forms: list[int] = []

@@ -75,7 +75,6 @@ class CaseRunner:
         state: ProcessState,
         send: Callable[[CasesDone], None],
     ) -> None:
-        """Run nothing yet."""
         self._state = state
         self._worker_context = worker_context
         self._place = place

@@ -48,7 +48,6 @@ class Dispatcher:
     """
 
     def __init__(self, place: ProgressBeacon, send: Callable[[CasesDone], None]) -> None:
-        """Wait for ``Hello``."""
         self._place = place
         self._send = send
         self.worker_context: WorkerContext

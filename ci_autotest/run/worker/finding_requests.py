@@ -49,7 +49,6 @@ class FindingRequests:
     """
 
     def __init__(self, worker_context: WorkerContext, place: ProgressBeacon) -> None:
-        """Run nothing yet."""
         self._worker_context = worker_context
         self._place = place
 
@@ -193,7 +192,7 @@ class FindingRequests:
             more = {"alone_program": encode_program(single), "alone_tensors": encode_tensors(single)}
         return self._tried(message.candidate, judged, contender.rules, **more)
 
-    def _tried(self, candidate: str, judged: Judged, rules: Rules, **more: Any) -> Tried:  # noqa: ANN401 - as `Tried`
+    def _tried(self, candidate: str, judged: Judged, rules: Rules, **more: Any) -> Tried:
         note = repro_note(
             self._worker_context.candidates[candidate],
             judged.live.program.steps,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-def prepare(torch: Any) -> None:  # noqa: ANN401 - the module
+def prepare(torch: Any) -> None:
     """Ask for deterministic algorithms where they exist, and for full precision."""
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
@@ -23,7 +23,7 @@ def prepare(torch: Any) -> None:  # noqa: ANN401 - the module
     torch.backends.cudnn.deterministic = True
 
 
-def is_spoiled(device: Any) -> bool:  # noqa: ANN401 - torch.cuda, or another package's
+def is_spoiled(device: Any) -> bool:
     """Whether a device that was used answers with errors now; one that cannot be waited for does not say.
 
     Source:

@@ -81,7 +81,6 @@ class Meter:
     """
 
     def __init__(self, enter: Entering, attempts: Sequence[Attempt], *, is_growing: bool) -> None:
-        """Watch nothing yet."""
         self._enter = enter
         self._count = len(attempts)
         self.is_growing = is_growing

@@ -38,7 +38,6 @@ class Library:
     """
 
     def __init__(self, root: Path) -> None:
-        """Begin with none."""
         self._root = root
         self._modules: dict[str, ModuleType] = {}
         self._tests: dict[str, dict[str, _Declared]] = {}
