@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+WRITER := $(VENV)/.docs
 ONE_THREAD := OMP_NUM_THREADS=1
 LOCK   := $(BIN)/uv pip compile pyproject.toml --quiet --generate-hashes --no-annotate --no-header --constraints constraints.txt
 IMAGE  := --python-version 3.11 --python-platform x86_64-manylinux_2_28
 
-.PHONY: run test test-all candidates check lock bench soak format clean
+.PHONY: run test test-all candidates check lock bench soak docs pictures format clean
 .DEFAULT_GOAL := run
 
 # The environment is made again when the pins or the project's requirements change.
@@ -62,6 +63,16 @@ bench: $(READY)  ## ratios against raw execution, in one run
 # `make soak CASES="0 64"`: from which case of each test, and how many. Goes on where it was ended: soak.jsonl is the journal.
 soak: $(READY)  ## the shipped suite against implementations that are different and right: 120,000 comparisons
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.soak $(CASES)
+
+$(WRITER): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group docs
+	touch $(WRITER)
+
+docs: $(WRITER)  ## the documentation as a site, in build/site; a broken link or an undocumented public name fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+pictures: $(WRITER)  ## the pictures of the documentation, from real runs; needs Chromium and npm
+	$(BIN)/python -m docs.pictures
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -47,7 +47,7 @@ _LAST: Final[dict[System, str]] = {
     "gitlab": """commit, and open a merge request. Where `.gitlab-ci.yml` was kept, add this to it:
      include: [{local: .gitlab/autotest.gitlab-ci.yml}]""",
     "jenkins": """commit, and make a multibranch pipeline of this repository; it needs the plugins
-     `docker-workflow` and `junit`. Where `Jenkinsfile` was kept, docs/ci_systems.md of ci-autotest has the stage.""",
+     `docker-workflow` and `junit`. Where `Jenkinsfile` was kept, docs/how-to/ci-systems.md has the stage.""",
 }
 #: Remotes whose organisation is taken, the first that is there: a fork's `origin` is a person's.
 _REMOTES: Final = ("upstream", "origin")

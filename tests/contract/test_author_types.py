@@ -18,7 +18,7 @@ ROOT = Path(ci_autotest.__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 EXAMPLES = {
     "init": (ROOT / "ci_autotest/commands/templates/autotest_first.py").read_text("utf-8"),
-    "readme": "\n\n".join(re.findall(r"```python\n(.*?)```", README, re.DOTALL)),
+    "readme": "\n\n".join(re.findall(r"```python\n(# autotests/.*?)```", README, re.DOTALL)),
 }
 #: Each line is one mistake: a checker that knows none of the types would let them pass.
 WRONG = """

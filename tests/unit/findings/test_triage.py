@@ -59,7 +59,7 @@ def test_look_at__stopped_while_a_finding_is_told__each_suspect_is_told_once(ope
 
 
 def test_look_at__findings_that_are_confirmed__are_as_many_as_the_docs_say():
-    docs = Path(__file__).parents[3] / "docs" / "large_runs.md"
+    docs = Path(__file__).parents[3] / "docs" / "how-to" / "large-runs.md"
     assert f"The first {CONFIRMED_AT_MOST} are confirmed and shrunk" in docs.read_text(encoding="utf-8")
 
 
