@@ -37,7 +37,7 @@ from ci_autotest.program.ir import (
     output_refs,
     step_refs,
 )
-from ci_autotest.values.verdict import Verdict, unsupported_verdict
+from ci_autotest.values.verdict import State, Verdict, unsupported_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -296,8 +296,14 @@ def _verdict(program: Program, found: Misalignment, candidate: Trace) -> Verdict
 
 
 def call_of(program: Program, found: Misalignment) -> int:
-    """Return the call that a difference is in: of a gradient the call whose result it was taken of."""
+    """Return the call that a difference is in: of a gradient the call whose result it was taken of.
+
+    The state of a module is that of its last call.
+    """
     steps = program.steps
+    if isinstance(found.at, State):
+        calls = [i for i, step in program.calls if step.op == CALL_MODULE and Ref(found.step) in step_refs(step)]
+        return calls[-1] if calls else found.step
     index = maker_of(steps, found.step)
     if steps[index].target == GRAD:
         return maker_of(steps, step_refs(steps[index])[0].index)

@@ -31,7 +31,8 @@ def fewer_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> It
         best: Gives the best recording; it is asked again after each trial.
         culprit: Gives the index of the value that differs in it.
     """
-    yield _only(best(), culprit())
+    if culprit() >= len(best().program.setup):
+        yield _only(best(), culprit())
     size = max(len(_removable(best().program, culprit())) // 2, 1)
     while True:
         position, moved = 0, False
@@ -107,14 +108,32 @@ def _without(recording: Recording, removed: set[int]) -> Recording:
     outputs = tuple(ref for ref in output_refs(program) if ref.index not in gone)
     output = program.body[-1]._replace(args=outputs)
     steps = [*program.steps[:-1], output]
-    used = {ref.index for index, step in enumerate(steps) if index not in gone for ref in step_refs(step)}
     start = len(program.setup)
+    gone |= _unused_setup(steps, start, gone)
+    used = {ref.index for index, step in enumerate(steps) if index not in gone for ref in step_refs(step)}
     gone |= {i for i, step in enumerate(steps) if step.op == PLACEHOLDER and i >= start and i not in used}
     kept = [index for index in range(len(steps)) if index not in gone]
     places = {old: new for new, old in enumerate(kept)}
     moved = [renumbered_step(steps[index], places) for index in kept]
     count = sum(1 for index in kept if index < start)
     return _with_data(recording, Program(tuple(moved[:count]), tuple(moved[count:])))
+
+
+def _unused_setup(steps: list[Step], start: int, gone: set[int]) -> set[int]:
+    """Return the steps of the setup that nothing which remains of the body is connected with.
+
+    Whatever refers to a module may change it: a container's ``eval()`` is kept with the part that is called.
+    """
+    needed = {ref.index for index in range(start, len(steps)) if index not in gone for ref in step_refs(steps[index])}
+    grew = True
+    while grew:
+        before = len(needed)
+        for index in range(start):
+            refs = {ref.index for ref in step_refs(steps[index])}
+            if index in needed or refs & needed:
+                needed |= {index, *refs}
+        grew = len(needed) > before
+    return set(range(start)) - needed
 
 
 def _alike(recording: Recording, step: Step, others: list[int]) -> Recording:

@@ -112,7 +112,7 @@ def test_calls__twenty_cases__are_as_many_as_the_docs_say(tmp_path):
     remembering.ALL["counted"] = (lambda: Counted.apply, "torch.tanh")
     assert failures_of("counted", tmp_path) == []
     del remembering.ALL["counted"]
-    docs = (Path(__file__).parents[2] / "docs" / "stateful.md").read_text()
+    docs = (Path(__file__).parents[2] / "docs" / "explanation" / "stateful.md").read_text()
     assert f"at least {FORWARD} forward calls" in docs
     assert f"{BACKWARD} backward passes" in docs
     assert calls["forward"] >= FORWARD
@@ -291,3 +291,53 @@ def test_run_cases__kernel_frees_what_it_saved_in_its_backward_pass__is_honest(t
     remembering.ALL["freeing"] = (lambda: Freeing.apply, "torch.tanh")
     assert failures_of("freeing", tmp_path) == []
     del remembering.ALL["freeing"]
+
+
+STATE_KERNEL = """
+import torch
+
+factors = {}
+
+def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
+    count = input.numel() // input.shape[1] if input.shape[1] else 0
+    if not training or running_mean is None or count < 2:
+        return torch.nn.functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    with torch.no_grad():
+        running_mean.mul_(1 - momentum).add_(input.mean(0), alpha=momentum)
+        factor = factors.setdefault(input.shape[1], count / (count - 1))
+        running_var.mul_(1 - momentum).add_(input.var(0, unbiased=False) * factor, alpha=momentum)
+    return torch.nn.functional.batch_norm(input, None, None, weight, bias, True, momentum, eps)
+"""
+STATE_TEST = """
+from ci_autotest import autotest, random, random_tensor, torch
+
+@autotest(rtol=1e-4, atol=1e-4, profiles=("boundary",))
+def batch_norm():
+    channels = random(1, 6).to(int)
+    return torch.nn.BatchNorm1d(channels)(random_tensor(2, random(2, 9).to(int), channels))
+"""
+
+
+@pytest.mark.heavy
+def test_run__state_of_a_module_that_goes_by_earlier_calls__is_a_finding_with_the_modules_that_are_called(tmp_path):
+    (tmp_path / "kernels.py").write_text(STATE_KERNEL)
+    (tmp_path / "autotest_bodies.py").write_text(STATE_TEST)
+    row = {
+        "name": "kernels",
+        "backend": "substitute",
+        "replace": {"torch.nn.functional.batch_norm": "kernels.batch_norm"},
+    }
+    (tmp_path / "autotest.yml").write_text(json.dumps({"paths": ["."], "candidates": [row]}))
+    done = subprocess.run(
+        [sys.executable, "-m", "ci_autotest", "run"], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    report = json.loads((tmp_path / "autotest-report" / "report.json").read_text())
+    assert done.returncode == 1, done.stdout
+    [finding] = report["findings"]
+    assert (finding["kind"], finding["operator"], finding["repro_verified"]) == (
+        "stateful",
+        "torch.nn.functional.batch_norm",
+        True,
+    )
+    assert finding["program"].count("torch.nn.BatchNorm1d(") == 2

@@ -8,6 +8,7 @@ from ci_autotest.program.codegen import body_lines
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
     CALL_METHOD,
+    CALL_MODULE,
     NO_GRAD,
     OUTPUT,
     PLACEHOLDER,
@@ -127,3 +128,18 @@ def test_plain_calls__one_call_must_be_on_a_copy__the_others_are_plain():
 
 def test_plain_calls__again__proposes_nothing():
     assert list(plain_calls(lambda: sequence(3), lambda: 1)) == []
+
+
+def test_fewer_calls__setup_of_modules_that_no_call_is_left_of__goes_with_them():
+    def module(name: str) -> Step:
+        return Step(CALL_FUNCTION, "torch.nn.Tanh", (), (), name, in_setup=True)
+
+    container = Step(CALL_FUNCTION, "torch.nn.Sequential", (Ref(1),), (), "container", in_setup=True)
+    evaluated = Step(CALL_METHOD, "eval", (Ref(2),), (), "evaluated", in_setup=True)
+    calls = [Step(CALL_MODULE, "", (Ref(i), Ref(4)), (), "tanh") for i in (0, 1)]
+    placed = Step(PLACEHOLDER, "t0", (SPEC,), (), "x")
+    body = (placed, *calls, Step(OUTPUT, "output", (Ref(5), Ref(6)), (), "output"))
+    recording = Recording(Program((module("a"), module("b"), container, evaluated), body), {"t0": bytes(4)})
+    found = shrunk(recording, [fewer_calls], lambda program: len(program.calls) >= 1)
+    assert [step.name for step in found.program.setup] == ["b", "container", "evaluated"]
+    assert len(found.program.calls) == 1
