@@ -7,6 +7,7 @@ without a traceback. Exit statuses are those of the table in the README ("Exit s
 from __future__ import annotations
 
 import dis
+import importlib
 import os
 from enum import Enum
 from pathlib import Path
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 #: What Python's ``raise`` and ``assert`` are compiled into.
 _RAISES: Final = frozenset({"RAISE_VARARGS", "RERAISE"})
 _PACKAGE: Final = Path(__file__).resolve().parent
+_SEARCHED: Final = (
+    "It is looked for in the test file's folder, the configuration's folder, the current folder and PYTHONPATH."
+)
 
 
 class AutotestError(Exception):
@@ -54,6 +58,10 @@ class UnavailableError(AutotestError):
     """Stop because a required candidate, device or worker is not there."""
 
     exit_code: ClassVar[int] = 4
+
+
+class SessionError(AutotestError):
+    """Stop a pytest or unittest session: the configuration is wrong, or a candidate is not available."""
 
 
 class UnsupportedReason(str, Enum):
@@ -140,9 +148,10 @@ class UntypedError(AuthorError):
 
 
 def is_own(file: str) -> bool:
-    """Whether a frame's file is this package's, but not user code that ships with it: it tells a user nothing."""
+    """Whether a frame's file is Python's importer or this package, except for the suite, which is user code."""
     path = Path(file)
-    return file.startswith("<frozen ") or (_PACKAGE in path.parents and _PACKAGE / "suite" not in path.parents)
+    is_importer = file.startswith("<frozen ") or file == importlib.__file__
+    return is_importer or (_PACKAGE in path.parents and _PACKAGE / "suite" not in path.parents)
 
 
 def said(error: BaseException) -> str:
@@ -188,6 +197,18 @@ def is_of_library(error: BaseException) -> bool:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return trace is not None and dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] not in _RAISES
+
+
+def import_failure(error: BaseException, module: str) -> str:
+    """Return why a user's module could not be imported, as a sentence.
+
+    Only a module that was not found gets the list of folders that were searched; any other gets file and line.
+    """
+    text = f"{type(error).__name__}: {said(error)}".rstrip(".")
+    if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+        return f"{text}. {_SEARCHED}"
+    # The text of a SyntaxError ends with its file and line.
+    return f"{text}." if isinstance(error, SyntaxError) else f"{text}{where(error)}."
 
 
 def where(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import unittest
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -15,11 +16,12 @@ from ci_autotest.alignment.cases import Contender, accept, differentiate, try_ca
 from ci_autotest.alignment.recordings import to_recording
 from ci_autotest.alignment.tolerance_rules import rules_for
 from ci_autotest.backends.devices import available_device
+from ci_autotest.backends.operators.names import refuse_unknown_rows
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config.known_differences import apply_known, check_known
-from ci_autotest.errors import AuthorError, ConfigError
+from ci_autotest.errors import AuthorError, ConfigError, UnavailableError
 from ci_autotest.pytest_options import PYTEST_OPTIONS
 from ci_autotest.report.finding_message import About, display_program, finding_of, message_lines
 from ci_autotest.values.case import root_seed
@@ -29,8 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ci_autotest.alignment.verdict import Judged
+    from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.config import Candidate, Config
+
+#: unittest leaves out the frames of modules that have this name, so a failure shows its message alone.
+__unittest = True
 
 SAID_ONCE: Final = "ci-autotest: tests run in this process, without isolation; `ci-autotest run` gives each a worker.\n"
 
@@ -71,9 +77,11 @@ def setting_of(file: str, name: str, declared: str | None, arguments: str = "") 
     path = configuration.find(source.parent) or configuration.find(Path.cwd())
     config = configuration.read(path) if path else configuration.Config()
     check_known(config, str(path))
+    refuse_unknown_rows([row.operator for row in config.tolerances], "tolerances")
+    refuse_unknown_rows([row.operator for row in config.known], "known")
     if not config.candidates and not asked.candidates:
         message = (
-            f"no candidate to hold {name} against: no {configuration.FILE_NAME} with `candidates:` "
+            f"no candidate to compare {name} with: no {configuration.FILE_NAME} with `candidates:` "
             f"above {source.parent} or the current folder. Write one, give pytest --autotest-candidate NAME, or use "
             "`ci-autotest run --candidate NAME`."
         )
@@ -100,17 +108,41 @@ def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt
     Raises:
         AssertionError: A candidate is misaligned.
         AuthorError: Nothing was compared.
+        ConfigError: A candidate names an operator that torch does not have.
+        UnavailableError: A candidate is not available.
     """
     __tracebackhide__ = True
     config = setting.config
     with ExitStack() as stack:
         contenders = {}
         for candidate in setting.candidates:
-            backend = build(candidate, available_device(candidate.device), setting.folders)
+            backend = _backend(candidate, setting.folders)
             stack.callback(backend.close)
             rules = rules_for(config.tolerances, config.strictness, candidate.name, declared)
             contenders[candidate.name] = Contender(backend, rules)
         _run_cases(declared, setting, draw, contenders)
+
+
+def _backend(candidate: Candidate, folders: tuple[str, ...]) -> Backend:
+    try:
+        return build(candidate, available_device(candidate.device), folders)
+    except UnavailableError as error:
+        name = f"candidate '{candidate.name}'"
+        reason = str(error).removeprefix(f"{name}: ")
+        message = f"{name} is not available: {reason}"
+        raise UnavailableError(message) from error
+
+
+def stop_unittest(args: tuple[Any, ...]) -> None:
+    """Stop the unittest run that a test belongs to, if any: all other tests would fail with the same message.
+
+    Args:
+        args: Arguments of the test; the first may be its ``TestCase``.
+    """
+    # A test case has no public way to its result. Under pytest it is no TestResult, and the plugin ends the session.
+    result = getattr(getattr(args[0] if args else None, "_outcome", None), "result", None)
+    if isinstance(result, unittest.TestResult):
+        result.stop()
 
 
 def _run_cases(

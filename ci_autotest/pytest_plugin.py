@@ -1,6 +1,6 @@
 """The pytest plugin: ``--autotest-cases``, ``--autotest-seed`` and ``--autotest-candidate`` for ``@autotest`` tests.
 
-Loaded by every pytest of an environment that has this package: it imports nothing but pytest until a test needs more.
+Every pytest of an environment that has this package loads the plugin, so it imports no framework.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from ci_autotest.errors import SessionError
 from ci_autotest.pytest_options import PYTEST_OPTIONS, PytestOptions
 
 if TYPE_CHECKING:
@@ -60,6 +61,22 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         return (yield)
     finally:
         PYTEST_OPTIONS.reset(token)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Generator[None, Any, Any]:
+    """End the session with one usage error if the configuration or a candidate cannot be used.
+
+    An exception of this hook, unlike one of a test, reaches pytest's own handling of usage errors.
+    """
+    report = yield
+    error = call.excinfo.value if call.excinfo is not None else None
+    if isinstance(error, SessionError):
+        if not hasattr(item.config, "workerinput"):
+            raise pytest.UsageError(str(error))
+        # A worker of pytest-xdist that ends with an exception is reported as a crash.
+        report.longrepr = item.session.shouldfail = str(error)
+    return report
 
 
 def _cases(text: str) -> int:

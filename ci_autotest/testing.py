@@ -7,8 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ci_autotest.config import shapes_of
-from ci_autotest.errors import AuthorError
-from ci_autotest.in_process import SAID_ONCE, run_here, setting_of
+from ci_autotest.errors import AuthorError, ConfigError, SessionError, UnavailableError
+from ci_autotest.in_process import SAID_ONCE, run_here, setting_of, stop_unittest
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.body_call import callers_signature, case_name, with_case
 from ci_autotest.record.context import CURRENT
@@ -73,6 +73,10 @@ __all__ = [
     "symmetric_tensor",
     "torch",
 ]
+
+
+#: unittest leaves out the frames of modules that have this name, so a failure shows its message alone.
+__unittest = True
 
 
 def random_tensor(
@@ -187,7 +191,11 @@ def autotest(
             if CURRENT.get() is not None:
                 return body(*args, **kwargs)  # one test calls another: the outer one records
             __tracebackhide__ = True
-            return _run_here(declaration, *with_case(body, args, kwargs))
+            try:
+                return _run_here(declaration, *with_case(body, args, kwargs))
+            except (ConfigError, UnavailableError) as error:
+                stop_unittest(args)
+                raise SessionError(str(error)) from None
 
         del test.__wrapped__
         test.__signature__ = callers_signature(body)  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ from ci_autotest.errors import (
     UnavailableError,
     Unsupported,
     UnsupportedReason,
+    import_failure,
     is_in_user_code,
     is_of_library,
     said,
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
     from ci_autotest.config import Candidate
 
-_LOOKED_FOR: Final = (
-    "It is looked for in the test file's folder, the configuration's folder, the current folder and PYTHONPATH."
-)
 _ELEMENTS: Final = 8
 _TORCH: Final = Path(torch.__file__).resolve().parent
 
@@ -63,8 +61,8 @@ def _register(module: str, device: str, who: str) -> None:
     try:
         importlib.import_module(module)
     except (Exception, SystemExit) as error:
-        told = f"{type(error).__name__}: {said(error)}".rstrip(".")
-        message = f"{who}: module '{module}' of device '{device}' cannot be imported ({told}). {_LOOKED_FOR}"
+        reason = import_failure(error, module)
+        message = f"{who}: module '{module}' of device '{device}' cannot be imported: {reason}"
         raise UnavailableError(message) from error
     try:
         torch.device(device)

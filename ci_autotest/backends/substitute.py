@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from ci_autotest.backends.operators.identity import operator_of, public_name
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_eager import TorchBackend, graph_on
-from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, by_user
+from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, by_user, import_failure
 from ci_autotest.program.ir import CALL_METHOD
 
 if TYPE_CHECKING:
@@ -242,10 +242,7 @@ def load_function(path: str, role: str = "replacement") -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        message = (
-            f"{role} {path!r} cannot be imported: {type(error).__name__}: {error}. "
-            "It is looked for in the test file's folder, the configuration's folder, the current folder and PYTHONPATH."
-        )
+        message = f"{role} {path!r} cannot be imported: {import_failure(error, module_name)}"
         raise UnavailableError(message) from error
     function = getattr(module, name, None)
     if not callable(function):

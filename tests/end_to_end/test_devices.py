@@ -202,13 +202,13 @@ UNAVAILABLE = {
     ),
     "module is missing": (
         {}, {"module": "toy_gpu"},
-        "candidate 'npu' is required and not available: module 'toy_gpu' of device 'npu' cannot be imported "
-        f"(ModuleNotFoundError: No module named 'toy_gpu'). {HERE}\n",
+        "candidate 'npu' is required and not available: module 'toy_gpu' of device 'npu' cannot be imported: "
+        f"ModuleNotFoundError: No module named 'toy_gpu'. {HERE}\n",
     ),
     "module raises": (
         {"TOY_NPU_FAULT": "raises"}, {},
-        "candidate 'npu' is required and not available: module 'toy_npu' of device 'npu' cannot be imported "
-        f"(OSError: libtoy.so: cannot open shared object file). {HERE}\n",
+        "candidate 'npu' is required and not available: module 'toy_npu' of device 'npu' cannot be imported: "
+        "OSError: libtoy.so: cannot open shared object file (__init__.py, line 24 in <module>).\n",
     ),
     "module ends its process": (
         {"TOY_NPU_FAULT": "exits"}, {},

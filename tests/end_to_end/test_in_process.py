@@ -175,3 +175,97 @@ def test_call__from_another_folder__finds_the_configuration_of_the_test_file(tmp
     words = ("-m", "pytest", "-p", "no:cacheprovider", f"{project.folder}/test_kernels.py::test_tanh_function")
     done = python(Project(elsewhere), *words)
     assert (done.status, "misaligned: torch.tanh on kernels" in done.out) == (1, True), done.said
+
+
+UNUSABLE = """
+import unittest
+
+from ci_autotest import autotest, random_tensor, torch
+
+
+@autotest(n=1)
+def helper(test_case):
+    return torch.exp(random_tensor())
+
+
+class TestKernels(unittest.TestCase):
+    @autotest(n=1)
+    def test_method(self):
+        return torch.exp(random_tensor())
+
+    def test_that_calls_a_helper(self):
+        helper(self)
+
+
+@autotest(n=1)
+def test_function():
+    return torch.exp(random_tensor())
+"""
+REPLACED = "candidates: [{name: k, backend: substitute, replace: {torch.exp: %s}}]\n"
+BROKEN = {
+    "unknown key": ("casses: 3\n", "{folder}/autotest.yml: unknown key 'casses'. Did you mean 'cases'?"),
+    "no YAML": ("candidates: [\n", "configuration {folder}/autotest.yml is no YAML: "),
+    "no candidate": ("cases: 3\n", "no candidate to compare "),
+    "unavailable candidate": (
+        REPLACED % "nokernels.exp",
+        "candidate 'k' is not available: replacement 'nokernels.exp' cannot be imported: ModuleNotFoundError: No module "
+        "named 'nokernels'. It is looked for in the test file's folder, ",
+    ),
+    "kernel with a syntax error": (
+        REPLACED % "broken.exp",
+        "candidate 'k' is not available: replacement 'broken.exp' cannot be imported: SyntaxError: '(' was never closed "
+        "(broken.py, line 3).\n",
+    ),
+    "operator that torch does not have": (
+        (REPLACED % "mykernels.exp").replace("torch.exp:", "torch.expq:"),
+        "candidate 'k': replace",
+    ),
+    "tolerance of no operator": (
+        "tolerances: [{operator: torch.expq, rtol: 1, atol: 1, reason: x}]\ncandidates: [{name: t, backend: torch}]\n",
+        "tolerances[0]: torch has no operator 'torch.expq'.",
+    ),
+}
+
+
+def unusable_project(folder: Path, text: str) -> Project:
+    project = Project(folder)
+    project.write("autotest.yml", text)
+    project.write("mykernels.py", KERNELS)
+    project.write("broken.py", "import torch\n\ndef exp(x:\n    return x\n")
+    project.write("test_kernels.py", UNUSABLE)
+    return project
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN)
+def test_pytest__configuration_or_candidate_cannot_be_used__is_one_usage_error(text: str, message: str, tmp_path: Path):
+    project = unusable_project(tmp_path, text)
+    done = python(project, "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "test_kernels.py")
+    assert done.status == pytest.ExitCode.USAGE_ERROR, done.said
+    assert done.said.count(message.format(folder=tmp_path)) == 1, done.said
+    assert f"ERROR: {message.format(folder=tmp_path)}" in done.err
+    assert [word for word in ("Traceback", "in_process.py", "testing.py", "FAILURES") if word in done.said] == []
+
+
+def test_pytest__helper_with_an_unusable_candidate__is_one_usage_error(tmp_path: Path):
+    project = unusable_project(tmp_path, REPLACED % "nokernels.exp")
+    done = python(project, "-m", "pytest", "-p", "no:cacheprovider", "-k", "helper", "test_kernels.py")
+    assert (done.status, done.said.count("candidate 'k' is not available: ")) == (4, 1), done.said
+
+
+def test_pytest__workers_of_xdist__stop_with_the_message_alone(tmp_path: Path):
+    project = unusable_project(tmp_path, REPLACED % "nokernels.exp")
+    done = python(project, "-m", "pytest", "-p", "no:cacheprovider", "-n", "1", "--color=no", "test_kernels.py")
+    assert (done.status != 0, "candidate 'k' is not available: " in done.out) == (True, True), done.said
+    assert [word for word in ("Traceback", "in_process.py", "INTERNALERROR", "crashed") if word in done.said] == []
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN)
+def test_unittest__configuration_or_candidate_cannot_be_used__is_one_message(text: str, message: str, tmp_path: Path):
+    done = python(unusable_project(tmp_path, text), "-m", "unittest", "test_kernels")
+    assert (done.status, "FAILED (errors=1)" in done.err) == (1, True), done.said
+    assert done.said.count(message.format(folder=tmp_path)) == 1, done.said
+    assert [word for word in ("Traceback", "in_process.py", "testing.py") if word in done.said] == []
+
+
+def test_unittest__misaligned__shows_the_message_without_our_frames(by_unittest: Done):
+    assert [word for word in ("in_process.py", "testing.py") if word in by_unittest.err] == []

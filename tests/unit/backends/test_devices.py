@@ -21,7 +21,7 @@ NPU = {"name": "it", "backend": "torch", "device": "npu"}
     [
         (
             "nowhere_to_be_found",
-            "candidate 'it': module 'nowhere_to_be_found' of device 'npu' cannot be imported (Modu",
+            "candidate 'it': module 'nowhere_to_be_found' of device 'npu' cannot be imported: Modu",
         ),
         ("json", "candidate 'it': module 'json' was imported and registers no device 'npu', nor any other."),
     ],

@@ -245,6 +245,35 @@ def test_load_function__what_is_not_there__says_what_is(path, said, kernels):
     assert said in str(caught.value)
 
 
+LOOKED_FOR = (
+    "It is looked for in the test file's folder, the configuration's folder, the current folder and PYTHONPATH."
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import torch\ndef exp(x:\n", "SyntaxError: '(' was never closed (own_kernels.py, line 2)."),
+        ("def f():\n    raise ValueError('no GPU')\n\nf()\n", "ValueError: no GPU (own_kernels.py, line 2 in f)."),
+        (
+            "import no_such_library\n",
+            "ModuleNotFoundError: No module named 'no_such_library' (own_kernels.py, line 1 in <module>).",
+        ),
+        (None, f"ModuleNotFoundError: No module named 'own_kernels'. {LOOKED_FOR}"),
+    ],
+    ids=["syntax", "raises", "imports what is missing", "not found"],
+)
+def test_load_function__module_fails__says_where_it_was_looked_for_only_if_not_found(
+    text, message, tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    if text is not None:
+        (tmp_path / "own_kernels.py").write_text(text)
+    with pytest.raises(UnavailableError) as caught:
+        load_function("own_kernels.exp")
+    assert str(caught.value) == f"replacement 'own_kernels.exp' cannot be imported: {message}"
+
+
 @pytest.mark.skipif(real.cuda.is_available(), reason="there is a device")
 def test_prove__device_that_is_not_there__says_what_to_do():
     prove("cpu", "mine")

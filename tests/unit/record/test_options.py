@@ -26,6 +26,9 @@ def body():
     ("given", "says"),
     [
         ({"cases": 5}, f"autotest() has no option 'cases'. Did you mean n? {KNOWN}"),
+        ({"case": 3}, f"autotest() has no option 'case'. Did you mean n? {KNOWN}"),
+        ({"raise_on": 1}, f"autotest() has no option 'raise_on'. {KNOWN}"),
+        ({"timeout": 1}, f"autotest() has no option 'timeout'. {KNOWN}"),
         ({"check_alclose": False}, f"autotest() has no option 'check_alclose'. Did you mean check_allclose? {KNOWN}"),
         ({"colour": 1}, f"autotest() has no option 'colour'. {KNOWN}"),
         ({"n": body}, "@autotest was given the function itself. Write @autotest() with parentheses."),
