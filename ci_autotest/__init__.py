@@ -1,14 +1,15 @@
 """Operator-alignment testing for deep-learning frameworks and kernels.
 
-The names a test author needs are taken from ``ci_autotest.testing`` when they are first asked for,
-so that importing this package imports no framework.
+The names for test authors are loaded from ``ci_autotest.testing`` on first use, so that importing this package imports
+no framework.
 """
 
 from __future__ import annotations
 
 from ci_autotest.version import VERSION
 
-TYPE_CHECKING = False  # That of `typing` would take longest of all that is imported before a Ctrl-C can be answered.
+# Importing `typing` would take longer than all other imports before Ctrl-C is handled.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ci_autotest.testing import (
         Draws,

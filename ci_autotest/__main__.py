@@ -1,12 +1,12 @@
-"""``python -m ci_autotest``, and the program ``ci-autotest``."""
+"""Entry point of ``python -m ci_autotest`` and of the program ``ci-autotest``."""
 
 from ci_autotest.commands.signals import end_at_once
 
 
 def main() -> None:
-    """Run the command line; what interrupts it while it is imported ends it with a sentence."""
+    """Run the command line; an interrupt during the import ends it with a one-line message."""
     end_at_once()
-    from ci_autotest.cli import main as run  # noqa: PLC0415 - signals can be answered by now
+    from ci_autotest.cli import main as run  # noqa: PLC0415 - only after the signal handlers are installed
 
     run()
 

@@ -1,4 +1,4 @@
-"""Discovery: which files may define tests. Text is scanned here; importing is a worker's business."""
+"""Discovery of test files: searches their text for ``autotest``. Only workers import them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ SUITE: Final = "builtin:suite"
 _MENTION: Final = re.compile(rb"\bautotest\b")
 _DEFAULT_FOLDER: Final = "autotests"
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
-#: Bytes of a file that are scanned.
+#: Bytes of a file that are searched for ``autotest``.
 _SCANNED: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Say which files to import, and which of their tests are wanted.
+    """The files to import, and which of their tests to run.
 
     Args:
-        files: Relative to the root with ``/``, or ``builtin:suite/<family>``; in order, once each.
-        wanted: For a file, the names asked for; absent: all.
-        read: Python files that were looked at.
-        asked: The paths as given, for messages.
+        files: Paths relative to the root, with ``/``, or ``builtin:suite/<family>``; in order, without repeats.
+        wanted: Names of the selected tests by file; a file without an entry runs all of its tests.
+        read: Number of Python files that were searched.
+        asked: The paths from the command line, for messages.
     """
 
     files: tuple[str, ...]
@@ -39,13 +39,13 @@ class Selection:
 
 
 def select(paths: Iterable[str], root: Path, start: Path) -> Selection:
-    """Return the files that paths name.
+    """Return the test files that the given paths select.
 
     Args:
-        paths: ``FILE``, ``FOLDER``, each with ``::TEST``, ``builtin:suite`` with ``::FAMILY``;
-            none: the default paths.
+        paths: ``FILE`` or ``FOLDER``, optionally with ``::TEST``, or ``builtin:suite``, optionally with ``::FAMILY``.
+            Without any path, ``autotests/`` is searched, or else all ``autotest_*.py`` and ``test_*.py`` files.
         root: The configuration's folder; names are relative to it.
-        start: The folder that relative paths begin in.
+        start: The folder that relative paths start from.
 
     Raises:
         UsageError: A path does not exist.
@@ -58,12 +58,12 @@ def select(paths: Iterable[str], root: Path, start: Path) -> Selection:
     whole: set[str] = set()
     read = 0
     for path in asked:
-        place, _, name = path.partition("::")
-        if place.startswith(SUITE):
-            found, count = _suite(path if place == SUITE else place), 0
-            name = "" if place == SUITE else name
+        location, _, name = path.partition("::")
+        if location.startswith(SUITE):
+            found, count = _suite(path if location == SUITE else location), 0
+            name = "" if location == SUITE else name
         else:
-            found, count = _files(start / place, root, path)
+            found, count = _files(start / location, root, path)
         read += count
         for file in found:
             files[file] = None
@@ -101,7 +101,7 @@ def _python_files(folder: Path) -> list[Path]:
 
 
 def _is_asked_for(path: Path) -> bool:
-    """Whether a file may define tests, or is named as one that does and is no Python: that is told, not passed over."""
+    """Whether a file may define tests; an ``autotest_*.py`` file with a syntax error is reported, not skipped."""
     return _mentions(path) or (path.name.startswith("autotest_") and not _is_python(path))
 
 
@@ -130,20 +130,20 @@ def families() -> tuple[str, ...]:
 
 
 def _suite(path: str) -> list[str]:
-    # A family is asked for as in `builtin:suite::pooling`, and named in ids as in `builtin:suite/pooling::max_pool2d`.
+    # Users write `builtin:suite::pooling`; test ids are spelled `builtin:suite/pooling::max_pool2d`.
     family = path.removeprefix(SUITE).removeprefix("/" if path.startswith(f"{SUITE}/") else "::")
     known = families()
     if not family:
         return [f"{SUITE}/{name}" for name in known]
     if family not in known:
-        message = f"'{path}' names no family of the shipped suite. Known: {', '.join(known)}."
+        message = f"'{path}' is no family of the shipped suite. Known: {', '.join(known)}."
         raise UsageError(message)
     return [f"{SUITE}/{family}"]
 
 
 def nothing_found(selection: Selection) -> str:
     """Return the message for a selection without a test."""
-    where = ", ".join(f"'{path}'" for path in selection.asked)
+    paths = ", ".join(f"'{path}'" for path in selection.asked)
     files = "1 file" if selection.read == 1 else f"{selection.read} files"
     defines = "it defines no" if selection.read == 1 else "none defines a"
-    return f"no test found in {where}: {files} read, {defines} function decorated with `autotest`."
+    return f"no test found in {paths}: {files} read, {defines} function decorated with `autotest`."

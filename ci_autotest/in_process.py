@@ -38,19 +38,20 @@ if TYPE_CHECKING:
 #: unittest leaves out the frames of modules that have this name, so a failure shows its message alone.
 __unittest = True
 
-SAID_ONCE: Final = "ci-autotest: tests run in this process, without isolation; `ci-autotest run` gives each a worker.\n"
+#: Printed once, when the first test runs.
+NOTICE: Final = "ci-autotest: tests run in this process, without isolation; `ci-autotest run` gives each a worker.\n"
 
 
 class Setting(NamedTuple):
-    """Where a test that is run in its caller's process belongs.
+    """Everything that a test needs to run in the process that called it.
 
     Attributes:
         config: The configuration.
-        candidates: Those that are run.
+        candidates: The candidates to run.
         test: The test's id.
         seed: Root seed.
-        cases: Asked for on pytest's command line, whatever the test declares.
-        folders: Where modules of the user's own are, for a host.
+        cases: Number of cases from pytest's command line; overrides what the test declares.
+        folders: Folders with the user's own modules, for a host.
     """
 
     config: Config
@@ -65,21 +66,21 @@ def setting_of(file: str, name: str, declared: str | None, arguments: str = "") 
     """Return the setting of a test: the nearest ``autotest.yml`` above its file, else above the current folder.
 
     Args:
-        file: The test's.
+        file: The test's file.
         name: Its qualified name.
         declared: The id that it declares.
-        arguments: ``[3-same]`` where it is called with arguments.
+        arguments: ``[3-same]`` if it is called with arguments.
 
     Raises:
-        ConfigError: There is none, or it has no candidate: torch held against itself would be green without a test.
+        ConfigError: The configuration is wrong, or has no candidate: comparing torch with itself would always pass.
     """
-    source, asked = Path(file).resolve(), PYTEST_OPTIONS.get()
+    source, options = Path(file).resolve(), PYTEST_OPTIONS.get()
     path = configuration.find(source.parent) or configuration.find(Path.cwd())
     config = configuration.read(path) if path else configuration.Config()
     check_known(config, str(path))
     refuse_unknown_rows([row.operator for row in config.tolerances], "tolerances")
     refuse_unknown_rows([row.operator for row in config.known], "known")
-    if not config.candidates and not asked.candidates:
+    if not config.candidates and not options.candidates:
         message = (
             f"no candidate to compare {name} with: no {configuration.FILE_NAME} with `candidates:` "
             f"above {source.parent} or the current folder. Write one, give pytest --autotest-candidate NAME, or use "
@@ -90,19 +91,19 @@ def setting_of(file: str, name: str, declared: str | None, arguments: str = "") 
     for folder in (str(source.parent), str(root)):
         if folder not in sys.path:
             sys.path.append(folder)
-    shown = source.relative_to(root).as_posix() if source.is_relative_to(root) else source.as_posix()
-    test = (declared or f"{shown}::{name.replace('.', '::')}") + arguments
-    seed = asked.seed if asked.seed is not None else root_seed(config.seed, os.environ)
+    path_in_id = source.relative_to(root).as_posix() if source.is_relative_to(root) else source.as_posix()
+    test = (declared or f"{path_in_id}::{name.replace('.', '::')}") + arguments
+    seed = options.seed if options.seed is not None else root_seed(config.seed, os.environ)
     folders = (str(source.parent), str(root))
-    return Setting(config, configuration.chosen(config, asked.candidates), test, seed, asked.cases, folders)
+    return Setting(config, configuration.chosen(config, options.candidates), test, seed, options.cases, folders)
 
 
 def run_here(declared: Any, setting: Setting, draw: Callable[[int, int], Attempt]) -> None:
-    """Run a test's cases and raise on the first that is misaligned and not known.
+    """Run a test's cases and raise on the first misalignment that is not a known difference.
 
     Args:
         declared: The test's declaration.
-        setting: Where it belongs.
+        setting: Configuration, candidates and seed.
         draw: Makes the attempt ``(case, number)``.
 
     Raises:
@@ -188,7 +189,7 @@ def _run_cases(
 
 
 def _failure(judged: Judged, candidate: Candidate, setting: Setting, place: tuple[int, str]) -> str:
-    """Return the message of a misalignment that counts: what, where, got and allowed, its program, what to do."""
+    """Return the message that ``ci-autotest run`` prints for a misalignment; empty if it is a known difference."""
     verdict = judged.verdict
     if verdict.outcome != "misaligned":
         return ""
@@ -203,7 +204,6 @@ def _failure(judged: Judged, candidate: Candidate, setting: Setting, place: tupl
 
 
 def _command(setting: Setting) -> str:
-    """Return the command that runs the same cases on the same candidates, each case in a worker."""
     words = ["ci-autotest", "run", setting.test, "--seed", str(setting.seed)]
     words += ["--cases", str(setting.cases)] if setting.cases is not None else []
     words += [word for name in PYTEST_OPTIONS.get().candidates for word in ("--candidate", name)]

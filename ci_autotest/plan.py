@@ -1,8 +1,8 @@
-"""The plan: which cases of which tests this process runs, and in which order. What a case draws does not depend on it.
+"""The plan: which cases of which tests this process runs, and in which order. It has no influence on what a case draws.
 
-A test's cases are cut into *windows*: case 0, cases 1 to 9, then tens. A window is never split between
-shards or workers, so that what is decided within it, such as leaving the rest alone after
-too many crashes, is the same however the run is spread.
+A test's cases are divided into *windows*: case 0, cases 1 to 9, then ten at a time. A window is never split between
+shards or workers. So decisions within a window, for example to skip the rest after too many crashes, do not depend on
+how the run is distributed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ci_autotest.values.case import WINDOW, window_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-#: Seconds that a task should take: enough to amortise a message, few enough that workers end together.
+#: Seconds that a task should take: long enough to amortise its message, short enough that workers finish together.
 TASK_S: Final = 0.4
-#: Cases of one task at most.
+#: Greatest number of cases in a task.
 TASK_CASES: Final = 500
-#: Where the rounds after the first two end; the last two numbers give the ratio for what follows.
+#: The case at which each of the first rounds ends; later rounds double.
 _ROUNDS: Final = (1, 10, 50, 100)
 SHARDS_AT_MOST: Final = 10_000
 _SHARD: Final = re.compile(r"(\d+)/(\d+)")
 
 
 class Share(NamedTuple):
-    """Say how many cases a test has in the whole run, and which of them are this shard's, in order."""
+    """How many cases a test has in the whole run, and which of them this shard runs, in order."""
 
     test: int
     total: int
@@ -40,13 +40,13 @@ class Share(NamedTuple):
 
 
 class ShardCases(Sequence[int]):
-    """The cases of some windows of a test, in order; none of them is listed.
+    """The cases of some windows of a test, in order, without a list of them: a test may have a billion cases.
 
     Args:
-        total: Cases of the test in the whole run.
-        first: Whether windows 0 and 1 are among them.
-        start: The first of the others.
-        step: Windows from one of those to the next.
+        total: Number of the test's cases in the whole run.
+        first: Whether windows 0 and 1 are included.
+        start: The first of the other windows.
+        step: Distance in windows from each of those to the next.
     """
 
     __slots__ = ("_few", "_rest", "_total")
@@ -76,7 +76,7 @@ class ShardCases(Sequence[int]):
         return self._rest[window] + within
 
     def between(self, low: int, high: int) -> Iterator[int]:
-        """Yield the cases from ``low`` on and below ``high``."""
+        """Yield the cases in ``[low, high)``."""
         yield from (case for case in self._few if low <= case < high)
         first = bisect_left(self._rest, low - WINDOW + 1)
         for start in self._rest[first : bisect_left(self._rest, high)]:
@@ -84,10 +84,10 @@ class ShardCases(Sequence[int]):
 
 
 def shard_of(text: str) -> tuple[int, int]:
-    """Return ``(K, N)`` of ``K/N``.
+    """Return ``(K, N)`` for ``K/N``.
 
     Raises:
-        UsageError: It is not that, or K is not from 1 to N.
+        UsageError: The text has another form, or K is not from 1 to N.
     """
     match = _SHARD.fullmatch(text.strip())
     if not match or int(match[2]) < 1:
@@ -95,7 +95,7 @@ def shard_of(text: str) -> tuple[int, int]:
         raise UsageError(message)
     index, count = int(match[1]), int(match[2])
     if count > SHARDS_AT_MOST:
-        message = f"shard '{text[:80]}' is one of {str(count)[:30]}. Give at most {SHARDS_AT_MOST:,} shards."
+        message = f"shard '{text[:80]}': {str(count)[:30]} shards are too many. Give at most {SHARDS_AT_MOST:,}."
         raise UsageError(message)
     if not 1 <= index <= count:
         hint = f"Use {count}/{count} or lower." if index > count else f"Use 1/{count} or higher."
@@ -105,7 +105,7 @@ def shard_of(text: str) -> tuple[int, int]:
 
 
 def windows(total: int) -> Iterator[range]:
-    """Yield the windows of a test of ``total`` cases, in order."""
+    """Yield the windows of a test with ``total`` cases, in order."""
     if total:
         yield range(1)
     for start in chain((1,) if total > 1 else (), range(WINDOW, total, WINDOW)):
@@ -113,16 +113,17 @@ def windows(total: int) -> Iterator[range]:
 
 
 def shares(counts: Sequence[int], shard: tuple[int, int], case_s: Sequence[float] = ()) -> list[Share]:
-    """Return each test's cases of a shard.
+    """Return each test's cases in a shard.
 
-    Windows of ten are dealt to shards in turn, those of the longest tests first, so that none is ever listed. What each
-    test begins with, a window of one case and one of nine, then goes, longest first, to the shard that has least to do.
-    The union over all shards is the unsharded run, case for case. Equal arguments give equal shards on every machine.
+    Windows of ten cases are dealt to the shards in turn, longest tests first, so that a start and a step describe them.
+    The first two windows of each test, of one and of nine cases, then go, longest first, to the shard with the least
+    work. Together the shards run exactly the cases of the unsharded run. Equal arguments give equal shards on every
+    machine.
 
     Args:
-        counts: Cases by test, in order.
-        shard: ``(K, N)``, from 1.
-        case_s: Seconds of one case by test; none: all the same.
+        counts: Number of cases by test, in order.
+        shard: ``(K, N)``, where K starts at 1.
+        case_s: Seconds of one case by test; empty if all take equally long.
     """
     index, count = shard
     if count == 1:
@@ -139,7 +140,7 @@ def shares(counts: Sequence[int], shard: tuple[int, int], case_s: Sequence[float
     for weight, window, test in sorted(firsts):
         load, held, own_shard = heapq.heappop(loads)
         few[test, window] = own_shard
-        # Seconds first; windows settle it between shards whose seconds say nothing yet.
+        # Shards with equal seconds, for example none at all so far, are ordered by their number of windows.
         heapq.heappush(loads, (load - weight, held + 1, own_shard))
     own = index - 1
     return [
@@ -160,14 +161,14 @@ def shares(counts: Sequence[int], shard: tuple[int, int], case_s: Sequence[float
 def _dealt(
     counts: Sequence[int], count: int, cost: Sequence[float]
 ) -> tuple[dict[int, int], list[tuple[float, int, int]]]:
-    """Return the shard of each test's first window of ten, and what the shards have to do then."""
+    """Return the shard of each test's first window of ten, and ``(seconds, windows, shard)`` of each shard's load."""
     starts: dict[int, int] = {}
     seconds, held = [0.0] * count, [0] * count
     dealt = 0
     for test in sorted(range(len(counts)), key=lambda test: (-cost[test], test)):
         starts[test] = dealt % count
         found = max(0, -(-counts[test] // WINDOW) - 1)
-        for position in range(found % count):  # what goes all round is equal for all
+        for position in range(found % count):  # full rounds add the same to every shard
             shard = (dealt + position) % count
             seconds[shard] += WINDOW * cost[test]
             held[shard] += 1
@@ -176,17 +177,18 @@ def _dealt(
 
 
 def digest(tests: Sequence[tuple[str, int]], case_s: Sequence[float]) -> str:
-    """Return what tells one plan from another: shards of one run have it in common."""
-    told = "dealt\n" + "\n".join(
+    """Return a fingerprint of the plan: all shards of a run must have the same."""
+    text = "dealt\n" + "\n".join(
         f"{test}\0{count}\0{cost!r}" for (test, count), cost in zip(tests, case_s, strict=True)
     )
-    return blake2b(told.encode(), digest_size=8).hexdigest()
+    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def costs(tests: Sequence[str], known: Mapping[str, float]) -> list[float]:
-    """Return seconds of one case by test, as learned, to the nearest power of two; the median where nothing is known.
+    """Return the seconds of one case by test, as measured in earlier runs, rounded up to a power of two.
 
-    Rounded, so that shards whose databases differ by noise are still shards of one plan.
+    A test without a measurement gets the median. Without rounding, shards whose measurements differ by noise would not
+    belong to the same plan.
     """
     learned = sorted(_rounded(known[test]) for test in tests if test in known)
     usual = learned[len(learned) // 2] if learned else 1.0
@@ -203,11 +205,11 @@ def _rounded(seconds: float) -> float:
 def order(shared: Sequence[Share], case_s: Callable[[int], float]) -> Iterator[tuple[int, Sequence[int]]]:
     """Yield ``(test, cases)``: breadth first, the longest test first within a round.
 
-    Every test runs once before any runs ten times. ``case_s`` is asked as late as can be: it learns
-    while the run goes on.
+    Every test runs once before any test runs ten times. ``case_s`` is called as late as possible, because its answers
+    get better during the run.
 
     Args:
-        shared: What this shard runs.
+        shared: The cases that this shard runs.
         case_s: Returns the seconds of one case of a test, as far as they are known.
     """
     low = high = 0
@@ -227,7 +229,7 @@ def _between(cases: range | ShardCases, low: int, high: int) -> Iterable[int]:
 
 
 def _tasks(cases: Iterable[int], case_s: float) -> Iterator[list[int]]:
-    """Yield whole windows, as many together as a task should take."""
+    """Yield tasks: whole windows, as many as fit into ``TASK_S``."""
     room = max(1, min(TASK_CASES, int(TASK_S / max(case_s, 1e-6))))
     task: list[int] = []
     for _, window in groupby(cases, key=window_of):

@@ -1,4 +1,4 @@
-"""Options that pytest was given on its command line: the plugin sets them around each test."""
+"""Options from pytest's command line; the plugin sets them around each test."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 
 
 class PytestOptions(NamedTuple):
-    """Hold the options ``--autotest-cases``, ``-seed`` and ``-candidate``; ``None`` or ``()``: not given.
+    """The options ``--autotest-cases``, ``--autotest-seed`` and ``--autotest-candidate``.
 
     Attributes:
-        cases: Of each test, whatever it declares.
-        seed: Root seed.
-        candidates: Names from the configuration, or built in.
+        cases: Number of cases of each test, whatever it declares; ``None`` if not given.
+        seed: Root seed; ``None`` if not given.
+        candidates: Names of candidates, from the configuration or built in; empty if not given.
     """
 
     cases: int | None = None
@@ -20,4 +20,4 @@ class PytestOptions(NamedTuple):
     candidates: tuple[str, ...] = ()
 
 
-PYTEST_OPTIONS: Final[ContextVar[PytestOptions]] = ContextVar("ci_autotest_asked", default=PytestOptions())  # noqa: B039 - a frozen value
+PYTEST_OPTIONS: Final[ContextVar[PytestOptions]] = ContextVar("ci_autotest_options", default=PytestOptions())  # noqa: B039 - a frozen value

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 _KEY: Final = pytest.StashKey[PytestOptions]()
-#: Root seeds are below this; ``ci_autotest.config`` says the same and would import more.
+#: Upper bound of root seeds, as in ``ci_autotest.config``, which is not imported here because it takes longer.
 _SEEDS: Final = 1 << 63
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options."""
+    """Add the ``--autotest-*`` options."""
     group = parser.getgroup("autotest", "operator alignment (ci-autotest)")
     group.addoption(
         "--autotest-cases", metavar="N", type=_cases, help="cases of each @autotest test, whatever it declares"
@@ -35,27 +35,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep what was asked."""
+    """Keep the options for the tests."""
     option: Any = config.option
     names = tuple(dict.fromkeys(option.autotest_candidate))
     config.stash[_KEY] = PytestOptions(option.autotest_cases, option.autotest_seed, names)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Say what was asked, so that a run can be repeated."""
-    asked = config.stash[_KEY]
-    said = [
-        f"cases {asked.cases}" if asked.cases is not None else "",
-        f"seed {asked.seed}" if asked.seed is not None else "",
-        f"candidates {', '.join(asked.candidates)}" if asked.candidates else "",
+    """Print the options, so that a run with a random seed can be repeated."""
+    options = config.stash[_KEY]
+    parts = [
+        f"cases {options.cases}" if options.cases is not None else "",
+        f"seed {options.seed}" if options.seed is not None else "",
+        f"candidates {', '.join(options.candidates)}" if options.candidates else "",
     ]
-    shown = ", ".join(filter(None, said))
-    return [f"autotest: {shown}"] if shown else []
+    text = ", ".join(filter(None, parts))
+    return [f"autotest: {text}"] if text else []
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Let a test see what was asked, and nothing after it."""
+    """Make the options available while a test runs."""
     token = PYTEST_OPTIONS.set(item.config.stash[_KEY])
     try:
         return (yield)

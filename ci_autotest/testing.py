@@ -1,4 +1,4 @@
-"""The names for test authors, with types. Users import them from ``ci_autotest``."""
+"""The API for test authors, with types. Users import these names from ``ci_autotest``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ci_autotest.config import shapes_of
 from ci_autotest.errors import AuthorError, ConfigError, SessionError, UnavailableError
-from ci_autotest.in_process import SAID_ONCE, run_here, setting_of, stop_unittest
+from ci_autotest.in_process import NOTICE, run_here, setting_of, stop_unittest
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.body_call import callers_signature, case_name, with_case
 from ci_autotest.record.context import CURRENT
@@ -28,7 +28,7 @@ from ci_autotest.record.draw.variables import (
 )
 from ci_autotest.record.duplicate_tests import refuse_duplicates
 from ci_autotest.record.matrices import invertible_tensor, positive_definite_tensor, symmetric_tensor
-from ci_autotest.record.module_hooks import hear_lost_hooks
+from ci_autotest.record.module_hooks import refuse_lost_hooks
 from ci_autotest.record.options import declared
 from ci_autotest.record.tensors import draw_tensor
 from ci_autotest.record.torch_namespace import Namespace
@@ -95,22 +95,22 @@ def random_tensor(
     """Return a recorded tensor with drawn shape and data.
 
     Args:
-        ndim: Number of dimensions; drawn from 1 to 5 unless given.
-        dim0: Size in elements, or a generator; free (1 to 7) unless given. Likewise ``dim1`` to
-            ``dim4``.
+        ndim: Number of dimensions; drawn from 1 to 5 by default.
+        dim0: Size in elements, or a generator; by default free, that is, drawn from 1 to 7. ``dim1`` to ``dim4``
+            work the same way.
         dim1: See ``dim0``.
         dim2: See ``dim0``.
         dim3: See ``dim0``.
         dim4: See ``dim0``.
-        low: Least value, in the unit of the elements (default: -1 for floats, -10 for integers).
+        low: Lowest value, in the unit of the elements (default: -1 for floats, -10 for integers).
         high: Upper bound, exclusive (default: 1 for floats, 11 for integers).
         dtype: ``float``, ``int``, ``bool``, ``complex``, a torch dtype, or a generator of one.
-        requires_grad: Whether the leaf asks for its gradient; integers and booleans never do.
-        dims: Every size in order, for any number of dimensions, instead of ``ndim`` and ``dim0`` to ``dim4``;
-            ``None`` in it is free.
+        requires_grad: Whether the tensor requires grad; integers and booleans never do.
+        dims: All sizes in order, for any number of dimensions; replaces ``ndim`` and ``dim0`` to ``dim4``. A size of
+            ``None`` is free.
 
     Raises:
-        AuthorError: Called outside a test, or with arguments that contradict one another.
+        AuthorError: Called outside a test, or with arguments that contradict each other.
     """
     named = (dim0, dim1, dim2, dim3, dim4)
     value: Any
@@ -118,13 +118,13 @@ def random_tensor(
         value = draw_tensor(ndim, named, low, high, dtype, requires_grad)
     else:
         if ndim is not None or any(dim is not None for dim in named):
-            message = "random_tensor() is given dims and ndim or dim0 to dim4. Give either dims or those."
+            message = "random_tensor() got dims and also ndim or dim0 to dim4. Give either dims or the others."
             raise AuthorError(message)
         value = draw_tensor(len(dims), dims, low, high, dtype, requires_grad)
     return value  # type: ignore[no-any-return]
 
 
-#: The names of OneFlow's AutoTest for the same two.
+#: What OneFlow's AutoTest calls these two.
 random_pytorch_tensor = random_tensor
 random_pytorch_dtype = random_dtype
 
@@ -148,32 +148,31 @@ def autotest(
 ) -> Callable[[F], F]:
     """Declare a function, or a method of a ``unittest.TestCase``, as a test of operators.
 
-    Called by pytest or unittest, the function runs in their process, on ``torch`` and the
-    candidates of the nearest ``autotest.yml``, without isolation; ``ci-autotest run`` gives each
-    case a watched worker.
+    Under pytest and unittest the function runs in their process, without isolation, on ``torch`` and the candidates of
+    the nearest ``autotest.yml``. ``ci-autotest run`` runs each case in a worker process and survives a crash.
 
     Args:
-        n: Cases; the configuration's ``cases`` unless given.
-        auto_backward: Whether every output that requires grad is differentiated and gradients are
-            compared. ``"auto"`` is OneFlow's word for the same: an output without a gradient is let be.
-        rtol: Allowed ratio to the reference, with ``atol``; defaults per dtype unless given.
+        n: Number of cases; the configuration's ``cases`` by default.
+        auto_backward: Whether to run a backward pass from every output that requires grad and compare the gradients.
+            OneFlow's ``"auto"`` means the same: outputs without a gradient are skipped.
+        rtol: Allowed ratio to the reference; give ``atol`` too. The defaults depend on the dtype.
         atol: Allowed difference in the unit of the elements.
-        check_dtype: Whether another dtype is a misalignment.
-        check_graph: Whether each candidate also runs the body as one compiled graph, which must agree with what the
-            candidate gives eagerly. OneFlow's ``"ValidatedFalse"`` means no.
-        profiles: Names of profiles to walk through besides ordinary cases; all unless given.
-        dtypes: What ``random_tensor()`` is swept over where it is given no dtype; float32 unless given.
-        id: Name of the test that stays when it moves to another file.
-        check_allclose: Whether elements are compared; shapes, dtypes and flags always are.
-        check_grad_use_random_data: Whether the gradients put in are random and signed, else ones.
-        include_complex: Whether complex64 is one of the dtypes that the test is swept over.
-        raises: What the body ends with, because the reference refuses a step of it. A candidate that accepts that step
-            fails the run.
-        match: A regular expression that is found in what the reference says then; a candidate may say it otherwise.
-        unknown: Refused.
+        check_dtype: Whether a different dtype is a misalignment.
+        check_graph: Whether each candidate also runs the body as one compiled graph; its results must agree with the
+            candidate's own eager results. OneFlow's ``"ValidatedFalse"`` means no.
+        profiles: Names of the profiles to run besides ordinary cases; all by default.
+        dtypes: The dtypes of ``random_tensor()`` calls without a dtype, used in turn; float32 by default.
+        id: A name that the test keeps when it moves to another file.
+        check_allclose: Whether to compare elements; shapes, dtypes and flags are always compared.
+        check_grad_use_random_data: Whether the backward pass starts from random signed gradients; ones otherwise.
+        include_complex: Whether complex64 is added to the dtypes.
+        raises: The exception that the body must end with, because the reference refuses one of its steps. A candidate
+            that accepts that step fails the run.
+        match: A regular expression for the reference's error message; candidates may word theirs differently.
+        unknown: Anything else is an error.
 
     Raises:
-        AuthorError: Written without parentheses, or an option is unknown or has a value that it does not take.
+        AuthorError: Written without parentheses, with an unknown option, or with a value that an option does not take.
     """
     given = {
         "n": n, "auto_backward": auto_backward, "rtol": rtol, "atol": atol, "check_dtype": check_dtype,
@@ -181,7 +180,7 @@ def autotest(
         "check_grad_use_random_data": check_grad_use_random_data, "include_complex": include_complex, "raises": raises,
         "match": match, **unknown,
     }  # fmt: skip
-    declared(lambda: None, given)  # what is wrong is told at the decorator's line, before the function's
+    declared(lambda: None, given)  # reports a wrong option at the line of the decorator
 
     def decorate(body: F) -> F:
         declaration = declared(body, given)
@@ -189,7 +188,7 @@ def autotest(
         @functools.wraps(body)
         def test(*args: Any, **kwargs: Any) -> Any:
             if CURRENT.get() is not None:
-                return body(*args, **kwargs)  # one test calls another: the outer one records
+                return body(*args, **kwargs)  # one test calls another: the outer test records both
             __tracebackhide__ = True
             try:
                 return _run_here(declaration, *with_case(body, args, kwargs))
@@ -206,14 +205,14 @@ def autotest(
 
 
 def _run_here(declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Run a test in the process that called it, with the inputs that ``ci-autotest run`` gives it, and say so once."""
+    """Run a test in the process that called it, with the same inputs as under ``ci-autotest run``."""
     __tracebackhide__ = True
     body = declaration.body
     refuse_duplicates(body.__code__.co_filename)
     called = case_name(body, args, kwargs)
     setting = setting_of(body.__code__.co_filename, body.__qualname__, declaration.id, called)
     attempts, test = _attempts(shapes_of(setting.candidates)), setting.test
-    hear_lost_hooks()  # pytest takes filters of warnings back after each test
+    refuse_lost_hooks()  # pytest resets the warning filters after each test
     key = test_key(setting.seed, test)
     call = functools.partial(body, *args, **kwargs)
     run_here(declaration, setting, lambda case, number: attempts.attempt(declaration, call, (key, test, case, number)))
@@ -221,10 +220,10 @@ def _run_here(declaration: Declaration, args: tuple[Any, ...], kwargs: dict[str,
 
 @functools.lru_cache(maxsize=8)
 def _attempts(shapes: int) -> Attempts:
-    _say_once()
+    _print_notice()
     return Attempts(shapes=shapes)
 
 
 @functools.lru_cache(maxsize=1)
-def _say_once() -> None:
-    sys.stderr.write(SAID_ONCE)
+def _print_notice() -> None:
+    sys.stderr.write(NOTICE)

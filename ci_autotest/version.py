@@ -1,3 +1,3 @@
-"""The one place where the version is written."""
+"""The version of the package; defined only here."""
 
 VERSION = "1.0.0"

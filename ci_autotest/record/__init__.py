@@ -1,1 +1,1 @@
-"""Recording: a body runs once per case, on the reference, through values that write down what was done."""
+"""Recording: a test body runs once per case, on the reference, and its recorded values log every operation."""

@@ -1,7 +1,7 @@
-"""Types that a built-in function expects: from torch's operator schemas.
+"""Argument types of built-in functions, taken from torch's operator schemas.
 
-The rule (SEMANTICS, 18): the overloads that the other arguments match decide. Where they agree on the type, it is that
-one; where none matches, or several disagree, it cannot be told, and the author is asked to write it.
+The rule (SEMANTICS, 18): the overloads that match the other arguments decide. If they agree on a type, that is the type
+of the argument. If none matches, or if they disagree, the type is unknown and the author has to write it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.operators.overloads import Parameter
 
-#: Stands for the tensor whose method is called.
+#: Placeholder for the tensor whose method is called.
 RECEIVER: Final = object()
-#: What a number can be drawn as, by the schema's type; a list of a known length takes one number for all.
+#: The type of a drawn number by the schema's type; a list of known length takes one number for all of its elements.
 _NUMBERS: Final[dict[str, object]] = {"int": int, "float": float, "bool": bool, "number": int | float}
 
 
 class Deferred:
-    """A type that is looked up only where a generator needs it: most know their own.
+    """The type of an argument, looked up only if a generator needs it, because most generators know their own type.
 
     Args:
         target: The function's dotted path, or the method's name.
-        args: Positional arguments as the body wrote them, the receiver first for a method.
-        kwargs: Keyword arguments as the body wrote them.
-        key: Which one is asked for: a position in ``args``, or a name.
+        args: Positional arguments of the call, for a method with the receiver first.
+        kwargs: Keyword arguments of the call.
+        key: The argument: a position in ``args``, or a name.
     """
 
     __slots__ = ("args", "key", "kwargs", "target")
@@ -43,12 +43,12 @@ class Deferred:
         self.target, self.args, self.kwargs, self.key = target, args, kwargs, key
 
     def resolve(self) -> object:
-        """Return the type that every matching overload asks for, ``None`` where it cannot be told."""
+        """Return the type on which all matching overloads agree; ``None`` if there is none."""
         found = self.candidates()
         return found[0] if len(found) == 1 else None
 
     def candidates(self) -> list[object]:
-        """Return the types that the overloads matched by the other arguments ask for, once each."""
+        """Return the types of the argument in all matching overloads, without repeats."""
         found: list[object] = []
         for overload in overloads(self.target):
             wanted = _wanted(overload, self.args, self.kwargs, self.key)
@@ -60,7 +60,7 @@ class Deferred:
 def _wanted(
     overload: tuple[Parameter, ...], args: Sequence[Any], kwargs: Mapping[str, Any], key: int | str
 ) -> object | None:
-    """Return the type that an overload asks for at ``key``, ``None`` where it does not match or takes no number."""
+    """Return the type of ``key`` in an overload; ``None`` if the overload does not match or takes no number there."""
     bound = bound_to(overload, args, kwargs)
     if bound is None:
         return None
@@ -81,7 +81,7 @@ def _drawn_as(parameter: Parameter) -> object | None:
 
 def _accepts(parameter: Parameter, value: Any) -> bool:
     if isinstance(value, Generator) or value is NOTHING:
-        return True  # what it will be is not known; its own place is asked for by itself
+        return True  # its type is still unknown; it has a lookup of its own
     if value is None:
         return parameter.is_optional
     kind = parameter.kind

@@ -1,8 +1,8 @@
-"""NumPy arrays: how a recorded value becomes one, and how one becomes an input.
+"""NumPy arrays: recorded values become arrays, and arrays become inputs.
 
-``.numpy()`` is a step whose elements are compared; what a body computes from the array is its own, and the same for
-every candidate. The array is read-only, because a write through it would reach the tensor and be no step (SEMANTICS,
-rules 3 and 14). An array enters as an input of the program, with the elements that it has then (rule 5).
+``.numpy()`` is a step, and its elements are compared. What the body computes from the array is not recorded; it is the
+same for every candidate. The array is read-only, because a write through it would change the tensor without a step
+(SEMANTICS, rules 3 and 14). An array that becomes a tensor is an input with its current elements (rule 5).
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ if TYPE_CHECKING:
     from ci_autotest.record.protocol import Recorder
     from ci_autotest.record.values import Value
 
-#: Functions that make a tensor of an array.
+#: Functions that make a tensor from an array.
 MAKERS: Final = frozenset({"torch.from_numpy", "torch.tensor", "torch.as_tensor", "torch.asarray"})
 
 
 def read_only(tensor: torch.Tensor, kwargs: dict[str, Any]) -> NDArray[Any]:
-    """Return the array of a tensor, on the same memory, which can neither be written to nor be made so."""
+    """Return an array that shares the tensor's memory and cannot be made writable."""
     array: NDArray[Any] = tensor.numpy(**kwargs)
     return np.asarray(array.data.toreadonly())
 
 
 class ArrayFunction(Function):
-    """Record a function that makes a tensor: of an array, it makes an input of the program."""
+    """A function that makes a tensor; called with an array, it makes an input of the program."""
 
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Record the tensor of an array as an input, any other call as a step."""
+        """Record the call: with an array as an input, otherwise as a step."""
         recorder = CURRENT.get()
         if recorder is None or not args or not isinstance(args[0], np.ndarray):
             return super().__call__(*args, **kwargs)
-        return _entered(recorder, self, args, kwargs)
+        return _input_of_array(recorder, self, args, kwargs)
 
 
-def _entered(recorder: Recorder, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
-    """Return the tensor of an array as an input; remember the array where torch's own tensor would share its memory."""
+def _input_of_array(recorder: Recorder, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
+    """Record an array as an input; keep the array for ``refuse_written`` if torch's tensor would share its memory."""
     array = args[0]
-    # A copy: torch warns of memory that cannot be written to, and the data are copied anyway.
+    # Copied, because torch warns about read-only memory, and the data are copied anyway.
     try:
         made = function.real(array.copy(), *args[1:], **kwargs)
     except (TypeError, ValueError) as error:
-        message = f"{function.target} of an array of {array.dtype}: {error}"
+        message = f"{function.target} of an array with dtype {array.dtype}: {error}"
         raise AuthorError(message) from error
     if function.target != "torch.tensor":
         recorder.shared.append((array, array.tobytes()))
@@ -61,14 +61,14 @@ def _entered(recorder: Recorder, function: Function, args: tuple[Any, ...], kwar
 
 
 def refuse_written(recorder: Recorder) -> None:
-    """Refuse a body that wrote to memory which a tensor of torch's would have seen.
+    """Refuse a body that wrote to an array whose memory a tensor of plain torch would share.
 
     Raises:
-        AuthorError: An array has other elements than when it was made a tensor.
+        AuthorError: An array has changed since a tensor was made from it.
     """
     if any(array.tobytes() != before for array, before in recorder.shared):
         message = (
-            "an array that was given to torch.from_numpy was written to afterwards, which is no step. "
-            "Write to the tensor, or give a copy: torch.from_numpy(array.copy())."
+            "an array was changed after torch.from_numpy made a tensor of it, and that write is not recorded. "
+            "Write to the tensor, or pass a copy: torch.from_numpy(array.copy())."
         )
         raise AuthorError(message)

@@ -1,7 +1,7 @@
-"""One attempt: seed, run the body once on the reference, and return the program.
+"""One attempt at a case: seed the generators, run the body once on the reference, and return the program.
 
-The rule kept here (SEMANTICS, rule 1): only an exception from a reference step that ends the body rejects an attempt.
-Any other exception of a body is the author's error and ends the test.
+The rule of this module (SEMANTICS, rule 1): an attempt is rejected only if a reference step raises an exception that
+ends the body. Any other exception of the body is the author's error and ends the test.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ci_autotest.record.draw.cotangents import cotangent
 from ci_autotest.record.draw.draws import Drawer
 from ci_autotest.record.draw.profiles import ORDINARY, PROFILES, profile_of
 from ci_autotest.record.draw.streams import Streams
-from ci_autotest.record.expected_refusals import hear_demands
-from ci_autotest.record.module_hooks import hear_lost_hooks
+from ci_autotest.record.expected_refusals import record_expected_errors
+from ci_autotest.record.module_hooks import refuse_lost_hooks
 from ci_autotest.record.optimizers import record_optimizers
 from ci_autotest.record.options import dtype_of
 from ci_autotest.record.recorder import Recorder
@@ -38,38 +38,38 @@ if TYPE_CHECKING:
 
 _OUTSIDE: Final = Unsupported(
     UnsupportedReason.OUTSIDE,
-    "its outputs rest on values that may have been computed outside of the recorded steps, by numpy or another "
-    "library: both sides are given them, and they are not compared",
+    "its outputs depend only on values that may have been computed outside of the recorded steps, by numpy or another "
+    "library: both sides get the same values, so there is nothing to compare",
 )
 _seed_torch: Final = torch.default_generator.manual_seed
 
 
 class Attempts:
-    """Make attempts at the cases of tests, all from one re-keyed bit generator.
+    """Source of attempts at the cases of tests; all draw from one bit generator, which gets a new key each time.
 
     Args:
-        device: Where the reference runs.
-        shapes: Sets of sizes and choices that the cases of a test share (``case.pattern_of``).
+        device: Device of the reference.
+        shapes: Number of sets of sizes and choices that the cases of a test share (``case.pattern_of``).
     """
 
     def __init__(self, device: str = "cpu", shapes: int = 0) -> None:
-        """Take over the global generators of this process: they are set before each attempt."""
-        hear_lost_hooks()
+        """Take over the global random generators of this process; each attempt seeds them."""
+        refuse_lost_hooks()
         record_optimizers()
         self._streams = Streams(shapes)
         self._tracers: dict[int, Tracer] = {}
         self._device = CPU if device == "cpu" else torch.device(device)
         self._numpy_bits = np.random.Philox(0)
-        # User code may draw from numpy's global generator.
+        # User code may draw from numpy's global generator, so it has to be seeded too.
         np.random.set_bit_generator(self._numpy_bits)  # type: ignore[attr-defined]
         self._numpy_state: Any = self._numpy_bits.state
 
     def prefetch(self, key: int, cases: Sequence[int]) -> None:
-        """Draw the words of the first attempts at a batch of cases together: they are the same, for less.
+        """Draw the random words of the first attempts at several cases at once: the same words, but faster.
 
         Args:
-            key: The test's (``case.test_key``).
-            cases: Numbers, ascending.
+            key: Key of the test (``case.test_key``).
+            cases: Numbers of the cases, ascending.
         """
         self._streams.prefetch(key, cases)
 
@@ -82,18 +82,18 @@ class Attempts:
         profile: str | None = None,
         watched: Collection[int] = (),
     ) -> Attempt:
-        """Run a body once and return what it did.
+        """Run a body once and return its attempt.
 
         Args:
-            declaration: The test's.
+            declaration: The test's declaration.
             call: The body with its arguments bound.
             name: ``(test key, test id, case, attempt)``.
             edits: Values by site that replace draws.
-            profile: What the attempt is about; from the case's number unless given.
-            watched: Indices of values to copy at their step; of a body without setup.
+            profile: The profile; by default it follows from the case's number.
+            watched: Indices of values to copy right after their step; only for a body without setup.
 
         Raises:
-            AuthorError: The body raised something of its own, or returned what is not recorded.
+            AuthorError: The body raised an exception of its own, or returned something that is not recorded.
         """
         key, test, case, number = name
         allowed = declaration.profiles if declaration.profiles is not None else PROFILES
@@ -103,7 +103,7 @@ class Attempts:
         recorder = Recorder(drawer, self._device)
         recorder.dtype = dtype_of(case, declaration.dtypes)
         recorder.watched = watched
-        hear_demands()  # pytest may have been imported since
+        record_expected_errors()  # pytest may have been imported after the previous attempt
         tracer = self._tracers.get(key)
         if tracer is None:
             tracer = self._tracers[key] = Tracer()
@@ -132,15 +132,16 @@ class Attempts:
         python_random.seed(seed)
         self._numpy_state["state"]["key"][0] = seed
         self._numpy_bits.state = self._numpy_state
+        # User code may have replaced numpy's global generator.
         if np.random.get_bit_generator() is not self._numpy_bits:  # type: ignore[attr-defined]
             np.random.set_bit_generator(self._numpy_bits)  # type: ignore[attr-defined]
 
 
 def _cotangents(recorder: Recorder, *, are_random: bool) -> dict[int, torch.Tensor]:
-    """Draw the gradient that is put into each output tensor that requires grad.
+    """Draw the gradient that the backward pass starts from, for each output tensor that requires grad.
 
-    An output that is returned twice counts once (rule 9). That is decided here for both sides: a candidate may give
-    one tensor for two outputs of the reference, or two for one.
+    An output that is returned twice counts once (rule 9). This is decided here for both sides, because a candidate may
+    return one tensor for two outputs of the reference, or two for one.
     """
     found = {}
     taken: list[torch.Tensor] = []
@@ -156,10 +157,10 @@ def _cotangents(recorder: Recorder, *, are_random: bool) -> dict[int, torch.Tens
 
 
 def _rests_on(program: Program, keys: Collection[str]) -> bool:
-    """Whether all that a program gives was computed from some inputs alone."""
+    """Whether all inputs that a program's outputs depend on are among ``keys``."""
     steps = program.steps
     if program.setup:
-        return False  # A module has parameters of its own.
+        return False  # Parameters of a module are inputs too.
     needed = {len(steps) - 1}
     for index in range(len(steps) - 1, -1, -1):
         if index in needed:
@@ -168,9 +169,10 @@ def _rests_on(program: Program, keys: Collection[str]) -> bool:
 
 
 def _ended(recorder: Recorder, at: int) -> Attempt:
-    """Return an attempt that ends with a step that the reference refused: rejected, or as its author demanded.
+    """Return an attempt that ends with a step that the reference refused: it is rejected, unless the author expects it.
 
-    What a side computes after a refusal, such as the gradients of a backward pass that it gave up, is not defined.
+    The steps after a refusal are dropped, because they are undefined: for example, the gradients of an aborted backward
+    pass.
     """
     steps, trace = recorder.steps, recorder.trace
     step = steps[at]
@@ -182,11 +184,11 @@ def _ended(recorder: Recorder, at: int) -> Attempt:
 
 
 def _program(recorder: Recorder) -> Program:
-    """Return the program, the setup moved to the front; what the reference saw is moved with it."""
+    """Return the program with its setup moved to the front; the trace of the reference is reordered alike."""
     steps, trace = recorder.steps, recorder.trace
     if not recorder.has_setup:
         return Program((), tuple(steps))
-    trace.copies = {}  # they were taken by the indices as recorded
+    trace.copies = {}  # their keys are the indices before the move
     order = sorted(range(len(steps)), key=lambda i: not steps[i].in_setup)
     places = {old: new for new, old in enumerate(order)}
     trace.moved = [places[old] for old in range(len(order))]

@@ -1,4 +1,4 @@
-"""Run a body with its recorder, and report its own exceptions with file and line."""
+"""Running a body with its recorder: its own exceptions are reported with file and line."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ci_autotest.errors import AuthorError, is_own, said
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
 from ci_autotest.record.arrays import refuse_written
 from ci_autotest.record.context import CURRENT
-from ci_autotest.record.expected_refusals import check_demand, comes_of, is_met
-from ci_autotest.record.optimizers import put_back
+from ci_autotest.record.expected_refusals import check_demand, is_caused_by, is_met
+from ci_autotest.record.optimizers import restore_optimizer
 from ci_autotest.record.outputs import record_output
-from ci_autotest.record.plain_tensors import watch_no_more
+from ci_autotest.record.plain_tensors import stop_watching
 from ci_autotest.record.recorder import Ended
 from ci_autotest.record.unsupported_uses import meaning
 from ci_autotest.record.write_guard import refuse_unrecorded_writes
@@ -30,10 +30,11 @@ _STANDARD_LIBRARY: Final = str(Path(traceback.__file__).parent)
 
 
 def run_body(recorder: Recorder, declaration: Declaration, call: Callable[[], object], tracer: Tracer) -> int | None:
-    """Run a body and record what it returns; return the step that ended it, where the reference refused that.
+    """Run a body and record its outputs; return the index of the refused step that ended it, if any.
 
     Raises:
-        AuthorError: It raised something of its own, or returned what is not recorded, or did not raise what it was to.
+        AuthorError: The body raised an exception of its own, returned something that is not recorded, or did not raise
+            what its declaration says.
     """
     token = CURRENT.set(recorder)
     try:
@@ -55,11 +56,12 @@ def run_body(recorder: Recorder, declaration: Declaration, call: Callable[[], ob
         raise AuthorError(message) from error
     finally:
         CURRENT.reset(token)
-        watch_no_more(recorder)
-        recorder.refusal = None  # Its traceback holds the body's frames.
-        _take_back(recorder)
+        stop_watching(recorder)
+        recorder.refusal = None  # Its traceback keeps the body's frames alive.
+        _restore(recorder)
         recorder.__class__ = Ended
-        # Modules and generators of values hold the recorder: what it holds would stay until the collector comes.
+        # Modules and generators refer back to the recorder. Without this, the cycle would keep the tensors in memory
+        # until the garbage collector runs.
         recorder.modules.clear()
         recorder.module_steps = None
         recorder.drawer.cache.clear()
@@ -69,13 +71,13 @@ def run_body(recorder: Recorder, declaration: Declaration, call: Callable[[], ob
 def _called(
     recorder: Recorder, declaration: Declaration, call: Callable[[], object], tracer: Tracer
 ) -> tuple[int | None, object]:
-    """Call a body; return the refused step that ended it, and what it returned."""
+    """Call a body; return the index of the refused step that ended it, and its result."""
     try:
         returned = tracer.call(call)
     except AuthorError:
         raise
     except Exception as error:
-        if recorder.refusal is None or not comes_of(error, recorder.refusal[1]):
+        if recorder.refusal is None or not is_caused_by(error, recorder.refusal[1]):
             raise
         return _ended_at(recorder, declaration, *recorder.refusal), None
     if declaration.raises:
@@ -84,9 +86,10 @@ def _called(
 
 
 def _ended_at(recorder: Recorder, declaration: Declaration, index: int, refusal: Exception) -> int:
-    """Return the refused step that ended a body, demanded where the declaration says so.
+    """Return the index of the refused step that ended a body; mark it as expected if the declaration says so.
 
-    A profile may bring a refusal of its own, such as of memory that is written to twice: that attempt is rejected.
+    A profile may cause a refusal of its own, for example an in-place write to expanded memory. Such an attempt is
+    rejected; it is no error of the author.
     """
     if declaration.raises and (is_met(declaration, refusal) or not recorder.profile_applied):
         check_demand(declaration, refusal)
@@ -95,7 +98,7 @@ def _ended_at(recorder: Recorder, declaration: Declaration, index: int, refusal:
 
 
 def _refuse_empty(recorder: Recorder) -> None:
-    """Refuse a body that calls nothing: its inputs held against themselves are no test."""
+    """Refuse a body that calls no operator: comparing its inputs with themselves would always pass."""
     inputs = 1 + len(recorder.sources)
     if len(recorder.steps) == inputs or (recorder.has_setup and not _calls_anything(recorder)):
         message = "the body calls no operator of torch: there is nothing to compare."
@@ -106,10 +109,10 @@ def _calls_anything(recorder: Recorder) -> bool:
     return any(not step.in_setup and step.op not in {PLACEHOLDER, OUTPUT} for step in recorder.steps)
 
 
-def _take_back(recorder: Recorder) -> None:
-    """Leave the parameters and optimizers of a body as they were before it: they may outlive the case."""
+def _restore(recorder: Recorder) -> None:
+    """Restore the user's parameters, gradients and optimizers, because they may outlive the case."""
     for held in recorder.optimizers.values():
-        put_back(held)
+        restore_optimizer(held)
     recorder.optimizers.clear()
     for tensor, data in recorder.given_data.values():
         tensor.data.copy_(data)
@@ -121,7 +124,7 @@ def _take_back(recorder: Recorder) -> None:
 
 
 def _body_line(error: BaseException, call: Callable[[], object]) -> str:
-    """Return `` (file, line n)`` of the innermost frame that is the user's, else of the body."""
+    """Return `` (file, line n)`` of the innermost frame of user code, or of the body if there is none."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_own(frame.filename)]
     frames = [frame for frame in frames if not _is_library(frame.filename)] or frames
     if frames:

@@ -1,7 +1,7 @@
-"""Call a test's body: with a test case if it wants one, with ``parametrize`` arguments if given.
+"""Arguments of a test's body: a test case if it takes one, and those of ``pytest.mark.parametrize``.
 
-OneFlow's tests are functions of one ``test_case``; pytest hands over what a function's signature asks for by name. So
-the first parameter is a test case where it has one of the names that people give it, and pytest is not shown it.
+OneFlow's tests are functions of one ``test_case``, while pytest passes fixtures by the names in a function's signature.
+So a first parameter with one of the usual names is a test case, and pytest does not see it in the signature.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _CASE_NAMES: Final = frozenset({"test_case", "testcase", "case", "tc", "_", "self"})
-#: What Python writes of an object without a text of its own.
+#: The address in the default ``repr`` of an object.
 _ADDRESS: Final = re.compile(r"\bat 0x[0-9a-fA-F]+")
-#: Characters of an argument's text in a test's name.
+#: Greatest number of characters of an argument in a test's name.
 _SHOWN_AT_MOST: Final = 40
 
 
@@ -37,13 +37,13 @@ def takes_test_case(body: Callable[..., object]) -> bool:
 def with_case(
     body: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call, with a test case first where the body wants one and was given none."""
+    """Return the arguments of a call, with a new test case first if the body takes one and got none."""
     is_missing = takes_test_case(body) and not args and required(body)[0].name not in kwargs
     return ((unittest.TestCase("__init__"),) if is_missing else args), dict(kwargs)
 
 
 def callers_signature(body: Callable[..., object]) -> inspect.Signature:
-    """Return the signature that pytest is shown: a function's without its test case, a method's as it is."""
+    """Return the signature for pytest: a function's without its test case, a method's unchanged."""
     signature = inspect.signature(body)
     is_function = body.__qualname__.rpartition(".")[0] in {"", _outer(body)}
     if not (is_function and takes_test_case(body)):
@@ -53,16 +53,15 @@ def callers_signature(body: Callable[..., object]) -> inspect.Signature:
 
 
 def _outer(body: Callable[..., object]) -> str:
-    """Return the path of the function that a local function stands in."""
     outer = body.__qualname__.rpartition(".")[0]
     return outer if outer.endswith("<locals>") else ""
 
 
 def case_name(body: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    """Return ``[3-same]`` for a call with arguments 3 and ``same``, nothing for one without: its inputs are its own.
+    """Return ``[3-same]`` for a call with the arguments 3 and ``same``, or nothing for a call without arguments.
 
-    The object that a method is called on is left out, and of what has no text of its own its type is shown: an address
-    is another in every process, and the inputs would be too.
+    The name selects the inputs, so it must be the same in every process. Hence the object of a method is left out, and
+    an argument whose text holds an address or a path is shown by its type.
     """
     own = args[1:] if args and _is_owner(args[0], body) else args
     shown = [_shown(value) for value in (*own, *kwargs.values()) if not isinstance(value, unittest.TestCase)]
@@ -70,7 +69,7 @@ def case_name(body: Callable[..., object], args: tuple[Any, ...], kwargs: Mappin
 
 
 def _is_owner(value: object, body: Callable[..., object]) -> bool:
-    """Whether a body is a method of an object's class, or of one that it comes from."""
+    """Whether a body is a method of an object's class or of a base class."""
     return any(body.__qualname__ == f"{kind.__qualname__}.{body.__name__}" for kind in type(value).__mro__)
 
 
@@ -80,17 +79,16 @@ def _shown(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    """Return what an argument is called: its text, or its type where that would hold an address or a path."""
     is_path = isinstance(value, os.PathLike)
     return type(value).__name__ if is_path or _ADDRESS.search(str(value)) is not None else str(value)
 
 
 def parametrized(function: Callable[..., object], body: Callable[..., object]) -> list[dict[str, Any]]:
-    """Return the arguments of each call that ``pytest.mark.parametrize`` asks for, in its order; one empty without it.
+    """Return the arguments of each call that ``pytest.mark.parametrize`` defines, in pytest's order; else ``[{}]``.
 
     Args:
-        function: As decorated: it carries the marks.
-        body: As written: it has the order of the arguments.
+        function: The decorated function, which carries the marks.
+        body: The function as written, which has the order of the arguments.
     """
     rows: list[dict[str, Any]] = [{}]
     for mark in getattr(function, "pytestmark", ()):

@@ -1,4 +1,4 @@
-"""The recorder of the case that is running: the only ambient state of the package."""
+"""The recorder of the case that is being recorded: the only ambient state of recording."""
 
 from __future__ import annotations
 

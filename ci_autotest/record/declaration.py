@@ -1,4 +1,4 @@
-"""The declaration of a test, kept on the decorated function. Nothing is registered globally."""
+"""The declaration of a test: an attribute of the decorated function. There is no global registry."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ ATTRIBUTE: Final = "__ci_autotest__"
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """Say how a test wants to be run.
+    """The checked options of ``@autotest`` for one test.
 
     Args:
         body: The function as written.
-        n: Cases; ``None`` takes the configuration's.
-        auto_backward: Whether a backward pass is run for every output that requires grad.
-        rtol: Ratio, with ``atol``; ``None`` takes the default per dtype.
+        n: Number of cases; ``None``: the configuration's.
+        auto_backward: Whether to run a backward pass from every output that requires grad.
+        rtol: Ratio, with ``atol``; ``None``: the default per dtype.
         atol: In the unit of the elements.
-        check_dtype: Whether another dtype is a misalignment.
-        profiles: Profiles besides ordinary; ``None`` takes all.
-        id: Name that stays when the test moves.
-        check_allclose: Whether elements are compared; shapes, dtypes and flags always are.
-        check_grad_use_random_data: Whether the gradients put in are random and signed, else ones.
-        check_graph: Whether the body is run as one compiled graph too.
-        dtypes: What ``random_tensor()`` is swept over where a test leaves its dtype open; ``None``: float32.
-        raises: What the body ends with on every side, because a step of it must be refused; empty: it ends.
-        match: A regular expression that is found in what the reference says then.
+        check_dtype: Whether a different dtype is a misalignment.
+        profiles: Profiles besides ordinary; ``None``: all.
+        id: A name that the test keeps when it moves.
+        check_allclose: Whether to compare elements; shapes, dtypes and flags are always compared.
+        check_grad_use_random_data: Whether the backward pass starts from random signed gradients; ones otherwise.
+        check_graph: Whether the body also runs as one compiled graph.
+        dtypes: Dtypes of ``random_tensor()`` calls without a dtype, in turn; ``None``: float32.
+        raises: The exceptions that must end the body on every side, because a step must be refused; empty: none.
+        match: A regular expression for the reference's error message.
     """
 
     body: Callable[..., Any]

@@ -1,4 +1,4 @@
-"""Two tests with one name in one file: Python keeps the last, so the first would never run."""
+"""Duplicate names of tests in a file: Python keeps the last definition, so the first would never run."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _Definition = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 @lru_cache(maxsize=256)
 def refuse_duplicates(file: str) -> None:
-    """Refuse a source file in which a later definition of the same name takes a test's place.
+    """Refuse a source file in which a later definition with the same name replaces a test.
 
     Definitions in the branches of an ``if`` are alternatives, not duplicates.
 
     Raises:
-        AuthorError: It names both lines.
+        AuthorError: A test is replaced; the message names both lines.
     """
     try:
         tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return  # importing it says what is wrong
+        return  # importing the file reports the problem
     for name, first, second in _lost(tree.body, ""):
         message = (
             f"{Path(file).name} defines {name} in line {first} and again in line {second}: "
@@ -39,7 +39,7 @@ def refuse_duplicates(file: str) -> None:
 
 
 def _lost(body: Sequence[ast.stmt], owner: str) -> Iterator[tuple[str, int, int]]:
-    """Yield each test that a later definition replaces, in a module or a class of it: its name and both lines."""
+    """Yield the name and both lines of each test that a later definition in the same scope replaces."""
     tests: dict[str, int] = {}
     for item in body:
         if not isinstance(item, _Definition):

@@ -1,6 +1,6 @@
 """Errors that a test expects: ``@autotest(raises=…, match=…)``, ``pytest.raises`` and ``assertRaises``.
 
-A body may also catch a refusal by itself: then it is a step that was found to be refused, and nobody demanded it.
+A body may also catch a refusal with its own ``except``. That step is recorded as refused, but not as expected.
 """
 
 from __future__ import annotations
@@ -19,69 +19,70 @@ if TYPE_CHECKING:
 
     from ci_autotest.record.declaration import Declaration
 
+#: Greatest number of characters of an error in a message.
 _SHOWN: Final = 300
 _CASE: Final = TestCase()
 
 
-def hear_demands() -> None:
-    """Hear from now on, in this process, which refusals the context managers of pytest and unittest demand."""
-    _hear(_CASE.assertRaises)
+def record_expected_errors() -> None:
+    """Make ``assertRaises`` and ``pytest.raises`` record in this process which refusals the author expects."""
+    _patch(_CASE.assertRaises)
     pytest: Any = sys.modules.get("pytest")
     if hasattr(pytest, "raises"):
-        _hear(pytest.raises)
+        _patch(pytest.raises)
 
 
 @lru_cache(maxsize=8)
-def _hear(raises: Callable[[type[Exception]], object]) -> None:
-    """Let the context managers that a function makes tell the recorder what they have caught, once."""
+def _patch(raises: Callable[[type[Exception]], object]) -> None:
+    """Patch the class of a function's context managers, once, to report each caught exception to the recorder."""
     kind: Any = type(raises(Exception))
-    leave = kind.__exit__
+    original_exit = kind.__exit__
 
-    def received(self: object, kind: object, error: BaseException | None, trace: object) -> bool:
-        is_caught: bool = leave(self, kind, error, trace)
+    def recording_exit(self: object, kind: object, error: BaseException | None, trace: object) -> bool:
+        is_caught: bool = original_exit(self, kind, error, trace)
         recorder = CURRENT.get()
         if is_caught and recorder is not None:
             recorder.demand(error)
         return is_caught
 
-    kind.__exit__ = received
+    kind.__exit__ = recording_exit
 
 
 def check_demand(declaration: Declaration, error: BaseException | None) -> None:
-    """Refuse a body that did not end as its declaration says.
+    """Refuse a body that did not end with the error of its declaration.
 
     Args:
-        declaration: The test's, with ``raises``.
-        error: What a reference step raised and the body did not catch, ``None`` where it ran to its end.
+        declaration: The test's declaration, with ``raises``.
+        error: The exception of a reference step that the body did not catch; ``None`` if the body returned.
 
     Raises:
-        AuthorError: The reference refused nothing, or otherwise than it was to.
+        AuthorError: The reference refused nothing, or raised another error.
     """
     demand = " or ".join(kind.__name__ for kind in declaration.raises)
     if declaration.match is not None:
         demand += f" matching {declaration.match!r}"
     if error is None:
         message = (
-            f"the reference refuses nothing: the body was to raise {demand} and ran to its end. "
-            "Correct what the body asks for, draw it so that it is refused in every profile, or take raises= away."
+            f"the reference refuses nothing: the body should raise {demand}, but it returned. "
+            "Correct the body, draw its inputs so that every profile is refused, or remove raises=."
         )
         raise AuthorError(message)
     if not is_met(declaration, error):
         message = (
-            f"the reference raises {type(error).__name__}: {said(error)[:_SHOWN]}, and the body was to raise {demand}. "
-            "Correct raises= and match=, or what the body asks for."
+            f"the reference raises {type(error).__name__}: {said(error)[:_SHOWN]}, but the body should raise {demand}. "
+            "Correct raises= and match=, or the body."
         )
         raise AuthorError(message)
 
 
 def is_met(declaration: Declaration, error: BaseException) -> bool:
-    """Whether the reference raises what a declaration says."""
+    """Whether an error matches ``raises`` and ``match`` of a declaration."""
     is_meant = isinstance(error, declaration.raises)
     return is_meant and (declaration.match is None or re.search(declaration.match, said(error)) is not None)
 
 
-def comes_of(error: BaseException, refusal: BaseException) -> bool:
-    """Whether what ended a body is what a reference step raised, or came of it; an assertion is the author's own."""
+def is_caused_by(error: BaseException, refusal: BaseException) -> bool:
+    """Whether the error of a body was caused by a refusal of the reference; an assertion is always the author's own."""
     return error is refusal or (
         not isinstance(error, AssertionError) and any(cause is refusal for cause in _causes(error))
     )

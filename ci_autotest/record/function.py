@@ -1,4 +1,4 @@
-"""A function of torch as a body sees it: called inside a test it is recorded, anywhere else it is torch's own."""
+"""Functions of the recording ``torch``: a call inside a test is recorded, any other call goes to torch directly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Function:
-    """Record calls of one function or the construction of one module class."""
+    """A function or module class of torch whose calls are recorded."""
 
     __slots__ = ("hints", "is_autograd", "is_module_class", "is_operator", "is_random", "name", "real", "target")
 
@@ -40,18 +40,18 @@ class Function:
         return recorder.call_function(self, args, kwargs)
 
     def __instancecheck__(self, instance: object) -> bool:
-        """Let a body ask whether a module is of a class of torch's."""
+        """Support ``isinstance(module, torch.nn.Linear)`` for recorded modules."""
         return isinstance(self.real, type) and isinstance(getattr(instance, "real", instance), self.real)
 
     def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[Callable[..., Any], ...]:
-        """Let a user derive a module from a class of torch's."""
+        """Let users subclass a module of torch."""
         return (self.real,)
 
     def __repr__(self) -> str:
         return f"<recording {self.target}>"
 
 
-#: Functions that torch hands over without having a name for them.
+#: Functions that reach ``__torch_function__`` and that torch has no public name for.
 _UNRESOLVED: Final[dict[Any, str]] = {
     torch.autograd.grad: "torch.autograd.grad",
     torch.autograd.backward: "torch.autograd.backward",
@@ -61,16 +61,18 @@ _UNRESOLVED: Final[dict[Any, str]] = {
 
 @lru_cache(maxsize=2048)
 def plain_function(func: Callable[..., Any]) -> tuple[str, Function]:
-    """Return how plain torch spells a function: ``getattr``, ``method`` or ``function``, and its name.
+    """Return the kind of a function of plain torch, ``getattr``, ``method`` or ``function``, and its recording version.
 
     Raises:
-        AuthorError: It has no public name.
+        AuthorError: The function has no public name.
     """
     name = _UNRESOLVED.get(func) or public_name(func)
     if name is None:
         kind, own = type(func), getattr(func, "__name__", "")
-        shown = f"{func.__module__}.{own}" if own else f"a {kind.__module__}.{kind.__qualname__} without a name"
-        message = f"{shown} is not recorded: it is no operator of torch. Call the operators that it is made of."
+        label = f"{func.__module__}.{own}" if own else f"a {kind.__module__}.{kind.__qualname__} without a name"
+        message = (
+            f"{label} is not recorded, because it is no operator of torch. Call the operators that it consists of."
+        )
         raise AuthorError(message)
     name = name.replace("torch.functional.", "torch.")
     if name.endswith(".__get__"):

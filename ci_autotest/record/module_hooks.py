@@ -28,7 +28,7 @@ BEFORE_BACKWARD: Final = "register_full_backward_pre_hook"
 KINDS: Final = (BEFORE, AFTER, BACKWARD, BEFORE_BACKWARD)
 
 
-def hear_lost_hooks() -> None:
+def refuse_lost_hooks() -> None:
     """Make an error of torch's warning that a full backward hook of a plain module is never called for recorded values.
 
     It is torch's own words, with the class of a recorded value in them: nothing else that warns is meant.

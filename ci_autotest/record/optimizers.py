@@ -42,7 +42,7 @@ def record_optimizers() -> None:
     register_optimizer_step_post_hook(_end)
 
 
-def put_back(held: Held) -> None:
+def restore_optimizer(held: Held) -> None:
     """Give an optimizer what it held before the case, however the case ended."""
     state: Any = held.optimizer.state
     state.clear()

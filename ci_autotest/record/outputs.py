@@ -1,4 +1,4 @@
-"""What a body returns: the output of its program, flattened."""
+"""Outputs of a body: its return value, flattened, becomes the output of the program."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SHOWN_AT_MOST: Final = 80
 
 
 def record_output(recorder: Recorder, returned: object) -> None:
-    """Record what the body returned; nothing returned stands for every value that no step used.
+    """Record the outputs of a body. If it returned nothing, every value that no step used is an output.
 
     Raises:
-        AuthorError: Something that is not a recorded tensor was returned.
+        AuthorError: The body returned something that is not a recorded tensor.
     """
     found = _unused(recorder) if returned is None else tuple(_returned(returned, recorder))
     if not recorder.keeps_graph:
@@ -32,7 +32,7 @@ def _returned(value: object, recorder: Recorder) -> list[Ref]:
     if isinstance(value, Value):
         return [value._ref]
     held = recorder.captured.get(id(value))
-    if held is not None:  # the gradient of a parameter of the body's own
+    if held is not None:  # a plain tensor with a recorded value, for example the gradient of a plain parameter
         return [held[1]._ref]
     if value is None:
         return []

@@ -143,7 +143,7 @@ def watch(recorder: Recorder) -> None:
         recorder.plain_tensors.__enter__()
 
 
-def watch_no_more(recorder: Recorder) -> None:
+def stop_watching(recorder: Recorder) -> None:
     """Leave torch as it was before the body."""
     mode, recorder.plain_tensors = recorder.plain_tensors, None
     if mode is not None:

@@ -1,7 +1,7 @@
-"""What the parts of a recording need of their recorder and of each other's values, as types without a circle.
+"""Protocols between the recorder and the parts of a recording, which avoid circular imports.
 
-Recorded values (``Value``, ``RecordedModule``) hold a recorder, and a recorder makes them: here they are ``Any``, and
-the modules that own them say what they are.
+Recorded values (``Value``, ``RecordedModule``) refer to a recorder, and the recorder creates them. So they are ``Any``
+here; their own modules define them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Callee(Protocol):
-    """What is called: a function of torch's, or the class of a module, as ``function.Function`` has it."""
+    """A callee: a function or module class of torch (``function.Function``)."""
 
     target: str
     real: Callable[..., Any]
@@ -31,7 +31,7 @@ class Callee(Protocol):
 
 
 class Module(Protocol):
-    """A recorded module, as ``modules.RecordedModule`` has it."""
+    """A recorded module (``modules.RecordedModule``)."""
 
     real: torch.nn.Module
     ref: Ref
@@ -39,47 +39,47 @@ class Module(Protocol):
 
 
 class ModuleSteps(Protocol):
-    """What writes down the steps of recorded modules, as ``module_steps.ModuleSteps`` does."""
+    """Recorder of the steps of modules (``module_steps.ModuleSteps``)."""
 
     def mark(self, module: Any) -> None:
-        """Note that a module is used by the body."""
+        """Note that the body uses a module."""
 
     def has_run(self, module: Any) -> bool:
-        """Whether its forward has run."""
+        """Whether the module, or a part of it, has run."""
 
     def hooks_of(self, module: Any) -> Any:
-        """Return its hooks."""
+        """Return the hooks of a module."""
 
     def call(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a call with its hooks."""
 
     def forward(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record a call of its forward alone."""
+        """Record a forward without hooks."""
 
     def method(self, module: Any, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Record a method that changes it."""
+        """Record a method that changes a module."""
 
     def read(self, module: Any, name: str) -> Any:
-        """Record the reading of an attribute."""
+        """Record a read of an attribute."""
 
     def read_path(self, module: Any, target: str, path: str) -> Any:
-        """Record the reading of a parameter or buffer by its path."""
+        """Record a read of a parameter or buffer by its path."""
 
     def part(self, module: Any, path: str) -> Any:
-        """Return a part of it."""
+        """Return a part of a module."""
 
     def set_attribute(self, module: Any, name: str, value: object) -> None:
-        """Record the setting of an attribute."""
+        """Record the assignment of an attribute."""
 
     def load_state(self, module: Any, state: dict[str, Any], *, strict: bool) -> None:
-        """Record that it is given a state."""
+        """Record a call of ``load_state_dict``."""
 
     def snapshot(self, module: Any) -> None:
-        """Keep its state as it is."""
+        """Store the current state of a module."""
 
 
 class Recorder(Protocol):
-    """One attempt while its body runs; the attributes are described where they are made, in ``recorder``."""
+    """The recorder of one attempt; ``recorder.Recorder`` describes the attributes."""
 
     drawer: Drawer
     device: torch.device
@@ -110,13 +110,13 @@ class Recorder(Protocol):
         """Record a placeholder."""
 
     def capture(self, tensor: torch.Tensor) -> Any:
-        """Record a tensor that plain torch made as an input."""
+        """Record a tensor of plain torch as an input."""
 
     def call_function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a call of a function, or the construction of a module."""
 
     def call_plain(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record what plain torch was asked to do with a recorded value."""
+        """Record a call of a plain torch function with a recorded value."""
 
     def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:
         """Record one of Python's operators or functions."""
@@ -125,28 +125,28 @@ class Recorder(Protocol):
         """Record a method of a tensor."""
 
     def array(self, receiver: Any, kwargs: dict[str, Any]) -> NDArray[Any]:
-        """Record the taking of a tensor's elements as an array of numpy."""
+        """Record ``tensor.numpy()``."""
 
     def run(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Run a step on the reference and write it down."""
+        """Run a step on the reference and record it."""
 
     def demand(self, error: BaseException | None) -> None:
-        """Note that the author wrote that the last step was to be refused."""
+        """Mark the refusal of the last refused step as expected by the author."""
 
     def keep(self, step: Step, result: Any) -> Any:
-        """Write down a step with its value, and return what the body gets."""
+        """Record a step with its value, and return the value for the body."""
 
     def silent(self, step: Step, value: Refusal | None = None) -> None:
-        """Write down a step that gives nothing that a body could use."""
+        """Record a step without a value for the body."""
 
     def register_hook(self, receiver: Any, function: Callable[[Any], Any]) -> Any:
         """Record a hook on a value's gradient."""
 
     def begin_hook(self) -> list[Any]:
-        """Begin to remember every value; return the list."""
+        """Start to collect every value; return the list."""
 
     def end_hook(self) -> None:
-        """Remember values no more."""
+        """Stop collecting values."""
 
     def seed(self) -> int:
-        """Return what the framework's generator is set to before the next step, where it is random."""
+        """Return the seed for the framework's generator before the next step, if that is random."""

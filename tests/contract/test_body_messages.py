@@ -207,10 +207,10 @@ WRONG = {
     "array that is made writable": (lambda: plain().numpy().setflags(write=True), "the body raised ValueError: cannot set WRITEABLE flag to True of this array"),
     "source of a tensor that is written to": (
         written_source,
-        "an array that was given to torch.from_numpy was written to afterwards, which is no step. "
-        "Write to the tensor, or give a copy: torch.from_numpy(array.copy()).",
+        "an array was changed after torch.from_numpy made a tensor of it, and that write is not recorded. "
+        "Write to the tensor, or pass a copy: torch.from_numpy(array.copy()).",
     ),
-    "array of no dtype of torch": (lambda: torch.from_numpy(np.array(["a"])) + x(), "torch.from_numpy of an array of <U1: can't convert np.ndarray of type numpy.str_"),
+    "array of no dtype of torch": (lambda: torch.from_numpy(np.array(["a"])) + x(), "torch.from_numpy of an array with dtype <U1: can't convert np.ndarray of type numpy.str_"),
     "numpy's function": (lambda: np.sin(x()), "Write numpy.sin(x.numpy()), or torch's own operator."),
     "an array that is returned": (lambda: plain().numpy(), f"the body returns ndarray. {RETURN}"),
     "data_ptr": (lambda: x().data_ptr(), "`.data_ptr` of a recorded tensor: its result means nothing on another side. Compare values instead."),

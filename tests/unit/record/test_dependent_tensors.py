@@ -238,8 +238,8 @@ def test_random_tensor__bounds_that_are_generators__are_drawn():
             id="negative unsigned",
         ),
         pytest.param(lambda: random_tensor(high=300, dtype=real.int8), "int8: it holds -128 to 127", id="too high"),
-        pytest.param(lambda: random_tensor(dims=(2,), ndim=1), "is given dims and ndim or dim0 to dim4", id="both"),
-        pytest.param(lambda: random_tensor(dims=(2,), dim1=3), "is given dims and ndim or dim0 to dim4", id="dim1"),
+        pytest.param(lambda: random_tensor(dims=(2,), ndim=1), "got dims and also ndim or dim0 to dim4", id="both"),
+        pytest.param(lambda: random_tensor(dims=(2,), dim1=3), "got dims and also ndim or dim0 to dim4", id="dim1"),
     ],
 )
 def test_random_tensor__contradiction__says_what_to_write(make, said):

@@ -110,9 +110,9 @@ def test_record__raises_is_declared_and_the_reference_refuses__ends_there_and_is
     assert [is_demanded(step) for step in attempt.program.steps] == [False, True, False]
 
 
-ACCEPTS = "the reference refuses nothing: the body was to raise RuntimeError and ran to its end. Correct what the body asks for"
-OTHER = "the reference raises RuntimeError: shape '[7]' is invalid for input of size 6, and the body was to raise IndexError"
-WORDS = "and the body was to raise RuntimeError matching 'must match'. Correct raises= and match="
+ACCEPTS = "the reference refuses nothing: the body should raise RuntimeError, but it returned. Correct the body"
+OTHER = "the reference raises RuntimeError: shape '[7]' is invalid for input of size 6, but the body should raise IndexError"
+WORDS = "but the body should raise RuntimeError matching 'must match'. Correct raises= and match="
 
 
 @pytest.mark.parametrize(
@@ -196,5 +196,5 @@ def test_record__leaf_written_in_place__is_a_rejection():
 
 
 def test_plain_function__callable_without_a_name__is_told_by_its_type():
-    with pytest.raises(AuthorError, match=r"^a functools\.partial without a name is not recorded: it is no operator"):
+    with pytest.raises(AuthorError, match=r"^a functools\.partial without a name is not recorded, because it is no operator"):
         plain_function(partial(real.sin))
