@@ -1,16 +1,16 @@
-"""A user's ``torch.autograd.Function``, traced: its forward is recorded as steps, its backward as the steps of hooks.
+"""Tracing of a user's ``torch.autograd.Function``: the forward becomes steps, the backward becomes steps of hooks.
 
-``apply`` reaches the class's ``forward`` with recorded values, while autograd has gradients off, and hands on what that
-returns. So for the time of a body the forward of each class of the user's is one of ours, which
+``apply`` turns gradients off and calls the class's ``forward`` with recorded values. So while a body runs, the forward
+of each user class is replaced by a function that
 
-* runs the user's on the recorded values: its steps are without gradients, as in plain torch;
-* puts the result in the graph of the inputs without changing a bit of it: ``where(False, input.sum(), result)``;
-* registers a hook on the result that is the user's backward, and one on a view of each input, which gives what that
-  returned.
+* runs the user's forward on the recorded values; its steps have no gradients, as in plain torch;
+* connects the result with the graph of the inputs without changing a bit of it: ``where(False, input.sum(), result)``;
+* registers the user's backward as a hook on the result, and on a view of each input a hook that returns the gradient
+  which the backward gave for that input.
 
-A program needs no name of the user's for this: it replays on any backend that has hooks, is saved, printed and searched
-for a culprit like any other (CONTRIBUTING, "Where we depart from the design"). An input for which the backward returns
-``None`` gets a gradient of zeros. A forward that calls a kernel outside of torch's operators cannot be traced.
+So a program names no code of the user's. It runs on any backend that supports hooks, and is saved, printed and
+localized like any other (CONTRIBUTING, "Where we depart from the design"). If the backward returns ``None`` for an
+input, that input gets a gradient of zeros. A forward that calls a kernel outside of torch's operators cannot be traced.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _plain_setup: Final[Any] = _Function.setup_context
 
 
 class Tracer:
-    """Trace the user's functions while a body runs, and leave their classes as they were. Made once for a test."""
+    """Patches of the user's autograd functions, applied while a body runs. A test makes them once."""
 
     def __init__(self) -> None:
-        # All are read before any is changed: one may inherit from another.
+        # All classes are read before any is patched, because one may inherit from another.
         self._traced = [(one, _Tracing(one), _own(one)) for one in _user_functions()]
 
     def call(self, body: Callable[[], object]) -> object:
-        """Return what the body returns."""
+        """Call a body with the user's functions patched; return its result."""
         if not self._traced:
             return body()
         for one, tracing, _ in self._traced:
@@ -71,26 +71,26 @@ def _own(function: type) -> dict[str, Any]:
 
 
 def is_traced(function: type) -> bool:
-    """Whether a class is traced now."""
+    """Whether a class is patched at the moment."""
     return isinstance(vars(function).get("setup_context"), _Setup)
 
 
 class _Setup:
-    """What stands for ``setup_context``: ``apply`` looks it up before gradients are turned off, which is noted."""
+    """Replacement of ``setup_context``: ``apply`` looks it up before it turns gradients off, so it sees that mode."""
 
     def __init__(self, original: Any) -> None:
         self.original = original
         self.is_defined = original is not _plain_setup
-        self._noted = False
+        self._with_grad = False
 
     def __get__(self, instance: object, owner: type) -> Any:
-        self._noted = self._noted or torch.is_grad_enabled()
+        self._with_grad = self._with_grad or torch.is_grad_enabled()
         return self._unless_recorded if self.is_defined else _plain_setup
 
     def take(self) -> bool:
-        """Return whether gradients were on around the call of ``apply`` that has just begun."""
-        noted, self._noted = self._noted, False
-        return noted
+        """Return whether gradients were on when ``apply`` was called, and reset."""
+        with_grad, self._with_grad = self._with_grad, False
+        return with_grad
 
     def _unless_recorded(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         if not _any_recorded(inputs):
@@ -98,7 +98,7 @@ class _Setup:
 
 
 class _Tracing:
-    """Trace one class."""
+    """Replacement of the forward of one class."""
 
     def __init__(self, function: Any) -> None:
         self._name = function.__name__
@@ -108,7 +108,7 @@ class _Tracing:
         self.forward = staticmethod(self._called)
 
     def _called(self, *args: Any, **kwargs: Any) -> Any:
-        """Answer a call of ``forward``: of ``apply``, or of another forward that calls this one by itself."""
+        """Handle a call of ``forward``, either by ``apply`` or directly by another forward."""
         if args and isinstance(args[0], _Context):
             return self._forward(*args, **kwargs)
         with_grad = self.setup_context.take()
@@ -125,8 +125,8 @@ class _Tracing:
             return result
         if not isinstance(result, Value):
             message = (
-                f"{self._name}.forward returns a {type(result).__name__}: a torch.autograd.Function is recorded where "
-                "it returns one recorded tensor. Split it, or make it a candidate: `backend: substitute`."
+                f"{self._name}.forward returns a {type(result).__name__}, but only a torch.autograd.Function that "
+                "returns one recorded tensor can be recorded. Split it, or make it a candidate: `backend: substitute`."
             )
             raise AuthorError(message)
         if ctx.is_plain(result) or not _is_differentiable(result):
@@ -135,31 +135,33 @@ class _Tracing:
             return self._connected(ctx, inputs, result)
 
     def _connected(self, ctx: _Context, inputs: tuple[Any, ...], result: Value) -> Value:
-        """Return the result in the graph of the inputs, the user's backward on the gradients in between."""
+        """Return the result connected with the graph of the inputs, with the user's backward in between."""
         recorder = result._recorder
         never = recorder.capture(torch.zeros((), dtype=torch.bool))
         views = {i: item.view_as(item) for i, item in enumerate(inputs) if ctx.needs_input_grad[i]}
-        # A forward may return its input as it is, whose own graph is not that of the result.
+        # A forward may return an input unchanged; the graph of that input must not reach the result.
         value: Any = result.detach() if result._tensor.requires_grad else result
         for view in views.values():
             value = recorder.call_plain(torch.where, (never, _summed(view, result._tensor.dtype), value), {})
         gradients: list[Any] = []
-        value.register_hook(lambda gradient: self._went_back(ctx, gradient, len(inputs), gradients))
+        value.register_hook(lambda gradient: self._run_backward(ctx, gradient, len(inputs), gradients))
         for i, view in views.items():
             view.register_hook(lambda _, i=i: gradients[i])
         connected: Value = value
         return connected
 
-    def _went_back(self, ctx: _Context, gradient: Value, count: int, gradients: list[Any]) -> None:
+    def _run_backward(self, ctx: _Context, gradient: Value, count: int, gradients: list[Any]) -> None:
         found = self._backward(ctx, gradient)
         gradients[:] = found if isinstance(found, tuple) else (found,)
         if len(gradients) != count:
-            message = f"{self._name}.backward returns {len(gradients)} gradients of {count}. Return one for each input."
+            message = (
+                f"{self._name}.backward returns {len(gradients)} gradients for {count} inputs. Return one for each."
+            )
             raise AuthorError(message)
 
 
 class _Context:
-    """Stand for the context of one call."""
+    """The ``ctx`` argument of one call."""
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
@@ -167,26 +169,26 @@ class _Context:
         self._plain: tuple[object, ...] = ()
 
     def save_for_backward(self, *tensors: object) -> None:
-        """Keep tensors for the backward."""
+        """Keep tensors for the backward pass."""
         self.saved_tensors = tensors
 
     def save_for_forward(self, *_: object) -> None:
-        """Keep nothing: there is no forward-mode pass."""
+        """Do nothing, because forward-mode differentiation is not recorded."""
 
     def set_materialize_grads(self, value: bool) -> None:  # noqa: FBT001 - torch's
-        """Change nothing: the only result has a gradient whenever the backward is called."""
+        """Do nothing: there is one result, and it has a gradient whenever the backward runs."""
 
     def mark_non_differentiable(self, *tensors: object) -> None:
-        """Keep results out of the graph."""
+        """Exclude results from the graph."""
         self._plain = tensors
 
     def mark_dirty(self, *_: object) -> None:
-        """Refuse.
+        """Refuse a function that writes to its input.
 
         Raises:
-            AuthorError: Always: a result that is its input, written to, has no place beside it in the graph.
+            AuthorError: Always, because the result and its input would be the same node of the graph.
         """
-        message = "ctx.mark_dirty, of a Function that writes to its input, is not recorded. Return a new tensor."
+        message = "a Function that writes to its input (ctx.mark_dirty) cannot be recorded. Return a new tensor."
         raise AuthorError(message)
 
     def is_plain(self, result: Value) -> bool:
@@ -199,7 +201,7 @@ def _any_recorded(values: Iterable[object]) -> bool:
 
 
 def _summed(view: Any, dtype: torch.dtype) -> Any:
-    """Return the sum of a view in a dtype: any scalar would do, as long as the view is needed for it."""
+    """Return the sum of a view in a dtype. Any scalar that depends on the view would do."""
     if view._tensor.is_complex() and not dtype.is_complex:
         view = torch.view_as_real(view)
     total = view.sum()

@@ -1,7 +1,7 @@
-"""Tensors with dependent elements: indices, permutations, members of a list.
+"""Tensors with dependent elements: indices, permutations, choices from a list.
 
-The data are keyed by (case, site) like those of ``random_tensor``. Profiles change free sizes and the layout; values
-keep the property that the tensor was asked for, so that the profiles of values leave them as they are.
+The data depend on (case, site), as those of ``random_tensor`` do. Profiles change free sizes and layouts, but not
+values, because these must keep their property: for example, a permutation has to stay one.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 
 def recorder_for(name: str) -> Recorder:
-    """Return the recorder of the case being recorded.
+    """Return the recorder of the current case.
 
     Raises:
-        AuthorError: There is none.
+        AuthorError: No case is being recorded.
     """
     recorder = CURRENT.get()
     if recorder is None:
@@ -54,14 +54,14 @@ def index_tensor(
     negative: bool = False,
     dtype: Any = int,
 ) -> torch.Tensor:
-    """Return recorded indices into a dimension of a tensor: every one below its size, none where the size is 0.
+    """Return recorded indices into a dimension of a tensor: all below its size; an empty tensor if the size is 0.
 
     Args:
-        of: The recorded tensor that is indexed, or the size itself.
-        dim: Which of its dimensions.
-        ndim: Number of dimensions of the indices; drawn from 1 to 5 unless given.
-        dims: Their sizes; ``None`` in it is free.
-        negative: Whether indices count from the end too.
+        of: The recorded tensor to index, or the size itself.
+        dim: Dimension of that tensor.
+        ndim: Number of dimensions of the index tensor; drawn from 1 to 5 by default.
+        dims: Sizes of the index tensor; a size of ``None`` is free.
+        negative: Whether to draw negative indices too, which count from the end.
         dtype: ``int``, an integer dtype, or a generator of one.
 
     Raises:
@@ -77,8 +77,8 @@ def permutation_tensor(of: torch.Tensor | int | Generator | None = None, dim: in
     """Return the recorded numbers below a size, each once, in random order: int64 ``(size,)``.
 
     Args:
-        of: The recorded tensor whose dimension is permuted, or the size itself; free (1 to 7) unless given.
-        dim: Which of its dimensions.
+        of: The recorded tensor whose dimension is permuted, or the size itself; free (1 to 7) by default.
+        dim: Dimension of that tensor.
 
     Raises:
         AuthorError: Called outside a test.
@@ -100,14 +100,14 @@ def choice_tensor(
 
     Args:
         a: The list, or the count.
-        size: Its shape; one dimension of a free size (1 to 7) unless given.
+        size: Shape of the tensor; one dimension with a free size (1 to 7) by default.
         replace: Whether a member may be chosen more than once.
-        p: Probability of each member; equal unless given.
-        dtype: That of the members unless given.
-        requires_grad: Whether the leaf asks for its gradient; integers and booleans never do.
+        p: Probability of each member; equal by default.
+        dtype: The dtype of the members by default.
+        requires_grad: Whether the tensor requires grad; integers and booleans never do.
 
     Raises:
-        AuthorError: Called outside a test, or more is asked for than there is.
+        AuthorError: Called outside a test, or with fewer members than elements and without repeats.
     """
     value: Any = _choice(a, size, replace, p, dtype, requires_grad)
     return value  # type: ignore[no-any-return]
@@ -121,7 +121,6 @@ def _index(
     negative: bool,
     dtype: Any,
 ) -> Value:
-    """Record indices into a dimension: every one below its size; where the size is 0, no index."""
     size = _size_of(recorder_for("index_tensor"), of, dim)
     if size == 0:
         dims, ndim = (0, *dims[1:]), 1 if ndim is None else ndim
@@ -129,7 +128,6 @@ def _index(
 
 
 def _permutation(of: Value | Size, dim: int) -> Value:
-    """Record the numbers below a size in random order: int64 ``(size,)``; a free size is 1 to 7, or the profile's."""
     recorder = recorder_for("permutation_tensor")
     drawer, site = recorder.drawer, recorder.drawer.site()
     size = free_size(recorder, site, 1) if of is None else _size_of(recorder, of, dim)
@@ -145,7 +143,6 @@ def _choice(
     dtype: Any,
     requires_grad: bool,
 ) -> Value:
-    """Record elements chosen from a population: ``size``; ``p`` is the probability of each member."""
     recorder = recorder_for("choice_tensor")
     drawer, site = recorder.drawer, recorder.drawer.site()
     members = np.arange(population) if isinstance(population, int) else np.asarray(population)
@@ -171,14 +168,17 @@ def _choice_shape(recorder: Recorder, site: str, size: Size | Sequence[Size]) ->
 def _refuse_choice(members: int, count: int, replace: bool, p: Sequence[float] | None) -> None:
     message = ""
     if not members and count:
-        message = "choice_tensor() is given nothing to choose from. Give a count above 0, or a list of numbers."
+        message = "choice_tensor() has nothing to choose from. Give a count above 0, or a list of numbers."
     elif not replace and count > members:
         message = (
-            f"choice_tensor(replace=False) is asked for {count} of {members} members. Ask for {members} or fewer, "
+            f"choice_tensor(replace=False) cannot choose {count} of {members} members. Ask for {members} or fewer, "
             "or allow repeats."
         )
     elif p is not None and (len(p) != members or min(p) < 0 or not math.isclose(sum(p), 1.0, rel_tol=1e-6)):
-        message = f"choice_tensor(p=...) has {len(p)} numbers, sum {sum(p):g}. Give {members} of 0 or more, sum 1."
+        message = (
+            f"choice_tensor(p=...) has {len(p)} numbers with the sum {sum(p):g}. Give {members} numbers of 0 or more "
+            "with the sum 1."
+        )
     if message:
         raise AuthorError(message)
 
@@ -190,7 +190,10 @@ def _picked(uniform: NDArray[np.float64], members: int, p: Sequence[float] | Non
 
 
 def _without_repeats(uniform: NDArray[np.float64], p: Sequence[float] | None) -> NDArray[np.int64]:
-    """Return members in the order of exponential races; source: Efraimidis and Spirakis (2006), equal to ``p``'s."""
+    """Return all members in the order of weighted sampling without replacement.
+
+    Source: Efraimidis and Spirakis (2006), as a race of exponential variables with the rates ``p``.
+    """
     weights = np.ones(len(uniform)) if p is None else np.asarray(p, np.float64)
     with np.errstate(divide="ignore"):
         return np.argsort(-np.log(1.0 - uniform) / weights, kind="stable")
@@ -203,7 +206,7 @@ def _size_of(recorder: Recorder, of: Value | int | Generator, dim: int) -> int:
 
 
 def free_size(recorder: Recorder, site: str, power: int) -> int:
-    """Return a free size, or the profile's where it has one and ``size ** power`` elements are not too many."""
+    """Return a free size: the profile's, if it has one and ``size ** power`` elements fit into the cap."""
     drawer = recorder.drawer
     size = drawer.integer(f"{site}.dim0", *FREE_SIZE, "dim")
     sizes = [size]
@@ -214,7 +217,7 @@ def free_size(recorder: Recorder, site: str, power: int) -> int:
 
 
 def record_array(recorder: Recorder, array: NDArray[Any], dtype: str, *, with_grad: bool) -> Value:
-    """Record an array as an input, under the layout of the profile where that repeats no element."""
+    """Record an array as an input; under ``non_contiguous`` it is sliced, because expanding would repeat elements."""
     shape = array.shape
     source = torch.from_numpy(np.ascontiguousarray(array)).to(getattr(torch, dtype))
     numel = source.numel()

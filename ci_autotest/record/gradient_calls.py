@@ -1,7 +1,8 @@
-"""Gradients that a body asks for: which calls run a backward pass, and which gradients are compared.
+"""Backward passes of a body: which calls run one, and which gradients are compared afterwards.
 
-A body that runs one turns the automatic pass off, unless it keeps the graph: a second pass over the same graph raises.
-Instead the ``.grad`` of every leaf is read as the body's last steps, and compared like any value.
+If a body runs a backward pass of its own, there is no automatic one, unless the body keeps the graph, because a second
+pass over the same graph raises. Instead, the last steps of the program read the ``.grad`` of every leaf, and these
+values are compared like any other.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ _KEEPING: Final = ("retain_graph", "create_graph")
 
 
 def ends_the_graph(target: str, kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call leaves no graph for an automatic backward pass, or gradients that one would mix with."""
+    """Whether a call frees the graph, or leaves gradients to which an automatic backward pass would add."""
     if target == "torch.autograd.grad":
         return not any(kwargs.get(name) for name in _KEEPING)
     return target in {"backward", *_FUNCTIONS}
 
 
 def unread(recorder: Recorder) -> Iterator[Value]:
-    """Yield the leaves and parameters that require grad and whose ``.grad`` the body has not read since it was made."""
+    """Yield the leaves and parameters that require grad and whose ``.grad`` the body has not read."""
     read = {step.args[0] for step in recorder.steps if _reads_grad(step)}
     for index, facts in enumerate(list(recorder.trace.facts)):
         if facts is not None and facts[:2] == (True, True) and Ref(index) not in read:

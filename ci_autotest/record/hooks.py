@@ -1,7 +1,7 @@
-"""Record a hook: run its function once on a gradient of ones, and keep its calls as steps.
+"""Hooks on gradients: the hook's function runs once, on a gradient of ones, and its calls are recorded as steps.
 
-The reference then runs those steps too, and not the function: both sides carry out the same. So a hook may compute and
-may keep the gradient for later; it may not branch on it.
+The reference then runs those steps instead of the function, so that both sides do the same. So a hook may compute with
+the gradient and store it, but may not branch on it.
 """
 
 from __future__ import annotations
@@ -36,16 +36,17 @@ if TYPE_CHECKING:
 
     from ci_autotest.record.protocol import Recorder
 
-_ASKING: Final = frozenset({
+#: Targets that turn elements of a gradient into Python numbers.
+_READING: Final = frozenset({
     "builtins.bool", "builtins.int", "builtins.float", "builtins.len", "item", "tolist", "numpy",
 })  # fmt: skip
 
 
 class Handle:
-    """Stand for what ``register_hook`` returns: removes the hook, which is a step.
+    """The result of ``register_hook``; removing the hook is a step.
 
     Args:
-        recorder: Of the attempt.
+        recorder: The recorder of the attempt.
         real: The reference's handle.
         ref: The step that registered the hook.
     """
@@ -66,7 +67,7 @@ class Handle:
 
 
 def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any], Any]) -> Handle:
-    """Record the registration of a hook, with what its function does.
+    """Record the registration of a hook and the steps of its function.
 
     Raises:
         AuthorError: The function branches on the gradient, makes tensors with plain torch, or returns no tensor.
@@ -87,34 +88,36 @@ def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any],
         modes = tuple(mode for mode in steps[i].modes if mode not in NO_GRAD)
         steps[i] = steps[i]._replace(modes=(*modes, *HOOK))
         trace.values[i], trace.facts[i] = None, None
-    said = result._ref if isinstance(result, Value) else None
-    recorder.silent(Step(CALL_METHOD, "register_hook", (receiver._ref, Ref(start), said), (), "hook", REGISTERS))
+    returned = result._ref if isinstance(result, Value) else None
+    recorder.silent(Step(CALL_METHOD, "register_hook", (receiver._ref, Ref(start), returned), (), "hook", REGISTERS))
     live = {value._ref.index: value for value in created if isinstance(value, Value)}
     binding = TorchSteps(str(recorder.device)).binding(recorder.sources)
-    seen = _Kept(recorder, live)
-    real = receiver._tensor.register_hook(Hook(trace, steps, index, binding, seen))  # type: ignore[no-untyped-call]
+    stored = _StoredValues(recorder, live)
+    real = receiver._tensor.register_hook(Hook(trace, steps, index, binding, stored))  # type: ignore[no-untyped-call]
     return Handle(recorder, real, Ref(index))
 
 
-class _Kept:
-    """Give the values that a hook's function kept what autograd called it with."""
+class _StoredValues:
+    """Callback that updates values which a hook's function stored, when autograd runs the hook with a real gradient."""
 
     def __init__(self, recorder: Recorder, live: dict[int, Value]) -> None:
         self._recorder, self._live = recorder, live
 
     def __call__(self, index: int, value: Any) -> None:
-        kept = self._live.get(index) if self._recorder.trace.moved is None else None
-        if kept is not None:
-            kept._tensor = value
+        stored = self._live.get(index) if self._recorder.trace.moved is None else None
+        if stored is not None:
+            stored._tensor = value
 
 
 def _refuse(steps: list[Step], result: object) -> None:
     if refusals(steps):
-        message = "a hook catches what the reference refuses, which is not recorded. Take it out of the hook."
+        message = "a hook catches an error of the reference, which cannot be recorded. Move that call out of the hook."
         raise AuthorError(message)
-    asked = next((step for step in steps if step.target in _ASKING), None)
-    if asked is not None:
-        message = "a hook asks its gradient for a number: what it does then is not recorded. Use torch.where or clamp."
+    if any(step.target in _READING for step in steps):
+        message = (
+            "a hook turns its gradient into a Python number, and branches on it cannot be recorded. Use torch.where or "
+            "clamp."
+        )
         raise AuthorError(message)
     if any(step.op == PLACEHOLDER or step.in_setup for step in steps):
         message = "a hook makes a tensor or a module with plain torch. Make it before the hook is registered."

@@ -1,6 +1,6 @@
-"""Square matrices with a property that operators of linear algebra ask for.
+"""Square matrices with the properties that linear algebra needs: symmetric, positive definite, invertible.
 
-The property comes before the profiles: these change the free sizes and the layout, not the values.
+Profiles change the free sizes and the layout, but not the values, because these must keep their property.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
     from ci_autotest.record.draw.generators import Generator
 
-#: Bounds of the sizes of leading dimensions, exclusive above.
+#: Bounds of the leading sizes; the upper one is exclusive.
 _BATCH_SIZE: Final = (1, 4)
 _MATRIX: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixTensor:
-    """Record square matrices with a property when called, as ``random_tensor`` records a tensor.
+    """A function like ``random_tensor`` for square matrices with a property.
 
     Args:
-        kind: What the property is called, as in the name of the function.
-        made: Gives any square matrices, ``(..., size, size)`` and in [-1, 1), the property.
+        kind: The property, as in the name of the function.
+        made: Gives arbitrary square matrices, ``(..., size, size)`` with elements in [-1, 1), the property.
     """
 
     kind: str
@@ -48,16 +48,16 @@ class MatrixTensor:
         dtype: Any = float,
         requires_grad: bool | Generator = True,
     ) -> torch.Tensor:
-        """Return recorded matrices, ``(..., size, size)``, free leading sizes 1 to 3.
+        """Return recorded matrices, ``(..., size, size)``, with free leading sizes of 1 to 3.
 
         Args:
-            size: Rows and columns; free (1 to 7) where ``None``.
-            ndim: Dimensions, 2 or more; 2 where ``None``.
-            dtype: A floating or complex one.
-            requires_grad: Whether the leaf asks for its gradient.
+            size: Number of rows and columns; free (1 to 7) by default.
+            ndim: Number of dimensions, at least 2; 2 by default.
+            dtype: A floating or complex dtype.
+            requires_grad: Whether the tensor requires grad.
 
         Raises:
-            AuthorError: A dtype that holds no gradients, or fewer than two dimensions.
+            AuthorError: The dtype is neither floating nor complex, or there are fewer than two dimensions.
         """
         recorder = recorder_for(f"{self.kind}_tensor")
         drawer, site = recorder.drawer, recorder.drawer.site()
@@ -96,10 +96,10 @@ def _invertible(raw: NDArray[Any]) -> NDArray[Any]:
     return np.roll(raw / max(size, 1) + 1.5 * np.eye(size), 1, axis=-2)
 
 
-#: Symmetric matrices, Hermitian where complex.
+#: Symmetric matrices; Hermitian ones for complex dtypes.
 symmetric_tensor: Final = MatrixTensor("symmetric", _symmetric)
-#: Matrices with eigenvalues of 0.5 at least, Hermitian too.
+#: Positive definite matrices with eigenvalues of at least 0.5; Hermitian for complex dtypes.
 positive_definite_tensor: Final = MatrixTensor("positive_definite", _positive_definite)
-#: Matrices far from singular, not symmetric: condition number 5 at most for small sizes, rows shifted, so that
-#: elimination must pivot.
+#: Invertible matrices that are not symmetric, with a condition number of at most 5 for small sizes. Their rows are
+#: shifted, so that elimination has to pivot.
 invertible_tensor: Final = MatrixTensor("invertible", _invertible)

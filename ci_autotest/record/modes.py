@@ -1,6 +1,6 @@
-"""Modes: autocast, no_grad and others, stored with each step.
+"""Modes that each step stores: ``no_grad`` and autocast.
 
-A mode is text: ``no_grad``, or ``autocast:bfloat16`` for the kind of device that a backend uses.
+A mode is a string: ``no_grad``, or for example ``autocast:bfloat16``, which applies to the backend's kind of device.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 _with_grad: Final = torch.is_grad_enabled
 _any_autocast: Final = torch._C._is_any_autocast_enabled
 _DEVICES: Final = ("cpu", "cuda")
-#: Frames that are looked at for a user's autograd function.
+#: Number of stack frames in which ``apply`` of a user's autograd function is searched for.
 _FRAMES: Final = 12
 
 
 def modes() -> tuple[str, ...]:
-    """Return the modes in force; empty for the default.
+    """Return the current modes; empty by default.
 
     Raises:
-        AuthorError: A mode that no step can hold, or the forward of an ``autograd.Function`` is being recorded.
+        AuthorError: A mode cannot be recorded, or the call comes from an ``autograd.Function`` that is not traced.
     """
     if _with_grad() and not _any_autocast():
         return ()
@@ -38,17 +38,17 @@ def modes() -> tuple[str, ...]:
 def _autocast() -> tuple[str, ...]:
     on = [device for device in _DEVICES if torch.is_autocast_enabled(device)]
     if len(on) != 1:
-        message = f"autocast is on for {', '.join(on) or 'another device'}: record one of cpu and cuda at a time."
+        message = f"autocast is on for {', '.join(on) or 'another device'}. Turn it on for either cpu or cuda."
         raise AuthorError(message)
     dtype = str(torch.get_autocast_dtype(on[0])).removeprefix("torch.")
     return (autocast_mode(dtype),)
 
 
 def _without_grad() -> tuple[str, ...]:
-    """Return the mode of a step without gradients; refuse one inside a user's autograd function.
+    """Return the mode of a step without gradients.
 
     Raises:
-        AuthorError: The forward of an ``autograd.Function`` is being recorded: its backward would never be run.
+        AuthorError: The step belongs to an ``autograd.Function`` that is not traced, so its backward would never run.
     """
     if torch.is_inference_mode_enabled():
         message = "torch.inference_mode is not recorded: use torch.no_grad()."
@@ -58,15 +58,15 @@ def _without_grad() -> tuple[str, ...]:
         frame = frame.f_back if frame is not None else None
         if _is_of_a_function(frame):
             message = (
-                "a torch.autograd.Function that is defined inside the body was applied to a recorded tensor: "
-                "its backward would not be compared. Define the class outside of the body."
+                "a torch.autograd.Function that is defined inside the body was applied to a recorded tensor, so its "
+                "backward would not be compared. Define the class outside of the body."
             )
             raise AuthorError(message)
     return NO_GRAD
 
 
 def _is_of_a_function(frame: FrameType | None) -> bool:
-    """Whether a frame is of ``apply`` of a class that is not traced: one that was made after the body began."""
+    """Whether a frame is ``apply`` of a class that is not traced, because it was defined after the body started."""
     if frame is None or not frame.f_code.co_filename.endswith("torch/autograd/function.py"):
         return False
     return frame.f_code.co_name == "apply" and not is_traced(frame.f_locals["cls"])

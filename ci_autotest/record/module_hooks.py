@@ -1,9 +1,9 @@
-"""Hooks of modules: record their effects as steps around the module's forward.
+"""Hooks of modules: their effects are recorded as steps around the module's forward.
 
-A forward hook is called while the body is recorded, with recorded values: what it computes are steps like the body's. A
-full backward hook is two hooks on gradients: of the output, which keeps what arrives, and of a view of the input, which
-is given both. So any candidate replays them; a hook on a part of a module that is called as a whole has no place in
-between steps and is refused.
+A forward hook runs with recorded values while the body is recorded, so its calls become steps like those of the body.
+A full backward hook becomes two hooks on gradients: one on the output, which stores the gradient, and one on a view of
+the input, which gets both gradients. So any candidate can replay them. If a module is called as a whole, a hook on one
+of its parts is refused, because the call is a single step.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ KINDS: Final = (BEFORE, AFTER, BACKWARD, BEFORE_BACKWARD)
 
 
 def refuse_lost_hooks() -> None:
-    """Make an error of torch's warning that a full backward hook of a plain module is never called for recorded values.
+    """Turn a warning of torch into an error: a backward hook of a plain module is never called for recorded values.
 
-    It is torch's own words, with the class of a recorded value in them: nothing else that warns is meant.
+    The pattern holds the name of our class, so no other warning becomes an error.
     """
     warnings.filterwarnings("error", r"For backward hooks to be called.*'ci_autotest\.", UserWarning)
 
@@ -42,7 +42,7 @@ class _Hook(NamedTuple):
 
 
 class Hooks:
-    """Hold the hooks of one module by kind, each in the order of its calls."""
+    """The hooks of one module by kind, in the order in which they are called."""
 
     __slots__ = ("_by_kind",)
 
@@ -50,14 +50,14 @@ class Hooks:
         self._by_kind: dict[str, list[_Hook]] = {kind: [] for kind in KINDS}
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Whether the module has any hook."""
         return any(self._by_kind.values())
 
     def register(self, kind: str, function: Callable[..., Any], options: dict[str, Any]) -> ModuleHandle:
         """Add a hook and return its handle.
 
         Raises:
-            AuthorError: An option that is not recorded.
+            AuthorError: An option cannot be recorded.
         """
         options = dict(options)
         prepend, with_kwargs = bool(options.pop("prepend", False)), bool(options.pop("with_kwargs", False))
@@ -76,7 +76,7 @@ class Hooks:
         kwargs: dict[str, Any],
         forward: Callable[[tuple[Any, ...], dict[str, Any]], Any],
     ) -> Any:
-        """Call the hooks around a forward, in torch's order, and return what the last of them leaves."""
+        """Run a forward with its hooks, in torch's order, and return the result after the last hook."""
         for hook in list(self._by_kind[BEFORE]):
             args, kwargs = _before(hook, module, args, kwargs)
         given, args = args, self._viewed(args)
@@ -89,34 +89,34 @@ class Hooks:
         return result
 
     def _viewed(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the arguments, those that get a gradient through a view: it is that of this call alone."""
+        """Replace each argument that has a gradient by a view, because a view gets the gradient of this call only."""
         if not self._by_kind[BACKWARD]:
             return args
         return tuple(arg.view_as(arg) if _has_gradient(arg) else arg for arg in args)
 
     def _watch(self, module: RecordedModule, args: tuple[Any, ...], result: object) -> None:
-        """Put the backward hooks on the gradients of a call."""
+        """Register the backward hooks on the gradients of a call."""
         backward, before = self._by_kind[BACKWARD], self._by_kind[BEFORE_BACKWARD]
         if not (backward or before):
             return
         inputs = [arg for arg in args if _has_gradient(arg)]
         if not _has_gradient(result) or (backward and len(inputs) != 1):
             message = (
-                "a full backward hook is recorded on a module with one tensor that requires grad as input and one as "
-                f"output; this one has {len(inputs)} and {_counted(result)}. Register a hook on the tensors instead."
+                "a full backward hook can be recorded if the module has one input and one output that require grad; "
+                f"this one has {len(inputs)} and {_counted(result)}. Register a hook on the tensors instead."
             )
             raise AuthorError(message)
         assert isinstance(result, Value)  # noqa: S101 - it has a gradient
         arrived: list[Any] = []
         result.register_hook(lambda gradient: _before_backward(before, module, gradient, arrived))
         for hook in backward:
-            # Positions of the other arguments hold None, as torch has it.
+            # As in torch, the gradients of all other arguments are None.
             at = next(i for i, arg in enumerate(args) if arg is inputs[0])
             inputs[0].register_hook(_BackwardHook(hook, module, (len(args), at), arrived))
 
 
 class ModuleHandle:
-    """Stand for what registers a hook of a module: removes it."""
+    """The handle of a module's hook, which removes it."""
 
     __slots__ = ("_held", "_hook")
 
@@ -124,7 +124,7 @@ class ModuleHandle:
         self._held, self._hook = held, hook
 
     def remove(self) -> None:
-        """Take the hook away; calls from now on are without it."""
+        """Remove the hook from later calls."""
         self._held[:] = [hook for hook in self._held if hook is not self._hook]
 
     def __enter__(self) -> Self:
@@ -165,7 +165,7 @@ def _before_backward(
     gradient: Any,
     arrived: list[Any],
 ) -> Any:
-    """Call the hooks that see the gradient of the output first, and keep what they leave of it."""
+    """Run the backward pre-hooks on the gradient of the output, and append the result to ``arrived``."""
     replaced = None
     for hook in hooks:
         found = _only(hook.function(module, (gradient if replaced is None else replaced,)), 1, 0, BEFORE_BACKWARD)

@@ -237,8 +237,8 @@ WRONG = {
     # what is no operator
     "autograd function of the body's": (
         doubled,
-        "a torch.autograd.Function that is defined inside the body was applied to a recorded tensor: "
-        "its backward would not be compared. Define the class outside of the body.",
+        "a torch.autograd.Function that is defined inside the body was applied to a recorded tensor, "
+        "so its backward would not be compared. Define the class outside of the body.",
     ),
     "inference mode": (in_inference_mode, "torch.inference_mode is not recorded: use torch.no_grad()."),
     "plain inference mode": (in_plain_inference_mode, "torch.inference_mode is not recorded: use torch.no_grad()."),
@@ -266,7 +266,7 @@ WRONG = {
     ),
     "backward hook of two inputs": (
         hooked_pair,
-        "a full backward hook is recorded on a module with one tensor that requires grad as input and one as output; "
+        "a full backward hook can be recorded if the module has one input and one output that require grad; "
         "this one has 2 and 1. Register a hook on the tensors instead.",
     ),
     "backward hook with too many gradients": (

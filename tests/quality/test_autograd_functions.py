@@ -248,16 +248,16 @@ def local() -> Any:
 REFUSED = {
     "several results": (
         lambda: Pair.apply(random_tensor()),
-        "Pair.forward returns a tuple: a torch.autograd.Function is recorded where it returns one recorded tensor. "
+        "Pair.forward returns a tuple, but only a torch.autograd.Function that returns one recorded tensor can be recorded. "
         "Split it, or make it a candidate: `backend: substitute`.",
     ),
     "writes to its input": (
         lambda: Dirty.apply(random_tensor() * 2),
-        "ctx.mark_dirty, of a Function that writes to its",
+        "a Function that writes to its input (ctx.mark_dirty) cannot be",
     ),
     "too many gradients": (
         lambda: TooMany.apply(random_tensor()),
-        "TooMany.backward returns 2 gradients of 1. Return one",
+        "TooMany.backward returns 2 gradients for 1 inputs. Return one",
     ),
     "defined in the body": (
         local,

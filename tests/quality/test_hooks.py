@@ -154,7 +154,7 @@ def test_hook__printed__is_a_function_of_its_own():
 @pytest.mark.parametrize(
     ("hook", "says"),
     [
-        (lambda g: g if g.sum() > 0 else g * 2, "a hook asks its gradient for a number: what it does then is not recorded."),
+        (lambda g: g if g.sum() > 0 else g * 2, "a hook turns its gradient into a Python number, and branches on it cannot be recorded."),
         (lambda g: g * real.ones(4), "a hook makes a tensor or a module with plain torch. Make it before the hook"),
         (lambda g: 3, "a hook returns int. Return a recorded tensor, or nothing to keep the gradient."),
         (lambda g: g.undefined, "the body raised AttributeError: torch.Tensor has no attribute 'undefined'"),

@@ -171,5 +171,5 @@ def test_shard_cases__asked_in_any_way__are_the_same(total, index):
 
 
 def test_shard__of_more_than_there_can_be__is_refused():
-    with pytest.raises(UsageError, match="shards are too many. Give at most 10,000"):
+    with pytest.raises(UsageError, match=r"shards are too many\. Give at most 10,000"):
         shard_of("1/99999999999")

@@ -135,10 +135,10 @@ def test_choice_tensor__weighted__has_the_shares_asked_for():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        pytest.param(lambda: choice_tensor(0, 3), "is given nothing to choose from", id="none"),
-        pytest.param(lambda: choice_tensor(2, 3, replace=False), "is asked for 3 of 2 members", id="too many"),
-        pytest.param(lambda: choice_tensor(2, 3, p=[0.5, 0.6]), "has 2 numbers, sum 1.1", id="sum"),
-        pytest.param(lambda: choice_tensor(2, 3, p=[1.0]), "has 1 numbers, sum 1", id="length"),
+        pytest.param(lambda: choice_tensor(0, 3), "has nothing to choose from", id="none"),
+        pytest.param(lambda: choice_tensor(2, 3, replace=False), "cannot choose 3 of 2 members", id="too many"),
+        pytest.param(lambda: choice_tensor(2, 3, p=[0.5, 0.6]), "has 2 numbers with the sum 1.1", id="sum"),
+        pytest.param(lambda: choice_tensor(2, 3, p=[1.0]), "has 1 numbers with the sum 1.", id="length"),
         pytest.param(lambda: symmetric_tensor(dtype=int), "torch.int64) is no floating dtype", id="integers"),
         pytest.param(lambda: symmetric_tensor(ndim=1), "ndim=1) is no matrix", id="no matrix"),
     ],

@@ -196,5 +196,7 @@ def test_record__leaf_written_in_place__is_a_rejection():
 
 
 def test_plain_function__callable_without_a_name__is_told_by_its_type():
-    with pytest.raises(AuthorError, match=r"^a functools\.partial without a name is not recorded, because it is no operator"):
+    with pytest.raises(
+        AuthorError, match=r"^a functools\.partial without a name is not recorded, because it is no operator"
+    ):
         plain_function(partial(real.sin))
