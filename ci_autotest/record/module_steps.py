@@ -1,4 +1,4 @@
-"""The steps of a module: construction and state in the setup, calls and changes in the body."""
+"""Steps of a module: its construction and initial state belong to the setup, calls and later changes to the body."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NUMBERS: Final = frozenset({int, float, bool, str, type(None)})
 
 
 def construct(recorder: Recorder, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RecordedModule:
-    """Record the construction of a module, with the state that it begins with."""
+    """Record the construction of a module, and its initial state."""
     real_args, step_args, real_kwargs, step_kwargs = split(recorder, args, kwargs, function)
     _hoist(recorder, step_args, step_kwargs)
     step = Step(CALL_FUNCTION, function.target, step_args, step_kwargs, "module", in_setup=True)
@@ -52,9 +52,9 @@ def construct(recorder: Recorder, function: Function, args: tuple[Any, ...], kwa
 
 
 def _hoist(recorder: Recorder, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> None:
-    """Move to the setup what a module is constructed with: a tensor, and all that it was made of."""
-    held = [argument for argument in (*args, *(value for _, value in kwargs)) if type(argument) not in _NUMBERS]
-    wanted = [ref.index for argument in held for ref in refs(argument)]
+    """Move the tensors that a module is constructed with to the setup, with all steps that they depend on."""
+    given = [argument for argument in (*args, *(value for _, value in kwargs)) if type(argument) not in _NUMBERS]
+    wanted = [ref.index for argument in given for ref in refs(argument)]
     while wanted:
         index = wanted.pop()
         step = recorder.steps[index]
@@ -64,10 +64,10 @@ def _hoist(recorder: Recorder, args: tuple[Any, ...], kwargs: tuple[tuple[str, A
 
 
 class ModuleSteps:
-    """Write down what is done with a module and its parts.
+    """Recorder of the steps of all modules of an attempt.
 
     Args:
-        recorder: Of the attempt.
+        recorder: The recorder of the attempt.
     """
 
     __slots__ = ("_hooks", "_ran", "_recorder")
@@ -78,37 +78,37 @@ class ModuleSteps:
         self._hooks: dict[int, tuple[torch.nn.Module, Hooks]] = {}
 
     def mark(self, module: RecordedModule) -> None:
-        """Note that a module has run, or was changed by the body, with all of its parts."""
+        """Note that a module and its parts have run or were changed by the body; later changes belong to the body."""
         self._ran.update(map(id, module.real.modules()))
 
     def has_run(self, module: RecordedModule) -> bool:
-        """Whether a module or a part of it has."""
+        """Whether a module, or a part of it, was marked."""
         return not self._ran.isdisjoint(map(id, module.real.modules()))
 
     def hooks_of(self, module: RecordedModule) -> Hooks:
-        """Return the hooks of a module or part, which is another object each time that it is taken out."""
+        """Return the hooks of a module or part, found by torch's module: each access to a part makes a new object."""
         return self._hooks.setdefault(id(module.real), (module.real, Hooks()))[1]
 
     def call(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record a forward with the hooks of the module around it.
+        """Record a forward with the module's hooks around it.
 
         Raises:
-            AuthorError: A part of the module has hooks: the forward is one step, nothing can be put inside.
+            AuthorError: A part of the module has hooks; the forward is a single step, so they cannot run inside it.
         """
         if not self._hooks:
             return self.forward(module, args, kwargs)
         for part in module.real.modules():
             if part is not module.real and id(part) in self._hooks and self._hooks[id(part)][1]:
                 message = (
-                    f"a {type(part).__name__} inside a {type(module.real).__name__} has a hook, and the whole is one "
-                    "step. Call its parts one by one, or construct it with plain torch: import torch as plain."
+                    f"a {type(part).__name__} inside a {type(module.real).__name__} has a hook, but calling the whole "
+                    "is one step. Call its parts one by one, or construct it with plain torch: import torch as plain."
                 )
                 raise AuthorError(message)
         hooks = self.hooks_of(module)
         return hooks.run(module, args, kwargs, lambda given, named: self.forward(module, given, named))
 
     def forward(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record a forward; its seed makes dropout inside repeat."""
+        """Record a forward; its seed makes dropout inside it repeatable."""
         recorder = self._recorder
         real_args, step_args, real_kwargs, step_kwargs = split(recorder, args, kwargs, None, module.target)
         modes = modes_in_force()
@@ -118,24 +118,24 @@ class ModuleSteps:
         return recorder.run(step, module.real, real_args, real_kwargs)
 
     def method(self, module: RecordedModule, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Record a method that changes a module; part of the setup until the module is first called."""
+        """Record a method that changes a module; it belongs to the setup until the module is first called."""
         call = getattr(module.real, target)
         real_args, step_args, real_kwargs, step_kwargs = split(self._recorder, args, kwargs, call, target)
         step = Step(CALL_METHOD, target, (module.ref, *step_args), step_kwargs, target, in_setup=not module.was_called)
         self._recorder.run(step, call, real_args, real_kwargs)
 
     def read(self, module: RecordedModule, name: str) -> Any:
-        """Record the reading of a module's parameter or buffer."""
+        """Record a read of a module's parameter or buffer."""
         step = Step(GET_ATTR, name, (module.ref,), (), name, modes_in_force())
         return self._recorder.run(step, lambda: getattr(module.real, name), [], {})
 
     def read_path(self, module: RecordedModule, target: str, path: str) -> Any:
-        """Record the reading of a parameter or buffer by its path."""
+        """Record a read of a parameter or buffer by its path."""
         step = Step(CALL_METHOD, target, (module.ref, path), (), path.replace(".", "_"), modes_in_force())
         return self._recorder.run(step, lambda: getattr(module.real, target)(path), [], {})
 
     def part(self, module: RecordedModule, path: str) -> RecordedModule:
-        """Record the taking of a part out of a module; it belongs to the setup, as the module does."""
+        """Record an access to a part of a module; it belongs to the setup, as the module does."""
         real = module.real.get_submodule(path)
         step = Step(CALL_METHOD, "get_submodule", (module.ref, path), (), "module", in_setup=True)
         self._recorder.run(step, lambda: real, [], {})
@@ -144,20 +144,22 @@ class ModuleSteps:
 
     def set_attribute(self, module: RecordedModule, name: str, value: object) -> None:
         """Record the assignment of a parameter, a buffer or a setting of a module."""
-        real, said = one(self._recorder, value)
-        step = Step(CALL_FUNCTION, "builtins.setattr", (module.ref, name, said), (), f"set_{name}", modes_in_force())
+        real, argument = one(self._recorder, value)
+        step = Step(
+            CALL_FUNCTION, "builtins.setattr", (module.ref, name, argument), (), f"set_{name}", modes_in_force()
+        )
         self._recorder.run(step, lambda: setattr(module.real, name, real), [], {})
 
     def load_state(self, module: RecordedModule, state: dict[str, Any], *, strict: bool) -> None:
-        """Record the loading of a state in the body."""
-        real, said = one(self._recorder, state)
-        step = Step(CALL_METHOD, "load_state_dict", (module.ref, said), (("strict", strict),), "loaded")
+        """Record a call of ``load_state_dict`` in the body."""
+        real, argument = one(self._recorder, state)
+        step = Step(CALL_METHOD, "load_state_dict", (module.ref, argument), (("strict", strict),), "loaded")
         self._recorder.run(step, lambda: module.real.load_state_dict(real, strict=strict), [], {})
 
     def snapshot(self, module: RecordedModule) -> None:
-        """Store the state that a module has before its first forward.
+        """Store the state of a module before its first forward.
 
-        A tensor whose elements share memory was given to the module, which is given it again: nothing can write to it.
+        Expanded tensors are skipped: nothing can write to them, and the constructor gets them again in a replay.
         """
         recorder, items = self._recorder, []
         for name, tensor in module.real.state_dict().items():

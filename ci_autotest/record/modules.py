@@ -1,7 +1,7 @@
-"""Recorded modules: what a body holds instead of ``torch.nn`` modules. Construction and settings are the setup's.
+"""Recorded modules, which a body uses in place of ``torch.nn`` modules.
 
-A parameter is read by its path (``get_parameter("0.weight")``), a part by its own (``get_submodule("0")``): both are
-steps that every torch replays. What the body does after the first forward is the body's.
+Reading a parameter (``get_parameter("0.weight")``) or a part (``get_submodule("0")``) is a step that every version of
+torch can replay. Construction and changes before the first forward belong to the setup, later changes to the body.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ if TYPE_CHECKING:
 _CHANGES: Final = frozenset(
     {"to", "train", "eval", "float", "double", "half", "bfloat16", "requires_grad_", "zero_grad"}
 )
-#: What to write instead of a method, where another one does it.
+#: Replacements of methods that are not recorded.
 _INSTEAD: Final = {"register_backward_hook": "Use .register_full_backward_hook. "}
-_hold: Final = object.__setattr__
+# RecordedModule.__setattr__ records a step, so its own attributes are set past it.
+_set: Final = object.__setattr__
 _OWN: Final = frozenset({"label", "real", "ref", "target", "_owner", "_steps"})
 
 
 class RecordedModule:
-    """Stand for a module of the reference, or for a part of one.
+    """A module of the reference, or a part of one, as the body sees it.
 
     Attributes:
         real: The reference's module.
-        ref: The step that constructed it, or took it out of its owner.
-        target: Its class, dotted.
-        label: What its results are called.
+        ref: The step that constructed the module, or accessed the part.
+        target: Dotted name of its class.
+        label: Name of its results in the program.
     """
 
     __slots__ = ("_owner", "_steps", "label", "real", "ref", "target")
@@ -53,21 +54,21 @@ class RecordedModule:
     def __init__(
         self, real: torch.nn.Module, ref: Ref, steps: ModuleSteps, target: str, owner: RecordedModule | None = None
     ) -> None:
-        _hold(self, "real", real)
-        _hold(self, "ref", ref)
-        _hold(self, "target", target)
-        _hold(self, "label", target.rpartition(".")[2].lower())
-        _hold(self, "_owner", owner)
-        _hold(self, "_steps", steps)
+        _set(self, "real", real)
+        _set(self, "ref", ref)
+        _set(self, "target", target)
+        _set(self, "label", target.rpartition(".")[2].lower())
+        _set(self, "_owner", owner)
+        _set(self, "_steps", steps)
 
     @property
     def root(self) -> RecordedModule:
-        """The module that it is a part of; itself where it is none."""
+        """The module that this is a part of; itself if it is no part."""
         return self if self._owner is None else self._owner
 
     @property
     def was_called(self) -> bool:
-        """Whether it has run, or a module that it shares a part with: from then on changes belong to the body."""
+        """Whether it, or a module that shares a part with it, has run; from then on, changes belong to the body."""
         return self._steps.has_run(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -102,7 +103,7 @@ class RecordedModule:
         if name in _OWN:
             object.__setattr__(self, name, value)
         else:
-            self._steps.mark(self)  # what changes it again is the body's
+            self._steps.mark(self)  # later changes must come after this step, so they belong to the body
             self._steps.set_attribute(self, name, value)
 
     def __getitem__(self, index: int | str | slice) -> Any:
@@ -113,8 +114,8 @@ class RecordedModule:
 
     def __reduce_ex__(self, protocol: object) -> Any:
         message = (
-            "a recorded module cannot be copied or pickled. Construct another one, "
-            "and give it this one's state: other.load_state_dict(module.state_dict())."
+            "a recorded module cannot be copied or pickled. Construct another one and load the state: "
+            "other.load_state_dict(module.state_dict())."
         )
         raise AuthorError(message)
 
@@ -136,11 +137,11 @@ class RecordedModule:
         return ((name, self._part(name)) for name, _ in list(self.real.named_children()))
 
     def modules(self) -> Iterator[RecordedModule]:
-        """Return the module and every part of its parts."""
+        """Return the module and all of its parts, recursively."""
         return (part for _, part in self.named_modules())
 
     def named_modules(self) -> Iterator[tuple[str, RecordedModule]]:
-        """Return the module and every part of its parts, with their paths."""
+        """Return the module and all of its parts, recursively, with their paths."""
         return ((path, self._part(path) if path else self) for path, _ in list(self.real.named_modules()))
 
     def parameters(self, recurse: bool = True) -> Iterator[Value]:  # noqa: FBT001, FBT002 - torch's
@@ -161,11 +162,11 @@ class RecordedModule:
         return (value for _, value in self.named_buffers())
 
     def get_parameter(self, path: str) -> Value:
-        """Record the reading of a parameter by its path."""
+        """Record a read of a parameter by its path."""
         return self._steps.read_path(self, "get_parameter", path)  # type: ignore[no-any-return]
 
     def get_buffer(self, path: str) -> Value:
-        """Record the reading of a buffer by its path."""
+        """Record a read of a buffer by its path."""
         return self._steps.read_path(self, "get_buffer", path)  # type: ignore[no-any-return]
 
     def get_submodule(self, path: str) -> RecordedModule:
@@ -173,21 +174,21 @@ class RecordedModule:
         return self._part(path)
 
     def state_dict(self) -> dict[str, Value]:
-        """Record the reading of every parameter and buffer, detached and in torch's order."""
+        """Record a read of every parameter and buffer, detached and in torch's order."""
         parameters = dict(self.real.named_parameters(remove_duplicate=False))
         read: dict[bool, Callable[[str], Value]] = {True: self.get_parameter, False: self.get_buffer}
         return {path: read[path in parameters](path).detach() for path in self.real.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Value], strict: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
-        """Record the loading of a state."""
+        """Record the call."""
         self._steps.mark(self)
         self._steps.load_state(self, dict(state), strict=strict)
 
     def apply(self, function: Callable[[torch.nn.Module], None]) -> RecordedModule:
-        """Let a function of the user's initialize the module; the state that it leaves is the setup's.
+        """Initialize the module with a function of the user; the resulting state belongs to the setup.
 
         Raises:
-            AuthorError: The module has run: what the function does now would be no step.
+            AuthorError: The module has run, so the changes of the function would not be recorded.
         """
         if self.was_called:
             message = "`.apply()` of a module that has run is not recorded. Call it before the first forward."
@@ -206,7 +207,7 @@ class RecordedModule:
 
 
 class _Parts(tuple[RecordedModule, ...]):
-    """Hold some parts of a sequence, called one after the other."""
+    """A slice of a sequence of modules, which are called one after the other."""
 
     __slots__ = ()
 

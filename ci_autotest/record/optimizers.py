@@ -1,10 +1,10 @@
-"""Optimizers of plain torch: their step is recorded as the in-place steps that it is made of, state included.
+"""Optimizers of plain torch: ``step()`` is recorded as the in-place operations that it performs, including its state.
 
-``torch.optim`` is Python over tensors. While it steps, the parameters that a body holds are replaced by the recorded
-values that stand for them, and what it computes records itself. Its loops over lists of tensors and its fused kernels
-are turned off meanwhile: they take no recorded values. A fused optimizer is a kernel of its own, and no part of this.
+``torch.optim`` is Python code over tensors. During ``step()`` the plain parameters are replaced by their recorded
+values, so that each operation records itself. The ``foreach`` and ``fused`` implementations are turned off meanwhile,
+because they take no recorded values. So a fused optimizer kernel is not what is tested here.
 
-An optimizer may outlive its case. After the case it holds what it held before it.
+An optimizer may outlive its case, so its state is restored after the case.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ci_autotest.record.context import CURRENT
-from ci_autotest.record.plain_tensors import give_data
+from ci_autotest.record.plain_tensors import copy_data
 from ci_autotest.record.write_guard import refuse_unrecorded_writes, unrecorded
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _OPTIONS: Final = ("foreach", "fused")
 
 
 class Held(NamedTuple):
-    """Hold an optimizer as it was when it first stepped in a case: its state with copies of tensors, and its groups."""
+    """An optimizer before its first step in a case: its state, with copies of the tensors, and its parameter groups."""
 
     optimizer: Optimizer
     state: dict[Any, dict[str, Any]]
@@ -37,13 +37,13 @@ class Held(NamedTuple):
 
 @lru_cache(maxsize=1)
 def record_optimizers() -> None:
-    """Record the steps of optimizers from now on, in this process, once; outside of a body they are torch's."""
+    """Install the hooks that record optimizers' steps inside a body, once in this process."""
     register_optimizer_step_pre_hook(_begin)
     register_optimizer_step_post_hook(_end)
 
 
 def restore_optimizer(held: Held) -> None:
-    """Give an optimizer what it held before the case, however the case ended."""
+    """Restore an optimizer to its state before the case, however the case ended."""
     state: Any = held.optimizer.state
     state.clear()
     state.update(held.state)
@@ -76,17 +76,17 @@ def _begin(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
 
 
 def _end(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
-    """Put the parameters back, with what their recorded values hold now."""
+    """Put the plain parameters back, with the elements of their recorded values."""
     recorder = CURRENT.get()
     if recorder is None or id(optimizer) not in recorder.optimizers:
         return
-    refuse_unrecorded_writes(recorder)  # A hook of the optimizer's own comes before this, and would be overwritten.
+    refuse_unrecorded_writes(recorder)  # Writes of the user's own step hooks, which run earlier, would be lost below.
     for group, before in zip(optimizer.param_groups, recorder.optimizers[id(optimizer)].groups, strict=False):
         _move_state(optimizer, group["params"], before["params"])
         group["params"] = list(before["params"])
         group.update({name: before[name] for name in _OPTIONS if name in before})
         for tensor in group["params"]:
-            give_data(recorder, tensor)
+            copy_data(recorder, tensor)
 
 
 def _copied(one: Any) -> Any:
@@ -101,7 +101,7 @@ def _move_state(optimizer: Optimizer, left: list[Any], right: list[Any]) -> None
 
 
 def _record_state(recorder: Recorder, state: dict[str, Any], value: Any) -> None:
-    """Make inputs of the tensors that an optimizer made when it was constructed; its count of steps stays plain."""
+    """Record the state tensors that exist before the first step as inputs; the count of steps stays a plain tensor."""
     for name, one in state.items():
         if isinstance(one, torch.Tensor) and one.shape == value.shape and name != "step":
             state[name] = recorder.capture(one)

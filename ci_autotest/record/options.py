@@ -1,4 +1,4 @@
-"""The options of ``@autotest``: checked once, at the decorator, with one message that says what to write."""
+"""The options of ``@autotest``, checked once, when the decorator is called; each message says what to write."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ci_autotest.record.draw.profiles import PROFILES
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: Names that other tools give an option, and ours.
+#: Our name for options that other tools spell differently.
 _OTHER_NAMES: Final = {
     "cases": "n", "count": "n", "repeat": "n", "max_examples": "n", "seed": "--seed", "tolerance": "rtol and atol",
     "name": "id", "dtype": "dtypes", "profile": "profiles", "backward": "auto_backward", "check_grad": "auto_backward",
@@ -27,7 +27,7 @@ _KNOWN: Final = (
     "include_complex", "profiles", "dtypes", "id", "raises", "match",
 )  # fmt: skip
 _SWITCHES: Final = ("check_dtype", "check_allclose", "check_grad_use_random_data", "include_complex")
-#: What each many-valued switch takes. ``ValidatedFalse`` is OneFlow's: known not to compile.
+#: Values of the switches that take more than true and false. OneFlow's ``ValidatedFalse`` means: known not to compile.
 _CHOICES: Final[dict[str, tuple[object, ...]]] = {
     "auto_backward": (True, False, "auto"),
     "check_graph": (True, False, "ValidatedFalse"),
@@ -41,10 +41,10 @@ def declared(body: Callable[..., Any], given: Mapping[str, Any]) -> Declaration:
 
     Args:
         body: The function as written.
-        given: The options of ``autotest()`` by name, unknown ones with them.
+        given: The options of ``autotest()`` by name, including unknown ones.
 
     Raises:
-        AuthorError: An option is unknown, has a value that it does not take, or contradicts another.
+        AuthorError: An option is unknown, has a value that it does not take, or contradicts another option.
     """
     _refuse_unknown(given)
     _check_count(given["n"])
@@ -67,10 +67,10 @@ def declared(body: Callable[..., Any], given: Mapping[str, Any]) -> Declaration:
 
 
 def dtype_of(case: int, dtypes: tuple[str, ...] | None) -> torch.dtype | None:
-    """Return the dtype that a case draws where the test leaves it open, ``None`` where the test is not swept.
+    """Return the dtype of a case for tensors without one; ``None`` if the test does not vary dtypes.
 
-    Pairs of cases, one ordinary and one of a profile, go through the dtypes in turn; after all profiles the turn moves
-    by one, so that each profile meets each dtype.
+    Pairs of cases, one ordinary and one with a profile, go through the dtypes in turn. After each round of profiles the
+    turn is shifted by one, so that every profile is combined with every dtype.
     """
     if dtypes is None:
         return None
@@ -99,7 +99,7 @@ def _check_count(count: object) -> None:
 
 
 def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    # `1 == True`, and 1 is no switch.
+    # Compared by identity, because `1 == True` and 1 is not allowed.
     if not any(value is item or (isinstance(item, str) and value == item) for item in allowed):
         words = [repr(item) for item in allowed]
         message = f"autotest({name}={value!r}) is none of its values. Write {', '.join(words[:-1])} or {words[-1]}."
@@ -108,7 +108,7 @@ def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
 
 def _check_tolerances(rtol: object, atol: object) -> None:
     if (rtol is None) != (atol is None):
-        message = "autotest() is given only one of rtol and atol. Write both, or neither for the defaults per dtype."
+        message = "autotest() got only one of rtol and atol. Write both, or neither for the defaults per dtype."
         raise AuthorError(message)
     for name, bound in (("rtol", rtol), ("atol", atol)):
         is_number = isinstance(bound, int | float) and not isinstance(bound, bool) and 0 <= bound < math.inf
@@ -134,7 +134,7 @@ def _match(given: object, raises: object) -> str | None:
     if given is None:
         return None
     if raises is None:
-        message = f"autotest(match={given!r}) is given without raises=. Write raises=RuntimeError beside it."
+        message = f"autotest(match={given!r}) needs raises= too. Write for example raises=RuntimeError."
         raise AuthorError(message)
     try:
         re.compile(given)  # type: ignore[call-overload]
@@ -160,7 +160,7 @@ def _profiles(given: object) -> tuple[str, ...] | None:
 
 
 def _dtypes(given: object, *, include_complex: bool) -> tuple[str, ...] | None:
-    """Return the names of the dtypes that a test is swept over; ``None`` where it is not."""
+    """Return the names of the dtypes that a test varies; ``None`` if it does not."""
     if given is None:
         return _COMPLEX_TOO if include_complex else None
     if not isinstance(given, tuple | list) or not given:
@@ -176,7 +176,7 @@ def _dtype(given: object) -> str:
     else:
         name = _PYTHON_DTYPES.get(given, "") if isinstance(given, type) else str(given).removeprefix("torch.")
     if name not in ITEM_SIZE:
-        shown = ", ".join(sorted(FLOATING))
-        message = f"autotest(dtypes=...) has {given!r}, which is no dtype that data are drawn for. Use {shown}, …"
+        examples = ", ".join(sorted(FLOATING))
+        message = f"autotest(dtypes=...) has {given!r}, but data cannot be drawn for that. Use {examples}, …"
         raise AuthorError(message)
     return name

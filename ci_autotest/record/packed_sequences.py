@@ -1,7 +1,7 @@
-"""Packed sequences: torch's tuple of four tensors, recognised by recurrent layers by its class.
+"""Packed sequences: torch's named tuple of four tensors, which recurrent layers recognise by its class.
 
-A body holds one whose fields are recorded values; as an argument it is the step that gave the whole. One that plain
-torch put together of recorded values is put together by a step.
+The fields of a recorded one are recorded values. As an argument it refers to the step that returned it as a whole. If
+plain torch assembles one from recorded values, a step is recorded that assembles it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _NAME: Final = "packed"
 
 
 class RecordedPacked(PackedSequence):
-    """Stand for a packed sequence of the reference.
+    """A packed sequence of the reference, as the body sees it.
 
     Attributes:
-        real: The reference's; ``None`` where a method of torch's made this one of another.
-        ref: The step that gave it.
+        real: The reference's packed sequence; ``None`` if a method of torch derived this one from another.
+        ref: The step that returned it.
     """
 
     real: PackedSequence | None = None
@@ -34,23 +34,23 @@ class RecordedPacked(PackedSequence):
 
 
 def recorded(real: PackedSequence, ref: Ref, items: Iterable[Any]) -> RecordedPacked:
-    """Return what a body holds; torch's own constructor would read the fields, which are values."""
+    """Return the packed sequence for the body, without torch's constructor, which would read the recorded fields."""
     found: RecordedPacked = tuple.__new__(RecordedPacked, items)
     found.real, found.ref = real, ref
     return found
 
 
-def argument(recorder: Recorder, value: PackedSequence, real: list[Any], said: list[Any]) -> tuple[Any, Any]:
-    """Return what the reference gets and what the step says of a packed sequence.
+def argument(recorder: Recorder, value: PackedSequence, real: list[Any], recorded: list[Any]) -> tuple[Any, Any]:
+    """Return a packed sequence as an argument: for the reference, and in the step.
 
     Args:
-        recorder: Of the attempt.
-        value: As the body gave it.
+        recorder: The recorder of the attempt.
+        value: The argument of the body.
         real: Its fields on the reference.
-        said: Its fields in a step.
+        recorded: Its fields in a step.
     """
     if isinstance(value, RecordedPacked) and value.ref is not None:
         return value.real, value.ref
-    step = Step(CALL_FUNCTION, PACKED, tuple(said), (), _NAME, modes_in_force())
+    step = Step(CALL_FUNCTION, PACKED, tuple(recorded), (), _NAME, modes_in_force())
     made = recorder.run(step, PackedSequence, real, {})
     return made.real, made.ref

@@ -1,11 +1,10 @@
-"""Record calls of plain torch on tensors that stand for recorded values, and run them as well.
+"""Plain tensors that represent recorded values: calls of plain torch with them are recorded, and executed as well.
 
-A body that trains a module of plain ``torch.nn`` holds its parameters and their gradients as plain tensors. What it
-does to them, an update by hand, ``clip_grad_norm_``, a moving average, reaches no recorded value. From the first
-gradient that such a body is given, and from the first step that writes to a tensor of its own, every function of torch
-is looked at: one that has such a tensor among its arguments is recorded with the value that stands for it. The plain
-call is made too, so that identity, views and Python's own code stay what they are in torch. What it gives stands for
-what was recorded.
+A body that trains a plain ``torch.nn`` module holds its parameters and gradients as plain tensors. Operations on them,
+for example an update by hand, ``clip_grad_norm_`` or a moving average, do not involve any recorded value. So after the
+first backward pass, or the first recorded step that writes to a plain tensor, every call of torch is intercepted. If an
+argument is a tensor that represents a recorded value, the call is recorded with that value. The plain call is executed
+too, so that identity, views and plain Python code behave as in torch; its result represents the recorded result.
 """
 
 from __future__ import annotations
@@ -28,25 +27,25 @@ if TYPE_CHECKING:
     from ci_autotest.record.protocol import Recorder
 
 _FOREACH: Final = "_foreach_"
-#: Functions over lists whose name of one tensor's function is another.
+#: ``_foreach_`` functions whose counterpart for a single tensor has another name.
 _OF_ONE: Final = {"norm": torch.linalg.vector_norm}
-#: What is read of a tensor, and gives one that is recorded as a step.
+#: Attributes that return a tensor; reading one is recorded as a step.
 _VIEWS: Final = frozenset({"data", "T", "mT", "H", "mH", "real", "imag"})
-#: Give elements to Python: they decide what the body does.
+#: Functions that turn elements into Python values, which may decide what the body does.
 _READING: Final = frozenset({"item", "tolist", "numpy", "__float__", "__int__", "__bool__", "__complex__", "__index__"})
-#: Operators that are in place; others that are have a trailing underscore.
+#: In-place operators; all other in-place functions have a trailing underscore.
 _IN_PLACE: Final = frozenset(
     f"__{name}__" for name in ("setitem", "iadd", "isub", "imul", "itruediv", "ipow", "imatmul")
 )
-#: Go back in the recorded values alone; the gradients are given afterwards.
+#: Backward passes, which run on the recorded values only; the plain tensors get their gradients afterwards.
 _BACKWARD: Final = frozenset({"torch.Tensor.backward", "torch.autograd.backward"})
 
 
 class PlainTensors(TorchFunctionMode):
-    """Record what plain torch does to tensors that stand for recorded values.
+    """Mode that records calls of plain torch with tensors that represent recorded values.
 
     Args:
-        recorder: Whose values they stand for.
+        recorder: The recorder of the attempt.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -57,7 +56,7 @@ class PlainTensors(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call it; record it where it has such a tensor, and no recorded value, among its arguments."""
+        """Execute a call; record it if an argument represents a recorded value and none is one itself."""
         kwargs = kwargs or {}
         given = list(_tensors((*args, *kwargs.values())))
         own_name = getattr(func, "__name__", "")
@@ -72,7 +71,7 @@ class PlainTensors(TorchFunctionMode):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Look away while a step is carried out: modules have parameters too."""
+        """Record nothing while the reference runs a step, because the parameters of its modules are plain tensors."""
         was, self._is_paused = self._is_paused, True
         try:
             yield
@@ -80,9 +79,10 @@ class PlainTensors(TorchFunctionMode):
             self._is_paused = was
 
     def _concerns(self, name: str, given: list[Any]) -> bool:
-        """Whether a call is to be recorded here: one with a recorded value among its arguments records itself.
+        """Whether to record a call; a call with a recorded value among its arguments records itself.
 
-        A parameter that is only now seen may be a copy that averages others. One that is written to is in the making.
+        A parameter that is seen for the first time is recorded too, because it may be a copy that averages others; but
+        not if the call writes to it, because then it is just being initialized.
         """
         if self._is_paused or any(isinstance(one, Value) for one in given):
             return False
@@ -91,7 +91,7 @@ class PlainTensors(TorchFunctionMode):
         )
 
     def _both(self, func: Callable[..., Any], name: str, how: tuple[Any, Any], given: list[Any]) -> Any:
-        """Record a call and make it; what cannot be recorded is plain alone, and the guard sees what it wrote."""
+        """Execute a call and record it; if it cannot be recorded, the write guard notices its writes later."""
         args, kwargs = how
         last = name.rpartition(".")[2]
         if name in _BACKWARD:
@@ -102,11 +102,11 @@ class PlainTensors(TorchFunctionMode):
         if last in _READING or any(True for _ in _tensors([found])):
             with suppress(AuthorError):
                 for one, value in _pairs(found, _record(self._recorder, func, last, args, kwargs)):
-                    stand_for(self._recorder, one, value)
+                    represent(self._recorder, one, value)
         return found
 
     def _written(self, func: Callable[..., Any], last: str, how: tuple[Any, Any], given: list[Any]) -> Any:
-        """Record a call that writes to tensors before it is made: what stands for no value is an input as it was."""
+        """Record a call that writes to tensors before it is executed, so that new inputs get the elements before it."""
         args, kwargs = how
         recorder = self._recorder
         try:
@@ -121,11 +121,11 @@ class PlainTensors(TorchFunctionMode):
                 recorder.given_data.setdefault(id(one), (one, elements))
         _refresh(recorder, written)
         for one, value in _pairs(found, recorded):
-            stand_for(recorder, one, value)
+            represent(recorder, one, value)
         return found
 
     def _each(self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make a call over lists of tensors as one for each of their elements."""
+        """Execute a ``_foreach_`` call as one call for each element of its lists."""
         one = _OF_ONE.get(name) or getattr(torch.Tensor, name, None)
         if one is None:
             return func(*args, **kwargs)
@@ -137,38 +137,38 @@ class PlainTensors(TorchFunctionMode):
 
 
 def watch(recorder: Recorder) -> None:
-    """Look at plain torch from now on, to the end of the body, unless it is within a mode of its own."""
+    """Intercept calls of plain torch until the body ends, unless another mode is active."""
     if recorder.plain_tensors is None and torch._C._len_torch_function_stack() == 0:
         recorder.plain_tensors = PlainTensors(recorder)
         recorder.plain_tensors.__enter__()
 
 
 def stop_watching(recorder: Recorder) -> None:
-    """Leave torch as it was before the body."""
+    """Stop intercepting calls of plain torch."""
     mode, recorder.plain_tensors = recorder.plain_tensors, None
     if mode is not None:
         mode.__exit__(None, None, None)
 
 
-def give_written(recorder: Recorder, tensors: Iterable[object]) -> None:
-    """Give tensors of the body's own what a recorded step wrote to the values that stand for them."""
+def copy_written(recorder: Recorder, tensors: Iterable[object]) -> None:
+    """Copy the results of a recorded step that writes in place to the plain tensors that represent its values."""
     for tensor in tensors:
         held = recorder.captured.get(id(tensor))
         if held is None or not isinstance(tensor, torch.Tensor):
             continue
         if not _holds(tensor, held[1]):
-            give_data(recorder, tensor)
+            copy_data(recorder, tensor)
             watch(recorder)
 
 
 def _holds(tensor: torch.Tensor, value: Value) -> bool:
-    """Whether a tensor has the elements of its value: running statistics are written to and count no version."""
+    """Whether a tensor has its value's elements; versions do not tell, because running statistics do not count them."""
     with unrecorded():
         return tensor.shape == value._tensor.shape and torch.equal(tensor.detach(), value._tensor.detach())
 
 
-def give_data(recorder: Recorder, tensor: torch.Tensor) -> None:
-    """Give a tensor of the body's own what the value that stands for it holds now."""
+def copy_data(recorder: Recorder, tensor: torch.Tensor) -> None:
+    """Copy the elements of the recorded value that a plain tensor represents to that tensor."""
     held = recorder.captured.get(id(tensor))
     if held is None:
         return
@@ -178,8 +178,8 @@ def give_data(recorder: Recorder, tensor: torch.Tensor) -> None:
     _refresh(recorder, [tensor])
 
 
-def stand_for(recorder: Recorder, tensor: torch.Tensor, value: Value) -> None:
-    """Let a tensor stand for a recorded value, with its elements: of what is random they are others."""
+def represent(recorder: Recorder, tensor: torch.Tensor, value: Value) -> None:
+    """Let a plain tensor represent a recorded value; copy its elements, because random operators give others."""
     with unrecorded():
         now = value._tensor.detach()
         if tensor.shape == now.shape and not torch.equal(tensor.detach(), now):
@@ -189,7 +189,7 @@ def stand_for(recorder: Recorder, tensor: torch.Tensor, value: Value) -> None:
 
 
 def _refresh(recorder: Recorder, written: list[torch.Tensor]) -> None:
-    """Note what the tensors hold that share memory with one that was written to."""
+    """Update the known elements of all tensors that share memory with one that was written to."""
     with unrecorded():
         memory = {one.untyped_storage().data_ptr() for one in written}
         for key, (tensor, value, _) in list(recorder.captured.items()):
@@ -201,7 +201,7 @@ def _refresh(recorder: Recorder, written: list[torch.Tensor]) -> None:
 def _record(
     recorder: Recorder, func: Callable[..., Any], last: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Record a call with recorded values in place of tensors: those that stand for none become inputs."""
+    """Record a call with recorded values in place of plain tensors; tensors that represent none become inputs."""
 
     def one(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -215,7 +215,7 @@ def _record(
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[Any]:
-    """Yield the tensors and recorded values among arguments, those in lists too."""
+    """Yield the tensors and recorded values among arguments, including those in lists."""
     for value in values:
         if isinstance(value, torch.Tensor | Value):
             yield value
@@ -224,7 +224,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _pairs(found: Any, recorded: Any) -> Iterator[tuple[torch.Tensor, Value]]:
-    """Yield each tensor of a result with the value that it stands for."""
+    """Yield each tensor of a result with the recorded value that it represents."""
     if isinstance(found, torch.Tensor) and isinstance(recorded, Value):
         yield found, recorded
     elif isinstance(found, list | tuple) and isinstance(recorded, list | tuple):

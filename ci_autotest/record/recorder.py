@@ -40,7 +40,7 @@ from ci_autotest.record.hooks import Handle, register_hook
 from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.module_steps import construct
 from ci_autotest.record.packed_sequences import recorded as packed
-from ci_autotest.record.plain_tensors import give_written, watch
+from ci_autotest.record.plain_tensors import copy_written, watch
 from ci_autotest.record.unsupported_uses import refuse, stale
 from ci_autotest.record.values import Value
 from ci_autotest.record.write_guard import clear_gradients, give_gradients, holds_source, unrecorded, unrecorded_write
@@ -215,7 +215,7 @@ class Recorder:
             return args[0]._recorder.call_method(args[0], function.name, args[1:], kwargs)
         found = self.call_function(function, args, kwargs)
         if self.captured:
-            give_written(self, (*args, *kwargs.values()))
+            copy_written(self, (*args, *kwargs.values()))
         return found
 
     def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:

@@ -219,8 +219,8 @@ WRONG = {
     "deepcopy": (lambda: copy.deepcopy(x()), "a recorded tensor cannot be copied or pickled. Write x.clone(), or x.detach().clone()."),
     "deepcopy of a module": (
         lambda: copy.deepcopy(linear()),
-        "a recorded module cannot be copied or pickled. Construct another one, "
-        "and give it this one's state: other.load_state_dict(module.state_dict()).",
+        "a recorded module cannot be copied or pickled. Construct another one "
+        "and load the state: other.load_state_dict(module.state_dict()).",
     ),
     "value of another case": (
         lambda: torch.exp(KEPT[0]),
@@ -256,12 +256,12 @@ WRONG = {
     "no operator": (lambda: torch.overrides.resolve_name(1), "torch.overrides.resolve_name is not recorded: use the functions of torch"),
     "hook of a part of a module": (
         hooked_part,
-        "a ReLU inside a Sequential has a hook, and the whole is one step. "
+        "a ReLU inside a Sequential has a hook, but calling the whole is one step. "
         "Call its parts one by one, or construct it with plain torch: import torch as plain.",
     ),
     "hook of a module that is put into another": (
         hooked_before,
-        "a Linear inside a Sequential has a hook, and the whole is one step. "
+        "a Linear inside a Sequential has a hook, but calling the whole is one step. "
         "Call its parts one by one, or construct it with plain torch: import torch as plain.",
     ),
     "backward hook of two inputs": (

@@ -204,7 +204,7 @@ def test_function():
 REPLACED = "candidates: [{name: k, backend: substitute, replace: {torch.exp: %s}}]\n"
 BROKEN = {
     "unknown key": ("casses: 3\n", "{folder}/autotest.yml: unknown key 'casses'. Did you mean 'cases'?"),
-    "no YAML": ("candidates: [\n", "configuration {folder}/autotest.yml is no YAML: "),
+    "no YAML": ("candidates: [\n", "configuration {folder}/autotest.yml is not YAML, line 2, "),
     "no candidate": ("cases: 3\n", "no candidate to compare "),
     "unavailable candidate": (
         REPLACED % "nokernels.exp",

@@ -39,7 +39,7 @@ def body():
         ({"check_graph": 1}, "autotest(check_graph=1) is none of its values. Write True, False or 'ValidatedFalse'."),
         ({"check_dtype": None}, "autotest(check_dtype=None) is none of its values. Write True or False."),
         ({"include_complex": 2}, "autotest(include_complex=2) is none of its values. Write True or False."),
-        ({"rtol": 1e-3}, "autotest() is given only one of rtol and atol. Write both, or neither for the defaults per dtype."),
+        ({"rtol": 1e-3}, "autotest() got only one of rtol and atol. Write both, or neither for the defaults per dtype."),
         ({"rtol": -1, "atol": 0}, "autotest(rtol=-1) is no tolerance. Write a number that is 0 or more; "),
         (
             {"rtol": 0, "atol": float("inf")},
@@ -51,7 +51,7 @@ def body():
         ({"profiles": ("huge",)}, "autotest(profiles=...) has no profile 'huge'. Use zero_dim, "),
         ({"dtypes": "float32"}, "autotest(dtypes='float32') is no list of dtypes. Write dtypes=(torch.float32, torch.float64)."),
         ({"dtypes": ()}, "autotest(dtypes=()) is no list of dtypes."),
-        ({"dtypes": ("float31",)}, "autotest(dtypes=...) has 'float31', which is no dtype that data are drawn for. Use bfloat16, float16"),
+        ({"dtypes": ("float31",)}, "autotest(dtypes=...) has 'float31', but data cannot be drawn for that. Use bfloat16, float16"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, dict) else "",
 )  # fmt: skip
