@@ -1,7 +1,6 @@
-"""Split each argument into the value for the reference and the value for the step.
+"""Arguments of recorded calls: each is split into the value for the reference and the value for the step.
 
-Generators are drawn here, with the type that their callee asks for; a keyword whose value is
-``nothing()`` is left out.
+Generators are drawn here, with the type that their callee expects. A keyword whose value is ``nothing()`` is left out.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
 _ARGUMENTS: Final = "Pass tensors, numbers, strings, dtypes, devices, slices, or lists and tuples of them."
-_OF_AN_ARRAY: Final = "Write torch.from_numpy(array): its elements become an input."
+_OF_AN_ARRAY: Final = "Write torch.from_numpy(array), which makes its elements an input."
 _LAYOUTS: Final = {
     torch.contiguous_format: "torch.contiguous_format",
     torch.channels_last: "torch.channels_last",
@@ -50,8 +49,7 @@ def split(
     """Return ``(real args, step args, real kwargs, step kwargs)`` of a call.
 
     Raises:
-        AuthorError: A generator's type cannot be told, or ``nothing()`` stands where no default
-            exists.
+        AuthorError: The type of a generator is unknown, or ``nothing()`` replaces an argument without a default.
     """
     real_args: list[Any] = []
     step_args: list[Any] = []
@@ -76,18 +74,18 @@ def split(
     for key, value in kwargs.items():
         drawn = _drawn(recorder, value, callee, key, name, (args, kwargs)) if isinstance(value, Generator) else value
         if drawn is not NOTHING:
-            real_kwargs[key], said = one(recorder, drawn)
-            step_kwargs.append((key, said))
+            real_kwargs[key], recorded = one(recorder, drawn)
+            step_kwargs.append((key, recorded))
     return real_args, tuple(step_args), real_kwargs, tuple(step_kwargs)
 
 
 def _each(recorder: Recorder, values: Iterable[Any]) -> tuple[list[Any], list[Any]]:
     pairs = [one(recorder, value) for value in values]
-    return [real for real, _ in pairs], [said for _, said in pairs]
+    return [real for real, _ in pairs], [recorded for _, recorded in pairs]
 
 
 def one(recorder: Recorder, value: Any) -> tuple[Any, Any]:
-    """Return what the reference gets and what the step says, for one argument."""
+    """Return one argument as ``(value for the reference, value in the step)``."""
     kind = type(value)
     if kind in _PLAIN:
         return value, value
@@ -102,8 +100,8 @@ def one(recorder: Recorder, value: Any) -> tuple[Any, Any]:
     if isinstance(value, tuple | list):
         return _sequence(recorder, value)
     if isinstance(value, slice):
-        real, said = _each(recorder, (value.start, value.stop, value.step))
-        return slice(*real), Slice(*said)
+        real, recorded = _each(recorder, (value.start, value.stop, value.step))
+        return slice(*real), Slice(*recorded)
     if isinstance(value, np.generic):
         return one(recorder, value.item())
     return _constant(recorder, value)
@@ -112,10 +110,10 @@ def one(recorder: Recorder, value: Any) -> tuple[Any, Any]:
 def _sequence(recorder: Recorder, value: tuple[Any, ...] | list[Any]) -> tuple[Any, Any]:
     if isinstance(value, torch.Size):
         return value, tuple(value)
-    real, said = _each(recorder, value)
+    real, recorded = _each(recorder, value)
     if isinstance(value, PackedSequence):
-        return packed_argument(recorder, value, real, said)
-    return (real, List(tuple(said))) if isinstance(value, list) else (tuple(real), tuple(said))
+        return packed_argument(recorder, value, real, recorded)
+    return (real, List(tuple(recorded))) if isinstance(value, list) else (tuple(real), tuple(recorded))
 
 
 def _constant(recorder: Recorder, value: Any) -> tuple[Any, Any]:
@@ -128,12 +126,12 @@ def _constant(recorder: Recorder, value: Any) -> tuple[Any, Any]:
     if isinstance(value, torch.memory_format | torch.layout) and value in _LAYOUTS:
         return value, Constant(_LAYOUTS[value])
     if isinstance(value, torch.Tensor):
-        # A tensor that the body made with plain torch: its data become an input of the program.
-        recorded = recorder.capture(value)
-        return recorded._tensor, recorded._ref
+        # A tensor that the body made with plain torch becomes an input of the program.
+        captured = recorder.capture(value)
+        return captured._tensor, captured._ref
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        real, said = _each(recorder, value.values())
-        return dict(zip(value, real, strict=True)), Mapping_(tuple(zip(value, said, strict=True)))
+        real, recorded = _each(recorder, value.values())
+        return dict(zip(value, real, strict=True)), Mapping_(tuple(zip(value, recorded, strict=True)))
     message = f"a {type(value).__name__} cannot be an argument of a recorded call: {str(value)[:80]!r}. " + (
         _OF_AN_ARRAY if isinstance(value, np.ndarray) else _ARGUMENTS
     )
@@ -147,7 +145,7 @@ def _positional_drawn(
     callee: Function | Callable[..., Any] | None,
     name: str,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Draw positional generators; after a ``nothing()`` the rest go by keyword, which needs the callee's names."""
+    """Draw positional generators. Arguments after a ``nothing()`` become keywords, which needs the callee's names."""
     drawn = [
         _drawn(recorder, arg, callee, position, name, (args, kwargs)) if isinstance(arg, Generator) else arg
         for position, arg in enumerate(args)
@@ -161,7 +159,7 @@ def _positional_drawn(
         return tuple(drawn[:first]), kwargs
     names = _parameters(callee)
     if len(names) < len(drawn):
-        message = f"nothing() stands before another positional argument of {_label(callee, name)}. Write keywords."
+        message = f"nothing() comes before another positional argument of {_label(callee, name)}. Write keywords."
         raise AuthorError(message)
     named = {names[first + i]: item for i, item in enumerate(rest) if item is not NOTHING}
     return tuple(drawn[:first]), {**named, **kwargs}
@@ -181,15 +179,14 @@ def _drawn(
     try:
         return generator.value(recorder.drawer, wanted)
     except UntypedError as error:
-        place = f"argument {key!r} of {_label(callee, name)}"
-        message = f"{place}: {error}"
+        message = f"argument {key!r} of {_label(callee, name)}: {error}"
         raise AuthorError(message) from None
 
 
 def _deferred(
     callee: Function | Callable[..., Any] | None, key: int | str, name: str, given: tuple[Any, Any]
 ) -> Deferred | type[int] | None:
-    """Return the look-up of the type that a built-in function asks for; a method's receiver is its first argument."""
+    """Return the lookup of an argument's type in a built-in function; a method's receiver is its first argument."""
     args, kwargs = given
     if callee is not None:
         target = getattr(callee, "target", None)
@@ -197,7 +194,7 @@ def _deferred(
     if name == "operator.getitem":
         return int
     if name.startswith(("operator.", "builtins.")):
-        # A number before a tensor, `random(1, 3) * x`, has the type of one behind it.
+        # The schemas have no reflected operators: the number in `random(1, 3) * x` is looked up as in `x * 2`.
         is_reflected = key == 0 and len(args) == 2  # noqa: PLR2004 - operators of two
         return Deferred(operator_of(name), args[::-1] if is_reflected else args, kwargs, 1 if is_reflected else key)
     if not name:
@@ -206,14 +203,17 @@ def _deferred(
 
 
 def _refuse_without_default(callee: Function | Callable[..., Any] | None, name: str, drawn: list[Any]) -> None:
-    """Refuse a ``nothing()`` in the place of an argument that has no default."""
+    """Refuse ``nothing()`` for an argument without a default."""
     try:
         parameters = [p for p in inspect.signature(_signed(callee)).parameters.values() if p.name != "self"]
     except (TypeError, ValueError):
         return
     for item, parameter in zip(drawn, parameters, strict=False):
         if item is NOTHING and parameter.default is parameter.empty and parameter.kind != parameter.VAR_POSITIONAL:
-            message = f"nothing() stands for {parameter.name!r} of {_label(callee, name)}, which has no default."
+            message = (
+                f"nothing() was drawn for {parameter.name!r} of {_label(callee, name)}, which has no default. Give it "
+                "a value."
+            )
             raise AuthorError(message)
 
 
@@ -235,7 +235,7 @@ def _parameters(callee: Any) -> list[str]:
 
 
 def _annotation(callee: Any, key: int | str) -> object:
-    """Return the type that a callee asks for at a position or keyword, ``None`` where it does not say."""
+    """Return the annotated type of a callee's parameter, by position or keyword; ``None`` if it has none."""
     if callee is None:
         return None
     hints = getattr(callee, "hints", None)

@@ -1,7 +1,7 @@
-"""The recorder: runs each call on the reference and writes down the step.
+"""The recorder: runs each call of a body on the reference and records it as a step.
 
-The rule kept here: a step is appended only with its value. What a *reference step* raises is the value of that step,
-whether the body catches it or ends with it.
+The rule of this module: a step is appended only together with its value. If a reference step raises, the exception is
+the value of that step, whether the body catches it or not.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _new_step: Final = tuple.__new__
 #: Key and name of the first inputs.
 _PLACEHOLDERS: Final = tuple((f"t{i}", name) for i, name in enumerate(("x", "y", "z", "w", *["tensor"] * 12)))
 _Tensor: Final = torch.Tensor
-#: Torch's own Python over the parameters of modules.
+#: Python code of torch that works on parameters; it is executed, and its calls are recorded.
 _IN_PYTHON: Final = ("torch.optim.", "torch.nn.utils.clip_grad_")
 _NUMBERS: Final = frozenset({int, float, bool, str, type(None)})
 _SCALARS: Final = (
@@ -80,29 +80,30 @@ _SCALARS: Final = (
 
 
 class Recorder:
-    """Hold one attempt while its body runs.
+    """The recording of one attempt, while its body runs.
 
     Attributes:
-        steps: What was done, in order; setup and body together.
-        trace: The reference's side of it.
-        shared: Arrays of numpy that became inputs, each with its bytes then.
-        sources: Data of each placeholder by key, given to no one; every side gets its own copy.
-        refusal: What the last step that the reference refused raised, with its index.
-        dtype: Of tensors whose dtype the test leaves open; ``None`` for float32.
+        steps: The steps in order, setup and body together.
+        trace: The values and flags of the steps on the reference.
+        shared: NumPy arrays that became inputs, each with its bytes at that time.
+        sources: Data of each placeholder by key; every side gets its own copy.
+        refusal: Index and exception of the last step that the reference refused.
+        dtype: Dtype of tensors without one; ``None`` for float32.
         has_setup: Whether a module was constructed.
-        keeps_graph: Whether an automatic backward pass is still possible: no step has run one of its own.
-        hook_values: Recorded while a hook's function is run.
-        modules: Modules that were constructed, not their parts.
-        module_steps: Writes down what is done with them; ``None`` before the first.
-        captured: Tensors of plain torch that are inputs by now, by identity, held so that it stays theirs.
-        given_gradients: Those of them that were given a gradient, by identity, with what they had before.
-        optimizers: Those of plain torch that stepped, by identity, with what they held before.
-        given: By identity of a tensor of the body's what it was given last, for comparison.
-        given_data: Those of them that were given new elements, by identity, with what they held before.
-        plain_tensors: Looks at what plain torch does to those; ``None`` while there is no need.
-        has_left: Whether a value has left as an array: what comes in as one later may be computed from it.
-        outside: Keys of inputs that are such arrays.
-        outputs: What the body returned, flattened.
+        keeps_graph: Whether an automatic backward pass is still possible, because the body has run none of its own.
+        hook_values: Values that the function of the current hook has created.
+        modules: The constructed modules, without their parts.
+        module_steps: Recorder of the modules' steps; ``None`` before the first module.
+        captured: Plain tensors by id, each with the recorded value that it represents and its version. They are kept
+            alive, so that no other tensor gets the same id.
+        given_gradients: Plain tensors that got a gradient, by id, each with its gradient before the case.
+        optimizers: Optimizers of plain torch that have stepped, by id, each with its state before the case.
+        given: The elements that a plain tensor got last, by its id; other elements reveal an unrecorded write.
+        given_data: Plain tensors that got new elements, by id, each with its elements before the case.
+        plain_tensors: Mode that records calls with plain tensors; ``None`` while it is not needed.
+        has_left: Whether a value was converted to an array; inputs from outside may be computed from it afterwards.
+        outside: Keys of the inputs that may have been computed from such an array.
+        outputs: The outputs of the body, flattened.
         profile_applied: Whether the attempt's profile changed anything.
         watched: Indices of values to copy at their step, because later steps write to them in other cases of the test.
     """
@@ -161,7 +162,7 @@ class Recorder:
         self.profile_applied = False
 
     def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> Value:
-        """Record a placeholder over ``source``: the storage's elements, or the tensor where it is contiguous."""
+        """Record a placeholder; ``source`` is the tensor if it is contiguous, else the elements of its storage."""
         count, index = len(self.sources), len(self.steps)
         key, usual_name = _PLACEHOLDERS[count] if count < len(_PLACEHOLDERS) else (f"t{count}", "tensor")
         self.sources[key] = source
@@ -186,10 +187,10 @@ class Recorder:
         step = (CALL_FUNCTION, function.target, step_args, step_kwargs, function.name, modes_in_force(), seed, False)
         if function.target != "torch.autograd.backward":
             return self.run(_new_step(Step, step), function.real, real_args, real_kwargs)
-        return self._gone_back(_new_step(Step, step), function.real, real_args, real_kwargs)
+        return self._run_backward(_new_step(Step, step), function.real, real_args, real_kwargs)
 
     def _in_python(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call torch's own Python over a body's parameters, an optimizer or clipping: what it does is recorded."""
+        """Call an optimizer or gradient clipping of plain torch, whose operations are recorded."""
         if not function.target.startswith(_IN_PYTHON):
             refuse(function.target)
         first, *others = [[*arg] if isinstance(arg, Iterator) else arg for arg in args] or [None]
@@ -197,8 +198,8 @@ class Recorder:
             refuse(function.target)
         return function.real(first, *others, **kwargs) if args else function.real(**kwargs)
 
-    def _gone_back(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Run a step that runs a backward pass; the parameters that the body holds get their gradients from it."""
+    def _run_backward(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Run a backward pass as a step, and give the plain parameters of the body their gradients."""
         clear_gradients(self)
         found = self.run(step, call, args, kwargs)
         give_gradients(self)
@@ -207,7 +208,7 @@ class Recorder:
         return found
 
     def call_plain(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record what plain torch was asked to do with a recorded value."""
+        """Record a call of a plain torch function with a recorded value."""
         form, function = plain_function(func)
         if form == "getattr":
             return getattr(args[0], function.name)
@@ -234,11 +235,11 @@ class Recorder:
             CALL_METHOD, target, (receiver._ref, *step_args), step_kwargs, target.strip("_"),
             modes_in_force(), self.seed() if is_random(target) else None,
         )  # fmt: skip
-        run = self._gone_back if target == "backward" else self.run
+        run = self._run_backward if target == "backward" else self.run
         return run(step, call, real_args, real_kwargs)
 
     def array(self, receiver: Value, kwargs: dict[str, Any]) -> NDArray[Any]:
-        """Record the taking of a tensor's elements as an array of numpy."""
+        """Record ``tensor.numpy()``."""
         real_args, _, real_kwargs, step_kwargs = split(self, (receiver,), kwargs, None, ARRAY)
         step = Step(CALL_METHOD, ARRAY, (receiver._ref,), step_kwargs, "array", modes_in_force())
         self.run(step, lambda tensor, **given: tensor.numpy(**given).copy(), real_args, real_kwargs)
@@ -246,7 +247,7 @@ class Recorder:
         return read_only(receiver._tensor, real_kwargs)
 
     def run(self, step: Step, call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Run a step on the reference and write it down; one that the reference refuses too."""
+        """Run a step on the reference and record it, even if the reference refuses it."""
         if step.seed is not None:
             torch.default_generator.manual_seed(step.seed)
         try:
@@ -259,19 +260,19 @@ class Recorder:
             raise
         except Exception as error:
             self.refusal = len(self.steps), error
-            how = refusal_of(error)
-            self.silent(refused(step, how), how)
+            refusal = refusal_of(error)
+            self.silent(refused(step, refusal), refusal)
             raise
         return self.keep(step, result)
 
     def demand(self, error: BaseException | None) -> None:
-        """Note that the author wrote that the last step was to be refused, if that is what an exception is of."""
+        """Mark the last refused step as expected by the author, if the exception is the one of that step."""
         if self.refusal is not None and error is self.refusal[1]:
             index = self.refusal[0]
             self.steps[index] = refused(self.steps[index], self.trace.values[index], is_demanded=True)
 
     def keep(self, step: Step, result: Any) -> Any:
-        """Write down a step with its value, and return what the body gets."""
+        """Record a step with its value, and return the value for the body."""
         steps, trace = self.steps, self.trace
         index = len(steps)
         steps.append(step)
@@ -298,16 +299,18 @@ class Recorder:
         return self.keep(taken, item)
 
     def silent(self, step: Step, value: Refusal | None = None) -> None:
-        """Write down a step that gives nothing that a body could use."""
+        """Record a step without a value for the body."""
         self.steps.append(step)
         self.trace.values.append(value)
         self.trace.facts.append(None)
 
     def capture(self, tensor: torch.Tensor) -> Value:
-        """Record a tensor that plain torch made as an input, once for each version that plain torch gives it.
+        """Record a tensor of plain torch as an input, once for each version of it.
 
-        One that requires grad is a leaf that does: a parameter of the user's, or what plain torch computed from some;
-        the gradient that reaches it is compared.
+        A tensor that requires grad, for example a parameter of the user, becomes a leaf, and its gradient is compared.
+
+        Raises:
+            AuthorError: The tensor was changed by a write that was not recorded.
         """
         held = self.captured.get(id(tensor))
         if held is not None and held[2] == tensor._version and holds_source(self, tensor, held[1]._ref.index):
@@ -319,7 +322,7 @@ class Recorder:
         spec = replace(contiguous_spec(source), requires_grad=tensor.requires_grad)
         value = self.tensor(source, spec, "parameter" if isinstance(tensor, torch.nn.Parameter) else "captured")
         self.captured[id(tensor)] = (tensor, value, tensor._version)
-        if self.has_left and not tensor.requires_grad:  # Another library may have computed it from what has left.
+        if self.has_left and not tensor.requires_grad:  # It may have been computed from an array.
             self.outside.add(self.steps[value._ref.index].target)
         return value
 
@@ -328,44 +331,44 @@ class Recorder:
         return register_hook(self, receiver, function)
 
     def begin_hook(self) -> list[Any]:
-        """Begin to remember every value; return the list."""
+        """Start to collect every value; return the list."""
         self.__class__ = Hooking
         self.hook_values = []
         return self.hook_values
 
     def end_hook(self) -> None:
-        """Remember values no more."""
+        """Stop collecting values."""
         self.__class__ = Recorder
 
     def seed(self) -> int:
-        """Return what the framework's generator is set to before the next step, where it is random."""
+        """Return the seed for the framework's generator before the next step, if that is random."""
         return (self.drawer.seed + 7919 * len(self.steps)) & 0xFFFF_FFFF
 
 
 class Hooking(Recorder):
-    """What a recorder is while a hook's function is run: the values that it makes are remembered."""
+    """A recorder while a hook's function runs; it collects the values that the function creates."""
 
     __slots__ = ()
 
     def keep(self, step: Step, result: Any) -> Any:
-        """Write down a step, and remember its value."""
+        """Record a step, and collect its value."""
         value = Recorder.keep(self, step, result)
         self.hook_values.append(value)
         return value
 
 
 class Ended(Recorder):
-    """What a recorder becomes when its attempt is over: a value that outlived its test records nothing."""
+    """A recorder after its attempt; values that outlive their test cannot record anything."""
 
     __slots__ = ()
 
     def run(self, *_: object) -> NoReturn:
-        """Refuse."""
+        """Refuse every step."""
         stale()
 
 
 @lru_cache(maxsize=256)
 def _named(kind: type) -> Callable[..., tuple[Any, ...]]:
-    """Return a named tuple with the fields of one of torch's own, ``values`` and ``indices``."""
+    """Return a named tuple class with the fields of a result type of torch, such as ``values`` and ``indices``."""
     fields: tuple[str, ...] = kind.__match_args__  # type: ignore[attr-defined]
-    return namedtuple(kind.__name__, fields)  # noqa: PYI024 - fields are known when it is made
+    return namedtuple(kind.__name__, fields)  # noqa: PYI024 - the fields are known only at run time

@@ -1,4 +1,4 @@
-"""``random_tensor``: a placeholder of the program with drawn shape, layout and data."""
+"""Implementation of ``random_tensor``: a placeholder of the program with drawn shape, layout and data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ci_autotest.record.values import Value
 
 
-#: Bounds of ``ndim``, exclusive above; source: OneFlow's AutoTest 0.9.0.
+#: Bounds of ``ndim``; the upper one is exclusive. Source: OneFlow's AutoTest 0.9.0.
 NDIM: Final = (1, 6)
 _DIMS: Final = 5
 _NONE: Final = (None,) * _DIMS
@@ -42,18 +42,18 @@ def draw_tensor(
     dtype: Any,
     requires_grad: bool | Generator,  # noqa: FBT001 - OneFlow's
 ) -> Value:
-    """Record a tensor of drawn shape and data.
+    """Record a tensor with drawn shape and data.
 
     Args:
-        ndim: Number of dimensions; drawn from 1 to 5 unless given.
-        dims: Sizes in elements; ``None`` is free. A given size beyond ``ndim`` is an error.
-        low: Least value, in the unit of the elements; together with ``high``.
+        ndim: Number of dimensions; drawn from 1 to 5 if ``None``.
+        dims: Sizes in elements; ``None`` is free. A size beyond ``ndim`` is an error.
+        low: Lowest value, in the unit of the elements.
         high: Upper bound, exclusive.
         dtype: ``float``, ``int``, ``bool``, ``complex``, a torch dtype, or a generator of one.
-        requires_grad: Whether the leaf asks for its gradient; integers and booleans never do.
+        requires_grad: Whether the tensor requires grad; integers and booleans never do.
 
     Raises:
-        AuthorError: Called outside a test, or with arguments that contradict one another.
+        AuthorError: Called outside a test, or with arguments that contradict each other.
     """
     recorder = CURRENT.get()
     if recorder is None:
@@ -88,7 +88,7 @@ def _unusual(
     drawn: tuple[list[int], list[int]],
     given: tuple[float | Generator | None, float | Generator | None],
 ) -> tuple[torch.Tensor, TensorSpec]:
-    """Return source and spec of any other tensor; where it is as usual, words and values are the same."""
+    """Return the data and spec of any tensor; for an ordinary one they are the same as on the fast path above."""
     drawer, kind = recorder.drawer, spec.dtype
     count = spec.storage_size
     fitted = drawer.profile == "zero_dim" and not spec.shape
@@ -108,7 +108,7 @@ def _unusual(
         bounds = _DEFAULT_BOUNDS[kind] if is_free else drawn_range(drawer, *given, kind)
         array = elements(drawer.streams, site, kind, (count,), bounds)
     if is_free and drawer.profile in VALUE_PROFILES:
-        array = array.copy()  # small ones share their words
+        array = array.copy()  # small arrays are shared
         fitted = valued(drawer.profile, drawer.streams, site, kind, array) or fitted
     recorder.profile_applied = recorder.profile_applied or fitted
     source = _from_numpy(array.reshape(spec.shape) if spec.is_contiguous else array)
@@ -123,7 +123,7 @@ def usual_spec(kind: str, shape: tuple[int, ...], with_grad: bool) -> tuple[Tens
         AuthorError: A size is negative.
     """
     if shape and min(shape) < 0:
-        message = f"random_tensor() is given a negative size: {shape}. Sizes are 0 or more."
+        message = f"random_tensor() got a negative size: {shape}. Sizes are 0 or more."
         raise AuthorError(message)
     count = math.prod(shape)
     return TensorSpec(kind, shape, contiguous_strides(shape), 0, count, with_grad and kind in _GRAD_DTYPES), count
@@ -132,13 +132,13 @@ def usual_spec(kind: str, shape: tuple[int, ...], with_grad: bool) -> tuple[Tens
 def _sizes(
     drawer: Drawer, slot: int, ndim: int | Generator | None, dims: Sequence[int | Generator | None]
 ) -> tuple[list[int], list[int]]:
-    """Return the sizes, and which dimensions are free."""
+    """Return the sizes, and the indices of the free dimensions."""
     if type(ndim) is not int or dims[ndim:] != _NONE[ndim:]:
         if ndim is None and drawer.profile == "zero_dim" and dims == _NONE:
             return [], []
         ndim = _ndim(drawer, slot, ndim, dims)
     if ndim < 0:
-        message = f"random_tensor(ndim={ndim}): a tensor has 0 dimensions or more."
+        message = f"random_tensor(ndim={ndim}): a tensor cannot have fewer than 0 dimensions. Give 0 or more."
         raise AuthorError(message)
     sizes, free = [], []
     for i in range(ndim):
@@ -152,12 +152,12 @@ def _sizes(
 
 
 def _ndim(drawer: Drawer, slot: int, ndim: int | Generator | None, dims: Sequence[int | Generator | None]) -> int:
-    """Return the number of dimensions, drawn where it is free."""
+    """Return the number of dimensions, drawn if it is free."""
     given = max((i + 1 for i, dim in enumerate(dims) if dim is not None), default=0)
     if ndim is None:
         return drawer.integer(f"{slot}.ndim", max(NDIM[0], given), max(NDIM[1], given + 1), "ndim")
     count = int(settle(drawer, ndim, int))
     if isinstance(ndim, int) and given > count:
-        message = f"random_tensor(ndim={count}) is given dim{given - 1}. Drop it, or raise ndim to {given}."
+        message = f"random_tensor(ndim={count}) got dim{given - 1} too. Drop it, or raise ndim to {given}."
         raise AuthorError(message)
     return count

@@ -1,4 +1,4 @@
-"""The recording ``torch``: every name of it, looked up on first use."""
+"""The recording ``torch``: its names are wrapped when they are first used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from ci_autotest.record.arrays import MAKERS, ArrayFunction
 from ci_autotest.record.function import Function
 
-#: What keeps its own meaning inside a test: modes and types, not operators.
+#: Names that are passed on unchanged, because they are modes, types or queries instead of operators.
 _PLAIN_NAMES: Final = frozenset({
     "torch.no_grad", "torch.enable_grad", "torch.set_grad_enabled", "torch.is_grad_enabled", "torch.device",
     "torch.Size", "torch.Tensor", "torch.is_tensor", "torch.finfo", "torch.iinfo", "torch.nn.Module",
@@ -19,7 +19,7 @@ _PLAIN_NAMES: Final = frozenset({
 
 
 class Namespace:
-    """Stand for ``torch`` or a module below it."""
+    """The recording counterpart of ``torch`` or of one of its modules."""
 
     def __init__(self, path: str, real: types.ModuleType) -> None:
         self._path = path
@@ -42,9 +42,9 @@ class Namespace:
         return f"<recording {self._path}>"
 
 
-#: What says of a machine what it has.
+#: Modules that describe the machine or the build.
 _PLAIN_SPACES: Final = ("torch.cuda.", "torch.backends.", "torch.version.", "torch.mps.")
-#: Modes that a step does not know: called inside a test they are refused.
+#: Modes that a step cannot store; a call inside a test is refused.
 _MODES: Final = frozenset({"torch.inference_mode"})
 
 

@@ -1,4 +1,4 @@
-"""What a body may use that is not recorded, and what to write instead: one sentence each."""
+"""Uses of torch that cannot be recorded, with a sentence each on what to write instead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NoReturn
 
 from ci_autotest.errors import AuthorError
 
-#: By dotted name, a trailing ``*`` for all that begins so.
+#: What to write instead, by dotted name; a trailing ``*`` matches all names with that prefix.
 _INSTEAD: Final = {
     "torch.inference_mode": "use torch.no_grad()",
     "torch.compile": "it is a candidate: `--candidate torch.compile`, or @autotest(check_graph=True)",
@@ -24,7 +24,7 @@ _INSTEAD: Final = {
     "torch.nn.utils.clip_grad_value_": (
         "construct the module with plain torch (import torch as plain), or write it with clamp_()"
     ),
-    "torch.utils.*": "call the operators that it calls",
+    "torch.utils.*": "call the operators that it uses",
     "torch.autograd.functional.*": "use torch.autograd.grad with create_graph=True",
     "torch.load": "a test reads no files: draw its tensors, or capture a tensor that was loaded outside",
     "torch.save": "a test writes no files",
@@ -35,7 +35,8 @@ _OTHERWISE: Final = (
     "use the functions of torch, torch.nn.functional, torch.linalg, torch.fft, torch.special or torch.nn.init"
 )
 
-#: What errors of Python and torch mean for a body, and what to write.
+#: Explanations of errors that Python and torch raise for recorded values, by a regular expression. They only add a
+#: hint to the message; nothing is decided by them.
 _MEANINGS: Final = (
     ("Inference tensors", "torch.inference_mode is not recorded: use torch.no_grad()."),
     ("optimizer can only optimize Tensors", f"torch.optim is not recorded: {_INSTEAD['torch.optim.*']}."),
@@ -43,7 +44,7 @@ _MEANINGS: Final = (
     (
         "read-only",
         (
-            "The array of `.numpy()` is read-only in a test: a write through it would be no step. "
+            "The array of `.numpy()` is read-only in a test, because a write through it would not be recorded. "
             "Write x[...] = value, or change a copy: x.numpy().copy()."
         ),
     ),
@@ -54,13 +55,13 @@ _MEANINGS: Final = (
     ("does not support ufuncs", "Write numpy.sin(x.numpy()), or torch's own operator."),
     (
         r"RandomNumber|RandomBool|Typed|_Arithmetic|Either|Generator",
-        "A generator has a value only as an argument of a recorded call. Read a size back with x.shape, or use oneof.",
+        "A generator gets its value as an argument of a recorded call. Read a size with x.shape, or use oneof.",
     ),
 )  # fmt: skip
 
 
 def instead(target: str) -> str | None:
-    """Return what to write instead of a function that is refused by name, ``None`` where it is not."""
+    """Return what to write instead of a function; ``None`` if the function is not refused by name."""
     found = _INSTEAD.get(target)
     if found is not None:
         return found
@@ -68,7 +69,7 @@ def instead(target: str) -> str | None:
 
 
 def refuse(target: str) -> NoReturn:
-    """Refuse a function that is no operator.
+    """Refuse a function that cannot be recorded.
 
     Raises:
         AuthorError: Always.
@@ -78,13 +79,13 @@ def refuse(target: str) -> NoReturn:
 
 
 def meaning(error: str) -> str:
-    """Return `` <what to write>`` for an error that a body raised because of what it was given, or nothing."""
+    """Return a hint, with the separator before it, on an error of Python or torch for recorded values, or nothing."""
     found = next((text for pattern, text in _MEANINGS if re.search(pattern, error)), "")
     return f". {found}" if found else ""
 
 
 def stale() -> NoReturn:
-    """Refuse a value of another attempt.
+    """Refuse a value that belongs to an earlier attempt.
 
     Raises:
         AuthorError: Always.

@@ -1,4 +1,4 @@
-"""Generators of the user: a function from draws to a value."""
+"""Generators of the user, each defined by a function that takes draws and returns a value."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 class Draws:
-    """What a user's generator draws from; every draw is logged and may be edited.
+    """The source of a user generator's draws; every draw is logged and can be edited.
 
     Args:
-        drawer: The attempt's.
-        site: The generator's; its draws are numbered below it.
-        wanted: The type that the callee asks for, ``None`` where it does not say.
+        drawer: The drawer of the attempt.
+        site: The generator's site; its draws are numbered below it.
+        wanted: The type that the callee expects; ``None`` if unknown.
     """
 
     __slots__ = ("_count", "_drawer", "_site", "wanted")
@@ -43,12 +43,12 @@ class Draws:
         self.wanted = wanted
 
     def integer(self, low: int, high: int) -> int:
-        """Draw an integer of ``[low, high)``."""
+        """Draw an integer in ``[low, high)``."""
         _refuse_empty(low, high)
         return self._drawer.integer(self._next(), low, high)
 
     def floating(self, low: float, high: float) -> float:
-        """Draw a float of ``[low, high)``."""
+        """Draw a float in ``[low, high)``."""
         _refuse_empty(low, high)
         return self._drawer.floating(self._next(), low, high)
 
@@ -66,7 +66,7 @@ class Draws:
         return settle(self._drawer, generator, wanted)
 
     def array(self, shape: tuple[int, ...], dtype: Any = float, low: float = -1.0, high: float = 1.0) -> NDArray[Any]:
-        """Return drawn elements of ``[low, high)``: ``shape``, keyed by their own site; half precisions in float32."""
+        """Return an array with drawn elements in ``[low, high)``; half precisions are returned as float32."""
         return elements(self._drawer.streams, self._next(), dtype_name(dtype), shape, (low, high))
 
     def _next(self) -> str:
@@ -86,7 +86,7 @@ class Custom(Generator):
         return f"{getattr(self.function, '__name__', 'custom')}(...)"
 
     def draw(self, drawer: Drawer, wanted: object, site: str) -> object:
-        """Call the function; a tensor that it returns becomes one input of the program, however often it is used."""
+        """Call the function; a tensor that it returns becomes a single input, however often the generator is used."""
         args = [settle(drawer, item, None) for item in self.args]
         kwargs = {name: settle(drawer, item, None) for name, item in self.kwargs.items()}
         value = self.function(Draws(drawer, site, wanted), *args, **kwargs)
@@ -96,20 +96,22 @@ class Custom(Generator):
 
 
 def generator(function: Callable[Concatenate[Draws, P], T]) -> Callable[P, T]:
-    """Make a generator of a function from draws to a value.
+    """Make a generator from a function whose first argument is a ``Draws``.
 
-    ``@generator def odd(draws, below): return 2 * draws.integer(0, below // 2) + 1`` is used as ``odd(9)``.
+    For example: ``@generator def odd(draws, below): return 2 * draws.integer(0, below // 2) + 1``, used as ``odd(9)``.
 
     Raises:
-        AuthorError: Given something that cannot be called.
+        AuthorError: The argument cannot be called.
     """
     if not callable(cast("object", function)):
-        message = f"generator() is given {function!r}. Decorate a function: its first argument is the draws."
+        message = f"generator() got {function!r}. Decorate a function whose first argument is the draws."
         raise AuthorError(message)
 
     @functools.wraps(function)
     def make(*args: P.args, **kwargs: P.kwargs) -> T:
-        return cast("T", Custom(function, args, kwargs))  # typed as what it gives
+        return cast(
+            "T", Custom(function, args, kwargs)
+        )  # typed as its value, so that type checkers accept it as an argument
 
     return make
 

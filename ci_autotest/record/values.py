@@ -1,7 +1,7 @@
-"""Recording values: what a body holds instead of tensors and modules. Every use of one is a step.
+"""Recorded values, which a body uses in place of tensors. Every use of one is a step.
 
-A value is not a tensor and subclasses none: it asks for nothing but its own recorder. Plain
-``torch`` functions reach it through ``__torch_function__``.
+A value is no subclass of ``torch.Tensor``; it forwards each use to its recorder. Plain ``torch`` functions reach it
+through ``__torch_function__``.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Ref
     from ci_autotest.record.protocol import Recorder
 
-#: What cannot be recorded, and what to write instead.
+#: Attributes that are refused, and why.
 _REFUSED: Final = {
-    "data_ptr": "its result means nothing on another side. Compare values instead.",
-    "share_memory_": "it leaves the process.",
+    "data_ptr": "an address means nothing for a candidate. Compare values instead.",
+    "share_memory_": "a test may not share memory with other processes. Leave it out.",
 }
 
 
 def _settable(name: str) -> Any:
-    """Return a property that is read and set by steps."""
+    """Return a property whose reads and assignments are steps."""
     return property(
         lambda self: self._recorder.call_python("builtins.getattr", getattr, (self, name), name),
         lambda self, given: self._recorder.call_python("builtins.setattr", setattr, (self, name, given), f"set_{name}"),
@@ -42,11 +42,11 @@ def _settable(name: str) -> Any:
 
 
 class Method:
-    """A method of a recorded value or module: calling it records.
+    """A method of a recorded value or module; a call is recorded.
 
     Args:
-        owner: Whose it is.
-        name: What it is called.
+        owner: The value or module.
+        name: Name of the method.
         call: Records a call.
     """
 
@@ -56,7 +56,7 @@ class Method:
         self._owner, self._name, self._call = owner, name, call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Record a call."""
+        """Record the call."""
         return self._call(args, kwargs)
 
     def __repr__(self) -> str:
@@ -64,10 +64,10 @@ class Method:
 
 
 class GradFn:
-    """What a recorded value shows of its graph: a name to print. It names an implementation, so nothing is compared.
+    """``grad_fn`` of a recorded value: a name to print, which is not compared because it names an implementation.
 
     Args:
-        name: Of torch's node.
+        name: Name of torch's node.
     """
 
     __slots__ = ("_name",)
@@ -83,7 +83,7 @@ class GradFn:
         if name.startswith("_"):
             raise AttributeError(name)
         message = (
-            f"`.grad_fn.{name}` of a recorded tensor: it names an implementation, and can be printed alone. "
+            f"`.grad_fn.{name}` of a recorded tensor: a grad_fn depends on the implementation and can only be printed. "
             "Compare requires_grad, is_leaf and gradients."
         )
         raise AuthorError(message)
@@ -93,10 +93,10 @@ class GradFn:
 
 
 class Value:
-    """Stand for a tensor of the reference."""
+    """A tensor of the reference, as the body sees it."""
 
     __slots__ = ("_recorder", "_ref", "_tensor")
-    # numpy's scalars leave arithmetic with a value to the value.
+    # Tells numpy's scalars to leave arithmetic with a value to the value.
     __array_ufunc__ = None
 
     def __init__(self, tensor: torch.Tensor, ref: Ref, recorder: Recorder) -> None:
@@ -121,7 +121,7 @@ class Value:
 
     @property
     def grad_fn(self) -> GradFn | None:
-        """What autograd remembers of the value, to be printed; ``None`` of a leaf."""
+        """The name of the value's autograd node, to be printed; ``None`` for a leaf."""
         found = self._tensor.grad_fn
         return None if found is None else GradFn(found.name())
 
@@ -130,7 +130,7 @@ class Value:
         return self._recorder.register_hook(self, hook)
 
     def numpy(self, **kwargs: Any) -> NDArray[Any]:
-        """Record the taking of the elements; return them read-only, on the reference's memory."""
+        """Record the conversion to an array; it is read-only and shares the reference's memory."""
         return self._recorder.array(self, kwargs)
 
     def _refuse(self, name: str) -> Any:
@@ -155,14 +155,14 @@ class Value:
         return int(self._recorder.call_python("builtins.len", len, (self,), "len"))
 
     def __iter__(self) -> Iterator[Any]:
-        # It takes what is no tensor of torch's for a list of them.
+        # GradScaler treats everything that is no tensor as a list of tensors, so it ends up here.
         if sys._getframe(1).f_globals.get("__name__") == torch.amp.GradScaler.__module__:
             message = (
-                "GradScaler.scale of a recorded tensor: what a scaler does to gradients is not recorded. "
+                "GradScaler.scale of a recorded tensor: the operations of a scaler on gradients are not recorded. "
                 "Multiply the loss and divide the gradients by a number of your own, or pass enabled=False."
             )
             raise AuthorError(message)
-        # The length is a step of its own: the candidate may see another one.
+        # The length is a step of its own, because the candidate's may differ.
         return iter([self[i] for i in range(len(self))])
 
     def __setitem__(self, index: object, value: object) -> None:
@@ -177,7 +177,7 @@ class Value:
 
     def __or__(self, other: object) -> Any:
         if may_be_nothing(other):
-            return NotImplemented  # `random_tensor(...) | nothing()` is either of both, and the generator's to make
+            return NotImplemented  # `random_tensor(...) | nothing()` is a choice, which the generator's `__ror__` makes
         return self._recorder.call_python("operator.or_", operator.or_, (self, other), "or")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: FBT001 - numpy's
@@ -201,7 +201,7 @@ class Value:
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Record what plain ``torch`` was asked to do with a recorded value."""
+        """Record a call of a plain ``torch`` function with a recorded value."""
         recorder = CURRENT.get()
         if recorder is None:
             message = "a recorded tensor was used after its test had ended. Use it inside the test's body only."
@@ -210,7 +210,7 @@ class Value:
 
 
 def _operators() -> None:
-    """Give ``Value`` Python's operators: binary, reflected, in-place and unary ones, each a step."""
+    """Define Python's operators on ``Value``: binary, reflected, in-place and unary ones. Each use is a step."""
 
     def binary(name: str, call: Callable[..., Any], *, reflected: bool = False) -> Callable[..., Any]:
         target = f"operator.{name}"
@@ -235,7 +235,7 @@ def _operators() -> None:
         "rshift",
     ):
         bare = name.strip("_")
-        if name != "or_":  # has a meaning beside `nothing()`
+        if name != "or_":  # is defined above, because of `nothing()`
             setattr(Value, f"__{bare}__", binary(name, getattr(operator, name)))
         setattr(Value, f"__r{bare}__", binary(name, getattr(operator, name), reflected=True))
         if name != "matmul":

@@ -1,8 +1,8 @@
-"""The write guard: a test is broken if its body writes to tensors in a way that was not recorded.
+"""The write guard: a test is broken if its body writes to tensors and the write is not recorded.
 
-A body holds parameters of its own, of plain ``torch.nn``, beside the recorded values that stand for them. A recorded
-backward pass gives them their gradients, as it would without a recording. What an optimizer, or the body itself, then
-writes to them is no step: no candidate would repeat it, and the test would be aligned without it.
+A body may hold plain parameters of ``torch.nn``, each of which represents a recorded value. A recorded backward pass
+gives them their gradients, as plain torch would. If a later write to them is not recorded, no candidate repeats it, and
+the test could be aligned although the candidate would get that write wrong.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from ci_autotest.record.protocol import Recorder
 
 _INSTEAD: Final = (
-    "No candidate would repeat that. Construct the module with the torch of ci_autotest and write the update as steps, "
-    "or return the gradients and compare those."
+    "No candidate would repeat that. Construct the module with ci_autotest's torch and update its parameters with "
+    "in-place operators, or return the gradients and compare those."
 )
 
 
-#: Around what is done with a body's tensors for the recording itself: it is no step.
+#: Context of our own operations on plain tensors of the body, which must not be recorded.
 unrecorded: Final = torch._C.DisableTorchFunction
 
 
 def give_gradients(recorder: Recorder) -> None:
-    """Give the parameters that a body holds the gradients of what stands for them, after a backward pass.
+    """Give the plain parameters of a body the gradients of their recorded values, after a backward pass.
 
-    Reading one of them is a step: what the body gets is recorded.
+    Each gradient is read as a step, so that the plain gradient represents a recorded value.
     """
     with unrecorded():
         for tensor, value, _ in list(recorder.captured.values()):
@@ -49,7 +49,7 @@ def give_gradients(recorder: Recorder) -> None:
 
 
 def clear_gradients(recorder: Recorder) -> None:
-    """Clear the gradients that the body has cleared on its own parameters, as a step, before another backward pass."""
+    """Clear, as a step, the gradients that the body has cleared on its plain parameters, before a new backward pass."""
     for tensor, _ in recorder.given_gradients.values():
         value = recorder.captured[id(tensor)][1]
         if tensor.grad is None and value._tensor.grad is not None:
@@ -57,12 +57,12 @@ def clear_gradients(recorder: Recorder) -> None:
 
 
 def refuse_unrecorded_writes(recorder: Recorder) -> None:
-    """Refuse a body that wrote to a parameter, a leaf, a gradient or a buffer where nothing was recorded.
+    """Refuse a body with a write to a parameter, leaf, gradient or buffer that was not recorded.
 
-    A tensor without a gradient that no step has written to is an input of its own each time that plain torch writes it.
+    A tensor that does not require grad and that no step has written to may change: it then becomes a new input.
 
     Raises:
-        AuthorError: One has other elements than the value that stands for it was given.
+        AuthorError: A plain tensor has other elements than the recorded value that it represents.
     """
     for tensor, value, version in recorder.captured.values():
         is_kept = tensor.requires_grad or id(tensor) in recorder.given
@@ -80,20 +80,20 @@ def refuse_unrecorded_writes(recorder: Recorder) -> None:
             raise AuthorError(unrecorded_write(tensor, "the gradient of "))
 
 
-def unrecorded_write(tensor: torch.Tensor, what: str = "") -> str:
-    """Return the sentence that says that a tensor was written to where nothing was recorded."""
+def unrecorded_write(tensor: torch.Tensor, owner: str = "") -> str:
+    """Return the message about a write to a tensor that was not recorded."""
     kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "leaf" if tensor.requires_grad else "tensor"
     dtype = str(tensor.dtype).removeprefix("torch.")
-    named = f"{what}a {kind} of the body's own, {dtype}{list(tensor.shape)},"
-    return f"{named} was written to where nothing was recorded, which vanishes. {_INSTEAD}"
+    subject = f"{owner}a plain {kind} of the body, {dtype}{list(tensor.shape)},"
+    return f"{subject} was changed by a write that was not recorded. {_INSTEAD}"
 
 
 def holds_source(recorder: Recorder, tensor: torch.Tensor, index: int) -> bool:
-    """Whether a tensor holds what it was given last; a write through ``.data`` moves no version counter."""
+    """Whether a tensor still has its known elements; its version does not tell, as a write to ``.data`` keeps it."""
     source = recorder.given.get(id(tensor))
     if source is None:
         step = recorder.steps[index]
-        assert step.op == PLACEHOLDER  # noqa: S101 - what was captured and given nothing is an input
+        assert step.op == PLACEHOLDER  # noqa: S101 - a captured tensor that got no elements is an input
         source = recorder.sources[step.target]
     with unrecorded():
         now = tensor.detach()

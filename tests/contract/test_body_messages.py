@@ -15,9 +15,7 @@ from ci_autotest.errors import AuthorError
 from tests.engine import record
 
 KEPT: list[object] = []
-NO_VALUE = (
-    "A generator has a value only as an argument of a recorded call. Read a size back with x.shape, or use oneof."
-)
+NO_VALUE = "A generator gets its value as an argument of a recorded call. Read a size with x.shape, or use oneof."
 ARGUMENTS = "Pass tensors, numbers, strings, dtypes, devices, slices, or lists and tuples of them."
 RETURN = "Return a recorded tensor, a tuple of them, or nothing."
 
@@ -133,7 +131,7 @@ def written_array():
 
 LINE = written_array.__code__.co_firstlineno + 2
 READ_ONLY = (
-    "The array of `.numpy()` is read-only in a test: a write through it would be no step. "
+    "The array of `.numpy()` is read-only in a test, because a write through it would not be recorded. "
     "Write x[...] = value, or change a copy: x.numpy().copy()."
 )
 
@@ -182,7 +180,7 @@ WRONG = {
     "no alternative": (lambda: x() * oneof(), "oneof() has no alternative. Write oneof(a, b)."),
     "nothing for what is needed": (
         lambda: torch.nn.Linear(nothing(), 3)(x()),
-        "nothing() stands for 'in_features' of torch.nn.Linear, which has no default.",
+        "nothing() was drawn for 'in_features' of torch.nn.Linear, which has no default. Give it a value.",
     ),
     "unknown dtype": (
         lambda: random_tensor(dtype="float31") + 1,
@@ -194,11 +192,11 @@ WRONG = {
     ),
     "size beyond the dimensions": (
         lambda: random_tensor(ndim=2, dim3=4) + 1,
-        "random_tensor(ndim=2) is given dim3. Drop it, or raise ndim to 4.",
+        "random_tensor(ndim=2) got dim3 too. Drop it, or raise ndim to 4.",
     ),
-    "negative size": (lambda: random_tensor(1, -3) + 1, "random_tensor() is given a negative size: (-3,). Sizes are 0 or more."),
+    "negative size": (lambda: random_tensor(1, -3) + 1, "random_tensor() got a negative size: (-3,). Sizes are 0 or more."),
     # arguments
-    "an array": (lambda: torch.add(x(), np.ones(2)), "a ndarray cannot be an argument of a recorded call: '[1. 1.]'. Write torch.from_numpy(array): its elements become an input."),
+    "an array": (lambda: torch.add(x(), np.ones(2)), "a ndarray cannot be an argument of a recorded call: '[1. 1.]'. Write torch.from_numpy(array), which makes its elements an input."),
     "an object": (lambda: x() + object(), "a object cannot be an argument of a recorded call"),
     "a function": (lambda: torch.add(x(), len), f"a builtin_function_or_method cannot be an argument of a recorded call: '<built-in function len>'. {ARGUMENTS}"),
     # what leaves the recording
@@ -213,9 +211,9 @@ WRONG = {
     "array of no dtype of torch": (lambda: torch.from_numpy(np.array(["a"])) + x(), "torch.from_numpy of an array with dtype <U1: can't convert np.ndarray of type numpy.str_"),
     "numpy's function": (lambda: np.sin(x()), "Write numpy.sin(x.numpy()), or torch's own operator."),
     "an array that is returned": (lambda: plain().numpy(), f"the body returns ndarray. {RETURN}"),
-    "data_ptr": (lambda: x().data_ptr(), "`.data_ptr` of a recorded tensor: its result means nothing on another side. Compare values instead."),
-    "grad_fn": (lambda: (x() * 2).grad_fn.next_functions, "`.grad_fn.next_functions` of a recorded tensor: it names an implementation, and can be printed alone. Compare requires_grad, is_leaf and gradients."),
-    "share_memory_": (lambda: x().share_memory_(), "`.share_memory_` of a recorded tensor: it leaves the process."),
+    "data_ptr": (lambda: x().data_ptr(), "`.data_ptr` of a recorded tensor: an address means nothing for a candidate. Compare values instead."),
+    "grad_fn": (lambda: (x() * 2).grad_fn.next_functions, "`.grad_fn.next_functions` of a recorded tensor: a grad_fn depends on the implementation and can only be printed. Compare requires_grad, is_leaf and gradients."),
+    "share_memory_": (lambda: x().share_memory_(), "`.share_memory_` of a recorded tensor: a test may not share memory with other processes. Leave it out."),
     "deepcopy": (lambda: copy.deepcopy(x()), "a recorded tensor cannot be copied or pickled. Write x.clone(), or x.detach().clone()."),
     "deepcopy of a module": (
         lambda: copy.deepcopy(linear()),

@@ -158,7 +158,7 @@ def test_body__writes_where_nothing_is_recorded__is_broken(write, is_used_again)
         write(module)
         return module(random_tensor(2, 4, 3)) if is_used_again else loss
 
-    with pytest.raises(AuthorError, match=re.escape("of the body's own, float32[3], was written to where nothing was")):
+    with pytest.raises(AuthorError, match=re.escape("of the body, float32[3], was changed by a write that was not")):
         record(body)
 
 
@@ -280,7 +280,7 @@ def test_buffer_of_a_module__written_where_nothing_is_recorded__is_broken():
         module.average.numpy()[0] = 5.0
         return first
 
-    with pytest.raises(AuthorError, match=re.escape("float32[3], was written to where nothing was recorded")):
+    with pytest.raises(AuthorError, match=re.escape("float32[3], was changed by a write that was not recorded")):
         record(body)
 
 
@@ -291,7 +291,7 @@ def test_body__has_a_mode_of_its_own__is_broken_where_it_writes():
             update(module)
         return loss
 
-    with pytest.raises(AuthorError, match="was written to where nothing was recorded"):
+    with pytest.raises(AuthorError, match="was changed by a write that was not recorded"):
         record(body)
 
 

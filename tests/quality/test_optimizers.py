@@ -125,6 +125,8 @@ def test_grad_scaler__of_a_recorded_loss__is_refused(scaler, shape):
         loss = layer(random_tensor(2, 5, 3)).sum().expand(shape)
         return scaler("cpu", **how).scale(loss)
 
-    with pytest.raises(AuthorError, match=r"GradScaler\.scale of a recorded tensor: what a scaler does to gradients"):
+    with pytest.raises(
+        AuthorError, match=r"GradScaler\.scale of a recorded tensor: the operations of a scaler on gradients"
+    ):
         record(body)
     assert judged(record(lambda: body(enabled=False)), TorchBackend()).verdict.outcome == "aligned"

@@ -236,11 +236,11 @@ def test_nothing__in_a_module__is_not_given():
         ),
         pytest.param(
             lambda x: torch.sum(x, nothing(), True),
-            "nothing() stands before another positional argument of torch.sum. Write keywords.",
+            "nothing() comes before another positional argument of torch.sum. Write keywords.",
             id="nothing before another, names unknown",
         ),
         pytest.param(
-            lambda x: torch.nn.functional.softmax(nothing(), 1), "nothing() stands", id="nothing without a default"
+            lambda x: torch.nn.functional.softmax(nothing(), 1), "nothing() was drawn", id="nothing without a default"
         ),
     ],
 )
@@ -323,7 +323,7 @@ def test_or__recorded_tensor_and_a_number__is_the_operator():
 
 
 def test_random_tensor__negative_ndim__is_refused():
-    with pytest.raises(AuthorError, match=r"random_tensor\(ndim=-1\): a tensor has 0 dimensions or more"):
+    with pytest.raises(AuthorError, match=r"random_tensor\(ndim=-1\): a tensor cannot have fewer than 0 dimensions"):
         record(lambda: random_tensor(ndim=-1) * 2)
 
 

@@ -150,8 +150,8 @@ def test_random_tensor__integer_bounds__are_kept(bounds, least, most):
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"ndim": 2, "dim2": 3}, "random_tensor(ndim=2) is given dim2. Drop it, or raise ndim to 3."),
-        ({"ndim": 1, "dim0": -1}, "random_tensor() is given a negative size: (-1,). Sizes are 0 or more."),
+        ({"ndim": 2, "dim2": 3}, "random_tensor(ndim=2) got dim2 too. Drop it, or raise ndim to 3."),
+        ({"ndim": 1, "dim0": -1}, "random_tensor() got a negative size: (-1,). Sizes are 0 or more."),
         ({"low": 2, "high": 1}, "random_tensor(low=2, high=1) has an empty range. Give low below high."),
         ({"low": 2}, "has an empty range. Give low below high."),
         ({"dtype": str}, "is no dtype that data are drawn for. Use float, int, torch.float64"),

@@ -104,7 +104,7 @@ def test_generator__returning_nothing_or_a_generator__is_settled():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        pytest.param(lambda: generator(3), "generator() is given 3. Decorate a function", id="no function"),
+        pytest.param(lambda: generator(3), "generator() got 3. Decorate a function", id="no function"),
         pytest.param(
             lambda: record(lambda: random_tensor(dims=(generator(lambda draws: draws.integer(3, 3))(),)) * 1),
             "a draw of [3, 3) has an empty range",
