@@ -1,5 +1,5 @@
 """The operator suite that ships with the package (``builtin:suite``): one file per family.
 
-It is user code: written as a user writes tests, it imports the public names of ``ci_autotest`` and nothing else.
-A profile changes no size that two tensors share; where there is no other size, the edges are drawn with the size.
+It is written as a user would write tests, so it imports only the public names of ``ci_autotest``. Profiles change no
+size that two tensors share. So tests without any other size draw boundary sizes themselves.
 """

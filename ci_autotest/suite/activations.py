@@ -1,4 +1,4 @@
-"""Activations: element by element, and the softmax family along one dimension."""
+"""Activations: elementwise functions, and the softmax family along one dimension."""
 
 from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
 

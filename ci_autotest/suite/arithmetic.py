@@ -1,4 +1,4 @@
-"""Arithmetic of tensors and numbers: broadcasting, promotion of types, Python numbers."""
+"""Arithmetic of tensors and numbers: broadcasting, type promotion, Python numbers."""
 
 from ci_autotest import autotest, nothing, oneof, random, random_dtype, random_tensor, torch
 

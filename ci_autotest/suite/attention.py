@@ -1,4 +1,4 @@
-"""Attention: queries, keys and values that share sizes; masks, heads, no dropout (nothing here is random)."""
+"""Attention: queries, keys and values with common sizes, masks and heads; no dropout, so nothing here is random."""
 
 from ci_autotest import autotest, nothing, oneof, random, random_bool, random_tensor, torch
 

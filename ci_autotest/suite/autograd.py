@@ -1,4 +1,4 @@
-"""Autograd: what it refuses, because a gradient would be wrong; a side that accepts it gives a wrong one in silence."""
+"""Autograd: steps that it must refuse. A side that accepts one silently computes a wrong gradient."""
 
 from ci_autotest import autotest, random_tensor, torch
 

@@ -1,4 +1,4 @@
-"""Comparison and logic: booleans of numbers and of booleans; their elements are flipped by a fault, not scaled."""
+"""Comparison and logic of numbers and booleans. A fault in these operators flips elements instead of scaling them."""
 
 from ci_autotest import autotest, oneof, random, random_bool, random_dtype, random_tensor, torch
 

@@ -1,4 +1,4 @@
-"""Complex numbers: parts, polar form, views as pairs of reals, arithmetic with reals."""
+"""Complex numbers: real and imaginary parts, polar form, views as pairs of reals, arithmetic with reals."""
 
 from ci_autotest import autotest, oneof, random, random_dtype, random_tensor, torch
 

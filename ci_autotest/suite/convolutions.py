@@ -1,4 +1,4 @@
-"""Convolutions in one, two and three dimensions, as functions and as modules: groups, strides, padding, dilation."""
+"""Convolutions in one, two and three dimensions, as functions and modules: groups, strides, padding, dilation."""
 
 from ci_autotest import autotest, nothing, oneof, random, random_bool, random_tensor, torch
 

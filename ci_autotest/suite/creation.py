@@ -1,4 +1,4 @@
-"""Creation: tensors from numbers, from the shape of another one, from ranges."""
+"""Creation: tensors from numbers, from another tensor's shape, from ranges."""
 
 from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
 

@@ -1,4 +1,4 @@
-"""Embedding: rows of a table by index, one by one or in bags."""
+"""Embedding: rows of a table by index, as single rows or in bags."""
 
 from ci_autotest import autotest, index_tensor, nothing, oneof, random, random_bool, random_tensor, torch
 

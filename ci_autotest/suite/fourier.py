@@ -1,4 +1,4 @@
-"""Fourier transforms: complex and real, one dimension and several, cut or padded to a length, normalized or not."""
+"""Fourier transforms: complex and real, in one or more dimensions, cut or padded to a length, normalized or not."""
 
 from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
 

@@ -1,4 +1,4 @@
-"""Indexing: by integer tensors, masks, slices. Drawn indices lie below the size that they index."""
+"""Indexing with integer tensors, masks and slices. Drawn indices are below the size of the indexed dimension."""
 
 from ci_autotest import autotest, index_tensor, oneof, random, random_dtype, random_tensor, torch
 

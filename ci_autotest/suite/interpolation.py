@@ -1,4 +1,4 @@
-"""Interpolation: planes at other sizes, and at places of a drawn grid."""
+"""Interpolation: resizing to other sizes, and sampling at drawn grid points."""
 
 from ci_autotest import autotest, nothing, oneof, random, random_bool, random_tensor, torch
 

@@ -1,4 +1,4 @@
-"""Losses: targets are classes below the number of classes, probabilities, signs, or values of the input's shape."""
+"""Losses: targets are class indices, probabilities, signs, or values with the input's shape."""
 
 from ci_autotest import autotest, choice_tensor, nothing, oneof, random, random_bool, random_tensor, torch
 

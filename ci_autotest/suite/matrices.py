@@ -1,4 +1,4 @@
-"""Matrices: factorizations, solutions, inverses, norms. Of what is not unique, that is taken which is."""
+"""Matrices: factorizations, solutions, inverses, norms. Of results that are not unique, only what is unique is returned."""
 
 from ci_autotest import (
     autotest,

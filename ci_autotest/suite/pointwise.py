@@ -1,4 +1,4 @@
-"""Functions of one number, element by element, drawn over where they are defined; rounding and bits."""
+"""Pointwise functions of one number, with inputs where they are defined; rounding and bitwise operators."""
 
 from ci_autotest import autotest, nothing, random, random_dtype, random_tensor, torch
 

@@ -1,4 +1,4 @@
-"""Pooling: windows over lines, planes and volumes, with and without padding and partial windows at the edge."""
+"""Pooling over windows in one, two and three dimensions, with and without padding and partial windows at the edge."""
 
 from ci_autotest import autotest, nothing, oneof, random, random_bool, random_tensor, torch
 

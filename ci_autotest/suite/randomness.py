@@ -1,4 +1,4 @@
-"""Random operators: what is defined about them whatever the generator gave. Shape, dtype, range, what is kept."""
+"""Random operators: tests return what does not depend on the generator, for example shape, dtype and range."""
 
 from ci_autotest import autotest, oneof, random, random_dtype, random_tensor, torch
 

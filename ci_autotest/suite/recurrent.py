@@ -1,6 +1,6 @@
 """Recurrent layers and cells: outputs, last states, gradients of every weight.
 
-Layers are the functions that the modules call: torch.compile runs the modules eagerly, which would be no test of it.
+Layers are tested through the functions that the modules call, because torch.compile would run the modules eagerly.
 """
 
 from ci_autotest import autotest, nothing, oneof, random, random_bool, random_tensor, torch

@@ -1,4 +1,4 @@
-"""Reductions and scans: over everything, over one dimension, over several."""
+"""Reductions and scans: over all elements, over one dimension, over several dimensions."""
 
 from ci_autotest import (
     autotest,

@@ -1,4 +1,4 @@
-"""Gather and scatter: elements taken from, and put to, the places that an index tensor names."""
+"""Gather and scatter: elements read from, and written to, the positions in an index tensor."""
 
 from ci_autotest import autotest, index_tensor, nothing, oneof, random, random_bool, random_tensor, torch
 

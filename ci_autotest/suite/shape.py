@@ -1,4 +1,4 @@
-"""Shape: joining, exchanging, regrouping, repeating, cutting and padding dimensions."""
+"""Shape: joining, swapping, regrouping, repeating, cutting and padding dimensions."""
 
 from ci_autotest import autotest, nothing, oneof, random, random_bool, random_dtype, random_tensor, torch
 

@@ -1,7 +1,7 @@
-"""Sorting, searching and counting: values, and indices where ties leave them defined.
+"""Sorting, searching and counting: values, and indices as far as ties leave them defined.
 
-Operators whose shape follows from data are given computed values: a compiler runs them by themselves, and compiles what
-is before them; without that nothing would be compiled, which is no test of it.
+Operators whose output shape depends on data get computed inputs: a compiler runs such operators eagerly and compiles
+only the steps before them, so without these steps nothing would be compiled.
 """
 
 from ci_autotest import (

@@ -1,4 +1,4 @@
-"""Special functions, over where they are defined and finite."""
+"""Special functions, with inputs where they are defined and finite."""
 
 from ci_autotest import autotest, random, random_dtype, random_tensor, torch
 

@@ -171,7 +171,7 @@ WRONG = {
     "Python's function of a generator": (lambda: x() * math.sqrt(random(1, 6).to(int)), NO_VALUE),
     "untyped generator": (
         lambda: torch.relu(random(0, 1)),
-        "the type of random(0, 1) cannot be told. Write random(0, 1).to(int), .to(float) or .to(bool).",
+        "the type of random(0, 1) is unknown. Write random(0, 1).to(int), .to(float) or .to(bool).",
     ),
     "empty range": (
         lambda: x() * random(120),
@@ -184,7 +184,7 @@ WRONG = {
     ),
     "unknown dtype": (
         lambda: random_tensor(dtype="float31") + 1,
-        "random_tensor(dtype='float31') is no dtype that data are drawn for. Use float, int, torch.float64",
+        "random_tensor(dtype='float31'): data cannot be drawn for that dtype. Use float, int, torch.float64",
     ),
     "empty range of elements": (
         lambda: random_tensor(low=3, high=1) + 1,

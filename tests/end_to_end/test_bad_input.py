@@ -17,7 +17,7 @@ WRONG = {
     "untold_type": (
         "return torch.var(random_tensor(ndim=2), random(0, 2))",
         (
-            "argument 1 of torch.var: the type of random(0, 2) cannot be told. "
+            "argument 1 of torch.var: the type of random(0, 2) is unknown. "
             "Write random(0, 2).to(int), .to(float) or .to(bool)."
         ),
     ),

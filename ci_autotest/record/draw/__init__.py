@@ -1,1 +1,1 @@
-"""Draws: everything random of a test, from the words of a stream to tensors."""
+"""Draws: everything random in a test, from the words of a stream to the data of tensors."""

@@ -1,4 +1,4 @@
-"""Cotangents: the gradients that the backward pass starts from."""
+"""Cotangents: the gradients of the outputs, from which the backward pass starts."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from ci_autotest.record.draw.tensor_data import elements
 if TYPE_CHECKING:
     from ci_autotest.record.draw.draws import Drawer
 
-#: Dtypes whose elements hold more than a float32 does.
+#: Dtypes with more bits per element than float32; they need words of their own.
 _WIDE: Final = frozenset({torch.float64, torch.complex64, torch.complex128})
 _NAMES: Final = {getattr(torch, name): name for name in FLOATING | COMPLEX}
 
 
 class _Drawing(Protocol):
-    """What is asked of who draws a cotangent."""
+    """The attributes of a recorder that a cotangent needs."""
 
     drawer: Drawer
     profile_applied: bool
 
 
 def cotangent(drawing: _Drawing, position: int, output: torch.Tensor, *, are_random: bool) -> torch.Tensor:
-    """Return what is put into an output that requires grad: random and signed, or ones; its shape and dtype.
+    """Return the gradient of an output, with its shape and dtype: random and signed, or ones.
 
     Args:
-        drawing: The attempt.
-        position: Of the output.
-        output: The reference's.
-        are_random: Whether it is drawn.
+        drawing: The recorder of the attempt.
+        position: Position of the output.
+        output: The output on the reference; it requires grad.
+        are_random: Whether to draw the gradient; otherwise it is ones.
     """
     drawer, dtype, shape = drawing.drawer, output.dtype, output.shape
     if dtype in _WIDE:
@@ -47,5 +47,5 @@ def cotangent(drawing: _Drawing, position: int, output: torch.Tensor, *, are_ran
 
 
 def _strided(source: torch.Tensor) -> torch.Tensor:
-    """Return a gradient with its last two dimensions the other way round in memory, as a transposition leaves it."""
+    """Return a gradient whose last two dimensions are swapped in memory, as after a transposition."""
     return source.mT.contiguous().mT if source.dim() > 1 else source

@@ -1,4 +1,4 @@
-"""Draws: turn the random words of an attempt into values, and log them."""
+"""Draws: random words of an attempt become values, and each value is logged."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ _SPAN: Final = FREE_SIZE[1] - FREE_SIZE[0]
 
 
 class Drawer:
-    """Draw the values of one attempt and keep their log.
+    """Source of the values of one attempt, with their log.
 
     Args:
-        streams: Where words come from.
-        key: The attempt's Philox key.
-        edits: Values by site that replace what the stream gives; the word is used up all the same.
-        profile: What the attempt is about.
+        streams: Source of the random words.
+        key: Philox key of the attempt.
+        edits: Values by site that replace drawn ones. Their words are consumed all the same, so that an edit changes no
+            other draw.
+        profile: Profile of the attempt.
     """
 
     __slots__ = ("_edits", "cache", "log", "next_site", "profile", "seed", "streams", "words")
@@ -39,7 +40,8 @@ class Drawer:
     ) -> None:
         """Open the streams; the first word is the seed for the frameworks' own generators."""
         self.streams = streams
-        # Plain tuples of `Draw`'s fields, or short ones of a tensor's free sizes (`case.draws_of`): few are looked at.
+        # Tuples of `Draw`'s fields, or shorter ones for free sizes (`case.draws_of`), because they are fast to make and
+        # most logs are never read.
         self.log: list[tuple[Any, ...]] = []
         self.cache: dict[int, tuple[object, object]] = {}
         self.profile = profile
@@ -49,13 +51,13 @@ class Drawer:
         self.seed = self.words.pop() & SEED
 
     def site(self) -> str:
-        """Return a new generator's site: its number in the order of first use."""
+        """Return the site of a new generator: its number in the order of first use."""
         number = self.next_site
         self.next_site = number + 1
         return _SITES[number] if number < len(_SITES) else str(number)
 
     def integer(self, site: str, low: int, high: int, kind: str = "int") -> int:
-        """Draw an integer of ``[low, high)``; an edited value is kept within the range."""
+        """Draw an integer in ``[low, high)``; an edited value is clamped to the range."""
         value = low + ((self.words or self.refill()).pop() * (high - low) >> 64)
         if self._edits and site in self._edits:
             value = min(max(int(self._edits[site] or 0), low), high - 1)
@@ -64,7 +66,7 @@ class Drawer:
         return value
 
     def size(self, slot: int, dimension: int) -> int:
-        """Draw a tensor's free size, in elements: an integer of ``FREE_SIZE`` at ``<slot>.dim<dimension>``."""
+        """Draw a free size of a tensor, in elements: an integer in ``FREE_SIZE`` at ``<slot>.dim<dimension>``."""
         value = _LOW + ((self.words or self.refill()).pop() * _SPAN >> 64)
         if self._edits and (edited := self._edits.get(f"{slot}.dim{dimension}")) is not None:
             value = min(max(int(edited), _LOW), _LOW + _SPAN - 1)
@@ -72,7 +74,7 @@ class Drawer:
         return value
 
     def floating(self, site: str, low: float, high: float) -> float:
-        """Draw a float of ``[low, high)`` with 53 bits."""
+        """Draw a float in ``[low, high)`` with 53 random bits."""
         value = low + (self._word() >> 11) * 2.0**-53 * (high - low)
         if self._edits and site in self._edits:
             value = float(self._edits[site] or 0.0)
@@ -88,13 +90,13 @@ class Drawer:
         return value
 
     def choice(self, site: str, count: int, simplest: int = 0) -> int:
-        """Draw the index of one of ``count`` alternatives, of which ``simplest`` is the one to shrink toward."""
+        """Draw the index of one of ``count`` alternatives; shrinking moves toward ``simplest``."""
         value = self.integer(site, 0, count, "choice")
         self.log[-1] = (*self.log[-1][:-1], simplest)
         return value
 
     def refill(self) -> list[int]:
-        """Return the next words, in ``words``, when those are used up."""
+        """Replace the consumed ``words`` by the next ones, and return them."""
         self.words = self.streams.more()
         return self.words
 

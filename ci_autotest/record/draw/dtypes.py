@@ -1,4 +1,4 @@
-"""Dtypes as something that varies: single names, groups of them, and the range of values that each can hold."""
+"""Drawn dtypes: their names, groups of them, and the range of values that each can hold."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.record.draw.draws import Drawer
 
-#: Groups by the names of OneFlow's AutoTest 0.9.0, and what they hold here; a dtype's own name is a group of one.
+#: Groups of dtypes, named as in OneFlow's AutoTest 0.9.0.
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "bool": ("bool",),
     "uint": ("uint8",),
@@ -32,54 +32,59 @@ _PYTHON: Final = {float: "float32", int: "int64", bool: "bool", complex: "comple
 
 
 def random_dtype(names: Sequence[str] = ("arithmetic",)) -> torch.dtype:
-    """Vary a dtype over groups (``float``, ``half``, ``int``, ``uint``, ``index``, ``bool``, ``complex``,
-    ``arithmetic``, ``all``) and single names (``bfloat16``), each dtype as likely.
+    """Draw a dtype; each dtype of the given names is equally likely.
+
+    Args:
+        names: Groups (``float``, ``half``, ``int``, ``uint``, ``index``, ``bool``, ``complex``, ``arithmetic``,
+            ``all``) and names of single dtypes, such as ``bfloat16``.
 
     Raises:
-        AuthorError: No name is given, or one is unknown.
-    """  # noqa: D205 - the groups are the sentence
+        AuthorError: No name is given, or a name is unknown.
+    """
     if isinstance(names, str):
         names = (names,)
     unknown = [name for name in names if name not in GROUPS and name not in ITEM_SIZE]
     if unknown or not names:
-        said = f"no dtype {unknown[0]!r}" if unknown else "no dtype at all"
-        message = f"random_dtype() is given {said}. Use {', '.join(GROUPS)}, or single names such as float32."
+        problem = f"does not know the dtype {unknown[0]!r}" if unknown else "got no dtype"
+        message = f"random_dtype() {problem}. Use {', '.join(GROUPS)}, or single names such as float32."
         raise AuthorError(message)
     found = dict.fromkeys(name for group in names for name in GROUPS.get(group, (group,)))
-    return cast("torch.dtype", Either(tuple(getattr(torch, name) for name in found)))  # typed as what its callee takes
+    return cast(
+        "torch.dtype", Either(tuple(getattr(torch, name) for name in found))
+    )  # typed as its value, so that type checkers accept it as an argument
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return a dtype's name without its framework.
+    """Return the name of a dtype without its framework.
 
     Raises:
-        AuthorError: No data are drawn for it.
+        AuthorError: Data cannot be drawn for it.
     """
     name = _PYTHON.get(dtype) if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
     if name not in ITEM_SIZE:
         message = (
-            f"random_tensor(dtype={dtype!r}) is no dtype that data are drawn for. Use float, int, torch.float64, …"
+            f"random_tensor(dtype={dtype!r}): data cannot be drawn for that dtype. Use float, int, torch.float64, …"
         )
         raise AuthorError(message)
     return name
 
 
 def holds_gradients(dtype: str) -> bool:
-    """Whether a leaf of this dtype may ask for its gradient."""
+    """Whether a leaf of this dtype may require grad."""
     return dtype in FLOATING or dtype in COMPLEX
 
 
 def drawn_range(drawer: Drawer, low: Any, high: Any, dtype: str) -> tuple[float, float]:
-    """Return the range ``[low, high)`` that a test asked for, in the unit of the elements.
+    """Return the range ``[low, high)`` of a tensor's elements, in their unit.
 
     Args:
-        drawer: Draws bounds that are generators.
-        low: ``None`` for the dtype's default.
-        high: Likewise.
+        drawer: Draws the bounds that are generators.
+        low: Lower bound; ``None``: the dtype's default.
+        high: Upper bound; ``None``: the dtype's default.
         dtype: Name without framework.
 
     Raises:
-        AuthorError: The range is empty, or the dtype holds no such values.
+        AuthorError: The range is empty, or the dtype cannot hold all of its values.
     """
     default = default_range(dtype)
     bounds = (
@@ -93,8 +98,8 @@ def drawn_range(drawer: Drawer, low: Any, high: Any, dtype: str) -> tuple[float,
         held = torch.iinfo(getattr(torch, dtype))
         if bounds[0] < held.min or bounds[1] > held.max + 1:
             message = (
-                f"random_tensor(low={bounds[0]}, high={bounds[1]}, dtype=torch.{dtype}) leaves the range of {dtype}: "
-                f"it holds {held.min} to {held.max}. Give a narrower range, or a wider dtype."
+                f"random_tensor(low={bounds[0]}, high={bounds[1]}, dtype=torch.{dtype}) exceeds the range of {dtype}, "
+                f"{held.min} to {held.max}. Give a narrower range, or a wider dtype."
             )
             raise AuthorError(message)
     return bounds

@@ -1,7 +1,7 @@
-"""Generators: what may vary in a test, drawn on first use, and how generators combine.
+"""Generators: values that vary between cases, drawn on first use, and their combinations.
 
-A generator has one value in one attempt, however often it is used: two tensors that share
-``k = random(1, 6)`` share the size.
+A generator has one value in an attempt, however often it is used. So two tensors with the same ``k = random(1, 6)``
+have the same size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Nothing:
-    """The value of ``nothing()``: the keyword that it stands for is not given."""
+    """The value of ``nothing()``: its argument is left out of the call."""
 
     __slots__ = ()
 
@@ -30,16 +30,16 @@ NOTHING: Final = Nothing()
 
 
 class Generator:
-    """Something that may vary. Combine with ``|`` (either) and ``+ - * / // % **`` (arithmetic)."""
+    """A value that varies. Generators combine with ``|`` (either) and ``+ - * / // % **`` (arithmetic)."""
 
     __slots__ = ()
 
     def draw(self, drawer: Drawer, wanted: object, site: str) -> object:
-        """Return a new value of type ``wanted`` (``None``: not known)."""
-        raise NotImplementedError  # every generator below has its own
+        """Return a new value of type ``wanted``; ``None``: unknown."""
+        raise NotImplementedError
 
     def value(self, drawer: Drawer, wanted: object = None) -> object:
-        """Return this attempt's value, drawn on first use."""
+        """Return the value in this attempt; it is drawn on first use."""
         cached = drawer.cache.get(id(self))
         if cached is None:
             cached = (self, self.draw(drawer, wanted, drawer.site()))
@@ -47,7 +47,7 @@ class Generator:
         return cached[1]
 
     def to(self, kind: type) -> Generator:
-        """Return this generator with its values of type ``kind``."""
+        """Return this generator with values of type ``kind``."""
         return Typed(self, kind)
 
     def __or__(self, other: object) -> Generator:
@@ -125,7 +125,7 @@ class Constant(Generator):
 
 
 class Either(Generator):
-    """One of several alternatives, each as likely, or the first with probability ``possibility``."""
+    """One of several alternatives, equally likely, or the first with probability ``possibility``."""
 
     __slots__ = ("alternatives", "possibility")
 
@@ -140,7 +140,7 @@ class Either(Generator):
         return " | ".join(map(repr, self.alternatives))
 
     def draw(self, drawer: Drawer, wanted: object, site: str) -> object:
-        """Pick an alternative, then draw it."""
+        """Choose an alternative, then draw it."""
         pick = f"{site}.pick"
         if self.possibility is None:
             index = drawer.choice(pick, len(self.alternatives), self._simplest())
@@ -149,13 +149,13 @@ class Either(Generator):
         return settle(drawer, self.alternatives[index], wanted)
 
     def _simplest(self) -> int:
-        """Return the alternative to shrink toward: ``nothing()`` where there is one, else the first."""
+        """Return the alternative to shrink toward: ``nothing()`` if it is one of them, else the first."""
         absent = (i for i, item in enumerate(self.alternatives) if isinstance(item, Constant) and item.held is NOTHING)
         return next(absent, 0)
 
 
 class Typed(Generator):
-    """The values of a generator, of a type that was given."""
+    """A generator with an explicit type: ``random(1, 6).to(int)``."""
 
     __slots__ = ("kind", "source")
 
@@ -165,9 +165,9 @@ class Typed(Generator):
     def __repr__(self) -> str:
         return f"{self.source!r}.to({getattr(self.kind, '__name__', self.kind)})"
 
-    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:  # noqa: ARG002 - its type was given
-        """Draw the generator's own value."""
-        # Through `value`: the same generator used bare and typed has one value.
+    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:  # noqa: ARG002 - the type is explicit
+        """Return the value of the generator."""
+        # Not drawn anew, so that a generator has the same value with and without `.to()`.
         return self.source.value(drawer, self.kind)
 
 
@@ -180,7 +180,7 @@ class _Arithmetic(Generator):
     def __repr__(self) -> str:
         return f"({self.left!r} {self.symbol} {self.right!r})"
 
-    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:  # noqa: ARG002 - its parts have theirs
+    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:  # noqa: ARG002 - both operands have sites of their own
         return self.function(settle(drawer, self.left, wanted), settle(drawer, self.right, wanted))
 
 
@@ -192,7 +192,7 @@ def may_be_nothing(value: object) -> bool:
 
 
 def _combined(symbol: str, function: Callable[[Any, Any], Any], left: object, right: object) -> Generator:
-    """Return the arithmetic of two, or leave it to a recorded tensor: ``random(1, 3) * x`` is a step of ``x``."""
+    """Return the combination of two values, or leave it to a recorded tensor, as in ``random(1, 3) * x``."""
     if hasattr(left, "__torch_function__") or hasattr(right, "__torch_function__"):
         return NotImplemented  # type: ignore[no-any-return]
     return _Arithmetic(symbol, function, left, right)
@@ -203,5 +203,5 @@ def _alternatives(value: object) -> tuple[object, ...]:
 
 
 def settle(drawer: Drawer, value: object, wanted: object = None) -> Any:
-    """Return ``value`` itself, or this attempt's value of the generator that it is."""
+    """Return ``value``, or its value in this attempt if it is a generator."""
     return value.value(drawer, wanted) if isinstance(value, Generator) else value

@@ -1,9 +1,8 @@
-"""Profiles: boundary conditions that every test gets, instead of leaving them to chance.
+"""Profiles: boundary conditions that every test goes through, instead of leaving them to chance.
 
-Half of a test's cases are ordinary; the others walk through the profiles, starting at an offset
-given by the test's name. A profile applies to what a test leaves free: a size that the test wrote
-is never changed. Where nothing could be applied, or the reference rejected three attempts, the case
-is ordinary and counts as such.
+Half of a test's cases are ordinary; the others go through the profiles in turn, starting at an offset that depends on
+the test's name. A profile changes only what the test leaves free: for example, it never changes a size that the test
+gives. If it changes nothing, or the reference rejects three attempts, the case is ordinary and counts as such.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ LAYOUT_PROFILES: Final = (NON_CONTIGUOUS,)
 VALUE_PROFILES: Final = ("zeros_and_ties", "large", "special")
 PROFILES: Final = SHAPE_PROFILES + LAYOUT_PROFILES + VALUE_PROFILES
 
-#: Attempts that a profile gets before the case falls back to ordinary.
+#: Number of attempts with a profile before the case falls back to ordinary.
 PROFILE_ATTEMPTS: Final = 3
 #: Sizes around the widths of vectors, warps and tiles.
 BOUNDARY_SIZES: Final = (31, 32, 33, 127, 128, 129, 1023, 1025)
-#: Elements that a boundary size may lead to.
+#: Greatest number of elements of a tensor with a boundary size.
 ELEMENT_CAP: Final = 1 << 16
-#: Factor of the `large` profile; squares and sums of a few stay finite in float32, half precisions
-#: are drawn smaller.
+#: Factor of the `large` profile: squares, and sums of a few of them, stay finite in float32. Half precisions get a
+#: smaller factor.
 LARGE: Final = 1e4
 _LARGE_HALF: Final = 1e2
 
 
 def profile_of(test: str, case: int, attempt: int, allowed: tuple[str, ...] = PROFILES) -> str:
-    """Return the profile that an attempt begins with."""
+    """Return the profile of an attempt."""
     if case % 2 == 0 or attempt >= PROFILE_ATTEMPTS or not allowed:
         return ORDINARY
     return allowed[(_offset(test) + case // 2) % len(allowed)]
@@ -55,7 +54,7 @@ def _offset(test: str) -> int:
 
 
 def shaped(drawer: Drawer, site: str, shape: list[int], free: list[int]) -> bool:
-    """Bring one free dimension of ``shape`` to the profile's size, or all to 1, in place; say whether it was done."""
+    """Set one free dimension of ``shape`` to the profile's size, or all to 1, in place; return whether it was done."""
     profile = drawer.profile
     if not free or profile not in SHAPE_PROFILES or profile == "zero_dim":
         return False
@@ -76,12 +75,12 @@ def shaped(drawer: Drawer, site: str, shape: list[int], free: list[int]) -> bool
 
 
 def valued(profile: str, streams: Streams, site: str, dtype: str, array: NDArray) -> bool:  # type: ignore[type-arg]
-    """Bring the elements to the profile's values, in place; say whether that could be done."""
+    """Apply the profile's values to the elements, in place; return whether that was done."""
     if profile not in VALUE_PROFILES or dtype == "bool" or array.size == 0:
         return False
     if profile == "zeros_and_ties":
         np.rint(array, out=array) if array.dtype.kind == "f" else np.clip(array.real, -1, 1, out=array.real)
-        array.reshape(-1)[: -(-array.size // 2)] = 0  # whole rows of zeros, not here and there one
+        array.reshape(-1)[: -(-array.size // 2)] = 0  # half of all elements, so that whole rows are zero
         return True
     if dtype in INTEGERS:
         return False
@@ -93,9 +92,9 @@ def valued(profile: str, streams: Streams, site: str, dtype: str, array: NDArray
 
 
 def _sprinkle(streams: Streams, site: str, array: NDArray) -> None:  # type: ignore[type-arg]
-    """Replace up to one element in four by special values, or as many as there are of them.
+    """Replace up to one element in four, but at least one element for each kind, by special values in turn.
 
-    Each kind in turn; NaN is written last, so that nothing written to the same place can take it away.
+    NaN is written last, so that no other special value can overwrite it.
     """
     specials = _specials(array.real.dtype)
     words = streams.data(f"{site}.special", max(len(specials), array.size // 4))
@@ -107,7 +106,7 @@ def _sprinkle(streams: Streams, site: str, array: NDArray) -> None:  # type: ign
         flat[words % np.uint64(size)] = specials[np.arange(last, -1, -1) % len(specials)]
 
 
-#: Elements that are written faster one by one than together.
+#: Up to this many elements, writing them one by one is faster.
 _FEW: Final = 16
 
 
@@ -117,10 +116,10 @@ def _specials(dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def strided(drawer: Drawer, site: str, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int, int] | None:
-    """Return ``(strides, offset, storage size)``, in elements, of a layout that is not contiguous, or ``None``.
+    """Return ``(strides, offset, storage size)`` of a non-contiguous layout, in elements; ``None``: contiguous.
 
-    Transposed (reversed order of dimensions), sliced (every second element, from an offset), or
-    expanded (one dimension of stride 0).
+    The layout is transposed (dimensions in reverse order), sliced (every second element, from an offset), or expanded
+    (one dimension with stride 0).
     """
     if drawer.profile != NON_CONTIGUOUS:
         return None

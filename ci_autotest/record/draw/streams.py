@@ -1,9 +1,8 @@
 """Random streams: one counter-based Philox stream for each attempt.
 
-The rule kept here: a value depends on the attempt's key and on its site. Scalars come from one run
-of Philox words; tensor data from words keyed by their site, so that editing one draw leaves the
-data of the others as they were. NumPy gives raw Philox words only: its distributions may change
-between versions.
+The rule of this module: a value depends only on the attempt's key and on its site. Scalars come from consecutive
+Philox words. Tensor data come from words that depend on the site, so that editing one draw does not change other data.
+Only raw Philox words are taken from NumPy, because its distributions may change between versions.
 """
 
 from __future__ import annotations
@@ -20,41 +19,43 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-#: Words that an attempt opens with: the seed of the frameworks' own generators, and those that scalars are made from.
+#: Number of words at the start of an attempt: one seed for the frameworks' own generators, the rest for scalars.
 _WORDS: Final = 12
 SCALARS: Final = _WORDS - 1
-#: The last counter word tells tensor data (the site's hash, never 0) from an attempt's own block (0).
+#: Bit in the last counter word of tensor data, beside the hash of the site. In the block of an attempt that word is 0.
 _DATA_BIT: Final = 1 << 40
-#: The last counter word of the noise, its length in words (two float32 each), and what moves a further output on.
+#: Bit in the last counter word of the noise table, the table's length in words (two float32 each), and the distance
+#: between the noise of two outputs.
 _NOISE_BIT: Final = 1 << 41
 _NOISE: Final = 1 << 16
 _PRIME: Final = 7919
-#: Elements of the table that are kept at most, where an output needed as many: 16 MB.
+#: Greatest number of elements of the noise table that are kept in memory, when an output needs a longer one: 16 MB.
 _NOISE_KEPT: Final = 1 << 22
-#: Third counter word of the scalars beyond the first ``_WORDS``.
+#: Third counter word of the scalars after the first ``_WORDS``.
 _MORE: Final = 1
 
-#: Small tensors of an attempt that are drawn together, and the float32 that each may have.
+#: Number of small tensors of an attempt that are drawn together, and the greatest number of float32 in each.
 _SLOTS: Final = 10
 SMALL: Final = 48
-#: Slots from here on belong to cotangents.
+#: First slot for cotangents.
 COTANGENT_SLOT: Final = 7
-#: Words of an attempt's own block: its scalars at the front, its small tensors at the end, a little room between.
+#: Number of words in the block of an attempt: scalars at the front, small tensors at the end, some unused in between.
 _BLOCK_WORDS: Final = 256
 _FIRST_FLOAT: Final = 2 * _BLOCK_WORDS - _SLOTS * SMALL
-#: Counter steps of such a block: Philox gives four words a step.
+#: Counter steps of a block; Philox gives four words a step.
 _BLOCK: Final = _BLOCK_WORDS // 4
-#: Bits of a key's second word that hold the attempt (``case.key_of``).
+#: Number of bits for the attempt in a key's second word (``case.key_of``).
 _ATTEMPT_BITS: Final = 8
-#: Bits of the seed.
+#: Mask of the seed.
 SEED: Final = 0xFFFF_FFFF
 _UNIT: Final = np.float32(2.0**-23)
 
 
 def signed_floats(words: NDArray[np.uint64]) -> NDArray[np.float32]:
-    """Return two float32 of ``[-1, 1)`` for each word, ``(2 * len(words),)``; the words are used up.
+    """Return two float32 in ``[-1, 1)`` for each word, ``(2 * len(words),)``; the words are overwritten.
 
-    The upper 24 bits of each half word, signed, are all that a float32 of this range holds: the product is exact.
+    Each uses the upper 24 bits of a half word, as a signed number. A float32 holds 24 bits exactly, so the product is
+    exact.
     """
     signed = words.view(np.int32)
     np.right_shift(signed, 8, out=signed)
@@ -63,13 +64,13 @@ def signed_floats(words: NDArray[np.uint64]) -> NDArray[np.float32]:
 
 
 class Fetched(NamedTuple):
-    """The words of the first attempts at a run of cases, drawn together.
+    """The words of the first attempts at consecutive cases, drawn together.
 
     Attributes:
         test: First word of their keys.
         first: Number of the first case.
-        words: That each attempt opens with, used from the end.
-        floats: Of their small tensors.
+        words: First words of each attempt, consumed from the end.
+        floats: Data of their small tensors.
     """
 
     test: int
@@ -83,28 +84,28 @@ class Fetched(NamedTuple):
 
 
 class Streams:
-    """Give Philox words for a key: one bit generator, re-keyed, because a new one costs ten times as much.
+    """Philox words by key, all from one bit generator, because making a new one takes ten times as long as a new key.
 
-    The key's first word is the test's, its second the case and the attempt. Philox is keyed by test and attempt and
-    counts on from the case: the blocks of a run of cases lie side by side, and are drawn together where that is asked
-    for (``prefetch``). What is drawn is the same either way.
+    The first word of a key is the test's; the second holds the case and the attempt. Philox gets the test and the
+    attempt as its key and the case as its counter. So the blocks of consecutive cases are adjacent, and ``prefetch``
+    can draw them together, with the same words as one by one.
     """
 
     def __init__(self, shapes: int = 0) -> None:
-        """Make the one bit generator.
+        """Make the bit generator.
 
         Args:
-            shapes: As ``case.pattern_of`` has it.
+            shapes: Number of sets of sizes and choices, as in ``case.pattern_of``.
         """
         self._shapes = shapes
         self._bits = np.random.Philox(0)
         self._state: dict[str, Any] = dict(self._bits.state)
-        # Written through views: setting an array's element takes three times as long.
+        # Written through memory views, because setting an element of an array takes three times as long.
         self._counter = memoryview(self._state["state"]["counter"])
         self._key = memoryview(self._state["state"]["key"])
         self._state["buffer_pos"] = 4
         self._state["has_uint32"] = 0
-        self._at = (0, 0, 0)  # test, case and attempt that are open
+        self._at = (0, 0, 0)  # current test, case and attempt
         self._more = 0
         self._floats: NDArray[np.float32] = np.empty(0, np.float32)
         self._base = 0
@@ -112,11 +113,11 @@ class Streams:
         self._noise: NDArray[np.float32] | None = None
 
     def prefetch(self, test: int, cases: Sequence[int]) -> None:
-        """Draw the blocks of the first attempts at a run of cases together.
+        """Draw the blocks of the first attempts at several cases together, if the cases are consecutive.
 
         Args:
             test: First word of their keys.
-            cases: Numbers, ascending; drawn together only where they follow one another.
+            cases: Numbers of the cases, ascending.
         """
         if not cases or cases[-1] - cases[0] != len(cases) - 1:
             return
@@ -125,7 +126,7 @@ class Streams:
         self._ahead = Fetched(test, cases[0], opening, signed_floats(words))
 
     def open(self, key: tuple[int, int]) -> list[int]:
-        """Begin the streams of an attempt and return its first words, 64 bits each; the list is the caller's."""
+        """Start the streams of an attempt and return a new list of its first words, 64 bits each."""
         test, second = key
         case, attempt = second >> _ATTEMPT_BITS, second & 0xFF
         self._at = test, case, attempt
@@ -143,7 +144,7 @@ class Streams:
         return self._repeated(first) if self._shapes else first
 
     def _repeated(self, first: list[int]) -> list[int]:
-        """Return the first words of the case whose sizes and choices this one repeats, with this one's seed."""
+        """Return the first words of the case whose sizes and choices this case repeats, but with its own seed."""
         test, case, attempt = self._at
         pattern = pattern_of(case, self._shapes)
         if pattern == case:
@@ -151,19 +152,20 @@ class Streams:
         return [*self._blocks(test, pattern, attempt, 1)[: _WORDS - 1].tolist(), first[-1]]
 
     def small(self, slot: int, count: int) -> NDArray[np.float32]:
-        """Return ``count`` float32 of ``[-1, 1)``, at most ``SMALL``, that belong to ``slot`` alone.
+        """Return the first ``count`` float32 in ``[-1, 1)`` of ``slot``; ``count`` is at most ``SMALL``.
 
-        Most tensors are small: the words of the first few come with the attempt's scalars, and are turned into numbers
+        Most tensors are small, so the words of the first few are drawn with the attempt's scalars and converted
         together. The array is shared: copy it before writing.
         """
         begin = self._base + slot * SMALL
         return self._floats[begin : begin + count]
 
     def cotangent(self, position: int, count: int, seed: int) -> NDArray[np.float32]:
-        """Return ``count`` float32 of ``[-1, 1)`` to put into output ``position``; shared, copy before writing.
+        """Return ``count`` float32 in ``[-1, 1)`` as the gradient of output ``position``; copy them before writing.
 
-        Large ones are cut from one table of noise, at a place that the attempt's seed says: outputs may be a hundred
-        times as large as inputs, and a gradient is linear in what is put in.
+        Large ones are slices of one noise table, at an offset that depends on the attempt's seed, because drawing them
+        would be slow: an output may be a hundred times as large as the inputs. Gradients are linear in these values, so
+        they need not be independent.
         """
         if position < _SLOTS - COTANGENT_SLOT and count <= SMALL:
             return self.small(COTANGENT_SLOT + position, count)
@@ -171,7 +173,7 @@ class Streams:
         return self._noise_of(begin + count)[begin : begin + count]
 
     def _noise_of(self, count: int) -> NDArray[np.float32]:
-        """Return the table of noise, over and over, at least ``count`` long."""
+        """Return the noise table, repeated until it has at least ``count`` elements."""
         noise = self._noise
         if noise is None:
             self._seek((0, 0), (0, 0, 0, _NOISE_BIT))
@@ -191,7 +193,7 @@ class Streams:
         return words
 
     def data(self, site: str, count: int) -> NDArray[np.uint64]:
-        """Return ``count`` words that belong to ``site`` alone: uint64 ``(count,)``."""
+        """Return ``count`` words of ``site``: uint64 ``(count,)``."""
         test, case, attempt = self._at
         self._seek((test, attempt), (0, case, 0, crc32(site.encode()) | _DATA_BIT))
         return self._bits.random_raw(count)

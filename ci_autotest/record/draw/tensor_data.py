@@ -1,8 +1,7 @@
-"""Tensor data: turn Philox words into the elements of an array, for each dtype.
+"""Tensor data: Philox words become the elements of an array, for each dtype.
 
-Ordinary floating point data are uniform in ``[-1, 1)``, integers in ``[-10, 11)``: signed, unlike
-OneFlow's ``[0, 1)`` before 2023, which left the negative half untested. Source of the ranges:
-OneFlow's AutoTest 0.9.0.
+Ordinary floating point data are uniform in ``[-1, 1)``, integers in ``[-10, 11)``. They are signed, because OneFlow's
+range before 2023, ``[0, 1)``, left negative inputs untested. Source of the ranges: OneFlow's AutoTest 0.9.0.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 _SINGLE: Final = frozenset({"float32", "float16", "bfloat16"})
 INTEGERS: Final = frozenset({"uint8", "int8", "int16", "int32", "int64"})
 _COMPLEX_PART: Final = {"complex64": np.float32, "complex128": np.float64}
-#: Half precision is drawn in float32 and rounded by the framework.
+#: Half precisions are drawn in float32 and rounded by torch.
 WIDE_DTYPE: Final = {"float16": "float32", "bfloat16": "float32"}
 
 
@@ -37,8 +36,8 @@ def elements(streams: Streams, site: str, dtype: str, shape: tuple[int, ...], bo
     """Return drawn elements: ``shape``, in ``dtype`` (float32 for the half precisions).
 
     Args:
-        streams: Where words come from.
-        site: Whose data these are.
+        streams: Source of the random words.
+        site: Site of the tensor.
         dtype: Name without framework.
         shape: Sizes in elements.
         bounds: ``[low, high)`` in the unit of the elements.

@@ -1,9 +1,10 @@
-"""What varies by name: numbers, booleans, alternatives, devices. Names and meaning are those of OneFlow's AutoTest.
+"""Generators of numbers, booleans, alternatives and devices, with the names and meaning of OneFlow's AutoTest.
 
-``random`` has no type of its own; it takes the one it was given by ``.to(T)``, the one that its callee's annotation
-asks for, or that of a built-in function's schema. What cannot be told is an error that says what to write.
-To a type checker each is of the type that its callee takes: ``oneof(0, 1)`` is an ``int``, ``random()`` anything. It is
-a ``Generator`` all the same, which the recorder replaces by this attempt's value: so the casts below.
+``random`` has no type of its own. It takes the type of ``.to(T)``, of its callee's annotation, or of a built-in
+function's schema; if none of these gives a type, an error says what to write.
+
+For type checkers, a generator has the type of its value: ``oneof(0, 1)`` is an ``int``, and ``random()`` is ``Any``. In
+fact it is a ``Generator``, which the recorder replaces by its value in the attempt; hence the casts below.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ DEFAULT_HIGH: Final = 6
 
 @runtime_checkable
 class Lookup(Protocol):
-    """A type that is looked up only where it is needed: a built-in function's, from its schemas."""
+    """A type that is looked up on demand, in the schemas of a built-in function."""
 
     def resolve(self) -> object:
-        """Return the type, ``None`` where it cannot be told."""
+        """Return the type; ``None`` if it is unknown."""
 
 
 class RandomNumber(Generator):
-    """A number of ``[low, high)``: integer, float or boolean by the type asked for."""
+    """A number in ``[low, high)``: an integer, float or boolean, by the wanted type."""
 
     __slots__ = ("high", "low")
 
     def __init__(self, low: float | Generator, high: float | Generator) -> None:
-        """Refuse an empty range where both bounds are known."""
+        """Refuse an empty range, if both bounds are known."""
         self.low, self.high = low, high
         if not isinstance(low, Generator) and not isinstance(high, Generator):
             _refuse_empty(low, high)
@@ -49,7 +50,7 @@ class RandomNumber(Generator):
         return f"random({self.low!r}, {self.high!r})"
 
     def draw(self, drawer: Drawer, wanted: object, site: str) -> object:
-        """Draw by type; a union picks a member, a tuple draws each of its members."""
+        """Draw by type: one member of a union, every member of a tuple."""
         low, high = settle(drawer, self.low, int), settle(drawer, self.high, int)
         _refuse_empty(low, high)
         return _number(self, drawer, wanted, site, (low, high))
@@ -82,25 +83,25 @@ def _number(source: RandomNumber, drawer: Drawer, wanted: object, site: str, bou
             return _number(source, drawer, usable[picked], site, bounds)
     if isinstance(wanted, Lookup):
         return _number(source, drawer, wanted.resolve(), site, bounds)
-    message = f"the type of {source!r} cannot be told. Write {source!r}.to(int), .to(float) or .to(bool)."
+    message = f"the type of {source!r} is unknown. Write {source!r}.to(int), .to(float) or .to(bool)."
     raise UntypedError(message)
 
 
 class RandomBool(Generator):
-    """True or false."""
+    """A boolean; both values are equally likely."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
         return "random_bool()"
 
-    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:  # noqa: ARG002 - its type is its own
+    def draw(self, drawer: Drawer, wanted: object, site: str) -> object:  # noqa: ARG002 - the type is always bool
         """Draw a boolean."""
         return drawer.boolean(site)
 
 
 def random(low: float | Generator = DEFAULT_LOW, high: float | Generator = DEFAULT_HIGH) -> Any:
-    """Vary a number in ``[low, high)``; its type is given by ``.to(int | float | bool)`` or by the callee's annotation.
+    """Draw a number in ``[low, high)``; its type comes from ``.to(int | float | bool)`` or from the callee.
 
     Raises:
         AuthorError: The range is empty, as in ``random(120)``.
@@ -109,43 +110,43 @@ def random(low: float | Generator = DEFAULT_LOW, high: float | Generator = DEFAU
 
 
 def random_bool() -> bool:
-    """Vary a boolean."""
+    """Draw a boolean."""
     return cast("bool", RandomBool())
 
 
 def oneof(*alternatives: T, possibility: float | None = None) -> T:
-    """Vary over alternatives; with ``possibility`` the first of two has that probability."""
-    if possibility is not None and len(alternatives) != 2:  # noqa: PLR2004 - one probability tells two things apart
+    """Draw one of several alternatives; with ``possibility`` the first of two has that probability."""
+    if possibility is not None and len(alternatives) != 2:  # noqa: PLR2004 - one probability needs two alternatives
         message = f"oneof(possibility={possibility}) has {len(alternatives)} alternatives. Give exactly two."
         raise AuthorError(message)
     return cast("T", Either(alternatives, possibility))
 
 
 def constant(value: T) -> T:
-    """Hold a value that takes part in ``|`` and arithmetic."""
+    """Return a fixed value as a generator, so that it can be combined with ``|`` and arithmetic."""
     return cast("T", Constant(value))
 
 
 def nothing() -> Any:
-    """Stand for an argument that is left out, beside another alternative."""
+    """Return an alternative without a value: if it is drawn, the argument is left out of the call."""
     return Constant(NOTHING)
 
 
 def random_or_nothing(low: float, high: float) -> Any:
-    """Vary a number in ``[low, high)``, and leave it out one time in three."""
+    """Draw a number in ``[low, high)``, or leave the argument out in one of three cases."""
     return Either((nothing(), random(low, high)), 1 / 3)
 
 
 def random_device() -> torch.device:
-    """Vary between the host and the device that the candidate was asked to use."""
+    """Draw either the host or the device of the candidate."""
     return cast("torch.device", Either((Device(HOST_DEVICE), Device(OWN_DEVICE))))
 
 
 def cpu_device() -> torch.device:
-    """Name the host."""
+    """Return the host as a device."""
     return cast("torch.device", Constant(Device(HOST_DEVICE)))
 
 
 def gpu_device() -> torch.device:
-    """Name the device that the candidate was asked to use."""
+    """Return the device of the candidate."""
     return cast("torch.device", Constant(Device(OWN_DEVICE)))

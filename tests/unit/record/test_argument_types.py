@@ -46,7 +46,7 @@ def test_candidates__table(target, args, kwargs, key, expected):
 
 def test_resolve__several_types__cannot_be_told():
     assert Deferred("torch.var", (RECEIVER, N), {}, 1).resolve() is None
-    with pytest.raises(AuthorError, match=r"argument 1 of torch\.var: the type of random\(1, 3\) cannot be told"):
+    with pytest.raises(AuthorError, match=r"argument 1 of torch\.var: the type of random\(1, 3\) is unknown"):
         record(lambda: torch.var(random_tensor(ndim=3), random(1, 3)))
 
 

@@ -194,7 +194,7 @@ def test_random_dtype__groups__give_every_dtype():
 
 @pytest.mark.parametrize(
     ("names", "said"),
-    [(["floats"], "no dtype 'floats'. Use bool, uint, int"), ([], "no dtype at all")],
+    [(["floats"], "does not know the dtype 'floats'. Use bool, uint, int"), ([], "got no dtype.")],
     ids=["unknown", "none"],
 )
 def test_random_dtype__misused__says_what_there_is(names, said):
@@ -234,10 +234,10 @@ def test_random_tensor__bounds_that_are_generators__are_drawn():
     [
         pytest.param(
             lambda: random_tensor(low=-3, dtype=real.uint8),
-            "leaves the range of uint8: it holds 0 to 255. Give a narrower range, or a wider dtype.",
+            "exceeds the range of uint8, 0 to 255. Give a narrower range, or a wider dtype.",
             id="negative unsigned",
         ),
-        pytest.param(lambda: random_tensor(high=300, dtype=real.int8), "int8: it holds -128 to 127", id="too high"),
+        pytest.param(lambda: random_tensor(high=300, dtype=real.int8), "range of int8, -128 to 127", id="too high"),
         pytest.param(lambda: random_tensor(dims=(2,), ndim=1), "got dims and also ndim or dim0 to dim4", id="both"),
         pytest.param(lambda: random_tensor(dims=(2,), dim1=3), "got dims and also ndim or dim0 to dim4", id="dim1"),
     ],

@@ -175,7 +175,7 @@ def test_value__in_arithmetic_twice__is_linked():
         pytest.param(lambda: bool(random_bool()), "random_bool() has no value until it is used in a call.", id="if"),
         pytest.param(
             lambda: random(1, 3).value(drawer()),
-            "the type of random(1, 3) cannot be told. Write random(1, 3).to(int), .to(float) or .to(bool).",
+            "the type of random(1, 3) is unknown. Write random(1, 3).to(int), .to(float) or .to(bool).",
             id="untyped",
         ),
         pytest.param(
@@ -223,16 +223,16 @@ def test_nothing__in_a_module__is_not_given():
     [
         pytest.param(
             lambda x: torch.sum(x, dtype=random(0, 2)),
-            "argument 'dtype' of torch.sum: the type of random(0, 2) cannot be told. Write random(0, 2).to(int)",
+            "argument 'dtype' of torch.sum: the type of random(0, 2) is unknown. Write random(0, 2).to(int)",
             id="a dtype, keyword",
         ),
         pytest.param(
             lambda x: torch.einsum(random(0, 2), x),
-            "argument 0 of torch.einsum: the type of random(0, 2) cannot be told",
+            "argument 0 of torch.einsum: the type of random(0, 2) is unknown",
             id="a text, positional",
         ),
         pytest.param(
-            lambda x: x.to(random(0, 2)), "argument 0 of to: the type of random(0, 2) cannot be told", id="a method"
+            lambda x: x.to(random(0, 2)), "argument 0 of to: the type of random(0, 2) is unknown", id="a method"
         ),
         pytest.param(
             lambda x: torch.sum(x, nothing(), True),

@@ -154,8 +154,8 @@ def test_random_tensor__integer_bounds__are_kept(bounds, least, most):
         ({"ndim": 1, "dim0": -1}, "random_tensor() got a negative size: (-1,). Sizes are 0 or more."),
         ({"low": 2, "high": 1}, "random_tensor(low=2, high=1) has an empty range. Give low below high."),
         ({"low": 2}, "has an empty range. Give low below high."),
-        ({"dtype": str}, "is no dtype that data are drawn for. Use float, int, torch.float64"),
-        ({"dtype": "float33"}, "is no dtype that data are drawn for."),
+        ({"dtype": str}, "data cannot be drawn for that dtype. Use float, int, torch.float64"),
+        ({"dtype": "float33"}, "data cannot be drawn for that dtype."),
     ],
     ids=["a dimension too many", "negative size", "empty range", "low above the default high", "str", "unknown name"],
 )
