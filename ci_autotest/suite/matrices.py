@@ -1,4 +1,4 @@
-"""Matrices: factorizations, solutions, inverses, norms. Of results that are not unique, only what is unique is returned."""
+"""Matrices: factorizations, solutions, inverses, norms. Of ambiguous results, only what is unique is returned."""
 
 from ci_autotest import (
     autotest,
