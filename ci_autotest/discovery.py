@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 SUITE: Final = "builtin:suite"
 _MENTION: Final = re.compile(rb"\bautotest\b")
 _DEFAULT_FOLDER: Final = "autotests"
+#: Folders with files that are not the user's own tests.
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
 #: Bytes of a file that are searched for ``autotest``.
 _SCANNED: Final = 1 << 20
@@ -71,6 +72,7 @@ def select(paths: Iterable[str], root: Path, start: Path) -> Selection:
                 wanted[file] = (*wanted.get(file, ()), name.replace("::", "."))
             else:
                 whole.add(file)
+    # A file that is given both as a whole and with `::TEST` runs as a whole.
     return Selection(tuple(files), {file: names for file, names in wanted.items() if file not in whole}, read, asked)
 
 

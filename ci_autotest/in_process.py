@@ -88,6 +88,7 @@ def setting_of(file: str, name: str, declared: str | None, arguments: str = "") 
         )
         raise ConfigError(message)
     root = (path.parent if path else Path.cwd()).resolve()
+    # Appended, so that the user's folders cannot shadow installed packages.
     for folder in (str(source.parent), str(root)):
         if folder not in sys.path:
             sys.path.append(folder)
@@ -129,6 +130,7 @@ def _backend(candidate: Candidate, folders: tuple[str, ...]) -> Backend:
         return build(candidate, available_device(candidate.device), folders)
     except UnavailableError as error:
         name = f"candidate '{candidate.name}'"
+        # Some reasons already start with the candidate's name.
         reason = str(error).removeprefix(f"{name}: ")
         message = f"{name} is not available: {reason}"
         raise UnavailableError(message) from error
@@ -175,6 +177,7 @@ def _run_cases(
             message = _failure(judged, candidate, setting, (case, found.attempt.profile))
             if message:
                 raise AssertionError(message)
+            # A misalignment that gets here is a known difference: it was compared all the same.
             compared[candidate.name] += not found.attempt.untested and judged.verdict.outcome in {
                 "aligned",
                 "misaligned",

@@ -196,6 +196,7 @@ def autotest(
                 stop_unittest(args)
                 raise SessionError(str(error)) from None
 
+        # Otherwise pytest would read the signature of the body, and look for a fixture for its test case.
         del test.__wrapped__
         test.__signature__ = callers_signature(body)  # type: ignore[attr-defined]
         setattr(test, ATTRIBUTE, declaration)

@@ -64,13 +64,13 @@ def _wanted(
     bound = bound_to(overload, args, kwargs)
     if bound is None:
         return None
-    asked = None
+    found = None
     for parameter, place, value in bound:
         if place == key:
-            asked = _drawn_as(parameter)
+            found = _drawn_as(parameter)
         elif not _accepts(parameter, value):
             return None
-    return asked
+    return found
 
 
 def _drawn_as(parameter: Parameter) -> object | None:

@@ -53,6 +53,7 @@ def split(
     """
     real_args: list[Any] = []
     step_args: list[Any] = []
+    # Most arguments are recorded values and plain numbers, so these take a fast path; any other one leaves the loop.
     for arg in args:
         kind = type(arg)
         if kind is Value:
@@ -150,6 +151,7 @@ def _positional_drawn(
         _drawn(recorder, arg, callee, position, name, (args, kwargs)) if isinstance(arg, Generator) else arg
         for position, arg in enumerate(args)
     ]
+    # Filtered by type first, because `==` of a recorded value would record a step.
     if NOTHING not in [item for item in drawn if isinstance(item, type(NOTHING))]:
         return tuple(drawn), kwargs
     first = next(i for i, item in enumerate(drawn) if item is NOTHING)

@@ -49,7 +49,7 @@ def run_body(recorder: Recorder, declaration: Declaration, call: Callable[[], ob
     except AuthorError as error:
         message = f"{error}{_body_line(error, call)}"
         raise AuthorError(message) from error
-    except BaseException as error:
+    except BaseException as error:  # SystemExit too: a body that calls sys.exit() must not end the worker.
         pass_interrupt(error)
         line = _body_line(error, call)
         message = f"the body raised {type(error).__name__}: {said(error)}{line}{meaning(said(error))}"

@@ -29,7 +29,7 @@ def required(body: Callable[..., object]) -> list[inspect.Parameter]:
 
 
 def takes_test_case(body: Callable[..., object]) -> bool:
-    """Whether a function's first parameter stands for a test case."""
+    """Whether a function's first parameter is a test case, judged by its name."""
     wanted = required(body)
     return bool(wanted) and wanted[0].name in _CASE_NAMES
 

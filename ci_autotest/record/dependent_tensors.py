@@ -123,6 +123,7 @@ def _index(
 ) -> Value:
     size = _size_of(recorder_for("index_tensor"), of, dim)
     if size == 0:
+        # There is no valid index, so the index tensor has to be empty. The range below must not be, so it is [0, 1).
         dims, ndim = (0, *dims[1:]), 1 if ndim is None else ndim
     return draw_tensor(ndim, dims, -size if negative and size else 0, max(size, 1), dtype, requires_grad=False)
 

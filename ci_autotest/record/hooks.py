@@ -87,6 +87,7 @@ def register_hook(recorder: Recorder, receiver: Value, function: Callable[[Any],
     for i in range(start, index):
         modes = tuple(mode for mode in steps[i].modes if mode not in NO_GRAD)
         steps[i] = steps[i]._replace(modes=(*modes, *HOOK))
+        # Computed from a gradient of ones, these values mean nothing for a comparison.
         trace.values[i], trace.facts[i] = None, None
     returned = result._ref if isinstance(result, Value) else None
     recorder.silent(Step(CALL_METHOD, "register_hook", (receiver._ref, Ref(start), returned), (), "hook", REGISTERS))

@@ -30,6 +30,7 @@ def modes() -> tuple[str, ...]:
     Raises:
         AuthorError: A mode cannot be recorded, or the call comes from an ``autograd.Function`` that is not traced.
     """
+    # Called for every step, so the usual case is checked first.
     if _with_grad() and not _any_autocast():
         return ()
     return (() if _with_grad() else _without_grad()) + (_autocast() if _any_autocast() else ())

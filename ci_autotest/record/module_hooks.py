@@ -79,6 +79,7 @@ class Hooks:
         """Run a forward with its hooks, in torch's order, and return the result after the last hook."""
         for hook in list(self._by_kind[BEFORE]):
             args, kwargs = _before(hook, module, args, kwargs)
+        # Forward hooks get the body's own arguments, as in torch, not the views.
         given, args = args, self._viewed(args)
         result = forward(args, kwargs)
         for hook in list(self._by_kind[AFTER]):

@@ -65,6 +65,7 @@ def _begin(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
             [{**group, "params": list(group["params"])} for group in optimizer.param_groups],
         )
     for group in optimizer.param_groups:
+        # Both implementations pass tensors to kernels that accept no recorded values.
         group.update(dict.fromkeys([name for name in _OPTIONS if name in group], False))
         own = group["params"]
         values = [recorder.captured[id(one)][1] if id(one) in recorder.captured else one for one in own]

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from ci_autotest.record.optimizers import Held
     from ci_autotest.record.plain_tensors import PlainTensors
 
+# Faster than the constructor of a named tuple; one step is made for each call of each case.
 _new_step: Final = tuple.__new__
 #: Key and name of the first inputs.
 _PLACEHOLDERS: Final = tuple((f"t{i}", name) for i, name in enumerate(("x", "y", "z", "w", *["tensor"] * 12)))
@@ -193,6 +194,7 @@ class Recorder:
         """Call an optimizer or gradient clipping of plain torch, whose operations are recorded."""
         if not function.target.startswith(_IN_PYTHON):
             refuse(function.target)
+        # The arguments are inspected before the call, and an iterator over parameters can be read only once.
         first, *others = [[*arg] if isinstance(arg, Iterator) else arg for arg in args] or [None]
         if isinstance(first, Value) or (isinstance(first, list) and any(isinstance(one, Value) for one in first)):
             refuse(function.target)
@@ -257,7 +259,7 @@ class Recorder:
                 with self.plain_tensors.paused():
                     result = call(*args, **kwargs)
         except AuthorError:
-            raise
+            raise  # From our own code, for example inside a hook; the reference refused nothing.
         except Exception as error:
             self.refusal = len(self.steps), error
             refusal = refusal_of(error)

@@ -73,6 +73,7 @@ def draw_tensor(
     if drawer.profile != ORDINARY or low is not None or high is not None or slot >= COTANGENT_SLOT or kind != "float32":
         unusual: Value = recorder.tensor(*_unusual(recorder, str(slot), spec, (sizes, free), (low, high)))
         return unusual
+    # Ordinary float32 tensors in the default range are the most common ones, so they skip `_unusual`.
     if count <= SMALL:
         array = drawer.streams.small(slot, count)
     else:

@@ -42,6 +42,7 @@ def give_gradients(recorder: Recorder) -> None:
             if id(tensor) not in recorder.given_gradients:
                 recorder.given_gradients[id(tensor)] = tensor, tensor.grad
             gradient = value.grad
+            # A copy, so that the body's writes to it do not reach the recorded gradient.
             plain = real.detach().clone()
             tensor.grad = plain
             recorder.captured[id(plain)] = plain, gradient, plain._version

@@ -42,6 +42,7 @@ class Generator:
         """Return the value in this attempt; it is drawn on first use."""
         cached = drawer.cache.get(id(self))
         if cached is None:
+            # The generator is stored too, so that it stays alive and no other one gets its id.
             cached = (self, self.draw(drawer, wanted, drawer.site()))
             drawer.cache[id(self)] = cached
         return cached[1]
@@ -199,6 +200,7 @@ def _combined(symbol: str, function: Callable[[Any, Any], Any], left: object, ri
 
 
 def _alternatives(value: object) -> tuple[object, ...]:
+    # A choice with a probability of its own stays one alternative, because flattened ones are all equally likely.
     return value.alternatives if isinstance(value, Either) and value.possibility is None else (value,)
 
 

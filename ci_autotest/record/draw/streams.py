@@ -79,7 +79,7 @@ class Fetched(NamedTuple):
     floats: NDArray[np.float32]
 
     def base(self, row: int) -> int:
-        """Return where the slots of a case begin."""
+        """Return the index of a case's first slot in ``floats``."""
         return row * 2 * _BLOCK_WORDS + _FIRST_FLOAT
 
 

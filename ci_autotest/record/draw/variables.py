@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: Range of ``random()`` without arguments, as in OneFlow's AutoTest; the upper bound is exclusive.
 DEFAULT_LOW: Final = 1
 DEFAULT_HIGH: Final = 6
 
@@ -77,6 +78,7 @@ def _number(source: RandomNumber, drawer: Drawer, wanted: object, site: str, bou
         kinds = [kind for kind in members if kind is not Ellipsis]
         return tuple(_number(source, drawer, kind, f"{site}.{i}", bounds) for i, kind in enumerate(kinds))
     if origin in {UnionType, Union}:
+        # Members that are no numbers, for example None or a tensor, are never drawn.
         usable = [kind for kind in members if kind in {int, float, bool} or get_origin(kind) in {tuple, list}]
         if usable:
             picked = drawer.choice(f"{site}.kind", len(usable)) if len(usable) > 1 else 0
