@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import Value, has_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -115,7 +115,7 @@ class _Tracing:
         inputs = args if self.setup_context.is_defined else args[1:]
         if not _any_recorded(inputs):
             return self._forward(*args, **kwargs)
-        ctx = _Context(tuple(_has_gradient(item) for item in inputs))
+        ctx = _Context(tuple(has_gradient(item) for item in inputs))
         if self.setup_context.is_defined:
             result = self._forward(*inputs, **kwargs)
             self.setup_context.original(ctx, inputs, result)
@@ -206,10 +206,6 @@ def _summed(view: Any, dtype: torch.dtype) -> Any:
         view = torch.view_as_real(view)
     total = view.sum()
     return total if total._tensor.dtype is dtype else total.to(dtype)
-
-
-def _has_gradient(value: object) -> bool:
-    return isinstance(value, Value) and value._tensor.requires_grad
 
 
 def _is_differentiable(value: Value) -> bool:

@@ -14,7 +14,7 @@ import torch
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import TensorSpec, contiguous_strides
-from ci_autotest.record.context import CURRENT
+from ci_autotest.record.context import recorder_for
 from ci_autotest.record.draw.dtypes import dtype_name, holds_gradients
 from ci_autotest.record.draw.generators import Generator, settle
 from ci_autotest.record.draw.profiles import ELEMENT_CAP, NON_CONTIGUOUS, ORDINARY, shaped
@@ -31,19 +31,6 @@ if TYPE_CHECKING:
     from ci_autotest.record.protocol import Recorder
 
     Size = int | Generator | None
-
-
-def recorder_for(name: str) -> Recorder:
-    """Return the recorder of the current case.
-
-    Raises:
-        AuthorError: No case is being recorded.
-    """
-    recorder = CURRENT.get()
-    if recorder is None:
-        message = f"{name}() was called outside a test. Call it in the body of a function decorated with @autotest."
-        raise AuthorError(message)
-    return recorder
 
 
 def index_tensor(

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.record.dependent_tensors import free_size, record_array, recorder_for
+from ci_autotest.record.context import recorder_for
+from ci_autotest.record.dependent_tensors import free_size, record_array
 from ci_autotest.record.draw.dtypes import dtype_name, holds_gradients
 from ci_autotest.record.draw.generators import settle
 from ci_autotest.record.draw.tensor_data import WIDE_DTYPE, elements

@@ -12,7 +12,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.record.values import Value
+from ci_autotest.record.values import Value, has_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,15 +93,15 @@ class Hooks:
         """Replace each argument that has a gradient by a view, because a view gets the gradient of this call only."""
         if not self._by_kind[BACKWARD]:
             return args
-        return tuple(arg.view_as(arg) if _has_gradient(arg) else arg for arg in args)
+        return tuple(arg.view_as(arg) if has_gradient(arg) else arg for arg in args)
 
     def _watch(self, module: RecordedModule, args: tuple[Any, ...], result: object) -> None:
         """Register the backward hooks on the gradients of a call."""
         backward, before = self._by_kind[BACKWARD], self._by_kind[BEFORE_BACKWARD]
         if not (backward or before):
             return
-        inputs = [arg for arg in args if _has_gradient(arg)]
-        if not _has_gradient(result) or (backward and len(inputs) != 1):
+        inputs = [arg for arg in args if has_gradient(arg)]
+        if not has_gradient(result) or (backward and len(inputs) != 1):
             message = (
                 "a full backward hook can be recorded if the module has one input and one output that require grad; "
                 f"this one has {len(inputs)} and {_counted(result)}. Register a hook on the tensors instead."
@@ -187,9 +187,5 @@ def _only(returned: Any, count: int, at: int, kind: str) -> Any:
     return values[at]
 
 
-def _has_gradient(value: object) -> bool:
-    return isinstance(value, Value) and value._tensor.requires_grad
-
-
 def _counted(result: object) -> str:
-    return str(len(result)) if isinstance(result, tuple | list) else str(int(_has_gradient(result)))
+    return str(len(result)) if isinstance(result, tuple | list) else str(int(has_gradient(result)))

@@ -65,7 +65,6 @@ _PLACEHOLDERS: Final = tuple((f"t{i}", name) for i, name in enumerate(("x", "y",
 _Tensor: Final = torch.Tensor
 #: Python code of torch that works on parameters; it is executed, and its calls are recorded.
 _IN_PYTHON: Final = ("torch.optim.", "torch.nn.utils.clip_grad_")
-_NUMBERS: Final = frozenset({int, float, bool, str, type(None)})
 _SCALARS: Final = (
     bool,
     int,

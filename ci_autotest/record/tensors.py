@@ -10,7 +10,7 @@ import torch
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import COMPLEX, FLOATING, ITEM_SIZE, TensorSpec, contiguous_strides
-from ci_autotest.record.context import CURRENT
+from ci_autotest.record.context import recorder_for
 from ci_autotest.record.draw.dtypes import drawn_range, dtype_name
 from ci_autotest.record.draw.generators import Generator, settle
 from ci_autotest.record.draw.profiles import ORDINARY, VALUE_PROFILES, shaped, strided, valued
@@ -55,12 +55,7 @@ def draw_tensor(
     Raises:
         AuthorError: Called outside a test, or with arguments that contradict each other.
     """
-    recorder = CURRENT.get()
-    if recorder is None:
-        message = (
-            "random_tensor() was called outside a test. Call it in the body of a function decorated with @autotest."
-        )
-        raise AuthorError(message)
+    recorder = recorder_for("random_tensor")
     drawer = recorder.drawer
     slot = drawer.next_site
     drawer.next_site = slot + 1

@@ -9,7 +9,7 @@ import torch
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import TensorSpec, contiguous_strides
-from ci_autotest.record.dependent_tensors import recorder_for
+from ci_autotest.record.context import recorder_for
 from ci_autotest.record.draw.dtypes import dtype_name
 from ci_autotest.record.draw.generators import Generator, settle
 from ci_autotest.record.draw.tensor_data import elements

@@ -17,6 +17,7 @@ from ci_autotest.errors import AuthorError
 from ci_autotest.host.steps import PYTHON_TARGETS
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.draw.generators import may_be_nothing
+from ci_autotest.record.unsupported_uses import stale
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -204,9 +205,13 @@ class Value:
         """Record a call of a plain ``torch`` function with a recorded value."""
         recorder = CURRENT.get()
         if recorder is None:
-            message = "a recorded tensor was used after its test had ended. Use it inside the test's body only."
-            raise AuthorError(message)
+            stale()
         return recorder.call_plain(func, args, kwargs or {})
+
+
+def has_gradient(value: object) -> bool:
+    """Whether a value is recorded and requires grad."""
+    return isinstance(value, Value) and value._tensor.requires_grad
 
 
 def _operators() -> None:
