@@ -138,7 +138,7 @@ def _suite(path: str) -> list[str]:
     if not family:
         return [f"{SUITE}/{name}" for name in known]
     if family not in known:
-        message = f"'{path}' is no family of the shipped suite. Known: {', '.join(known)}."
+        message = f"'{path}' is not a family of the shipped suite. Known: {', '.join(known)}."
         raise UsageError(message)
     return [f"{SUITE}/{family}"]
 

@@ -8,7 +8,7 @@ of each user class is replaced by a function that
 * registers the user's backward as a hook on the result, and on a view of each input a hook that returns the gradient
   which the backward gave for that input.
 
-So a program names no code of the user's. It runs on any backend that supports hooks, and is saved, printed and
+So a program names no user code. It runs on any backend that supports hooks, and is saved, printed and
 localized like any other (CONTRIBUTING, "Where we depart from the design"). If the backward returns ``None`` for an
 input, that input gets a gradient of zeros. A forward that calls a kernel outside of torch's operators cannot be traced.
 """

@@ -209,7 +209,7 @@ def record_array(recorder: Recorder, array: NDArray[Any], dtype: str, *, with_gr
     shape = array.shape
     source = torch.from_numpy(np.ascontiguousarray(array)).to(getattr(torch, dtype))
     numel = source.numel()
-    if recorder.drawer.profile != NON_CONTIGUOUS or numel < 2:  # noqa: PLR2004 - one element is contiguous anyhow
+    if recorder.drawer.profile != NON_CONTIGUOUS or numel < 2:  # noqa: PLR2004 - one element is contiguous in any layout
         spec = TensorSpec(dtype, shape, contiguous_strides(shape), 0, numel, requires_grad=with_grad)
         value: Value = recorder.tensor(source, spec)
         return value

@@ -65,12 +65,12 @@ class MatrixTensor:
         name = dtype_name(settle(drawer, dtype))
         if not holds_gradients(name):
             message = (
-                f"{self.kind}_tensor(dtype=torch.{name}) is no floating dtype. Use float, complex, torch.float64, …"
+                f"{self.kind}_tensor(dtype=torch.{name}) is not a floating dtype. Use float, complex, torch.float64, …"
             )
             raise AuthorError(message)
         count = _MATRIX if ndim is None else int(settle(drawer, ndim, int))
         if count < _MATRIX:
-            message = f"{self.kind}_tensor(ndim={count}) is no matrix. Give ndim=2 or more."
+            message = f"{self.kind}_tensor(ndim={count}) is not a matrix. Give ndim=2 or more."
             raise AuthorError(message)
         rows = free_size(recorder, site, _MATRIX) if size is None else int(settle(drawer, size, int))
         batch = [drawer.integer(f"{site}.dim{i}", *_BATCH_SIZE, "dim") for i in range(count - _MATRIX)]

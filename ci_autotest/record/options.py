@@ -94,7 +94,9 @@ def _check_count(count: object) -> None:
         message = "@autotest was given the function itself. Write @autotest() with parentheses."
         raise AuthorError(message)
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-        message = f"autotest(n={count!r}) is no number of cases. Write 1 or more, or nothing for the configuration's."
+        message = (
+            f"autotest(n={count!r}) is not a number of cases. Write 1 or more, or nothing for the configuration's."
+        )
         raise AuthorError(message)
 
 
@@ -114,8 +116,8 @@ def _check_tolerances(rtol: object, atol: object) -> None:
         is_number = isinstance(bound, int | float) and not isinstance(bound, bool) and 0 <= bound < math.inf
         if bound is not None and not is_number:
             message = (
-                f"autotest({name}={bound!r}) is no tolerance. Write a number that is 0 or more; check_allclose=False "
-                "compares no elements."
+                f"autotest({name}={bound!r}) is not a tolerance. Write a number that is 0 or more; "
+                "check_allclose=False compares no elements."
             )
             raise AuthorError(message)
 
@@ -124,7 +126,7 @@ def _raises(given: object) -> tuple[type[Exception], ...]:
     kinds = given if isinstance(given, tuple) else () if given is None else (given,)
     if (given is not None and not kinds) or not all(isinstance(k, type) and issubclass(k, Exception) for k in kinds):
         message = (
-            f"autotest(raises={given!r}) is no class of exceptions. Write raises=RuntimeError, or a tuple of some."
+            f"autotest(raises={given!r}) is not an exception class. Write raises=RuntimeError, or a tuple of some."
         )
         raise AuthorError(message)
     return kinds
@@ -139,7 +141,9 @@ def _match(given: object, raises: object) -> str | None:
     try:
         re.compile(given)  # type: ignore[call-overload]
     except (TypeError, re.error) as error:
-        message = f"autotest(match={given!r}) is no regular expression: {error}. Write a part of the message, escaped."
+        message = (
+            f"autotest(match={given!r}) is not a regular expression: {error}. Write a part of the message, escaped."
+        )
         raise AuthorError(message) from error
     return str(given)
 
@@ -149,7 +153,7 @@ def _profiles(given: object) -> tuple[str, ...] | None:
         return None
     if isinstance(given, str) or not isinstance(given, tuple | list):
         message = (
-            f"autotest(profiles={given!r}) is no list. Write profiles=({given!r},), or () for ordinary cases only."
+            f"autotest(profiles={given!r}) is not a list. Write profiles=({given!r},), or () for ordinary cases only."
         )
         raise AuthorError(message)
     unknown = [name for name in given if name not in PROFILES]
@@ -164,7 +168,7 @@ def _dtypes(given: object, *, include_complex: bool) -> tuple[str, ...] | None:
     if given is None:
         return _COMPLEX_TOO if include_complex else None
     if not isinstance(given, tuple | list) or not given:
-        message = f"autotest(dtypes={given!r}) is no list of dtypes. Write dtypes=(torch.float32, torch.float64)."
+        message = f"autotest(dtypes={given!r}) is not a list of dtypes. Write dtypes=(torch.float32, torch.float64)."
         raise AuthorError(message)
     names = [_dtype(item) for item in given]
     return tuple(dict.fromkeys([*names, *(["complex64"] if include_complex else [])]))

@@ -186,7 +186,7 @@ ARGUMENTS = {
     "test that does not exist": Row(f"run {FILE}::nope", f"{FILE} has no test 'nope'. It has add."),
     "family that does not exist": Row(
         "run builtin:suite::nope",
-        "'builtin:suite::nope' is no family of the shipped suite. Known: activations, arithmetic, attention, autograd, "
+        "'builtin:suite::nope' is not a family of the shipped suite. Known: activations, arithmetic, attention, autograd, "
         "comparison, complex_numbers, convolutions, creation, embedding, fourier, indexing, interpolation, "
         "linear_algebra, losses, matrices, normalization, pointwise, pooling, randomness, recurrent, reductions, scatter, "
         "shape, sorting, special_functions.",

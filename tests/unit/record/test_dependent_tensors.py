@@ -139,8 +139,8 @@ def test_choice_tensor__weighted__has_the_shares_asked_for():
         pytest.param(lambda: choice_tensor(2, 3, replace=False), "cannot choose 3 of 2 members", id="too many"),
         pytest.param(lambda: choice_tensor(2, 3, p=[0.5, 0.6]), "has 2 numbers with the sum 1.1", id="sum"),
         pytest.param(lambda: choice_tensor(2, 3, p=[1.0]), "has 1 numbers with the sum 1.", id="length"),
-        pytest.param(lambda: symmetric_tensor(dtype=int), "torch.int64) is no floating dtype", id="integers"),
-        pytest.param(lambda: symmetric_tensor(ndim=1), "ndim=1) is no matrix", id="no matrix"),
+        pytest.param(lambda: symmetric_tensor(dtype=int), "torch.int64) is not a floating dtype", id="integers"),
+        pytest.param(lambda: symmetric_tensor(ndim=1), "ndim=1) is not a matrix", id="no matrix"),
     ],
 )
 def test_special__misused__says_what_to_write(make, said):
