@@ -19,17 +19,8 @@ import numpy as np
 import torch
 
 from ci_autotest.config import Candidate
-from ci_autotest.run.messages import (
-    HEADER,
-    CasesDone,
-    Discover,
-    Hello,
-    RunCases,
-    TestInfo,
-    decode_from_worker,
-    decode_to_worker,
-    frame,
-)
+from ci_autotest.run.frames import HEADER, decode_from_worker, decode_to_worker, frame
+from ci_autotest.run.messages import CasesDone, Discover, Hello, RunCases, TestInfo
 from ci_autotest.run.progress_beacon import ProgressBeacon
 from ci_autotest.run.worker.dispatch import Dispatcher
 from ci_autotest.run.worker.memory import spare_memory

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest.run.messages import HEADER, CasesDone, Message, decode_from_worker, frame, size_of
+from ci_autotest.run.frames import HEADER, decode_from_worker, frame, size_of
+from ci_autotest.run.messages import CasesDone, Message
 from ci_autotest.run.orphan_processes import TOKEN, end_children_of, new_token
 from ci_autotest.run.process_output import Output
 from ci_autotest.run.progress_beacon import ProgressBeacon

@@ -42,6 +42,7 @@ from ci_autotest.program.serialize import decode
 from ci_autotest.report import report_json
 from ci_autotest.report.evidence import evidence_of
 from ci_autotest.report.finding_message import display_program
+from ci_autotest.run.frames import decode_from_worker, decode_reply, decode_to_worker, encode
 from ci_autotest.run.messages import (
     Broken,
     CasesDone,
@@ -54,10 +55,6 @@ from ci_autotest.run.messages import (
     Record,
     Replay,
     RunCases,
-    decode_from_worker,
-    decode_reply,
-    decode_to_worker,
-    encode,
 )
 from ci_autotest.run.messages import (
     Reply as Passed,

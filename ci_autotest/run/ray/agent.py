@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from ci_autotest.run.messages import Gone, Reply, decode_to_worker, encode
+from ci_autotest.run.frames import decode_to_worker, encode
+from ci_autotest.run.messages import Gone, Reply
 from ci_autotest.run.process import Limits, WorkerProcess
 from ci_autotest.run.worker_loss import WorkerLostError
 
@@ -29,7 +30,7 @@ class Agent:
         """Pass a message to the worker, and return everything that it says to it.
 
         Args:
-            body: A message, as ``messages.encode`` gives it.
+            body: A message, as ``frames.encode`` gives it.
             begins: Whether a new task begins.
         """
         bodies: list[bytes] = []

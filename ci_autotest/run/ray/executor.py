@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ci_autotest.errors import UnavailableError
-from ci_autotest.run.messages import decode_from_worker, decode_reply, encode
+from ci_autotest.run.frames import decode_from_worker, decode_reply, encode
 from ci_autotest.run.progress_beacon import NOWHERE, Spot
 from ci_autotest.run.ray.agent import Agent
 from ci_autotest.run.worker_loss import OutOfTimeError, WorkerLostError

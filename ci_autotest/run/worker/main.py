@@ -37,7 +37,7 @@ def main(argv: list[str]) -> None:
     # A terminal's Ctrl-C is the parent's: what interrupts here is a test's or a kernel's own doing.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
-    from ci_autotest.run.messages import HEADER, decode_to_worker, frame, size_of  # noqa: PLC0415 - likewise
+    from ci_autotest.run.frames import HEADER, decode_to_worker, frame, size_of  # noqa: PLC0415 - likewise
     from ci_autotest.run.progress_beacon import ProgressBeacon  # noqa: PLC0415 - likewise
     from ci_autotest.run.worker.dispatch import Dispatcher  # noqa: PLC0415 - imports the framework, after the fault handler is on
     from ci_autotest.run.worker.memory import spare_memory  # noqa: PLC0415 - likewise
