@@ -13,7 +13,7 @@ from ci_autotest.values.result import HITS_TOLD, TOLERATED_BLAMES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.run.crash_attribution import Lost
+    from ci_autotest.run.events import Lost
     from ci_autotest.run.messages import CaseFailure, TestInfo
     from ci_autotest.values.result import UnsupportedCases
 

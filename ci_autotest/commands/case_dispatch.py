@@ -8,7 +8,7 @@ from ci_autotest.commands.progress import Progress
 from ci_autotest.commands.run_statistics import Ledger
 from ci_autotest.findings.database import Learned, today
 from ci_autotest.plan import costs, digest, order, shares
-from ci_autotest.run.crash_attribution import Changed, Cut, Lost, Part, Passed, Task, Wrong
+from ci_autotest.run.events import Changed, Cut, Lost, Part, Passed, Task, Wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.commands.request import Request
     from ci_autotest.plan import Share
-    from ci_autotest.run.crash_attribution import Event
+    from ci_autotest.run.events import Event
     from ci_autotest.run.messages import TestInfo
     from ci_autotest.run.pool import Pool
     from ci_autotest.values.result import CandidateInfo

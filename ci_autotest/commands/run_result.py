@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ci_autotest.commands.case_counts import PairEntry, TestEntry
     from ci_autotest.commands.run_statistics import Ledger
     from ci_autotest.findings.own_tests import Unrepeated
-    from ci_autotest.run.crash_attribution import Lost
+    from ci_autotest.run.events import Lost
 
 _ELSEWHERE: Final = "its cases are in other shards"
 #: Share of ordinary attempts that must be accepted; below it a test is weak.

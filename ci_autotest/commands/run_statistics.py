@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.commands.case_counts import Hits
-    from ci_autotest.run.crash_attribution import Lost
+    from ci_autotest.run.events import Lost
     from ci_autotest.run.messages import CaseFailure, CasesDone, Left, RunCases, TestInfo
     from ci_autotest.run.worker_loss import WorkerLostError
     from ci_autotest.values.coverage_values import Exercised

@@ -15,7 +15,7 @@ from ci_autotest.run.worker_loss import WorkerLostError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ci_autotest.run.crash_attribution import Event, Task
+    from ci_autotest.run.events import Event, Task
     from ci_autotest.run.executor import Executor
     from ci_autotest.run.messages import FromWorker, Hello, Message, TestInfo
 

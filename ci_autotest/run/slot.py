@@ -10,27 +10,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest.errors import UnavailableError
-from ci_autotest.run.crash_attribution import (
-    Changed,
-    Cut,
-    Job,
-    Loss,
-    Lost,
-    Part,
-    Received,
-    Wrong,
-    ends,
-    inquire,
-    settle,
-    unsettled,
-)
+from ci_autotest.run.crash_attribution import Job, Loss, Received, ends, inquire, settle, unsettled
+from ci_autotest.run.events import Changed, Cut, Lost, Part, Wrong
 from ci_autotest.run.messages import Broken, CasesDone, Ready, RunCases
 from ci_autotest.run.worker_loss import WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ci_autotest.run.crash_attribution import Event, Inquiry, Task
+    from ci_autotest.run.crash_attribution import Inquiry
+    from ci_autotest.run.events import Event, Task
     from ci_autotest.run.executor import Executor, Worker
     from ci_autotest.run.messages import FromWorker, Hello
     from ci_autotest.run.progress_beacon import Spot

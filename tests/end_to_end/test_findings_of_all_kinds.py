@@ -309,7 +309,7 @@ def test_run__worker_ends_on_what_the_reference_rejects_alone__is_a_note_and_eve
     report = held.report()
     (result,) = report["results"]
     assert (done.status, report["findings"], result["cases"]["aligned"]) == (0, [], 6), done.said
-    assert any("was asked for what the reference rejects" in note for note in report["notes"])
+    assert any("ran an input that the reference rejects" in note for note in report["notes"])
 
 
 BESIDE_THE_TESTS = """

@@ -67,7 +67,7 @@ def test_run__float64_ends_the_worker__is_a_value_finding_of_unknown_blame(tmp_p
     assert told == ("value", "misaligned", "unknown", True), done.said
     assert report["results"][0]["cases"]["misaligned"] == 3
     assert ("float64 was not asked" in found["oracle"]) is is_lost
-    assert any("when float64 was asked" in note for note in report["notes"]) is is_lost
+    assert any("the float64 oracle checked" in note for note in report["notes"]) is is_lost
     assert done.status == 1
 
 

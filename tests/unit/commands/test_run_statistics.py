@@ -9,7 +9,7 @@ import pytest
 
 from ci_autotest.commands.budget import not_run_note
 from ci_autotest.commands.run_statistics import Ledger
-from ci_autotest.run.crash_attribution import Lost, Task
+from ci_autotest.run.events import Lost, Task
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.values.coverage_values import Exercised

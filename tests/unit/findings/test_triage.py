@@ -17,7 +17,7 @@ from ci_autotest.commands.run_statistics import Ledger
 from ci_autotest.commands.signals import Signals
 from ci_autotest.findings.tools import Allowance, Tools
 from ci_autotest.findings.triage import CONFIRMED_AT_MOST, Triage, look_at
-from ci_autotest.run.crash_attribution import Lost, Task
+from ci_autotest.run.events import Lost, Task
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.values.result import CandidateInfo, Environment

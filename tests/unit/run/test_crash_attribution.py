@@ -8,21 +8,8 @@ import msgspec
 import pytest
 
 from ci_autotest.run import messages
-from ci_autotest.run.crash_attribution import (
-    Cut,
-    Inquiry,
-    Job,
-    Loss,
-    Lost,
-    Part,
-    Passed,
-    Received,
-    Task,
-    Wrong,
-    inquire,
-    settle,
-    unsettled,
-)
+from ci_autotest.run.crash_attribution import Inquiry, Job, Loss, Received, inquire, settle, unsettled
+from ci_autotest.run.events import Cut, Lost, Part, Passed, Task, Wrong
 from ci_autotest.run.messages import Broken, CasesDone, RunCases
 from ci_autotest.run.progress_beacon import IN_FLOAT64, IN_REFUSED, Spot
 from ci_autotest.run.worker_loss import WorkerLostError
@@ -241,7 +228,7 @@ def test_unsettled__crash_of_a_case__is_that_case_seen_once():
 def test_unsettled__no_case_is_at_fault__is_told(loss: Loss):
     told = unsettled(loss)
     assert isinstance(told, Cut)
-    assert "a worker that ran a::t ended by signal 11 (SIGSEGV); the run was ended" in told.note
+    assert "a worker that ran a::t ended by signal 11 (SIGSEGV); the run ended" in told.note
 
 
 class RefusedWorker(FakeWorker):
@@ -267,7 +254,7 @@ def test_inquire__worker_ends_when_asked_for_what_the_reference_rejects__is_a_no
     loss = loss._replace(error=WorkerLostError("ended by signal 6 (SIGABRT)", Spot(case, candidate, step, 1, 1), ""))
     events = asked(loss, worker)
     (cut,) = [event for event in events if isinstance(event, Cut)]
-    assert "ended by signal 6 (SIGABRT) when second was asked for what the reference rejects (case 2)" in cut.note
+    assert "ended by signal 6 (SIGABRT) while second ran an input that the reference rejects (case 2)" in cut.note
     rest = [event for event in events if not isinstance(event, Cut)]
     pairs = [(number, name) for number in (1, 2, 3) for name in NAMES]
     assert booked(rest) == {(3, "first", "alone")} | aligned(*(pair for pair in pairs if pair != (3, "first")))
@@ -303,8 +290,8 @@ def test_inquire__lost_while_float64_is_asked__its_case_runs_without_and_the_oth
     assert booked([event for event in events if not isinstance(event, Cut)]) == aligned((10, "first"), (11, "first"))
     assert worker.asked == [(10, False), (11, True)]
     assert [event.note for event in events if isinstance(event, Cut)] == [
-        "a::t: a worker did not move for 8 s and was ended when float64 was asked whether first is wrong (case 10); "
-        "that is no finding, and the case was compared without it, its blame is unknown"
+        "a::t: a worker did not move for 8 s and was ended while the float64 oracle checked first (case 10); "
+        "this is no finding, and the case was compared without it, so its blame is unknown"
     ]
 
 
