@@ -1,4 +1,4 @@
-"""A batch: some cases of a test that go through every phase together."""
+"""A batch: some cases of a test that go through every phase together, and what it shows on one candidate."""
 
 from __future__ import annotations
 
@@ -7,30 +7,52 @@ from typing import TYPE_CHECKING, NamedTuple
 from ci_autotest.backends.operators.identity import step_operator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from ci_autotest.alignment.cases import Accepted
+    from ci_autotest.alignment.cases import Accepted, Contender
     from ci_autotest.backends.protocol import Submission
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.run.worker.meter import Meter
     from ci_autotest.values.verdict import Verdict
 
 
-class Batch(NamedTuple):
-    """What is known of a batch after the reference ran it.
+class TestRun(NamedTuple):
+    """What the batches of one ``RunCases`` message share.
 
     Attributes:
-        cases: Numbers.
-        spots: Case and number of each accepted attempt.
+        test: The test's id.
+        key: Key of its random stream.
+        draw: Draws and records an attempt, by case and number of the attempt.
+        contenders: The candidates, by name.
+        order: Each candidate's position in the message, which is how the progress beacon names it.
+        asks_refused: As in ``RunCases``.
+        ends_if_changed: As in ``RunCases``.
+    """
+
+    test: str
+    key: int
+    draw: Callable[[int, int], Attempt]
+    contenders: Mapping[str, Contender]
+    order: Mapping[str, int]
+    asks_refused: bool
+    ends_if_changed: bool
+
+
+class Batch(NamedTuple):
+    """A batch after the reference ran it.
+
+    Attributes:
+        cases: Numbers of the cases.
+        spots: Case and attempt number of each accepted attempt.
         attempts: The accepted attempts.
-        refused: Cases whose first attempt was rejected, with what came of the others.
-        undefined: Positions of those that have no gradients on the reference.
+        refused: Cases whose first attempt was rejected, with the results of their other attempts.
+        undefined: Positions of attempts that have no gradients on the reference.
         probes: Several calls of a case's body, as an attempt that the reference has run, by the case's position.
-        submissions: What each candidate was given, by name: the attempts, then the probes.
-        meters: What watches each candidate that runs in this process; of a test's first case none does.
-        reference_s: Seconds of the attempts on the reference, at the median of one.
-        mapped_bytes: Of the process, before the batch was begun.
-        allocated_bytes: Likewise; 0 where memory is not watched.
+        submissions: What each candidate received, by name: the attempts, then the probes.
+        meters: The meter of each candidate that runs in this process; empty for a test's first batch.
+        reference_s: Seconds of the attempts on the reference, as their number times the median.
+        mapped_bytes: Address space of the process before the batch began.
+        allocated_bytes: Allocated memory before the batch began; 0 if the test's memory is not watched.
     """
 
     cases: list[int]
@@ -47,13 +69,13 @@ class Batch(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What a batch showed on one candidate, not counted yet.
+    """What a batch shows on one candidate, before it is counted.
 
     Attributes:
-        traces: Of the cases.
-        sure: Positions that the fast path is sure of.
-        verdicts: On the others.
-        suspected: What probes show that their cases do not, by position.
+        traces: The candidate's traces of the cases.
+        sure: Positions that the fast path reports as surely aligned.
+        verdicts: Verdicts on the other positions.
+        suspected: Differences that only probes or repeated calls show, by the position of their case.
     """
 
     traces: Sequence[Trace]
@@ -62,19 +84,19 @@ class Judged(NamedTuple):
     suspected: Mapping[int, Verdict]
 
     def is_plain(self, position: int) -> bool:
-        """Whether a case is aligned, and nothing more is to be said of it."""
+        """Whether a case is aligned without any note or suspicion."""
         verdict = self.verdicts.get(position)
         is_aligned = verdict is None or (verdict.outcome == "aligned" and verdict.kind is None)
         return is_aligned and position not in self.suspected
 
 
 def is_aligned(verdict: Verdict | None) -> bool | None:
-    """Whether a case is aligned, as one without a verdict surely is; ``None`` where it was not compared."""
+    """Whether a case is aligned (without a verdict it surely is); ``None`` if it was not compared."""
     return verdict is None or (None if verdict.outcome == "unsupported" else verdict.outcome == "aligned")
 
 
 def operators(batch: Batch, traces: Sequence[Trace]) -> list[str]:
-    """Return the operators that were replaced, where there are such, else all that the cases call."""
+    """Return the operators that the candidate replaced, or all operators that the cases call if it replaced none."""
     replaced = {name for trace in traces for name, count in trace.calls.items() if count}
     programs = (attempt.program for attempt in batch.attempts)
     called = {step_operator(step, program.steps) for program in programs for _, step in program.calls}

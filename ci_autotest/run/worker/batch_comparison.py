@@ -1,0 +1,157 @@
+"""The comparison of a batch on one candidate with the reference, and what its probes and repeats show.
+
+A result that cannot be read is the candidate's error. It costs no other candidate its case.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ci_autotest.alignment.cases import aligned_in_batch, judge_case
+from ci_autotest.alignment.fast_path import is_surely_aligned
+from ci_autotest.alignment.repeats import is_to_be_repeated, repeated
+from ci_autotest.alignment.stateful import suspicion
+from ci_autotest.backends.operators.identity import spelled, step_operator
+from ci_autotest.backends.remote.process import HostLostError
+from ci_autotest.errors import AuthorError, said
+from ci_autotest.run.worker.batch import Judged, is_aligned
+from ci_autotest.run.worker.gpu import retire_if_spoiled
+from ci_autotest.values.case import has_series, window_of
+from ci_autotest.values.verdict import Misalignment, Result, Verdict, unsupported_verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from ci_autotest.alignment.cases import Contender
+    from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.program.ir import Program
+    from ci_autotest.run.progress_beacon import ProgressBeacon
+    from ci_autotest.run.worker.batch import Batch, TestRun
+    from ci_autotest.run.worker.context import WorkerContext
+
+
+class BatchComparison:
+    """Compare batches.
+
+    Args:
+        worker_context: Gives the reference and the devices.
+        beacon: Where the worker reports the case in flight.
+    """
+
+    def __init__(self, worker_context: WorkerContext, beacon: ProgressBeacon) -> None:
+        self._worker_context = worker_context
+        self._beacon = beacon
+        self._repeated_windows: set[tuple[str, str, int]] = set()
+
+    def compare(self, run: TestRun, name: str, batch: Batch) -> Judged:
+        """Compare one candidate's traces of a batch with the reference."""
+        contender, attempts = run.contenders[name], batch.attempts
+        traces = batch.submissions[name].traces()
+        if name in batch.meters:
+            batch.meters[name].stop()
+        enter = self._beacon.entering(run.order[name], batch.spots)
+        sure = aligned_in_batch(attempts, contender, traces[: len(attempts)], enter)
+        # The fast path does not know that nothing of an untested attempt was compared.
+        sure -= {position for position, attempt in enumerate(attempts) if attempt.untested}
+        verdicts, suspected = {}, {}
+        for position, attempt in enumerate(attempts):
+            if position in sure:
+                continue
+            enter(position)
+            verdict = self._verdict(attempt, contender, traces[position])
+            if attempt.untested and verdict.outcome == "aligned":
+                verdict = unsupported_verdict(attempt.untested)
+            verdicts[position] = verdict
+            if verdict.kind is not None:
+                retire_if_spoiled(self._worker_context.devices)
+        for (position, probe), trace in zip(batch.probes.items(), traces[len(attempts) :], strict=False):
+            if is_aligned(verdicts.get(position)):  # Otherwise the case itself says what is wrong.
+                enter(position)
+                found = self._probe_suspicion(batch.spots[position][0], probe, trace, contender)
+                if found is not None:
+                    suspected[position] = found
+        if contender.backend.is_in_process and contender.backend.shows_steps:
+            suspected = {**dict(self._repeat_suspicions(run, name, batch, traces, sure)), **suspected}
+        return Judged(traces[: len(attempts)], sure, verdicts, suspected)
+
+    def _verdict(self, attempt: Attempt, contender: Contender, trace: Trace) -> Verdict:
+        try:
+            return judge_case(attempt, contender, self._worker_context.reference, trace).verdict
+        except (AuthorError, HostLostError):
+            raise
+        except Exception as error:  # noqa: BLE001 - foreign tensors: reading them may raise anything
+            return _unreadable(attempt.program, error)
+
+    def _probe_suspicion(self, case: int, probe: Attempt, trace: Trace, contender: Contender) -> Verdict | None:
+        """Return a difference that a probe shows and its case does not, or ``None``."""
+        if is_surely_aligned(probe.program, trace, probe.trace, contender.rules):
+            return None
+        if has_series(case):
+            # The reference ran only a part of a series, so which of the other values share memory is unknown.
+            copied = probe.trace.copies
+            probe = probe._replace(
+                trace=self._worker_context.reference.run(probe.program, probe.sources, copied=copied)
+            )
+        return _suspicion(probe.program, partial(suspicion, probe, trace, contender.rules))
+
+    def _repeat_suspicions(
+        self, run: TestRun, name: str, batch: Batch, traces: Sequence[Trace], sure: Collection[int]
+    ) -> Iterator[tuple[int, Verdict]]:
+        """Repeat surely aligned cases of a batch after all other cases and its probes; yield position and difference.
+
+        Only the first case of each window is repeated, so that a candidate gets the same calls however batches are cut.
+        """
+        contender, enter = run.contenders[name], self._beacon.entering(run.order[name], batch.spots)
+        whole = [(at, batch.attempts[at], traces[at]) for at in self._first_of_windows(run, name, batch, traces, sure)]
+        probes = zip(batch.probes, batch.probes.values(), traces[len(batch.attempts) :], strict=False)
+        sequences = [
+            (at, probe, trace)
+            for at, probe, trace in probes
+            if at in sure and not has_series(batch.spots[at][0]) and is_to_be_repeated(batch.attempts[at], traces[at])
+        ]
+        for position, attempt, trace in [*whole, *sequences]:
+            enter(position)
+            has_backward = not attempt.is_probe and bool(attempt.cotangents)
+            find = partial(repeated, attempt, trace, contender, has_backward=has_backward)
+            found = _suspicion(attempt.program, find)
+            if found is not None:
+                yield position, found
+
+    def _first_of_windows(
+        self, run: TestRun, name: str, batch: Batch, traces: Sequence[Trace], sure: Collection[int]
+    ) -> Iterator[int]:
+        """Yield the position of the first case of each window that can be repeated."""
+        for position in sorted(sure):
+            case, _ = batch.spots[position]
+            window = run.test, name, window_of(case)
+            is_new = case and window not in self._repeated_windows
+            if is_new and is_to_be_repeated(batch.attempts[position], traces[position]):
+                self._repeated_windows.add(window)
+                yield position
+
+
+def _suspicion(program: Program, find: Callable[[], Verdict | None]) -> Verdict | None:
+    try:
+        return find()
+    except (AuthorError, HostLostError):
+        raise
+    except Exception as error:  # noqa: BLE001 - foreign tensors: reading them may raise anything
+        return msgspec.structs.replace(_unreadable(program, error), kind="stateful")
+
+
+def _unreadable(program: Program, error: Exception) -> Verdict:
+    """Return the verdict on a result that cannot be read."""
+    last = len(program.steps) - 1
+    step = program.calls[-1][1] if program.calls else program.steps[last]
+    misalignment = Misalignment(
+        kind="error", step=last, at=Result(), candidate="cannot be read", reference="returns",
+        detail=f"{type(error).__name__}: {said(error)}"[:2000],
+    )  # fmt: skip
+    return Verdict(
+        outcome="misaligned", operator=step_operator(step, program.steps), target=spelled(step), kind="error",
+        blame="candidate", step=last, misalignment=misalignment,
+        oracle="what the candidate returned cannot be compared",
+    )  # fmt: skip
