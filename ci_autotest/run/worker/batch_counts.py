@@ -1,4 +1,4 @@
-"""Counts of a batch of cases: made in the worker, sent as one message."""
+"""Counts of the batches since the last message: kept in the worker, sent to the parent as one message."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ci_autotest.run.messages import CaseFailure, CasesDone, Cost, Left, added
+from ci_autotest.run.worker.batch import is_aligned
 from ci_autotest.values.coverage_values import Exercised, joined
 from ci_autotest.values.result import UnsupportedCases, joined_unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ci_autotest.alignment.cases import Accepted
     from ci_autotest.backends.operator_usage import OperatorUsage
     from ci_autotest.backends.trace import Trace
+    from ci_autotest.run.worker.batch import Batch, Judged
     from ci_autotest.values.verdict import Verdict
 
 
 class BatchCounts:
-    """Count outcomes until they are sent.
+    """Count results until they are sent.
 
     Args:
-        census: Knows the forms of programs.
+        usage: Maps a program to its form, which says how it exercises each operator.
     """
 
     def __init__(self, usage: OperatorUsage) -> None:
         self._usage = usage
-        #: Forms of the batch's accepted attempts, in order; by candidate and form the cases compared and aligned.
-        self._forms: list[int] = []
+        #: By candidate and form of program: the cases compared, and those aligned.
         self._covered: dict[str, dict[int, list[int]]] = {}
-        self.failures: list[CaseFailure] = []
-        #: What this process is no longer, and the cases that are to be run again for it.
+        #: What the cases have changed in this process, and the cases that must run again because of it.
         self.left: list[Left] = []
         self.again: list[int] = []
-        self.undefined = self.outside = 0
         self._begun = time.perf_counter()
+        self._failures: list[CaseFailure] = []
         self._done: list[int] = []
         self._aligned: dict[str, int] = {}
         self._unsupported: dict[str, tuple[UnsupportedCases, ...]] = {}
@@ -44,66 +44,85 @@ class BatchCounts:
         self._seen: dict[str, dict[str, int]] = {}
         self._left_out: dict[str, set[str]] = {}
         self._accepted = self._rejected = self._ordinary_rejected = self._empty = 0
+        self._undefined = self._outside = 0
         self._refusal = ""
         self._costs: dict[str, Cost] = {}
 
     @property
     def duration_s(self) -> float:
-        """Seconds since the tally began."""
+        """Seconds since the counting began."""
         return time.perf_counter() - self._begun
 
-    def accepted(self, cases: Sequence[int], profiles: Sequence[str], forms: list[int]) -> None:
-        """Count a batch's cases.
+    def count(self, batch: Batch, counted: Sequence[int], judged: Mapping[str, Judged]) -> None:
+        """Count the cases of a batch.
 
         Args:
-            cases: The batch's.
-            profiles: What each of those that have an accepted attempt is about.
-            forms: Of the programs of those.
+            batch: All of its ``cases`` and ``refused`` cases count.
+            counted: Positions of its accepted attempts that count.
+            judged: What the batch shows on each candidate.
         """
-        self._done += cases
-        self._empty += len(cases) - len(forms)
-        self._accepted += len(forms)
-        for profile, count in Counter(profiles).items():
+        for case, found in batch.refused:
+            self._count_rejected(case, found)
+        attempts = [batch.attempts[position] for position in counted]
+        forms = list(map(self._usage.form, attempts))
+        self._done += batch.cases
+        self._empty += len(batch.cases) - len(attempts)
+        self._accepted += len(attempts)
+        for profile, count in Counter(attempt.profile for attempt in attempts).items():
             self._profiles[profile] = self._profiles.get(profile, 0) + count
-        self._forms = forms
-        self._cover("", [True] * len(forms))
+        self._cover("", forms, [True] * len(forms))
+        self._undefined += len(batch.undefined.intersection(counted))
+        self._outside += sum(attempt.has_outside for attempt in attempts)
+        for name, one in judged.items():
+            for position in counted:
+                self._count_case(name, batch, position, one)
+            self._count_aligned(name, len(one.sure & {*counted}))
+            self._cover(name, forms, [is_aligned(one.verdicts.get(position)) for position in counted])
+            self._count_traces(name, [one.traces[position] for position in counted])
 
-    def covered(self, candidate: str, outcomes: Sequence[bool | None]) -> None:
-        """Count what a candidate compared of the batch's attempts: whether each is aligned, ``None``: not compared."""
-        self._cover(candidate, outcomes)
-
-    def _cover(self, name: str, outcomes: Sequence[bool | None]) -> None:
-        counts = self._covered.setdefault(name, {})
-        for (form, is_aligned), cases in Counter(zip(self._forms, outcomes, strict=True)).items():
-            if is_aligned is None:
-                continue
-            count = counts.get(form)
-            if count is None:
-                count = counts[form] = [0, 0]
-            count[0] += cases
-            count[1] += cases * is_aligned
-
-    def rejected(self, found: Accepted) -> None:
-        """Count the attempts at one case that the reference rejected."""
+    def _count_rejected(self, case: int, found: Accepted) -> None:
         self._rejected += found.rejected
         self._ordinary_rejected += found.ordinary_rejected
-        self._refusal = min(filter(None, (found.refusal, self._refusal)), default="")  # whatever order they come in
+        # The least of them, so that the message does not depend on the order of the cases.
+        self._refusal = min(filter(None, (found.refusal, self._refusal)), default="")
+        for name, lenient in found.lenient.items():
+            self._failures.append(_failure(case, lenient.number, name, lenient.judged.verdict, lenient.profile))
 
-    def aligned(self, candidate: str, count: int) -> None:
-        """Count aligned cases."""
-        if count:
-            self._aligned[candidate] = self._aligned.get(candidate, 0) + count
+    def _count_case(self, candidate: str, batch: Batch, position: int, judged: Judged) -> None:
+        verdict, profile = judged.verdicts.get(position), batch.attempts[position].profile
+        if verdict is not None:
+            self._count_verdict(candidate, verdict)
+        for shown in (verdict, judged.suspected.get(position)):
+            if shown is not None and shown.kind is not None:
+                self._failures.append(_failure(*batch.spots[position], candidate, shown, profile))
 
-    def judged(self, candidate: str, verdict: Verdict) -> None:
-        """Count a verdict; misaligned ones are counted by their failures."""
+    def _count_verdict(self, candidate: str, verdict: Verdict) -> None:
+        """Count a verdict; a misaligned one is counted by its failure."""
         if verdict.outcome == "aligned":
-            self.aligned(candidate, 1)
+            self._count_aligned(candidate, 1)
         elif verdict.reason is not None:
             one = UnsupportedCases(reason=verdict.reason, cases=1, details=(verdict.oracle,))
             self._unsupported[candidate] = joined_unsupported((*self._unsupported.get(candidate, ()), one))
 
-    def saw(self, candidate: str, traces: Sequence[Trace]) -> None:
-        """Add what was counted in the runs of a candidate: calls, and what its modules lack."""
+    def _count_aligned(self, candidate: str, count: int) -> None:
+        if count:
+            self._aligned[candidate] = self._aligned.get(candidate, 0) + count
+
+    def _cover(self, name: str, forms: Sequence[int], outcomes: Sequence[bool | None]) -> None:
+        """Count compared cases by the form of their program; the name ``""`` stands for what was recorded.
+
+        An outcome is ``None`` if the case was not compared.
+        """
+        counts = self._covered.setdefault(name, {})
+        for (form, is_case_aligned), cases in Counter(zip(forms, outcomes, strict=True)).items():
+            if is_case_aligned is None:
+                continue
+            count = counts.setdefault(form, [0, 0])
+            count[0] += cases
+            count[1] += cases * is_case_aligned
+
+    def _count_traces(self, candidate: str, traces: Sequence[Trace]) -> None:
+        """Count the replaced calls of a candidate's runs, and collect what its modules lack."""
         for trace in traces:
             if trace.left_out:
                 self._left_out.setdefault(candidate, set()).update(trace.left_out)
@@ -112,17 +131,17 @@ class BatchCounts:
                 counts[operator] = counts.get(operator, 0) + count
 
     def cost(self, candidate: str, cost: Cost) -> None:
-        """Add what a batch cost on a candidate."""
+        """Add the cost of a batch on a candidate."""
         self._costs[candidate] = added(self._costs.get(candidate, Cost()), cost)
 
     def message(self, *, last: bool) -> CasesDone:
-        """Return what is sent; counters in an order that no batch changes."""
+        """Return the counts as a message, sorted so that they do not depend on how cases are batched."""
         seen = {name: dict(sorted(counts.items())) for name, counts in self._seen.items()}
         return CasesDone(
-            done=self._done, aligned=self._aligned, unsupported=self._unsupported, failures=self.failures,
+            done=self._done, aligned=self._aligned, unsupported=self._unsupported, failures=self._failures,
             accepted=self._accepted, rejected=self._rejected,
             ordinary_accepted=self._profiles.get("ordinary", 0), ordinary_rejected=self._ordinary_rejected,
-            empty=self._empty, undefined=self.undefined, outside=self.outside,
+            empty=self._empty, undefined=self._undefined, outside=self._outside,
             refusal=self._refusal, profiles=self._profiles, seen=seen,
             left_out={name: sorted(names) for name, names in self._left_out.items()},
             covered={name: self._exercised(counts) for name, counts in self._covered.items()},
@@ -131,7 +150,6 @@ class BatchCounts:
         )  # fmt: skip
 
     def _exercised(self, counts: dict[int, list[int]]) -> dict[str, Exercised]:
-        """Return by operator what forms of programs exercise."""
         found: dict[str, Exercised] = {}
         for form, (cases, aligned) in counts.items():
             for use in self._usage.uses[form]:
@@ -139,3 +157,7 @@ class BatchCounts:
                 before = found.get(use.operator)
                 found[use.operator] = one if before is None else joined(before, one)
         return dict(sorted(found.items()))
+
+
+def _failure(case: int, attempt: int, candidate: str, verdict: Verdict, profile: str) -> CaseFailure:
+    return CaseFailure(case=case, attempt=attempt, candidate=candidate, verdict=verdict, profile=profile)

@@ -12,9 +12,9 @@ from ci_autotest.alignment.cases import Accepted, accept, differentiate
 from ci_autotest.alignment.fast_path import overwritten
 from ci_autotest.alignment.stateful import probe_of
 from ci_autotest.backends.operator_usage import OperatorUsage
-from ci_autotest.run.messages import CaseFailure, CasesDone, Cost, Left, RunCases
+from ci_autotest.run.messages import CasesDone, Cost, Left, RunCases
 from ci_autotest.run.progress_beacon import IN_REFUSED, NOWHERE
-from ci_autotest.run.worker.batch import Batch, Judged, TestRun, is_aligned, operators
+from ci_autotest.run.worker.batch import Batch, TestRun, operators
 from ci_autotest.run.worker.batch_comparison import BatchComparison
 from ci_autotest.run.worker.batch_counts import BatchCounts
 from ci_autotest.run.worker.context import REFERENCE, WorkerContext
@@ -24,12 +24,11 @@ from ci_autotest.run.worker.meter import Meter, allocated_bytes, mapped_bytes
 from ci_autotest.values.case import has_series, is_late, test_key, window_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.run.progress_beacon import ProgressBeacon
     from ci_autotest.run.worker.process_state import ProcessState
-    from ci_autotest.values.verdict import Verdict
 
 #: Seconds between two parts of an answer to ``RunCases``.
 _PART_S: Final = 0.5
@@ -298,38 +297,4 @@ class CaseRunner:
             kept = {batch.spots[position][0] for position in counted}
             batch_counts.again += [case for case in batch.cases if case not in kept]
             batch = batch._replace(cases=sorted(kept), refused=[])
-        self._count(batch, counted, judged, batch_counts)
-
-    def _count(
-        self, batch: Batch, counted: Sequence[int], judged: Mapping[str, Judged], batch_counts: BatchCounts
-    ) -> None:
-        """Count the cases of a batch at the positions ``counted``."""
-        for case, found in batch.refused:
-            batch_counts.rejected(found)
-            for name, lenient in found.lenient.items():
-                batch_counts.failures.append(
-                    _failure(case, lenient.number, name, lenient.judged.verdict, lenient.profile)
-                )
-        attempts = [batch.attempts[position] for position in counted]
-        batch_counts.accepted(
-            batch.cases, [attempt.profile for attempt in attempts], list(map(self._usage.form, attempts))
-        )
-        batch_counts.undefined += len(batch.undefined.intersection(counted))
-        batch_counts.outside += sum(attempt.has_outside for attempt in attempts)
-        for name, one in judged.items():
-            outcomes: list[bool | None] = []
-            for position in counted:
-                verdict, profile = one.verdicts.get(position), batch.attempts[position].profile
-                outcomes.append(is_aligned(verdict))
-                if verdict is not None:
-                    batch_counts.judged(name, verdict)
-                for shown in (verdict, one.suspected.get(position)):
-                    if shown is not None and shown.kind is not None:
-                        batch_counts.failures.append(_failure(*batch.spots[position], name, shown, profile))
-            batch_counts.aligned(name, len(one.sure & {*counted}))
-            batch_counts.covered(name, outcomes)
-            batch_counts.saw(name, [one.traces[position] for position in counted])
-
-
-def _failure(case: int, attempt: int, candidate: str, verdict: Verdict, profile: str) -> CaseFailure:
-    return CaseFailure(case=case, attempt=attempt, candidate=candidate, verdict=verdict, profile=profile)
+        batch_counts.count(batch, counted, judged)
