@@ -30,54 +30,50 @@ _REPLY: Final = msgspec.msgpack.Decoder(Reply)
 
 
 def encode(message: Message | Reply) -> bytes:
-    """Return a message's bytes, without a frame."""
+    """Return a message's bytes without a header."""
     return _ENCODER.encode(message)
 
 
 def decode_reply(data: bytes) -> Reply:
-    """Return what the agent of another machine passes on.
+    """Return the reply of an agent on another machine.
 
     Raises:
-        msgspec.DecodeError: It is no reply.
+        msgspec.DecodeError: The bytes are not a reply.
     """
     return _decoded(_REPLY, data)
 
 
 def frame(message: Message) -> bytes:
-    """Return a message's bytes with its length before them."""
+    """Return a message's bytes with their header."""
     body = _ENCODER.encode(message)
     return HEADER.pack(_MARK, len(body)) + body
 
 
 def size_of(header: bytes | bytearray) -> int | None:
-    """Return the bytes that follow a header; ``None`` when it is none, or announces more than is allowed."""
+    """Return the number of bytes that follow a header; ``None`` if it is not one, or announces more than is allowed."""
     mark, size = HEADER.unpack_from(header)
     return size if mark == _MARK and size <= FRAME_BYTES else None
 
 
 def decode_to_worker(body: bytes) -> ToWorker:
-    """Return what the parent said."""
+    """Return a message of the parent."""
     message: ToWorker = _decoded(_TO_WORKER, body)
     return message
 
 
 def decode_from_worker(body: bytes) -> FromWorker:
-    """Return what a worker said.
+    """Return a message of a worker.
 
     Raises:
-        msgspec.DecodeError: It is no message: foreign code wrote to the pipe.
+        msgspec.DecodeError: The bytes are not a message: foreign code wrote to the pipe.
     """
     message: FromWorker = _decoded(_FROM_WORKER, body)
     return message
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
-    """Return the message that bytes are, whatever is wrong with them one kind of error.
-
-    Raises:
-        msgspec.DecodeError: They are none.
-    """
     try:
         return decoder.decode(data)
-    except (UnicodeDecodeError, RecursionError) as error:  # text that is no UTF-8, and depth, pass the library by
+    except (UnicodeDecodeError, RecursionError) as error:
+        # msgspec raises these for invalid UTF-8 and deep nesting; callers handle a single kind of error.
         raise msgspec.DecodeError(str(error)) from error

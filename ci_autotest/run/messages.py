@@ -22,14 +22,13 @@ class Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True)
 
 
 class TestInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Say what a worker needs to find a test again, and what the plan needs to know of it.
+    """A test: what a worker needs to find it again, and what the plan needs to know.
 
     Attributes:
-        id: ``path::name``, or what the declaration gives.
+        id: ``path::name``, or the id that the declaration gives.
         file: Path of the file, or ``builtin:suite/family``.
         name: Qualified name in the file.
-        n: Cases it asks for; ``None`` takes the configuration's.
-        location: Where it is defined.
+        n: Number of cases; ``None`` takes the configuration's.
     """
 
     id: str
@@ -40,7 +39,13 @@ class TestInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(Message, frozen=True, kw_only=True):
-    """Set a worker up. Folders are appended to the import path, never prepended."""
+    """Set up a worker.
+
+    Attributes:
+        folders: Appended to the import path, never prepended, so that no file there hides a library.
+        accepted: Operators in the ``known`` rows of the configuration.
+        shapes: Sets of sizes and choices that the cases of a test share; 0: each case has its own.
+    """
 
     root: str
     folders: list[str]
@@ -54,7 +59,7 @@ class Hello(Message, frozen=True, kw_only=True):
 
 
 class Discover(Message, frozen=True):
-    """Import a file and say which tests it defines."""
+    """Import a file and list the tests that it defines."""
 
     file: str
 
@@ -63,10 +68,10 @@ class RunCases(Message, frozen=True, kw_only=True):
     """Run cases of a test on candidates.
 
     Attributes:
-        asks_refused: Whether candidates are asked for what the reference rejects.
-        asks_float64: Whether float64 is asked who is right.
-        ends_if_changed: Whether the process is of no more use once it is changed: of the batch that changed it only
-            what is aligned counts, and no other one is begun. Else everything counts.
+        asks_refused: Whether inputs that the reference rejects are also tried on the candidates.
+        asks_float64: Whether the float64 oracle decides which side is wrong.
+        ends_if_changed: Whether the worker stops once a case has changed its process. Then only the aligned cases of
+            that batch count, and no other batch begins. If false, every case counts.
     """
 
     test: TestInfo
@@ -78,13 +83,13 @@ class RunCases(Message, frozen=True, kw_only=True):
 
 
 class Confirm(Message, frozen=True, kw_only=True):
-    """Run one attempt on one candidate again, as edited, and show its program.
+    """Run one attempt on one candidate again, with edited draws, and return its program.
 
     Attributes:
-        edits: Values by site that replace draws.
-        profile: What the attempt is about; from the case's number when ``None``.
-        twice: Whether each side is held against itself first.
-        compiler: Of a compiled candidate, the compiler's backend that is used instead of its own.
+        edits: Values that replace draws, by site.
+        profile: The attempt's profile; ``None`` takes it from the case's number.
+        twice: Whether each side is first compared with a second run of itself.
+        compiler: For a compiled candidate, the compiler backend to use instead of its own.
         asks_float64: As in ``RunCases``.
     """
 
@@ -100,11 +105,12 @@ class Confirm(Message, frozen=True, kw_only=True):
 
 
 class Record(Message, frozen=True, kw_only=True):
-    """Record an attempt on the reference alone, as edited; with ``step``, that step isolated.
+    """Record an attempt on the reference alone, with edited draws; if ``step`` is given, record that step alone.
 
     Attributes:
-        has_backward: Whether what the reference puts into the step's results goes into the isolated program's.
-        probe: Whether the program is the case's probe: its body called several times.
+        has_backward: Whether the isolated program's backward pass starts from the gradients that the reference gives
+            the step's results.
+        probe: Whether to record the case's probe, which calls its body several times.
     """
 
     test: TestInfo
@@ -119,12 +125,12 @@ class Record(Message, frozen=True, kw_only=True):
 
 
 class TryProgram(Message, frozen=True, kw_only=True):
-    """Run a program on one candidate, compared as ``test`` declares where it is given.
+    """Run a program on one candidate, and compare it with the tolerances that ``test`` declares, if given.
 
     Attributes:
-        inlined: A step that is first replaced by an input with the reference's value.
+        inlined: A step to replace first by an input with the reference's value.
         compiler: As in ``Confirm``.
-        passed_over: Of several calls, values that are not looked at: their call is wrong alone too.
+        passed_over: For a sequence of calls, steps that are not compared because their call is wrong alone too.
         asks_float64: As in ``RunCases``.
     """
 
@@ -139,18 +145,14 @@ class TryProgram(Message, frozen=True, kw_only=True):
 
 
 class Replay(Message, frozen=True, kw_only=True):
-    """Run cases again as a worker did that had run nothing before them.
-
-    Attributes:
-        runs: In order.
-    """
+    """Run cases again, in order, in a worker that has run nothing before."""
 
     candidate: str
     runs: list[RunCases]
 
 
 class Examine(Message, frozen=True, kw_only=True):
-    """Say which of some operators a candidate has; nothing is run."""
+    """List which of some operators a candidate has, without running anything."""
 
     candidate: str
     operators: list[str]
@@ -160,11 +162,11 @@ ToWorker: TypeAlias = Hello | Discover | RunCases | Confirm | Record | TryProgra
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """Say what of its process a kernel has changed for good, that later cases see.
+    """A lasting change that a kernel has made to its process and that later cases can see.
 
     Attributes:
-        what: In words, without what differs from process to process.
-        is_habit: Whether honest libraries do so too, when they are first called.
+        what: A description without anything that differs from process to process, such as addresses.
+        is_recurring: Whether honest libraries make this change too, when they are first called.
     """
 
     what: str
@@ -172,7 +174,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
-    """Say what cases of a test left changed on one candidate; ``operators`` are those that they called."""
+    """What a test's cases have changed in their process on one candidate, and the operators that they called."""
 
     candidate: str
     operators: list[str]
@@ -180,7 +182,7 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ready(Message, frozen=True, kw_only=True):
-    """Answer ``Hello``: what is there."""
+    """Answer ``Hello`` with the version of torch and what became of each candidate."""
 
     torch: str
     candidates: list[CandidateInfo]
@@ -196,8 +198,8 @@ class Examined(Message, frozen=True, kw_only=True):
     """Answer ``Examine``.
 
     Attributes:
-        devices: That the candidate's framework can use here; none where it does not say.
-        operators: In the order in which they were asked for.
+        devices: Devices that the candidate's framework can use here; empty if it cannot tell.
+        operators: In the order of the request.
     """
 
     devices: list[str]
@@ -205,13 +207,13 @@ class Examined(Message, frozen=True, kw_only=True):
 
 
 class Broken(Message, frozen=True, kw_only=True):
-    """Say that a file cannot be imported, that a test is wrong, or that a program is refused.
+    """An error: a file cannot be imported, a test is wrong, or a program is refused.
 
     Attributes:
-        message: For the reader.
-        traceback: Of the user's own lines.
-        is_refusal: Whether what was asked for is refused, and nothing is amiss here.
-        is_changed: Whether the process is no longer what it was before the question.
+        message: Text for the reader.
+        traceback: Only the user's own lines.
+        is_refusal: Whether the worker refused the request, and nothing is wrong with the worker itself.
+        is_changed: Whether the request has changed the process.
     """
 
     message: str
@@ -221,7 +223,7 @@ class Broken(Message, frozen=True, kw_only=True):
 
 
 class CaseFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Say what one case showed on one candidate, where it was not aligned, or aligned with a note."""
+    """A case that was not aligned on a candidate, or was aligned with a note."""
 
     case: int
     attempt: int
@@ -231,15 +233,16 @@ class CaseFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cost(Message, frozen=True, kw_only=True):
-    """What cases of a test cost on one candidate beside the reference; nothing where it cannot be seen.
+    """What a test's cases cost on one candidate and on the reference; zeros if it cannot be measured.
 
     Attributes:
-        cases: Measured, without the first of a test: it warms up.
+        cases: Number of measured cases; the first case of a test is left out because it warms up.
         candidate_s: Seconds.
         reference_s: Seconds of the same cases, recording included.
-        watched: Those of ``cases`` in which memory was watched.
-        kept_bytes: Allocated in them call by call, and not freed when they were over.
-        drawn: What it did with the generator where the reference drew, if that is something else.
+        watched: How many of ``cases`` had their memory watched.
+        kept_bytes: Bytes that these allocated, growing with the calls, and did not free.
+        drawn: What the candidate did with torch's generator if the reference drew numbers from it and the candidate
+            left it in another state: drew nothing, or drew otherwise.
     """
 
     cases: int = 0
@@ -251,7 +254,7 @@ class Cost(Message, frozen=True, kw_only=True):
 
 
 def added(one: Cost, other: Cost) -> Cost:
-    """Return what two parts of a test's cases cost together."""
+    """Return the sum of the costs of two parts of a test's cases."""
     return Cost(
         cases=one.cases + other.cases, candidate_s=one.candidate_s + other.candidate_s,
         reference_s=one.reference_s + other.reference_s, watched=one.watched + other.watched,
@@ -260,29 +263,28 @@ def added(one: Cost, other: Cost) -> Cost:
 
 
 class CasesDone(Message, frozen=True, kw_only=True):
-    """Answer ``RunCases``, in parts; ``last`` ends it.
+    """Answer ``RunCases``, in parts; ``last`` marks the final one.
 
     Attributes:
         done: Cases of this part, in order.
-        aligned: Cases by candidate.
-        unsupported: Cases by candidate and reason.
-        failures: What was misaligned or lenient.
-        accepted: Attempts.
-        rejected: Attempts.
-        ordinary_accepted: Ordinary attempts.
-        ordinary_rejected: Ordinary attempts.
-        empty: Cases of which every attempt was rejected.
-        undefined: Cases whose backward pass the reference refused: their values alone were compared.
-        outside: Cases with an input that was computed outside of the recorded steps.
-        refusal: What the reference said to one of those that it rejected.
-        profiles: Accepted cases by profile.
+        aligned: Number of aligned cases, by candidate.
+        unsupported: Unsupported cases, by candidate and reason.
+        failures: Cases that were misaligned or lenient.
+        accepted: Number of attempts that the reference accepted.
+        rejected: Number of attempts that the reference rejected.
+        ordinary_accepted: As ``accepted``, for the ordinary profile only.
+        ordinary_rejected: As ``rejected``, for the ordinary profile only.
+        empty: Number of cases whose attempts were all rejected.
+        undefined: Number of cases whose backward pass the reference refused, so that only their values were compared.
+        outside: Number of cases with an input that was computed outside of the recorded steps.
+        refusal: The reference's error message for one of the rejected attempts.
+        profiles: Number of accepted cases, by profile.
         seen: Calls by operator, for candidates that count them.
-        left_out: By candidate, what its modules lack of the reference's parameters and buffers.
-        covered: By candidate that compared it how far each operator was exercised; by no name for what was recorded.
+        left_out: Parameters and buffers of the reference's modules that a candidate's modules lack, by candidate.
+        covered: How each operator was exercised, by candidate; the name ``""`` stands for everything recorded.
         costs: By candidate.
-        duration_s: Seconds.
-        left: What the process is no longer, by the candidate that changed it.
-        again: Cases that count only once they were run in a process of their own: they are not in ``done``.
+        left: What the cases have changed in the process, by the candidate that changed it.
+        again: Cases that must run again in a process of their own before they count; they are not in ``done``.
     """
 
     done: list[int]
@@ -312,17 +314,17 @@ class Tried(Message, frozen=True, kw_only=True):
     """Answer ``Confirm``, ``Record`` and ``TryProgram``.
 
     Attributes:
-        verdict: What it showed.
-        program: ``program.json`` of what shows it: the culprit alone, or the whole.
-        tensors: ``tensors.safetensors`` of it.
-        whole_program: Of the whole body, for ``Confirm``.
-        whole_tensors: Of the whole body.
-        alone_program: Of several calls, the one that is wrong by itself, with the values that it had.
-        alone_tensors: Of that.
+        verdict: The verdict on the program.
+        program: ``program.json`` of the program that shows it: the culprit alone, or the whole body.
+        tensors: ``tensors.safetensors`` of that program.
+        whole_program: ``program.json`` of the whole body, for ``Confirm``.
+        whole_tensors: ``tensors.safetensors`` of the whole body.
+        alone_program: For a sequence of calls, the misaligned call alone, with the values that it had there.
+        alone_tensors: ``tensors.safetensors`` of that call.
         draws: The draw log.
-        profile: What the attempt turned out to be about.
+        profile: The profile that the attempt ended up with.
         attempt: Number of the attempt.
-        is_changed: Whether the process is no longer what it was before the question.
+        is_changed: Whether the request has changed the process.
     """
 
     verdict: Verdict
@@ -339,13 +341,13 @@ class Tried(Message, frozen=True, kw_only=True):
 
 
 class Replayed(Message, frozen=True, kw_only=True):
-    """Answer ``Replay``: what failed in any of its cases, each with its test's id."""
+    """Answer ``Replay`` with the failures of its cases, each with its test's id."""
 
     failures: list[tuple[str, CaseFailure]]
 
 
 class Gone(msgspec.Struct, frozen=True, kw_only=True):
-    """Say how a worker of another machine was lost; the attributes are those of ``WorkerLostError``."""
+    """How a worker on another machine was lost; the attributes are those of ``WorkerLostError``."""
 
     reason: str
     spot: tuple[int, int, int, int, int]
@@ -355,7 +357,7 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """Carry what a worker of another machine said to a message: bodies of frames, and its end where it came to one."""
+    """A remote worker's answer to a message: the bodies of its frames, and how it was lost if it was."""
 
     bodies: list[bytes]
     gone: Gone | None = None
