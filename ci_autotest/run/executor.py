@@ -1,4 +1,4 @@
-"""Where workers run: on this machine or on a cluster."""
+"""Executors, which start workers: on this machine here, on a cluster in ``run/ray``."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ if TYPE_CHECKING:
 
 
 class Worker(Protocol):
-    """A worker as the pool sees it; every method but ``close`` may raise ``WorkerLostError``."""
+    """A worker as the pool sees it; every method except ``close`` may raise ``WorkerLostError``."""
 
     @property
     def fd(self) -> int:
-        """The descriptor to wait on."""
+        """The descriptor to wait on for messages."""
 
     def begin(self) -> None:
-        """Forget where it was and what it printed: another task comes."""
+        """Forget the worker's progress and output before another task."""
 
     def send(self, message: Message) -> None:
         """Send a message."""
 
     def receive(self) -> FromWorker | None:
-        """Return a message that has come in whole, or ``None``; call when ``fd`` is ready."""
+        """Return a message if one is complete; call when ``fd`` is ready."""
 
     def buffered(self) -> FromWorker | None:
-        """Return the next whole message that was read already, or ``None``."""
+        """Return the next complete message that was already read, or ``None``."""
 
     def check(self) -> None:
-        """End the worker when it was silent for too long or takes too much."""
+        """End the worker if it made no progress for too long or exceeds a limit."""
 
     def ask(self, message: Message, until: float | None = None) -> FromWorker:
-        """Send a message and wait for the answer; ``OutOfTimeError`` when there is none by then."""
+        """Send a message and return the answer; raise ``OutOfTimeError`` if there is none by ``until``."""
 
-    def broken(self, what: str) -> WorkerLostError:
-        """End a worker for what it did; return how it was lost."""
+    def fail(self, reason: str) -> WorkerLostError:
+        """End the worker because it broke a rule, and return the error to raise."""
 
     def close(self) -> None:
         """End the worker and everything that it started."""
 
 
 class Executor(Protocol):
-    """What starts workers."""
+    """Starter of workers."""
 
     @property
     def slots(self) -> int:
-        """Workers that run at once."""
+        """Number of workers that run at once."""
 
     def start(self, slot: int | None) -> Worker:
-        """Start the worker of a slot; ``None``: one beside them, for what is looked at again."""
+        """Start the worker of a slot; ``None`` starts one beside the slots, to confirm and shrink findings."""
 
     def close(self) -> None:
-        """Let go of everything; no worker is left."""
+        """Release everything, after all workers have ended."""
 
 
 class LocalExecutor:
@@ -69,8 +69,9 @@ class LocalExecutor:
     Args:
         environ: The parent's environment.
         limits: What each worker may take.
-        added: Variables of each slot's workers, such as the GPU that they see; one entry a slot.
-        nursery: Starts those beside the slots, and as soon as it can those that follow a slot's first.
+        added: Variables of each slot's workers, such as the GPU that they see; one entry for each slot.
+        fork_client: Forks the workers beside the slots and, once it is warm, the later workers of each slot. The first
+            worker of a slot is always spawned.
     """
 
     def __init__(
@@ -88,14 +89,14 @@ class LocalExecutor:
 
     @property
     def slots(self) -> int:
-        """Workers that run at once."""
+        """Number of workers that run at once."""
         return len(self._added)
 
     def start(self, slot: int | None) -> WorkerProcess:
-        """Start the worker of a slot, or one beside them that sees what the first one sees.
+        """Start the worker of a slot, or one beside the slots with the variables of the first.
 
         Raises:
-            OutputError: The system has no room for what a worker needs.
+            OutputError: The system has no room for the files or the process of a worker.
         """
         try:
             added = self._added[slot or 0]
@@ -106,9 +107,11 @@ class LocalExecutor:
             self._begun.add(slot or 0)
             return WorkerProcess(self._environ, self._limits, added)
         except OSError as error:
-            where = tempfile.gettempdir()
-            message = f"a worker cannot be started: {error.strerror} (temporary files are in {where}). Make room there."
+            folder = tempfile.gettempdir()
+            message = (
+                f"a worker cannot be started: {error.strerror} (temporary files are in {folder}). Make room there."
+            )
             raise OutputError(message) from error
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: a local executor holds nothing."""

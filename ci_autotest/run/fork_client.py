@@ -1,6 +1,6 @@
-"""The parent's side of the fork server: fresh workers and scripts in milliseconds.
+"""The parent's side of the fork server, which provides fresh workers and runs scripts within milliseconds.
 
-The preloaded process is started with the first job, so that a run without findings pays nothing for it.
+The preloaded process starts with the first job, so a run without findings does not pay for it.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 _SERVE: Final = "import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.append(sys.argv[1]); "
 _WORKER: Final = f"{_SERVE}from ci_autotest.run.fork_server import main; main(int(sys.argv[2]), sys.argv[3:], [])"
 _ALONE: Final = "\nmain(int(sys.argv[1]), sys.argv[2:], ['ci_autotest'])\n"
-#: Seconds in which the preloaded process has to have imported its frameworks.
+#: Seconds that the preloaded process may take to import its frameworks.
 _START_S: Final = 180.0
 _CAN_FORK: Final = hasattr(os, "fork") and hasattr(socket, "send_fds")
-#: Seconds between two looks at a script.
+#: Seconds between two checks of a script.
 _LOOK_S: Final = 0.05
 
 
 class Child:
-    """Hold a process that the preloaded one forked: what ``subprocess.Popen`` is to a spawned one.
+    """A process that the preloaded process forked, with the methods of ``subprocess.Popen`` that its owner needs.
 
     Args:
-        status: Descriptor on which its id and its status are told.
+        status: Descriptor on which its id and its wait status arrive.
 
     Raises:
         OSError: The preloaded process is gone.
@@ -53,46 +53,46 @@ class Child:
         self._status = status
         self._ended: int | None = None
         try:
-            told = self._number(_START_S)
+            pid = self._number(_START_S)
         except subprocess.TimeoutExpired:
-            told = None
-        if told is None:
+            pid = None
+        if pid is None:
             os.close(status)
             message = "the preloaded process is gone"
             raise OSError(message)
-        self.pid = told
+        self.pid = pid
 
     def wait(self, timeout: float | None = None) -> int:
         """Return the exit status, negative for a signal.
 
         Raises:
-            subprocess.TimeoutExpired: It lives on.
+            subprocess.TimeoutExpired: The process is still running.
         """
         if self._ended is None:
             found = self._number(timeout)
-            # A keeper that was ended before it could tell leaves the pipe closed.
+            # The pipe is closed without a status if the keeper was killed; its process then gets SIGKILL too.
             self._ended = -signal.SIGKILL if found is None else os.waitstatus_to_exitcode(found)
             os.close(self._status)
         return self._ended
 
     def _number(self, timeout: float | None) -> int | None:
-        """Return the next number that is told, ``None`` when there is no more."""
+        """Return the next number from the keeper, or ``None`` if the pipe is closed."""
         ready, _, _ = select.select([self._status], [], [], timeout)
         if not ready:
-            what = "a forked process"
-            raise subprocess.TimeoutExpired(what, timeout or 0.0)
+            command = "a forked process"
+            raise subprocess.TimeoutExpired(command, timeout or 0.0)
         data = os.read(self._status, fork_server.NUMBER.size)
         return fork_server.NUMBER.unpack(data)[0] if len(data) == fork_server.NUMBER.size else None
 
 
 class ForkClient:
-    """Hold the preloaded processes: one for workers, one for scripts in which this package is hidden.
+    """The preloaded processes: one forks workers, the other runs scripts with this package hidden.
 
     Args:
-        environ: The parent's environment; secrets are taken out.
-        limits: What a worker may take.
-        modules: Imported besides what workers need: a compiler, where there is one.
-        added: Variables of all of them, such as the GPU that they see.
+        environ: The parent's environment; the processes get it without secrets.
+        limits: The limits of each worker.
+        modules: Modules to preload besides those that every worker needs, such as a compiler.
+        added: Variables for all of them, such as the GPU that they see.
     """
 
     def __init__(
@@ -111,20 +111,20 @@ class ForkClient:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def is_warm(self) -> bool:
-        """Whether a worker can be forked at once; where it cannot, preloading is begun."""
+        """Whether a worker can be forked at once; if not, start preloading."""
         if _CAN_FORK and not self._is_warm:
             with contextlib.suppress(OSError):
                 self._is_warm = bool(self._socket(is_alone=False).recv(1, socket.MSG_DONTWAIT))
         return self._is_warm
 
     def start(self, added: Mapping[str, str] | None = None) -> WorkerProcess:
-        """Return a fresh worker, forked when that can be; a spawned one where nothing can be forked.
+        """Return a fresh worker: a forked one, or a spawned one if the system cannot fork.
 
         Args:
-            added: Variables of its own.
+            added: Variables for this worker only.
 
         Raises:
-            OSError: The system has no room for what a worker needs.
+            OSError: The system has no room for the files or the process of a worker.
         """
         own = {**self._added, **(added or {})}
         if _CAN_FORK:
@@ -133,13 +133,13 @@ class ForkClient:
         return WorkerProcess(self._environ, self._limits, own)
 
     def run_script(self, script: Path, paths: Sequence[str], timeout_s: float) -> int | None:
-        """Run a script isolated, this package hidden; return its status, ``None`` when it takes too long or too much.
+        """Run a script isolated and with this package hidden, and return its exit status.
 
-        What it starts is ended with it.
+        The status is ``None`` if the script took too long or too much memory. Processes that it started end with it.
 
         Args:
             script: A Python file.
-            paths: Folders appended to its import path.
+            paths: Folders to append to its import path.
             timeout_s: Seconds that it may take.
         """
         own = {TOKEN: new_token()}
@@ -156,7 +156,7 @@ class ForkClient:
             end_children_of(own[TOKEN])
 
     def _status(self, child: Child, end: float) -> int | None:
-        """Return the exit status of a script, ``None`` when it does not end in time or holds too much memory."""
+        """Return the exit status of a script; ``None`` if it does not end in time or holds too much memory."""
         allowed = self._limits.memory_bytes
         while time.monotonic() < end:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -166,7 +166,7 @@ class ForkClient:
         return None
 
     def close(self) -> None:
-        """End the preloaded processes and whatever they forked."""
+        """End the preloaded processes and everything that they forked."""
         for held in self._sockets.values():
             held.close()
         for process in self._processes:
@@ -181,15 +181,15 @@ class ForkClient:
 
     def _fork(self, job: dict[str, object], descriptors: tuple[int, ...], *, is_alone: bool) -> Child:
         for is_last in (False, True):
-            status, told = os.pipe()
+            status, to_write = os.pipe()
             try:
-                socket.send_fds(self._socket(is_alone=is_alone), [json.dumps(job).encode()], [told, *descriptors])
-                os.close(told)
+                socket.send_fds(self._socket(is_alone=is_alone), [json.dumps(job).encode()], [to_write, *descriptors])
+                os.close(to_write)
                 return Child(status)
             except OSError:
-                # It was ended from outside: another is started, once.
+                # Something outside killed the preloaded process: start another, but only once.
                 with contextlib.suppress(OSError):
-                    os.close(told)
+                    os.close(to_write)
                 self._sockets.pop(is_alone).close()
                 if is_last:
                     raise
@@ -217,11 +217,11 @@ class ForkClient:
 
 
 def preloaded(candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return what is imported before anything is forked, besides what every worker needs."""
+    """Return the modules to preload for the candidates, besides those that every worker needs."""
     return ("torch._dynamo",) if any(candidate.backend == "torch.compile" for candidate in candidates) else ()
 
 
 def end_group(pid: int) -> None:
-    """End a process and everything that it started."""
+    """End the group of a process, which holds everything that it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

@@ -1,11 +1,11 @@
 """The fork server: imports the frameworks once and forks a fresh process for each job.
 
-A process of its own costs a second or two of imports; a fork of one that has run nothing costs milliseconds, and is as
-fresh: no thread was started, no operator was called, no file of the user's was imported.
+A spawned process costs one or two seconds of imports. A fork of a process that has run nothing costs milliseconds and
+is just as fresh: no thread was started, no operator was called, no user file was imported.
 
-The rule kept here: standard library only, so that the text of this file can be run by ``python -I`` with this package
-hidden. Each job comes as JSON with its descriptors over a Unix socket. A keeper, forked for each job, forks the job's
-process, tells its id, waits for it and tells its status.
+This file imports only the standard library, so that ``python -I`` can run its text with this package hidden. Each job
+arrives as JSON with its descriptors over a Unix socket. For each job the server forks a keeper. The keeper forks the
+job's process, sends its id, waits for it and sends its status.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import socket
 import struct
 import sys
 
-#: How a keeper tells a process id, then a wait status.
+#: The form in which a keeper sends a process id, then a wait status.
 NUMBER = struct.Struct("<i")
 _JOB_BYTES = 1 << 16
 _DESCRIPTORS = 5
@@ -33,8 +33,8 @@ def main(descriptor: int, modules: list[str], hidden: list[str]) -> None:
     """Serve jobs until the parent is gone.
 
     Args:
-        descriptor: Of the socket.
-        modules: Imported before the first job.
+        descriptor: The socket's descriptor.
+        modules: Modules to import before the first job.
         hidden: Modules that no job can import.
     """
     _end_with_parent()
@@ -45,7 +45,7 @@ def main(descriptor: int, modules: list[str], hidden: list[str]) -> None:
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    listener.send(b".")  # Ready.
+    listener.send(b".")  # `ForkClient.is_warm` waits for this byte.
     while True:
         data, descriptors, _, _ = socket.recv_fds(listener, _JOB_BYTES, _DESCRIPTORS)
         if not data:
@@ -58,7 +58,7 @@ def main(descriptor: int, modules: list[str], hidden: list[str]) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ask the system to end this process when its parent is gone, however it went; where it can."""
+    """Make the system end this process when its parent dies, where the system can (Linux)."""
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -67,7 +67,7 @@ def _end_with_parent() -> None:
 
 
 def _keep(job: dict[str, object], descriptors: list[int]) -> None:
-    """Fork the job's process, tell its id and how it ended."""
+    """Fork the job's process, and send its id and its wait status."""
     _end_with_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     status, output, *others = descriptors
@@ -76,7 +76,8 @@ def _keep(job: dict[str, object], descriptors: list[int]) -> None:
         os.close(status)
         os.setpgid(0, 0)
         _run(job, output, others)
-    with contextlib.suppress(OSError):  # Here too: who is told the id may end the group at once.
+    # The child does this too, but whoever receives the id may end the group before the child has run.
+    with contextlib.suppress(OSError):
         os.setpgid(child, child)
     for opened in (output, *others):
         os.close(opened)
@@ -87,16 +88,16 @@ def _keep(job: dict[str, object], descriptors: list[int]) -> None:
 
 
 def _run(job: dict[str, object], output: int, others: list[int]) -> None:
-    """Be the job's process: a worker over two descriptors, or a script."""
+    """Run the job in this process: a worker or a script."""
     code = 70
     try:
         _end_with_parent()
         nothing = os.open(os.devnull, os.O_RDONLY)
         for opened, wanted in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(opened, wanted)
-        _take({str(name): str(value) for name, value in job["own"].items()})  # type: ignore[attr-defined]
+        _set_own_variables({str(name): str(value) for name, value in job["own"].items()})  # type: ignore[attr-defined]
         if job["kind"] == "worker":
-            work = importlib.import_module("ci_autotest.run.worker.main").main  # preloaded; a script's process has none
+            work = importlib.import_module("ci_autotest.run.worker.main").main  # hidden from scripts
             work([str(opened) for opened in others])
         code = _script(str(job["script"]), [str(path) for path in job["paths"]])  # type: ignore[attr-defined]
     except BaseException as error:  # noqa: BLE001 - the last line of a process: what is left is its status
@@ -109,10 +110,11 @@ def _run(job: dict[str, object], output: int, others: list[int]) -> None:
         os._exit(code)
 
 
-def _take(own: dict[str, str]) -> None:
-    """Take variables of this process's own: what it starts has them, and the system shows them of what it forks.
+def _set_own_variables(own: dict[str, str]) -> None:
+    """Set environment variables for this process and its children, and for what ``/proc`` shows of it.
 
-    What ``/proc`` shows of a process lies where its first program put it: a value of one length is written over there.
+    ``/proc/<pid>/environ`` shows the memory in which the program found its environment at its start. A forked process
+    shares that text with its parent, so a value of the same length is also overwritten there.
     """
     system = ctypes.CDLL(None)
     system.getenv.restype = ctypes.c_void_p
@@ -123,7 +125,7 @@ def _take(own: dict[str, str]) -> None:
 
 
 def _script(path: str, paths: list[str]) -> int:
-    """Run a script as ``python -I`` would, and return its status."""
+    """Run a script as ``python -I`` would, and return its exit status."""
     sys.path += paths
     sys.argv = [path]
     try:

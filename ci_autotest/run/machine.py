@@ -1,4 +1,4 @@
-"""This machine: cores, memory and GPUs, and how many workers they allow. Imports no framework."""
+"""This machine: its cores, memory and GPUs, and how many workers they allow. Imports no framework."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _GIB: Final = 1 << 30
-#: GPU memory that one worker should have: a CUDA context, and tensors of a test.
+#: GPU memory that one worker needs for a CUDA context and the tensors of a test.
 GPU_BYTES_PER_WORKER: Final = 4 * _GIB
-#: Workers of one GPU at most: its kernels are short, the host is what is slow.
+#: More workers than this do not help one GPU: its kernels are short, and the host is the slow side.
 _WORKERS_PER_GPU: Final = 4
-#: Resident memory that a worker may hold at least: a framework takes half a GiB itself.
+#: Every worker may hold this much resident memory, because a framework alone takes half a GiB.
 _LEAST_BYTES: Final = _GIB
 _QUERY: Final = ("nvidia-smi", "--query-gpu=index,uuid,memory.free", "--format=csv,noheader,nounits")
 _QUERY_S: Final = 20
 
 
 class Gpu(NamedTuple):
-    """Name a GPU as ``CUDA_VISIBLE_DEVICES`` does, and say how many bytes are free on it."""
+    """A GPU: its name in ``CUDA_VISIBLE_DEVICES``, and the bytes that are free on it."""
 
     name: str
     free_bytes: int
 
 
 def cores() -> int:
-    """Return the cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def memory_bytes(workers: int) -> int:
-    """Return the resident memory that each of some workers may hold; 0, no limit, where the system does not say."""
+    """Return the resident memory that each worker may hold; 0 (no limit) if the system does not report its memory."""
     total = min((size for size in (_of_machine(), _of_group()) if size), default=0)
-    # One share is left for the parent and the system.
+    # One more share is for the parent and the system.
     return max(_LEAST_BYTES, total // (workers + 1)) if total else 0
 
 
@@ -48,7 +48,7 @@ def _of_machine() -> int:
 
 
 def _of_group() -> int:
-    """Return the limit of this process's control group, 0 for none. Source: kernel, cgroup-v2 and cgroup-v1."""
+    """Return the memory limit of this process's control group, or 0. Source: Linux kernel, cgroup-v2 and cgroup-v1."""
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             return int(Path(path).read_text(encoding="ascii"))
@@ -58,7 +58,7 @@ def _of_group() -> int:
 
 
 def gpus(environ: Mapping[str, str], query: Sequence[str] = _QUERY) -> list[Gpu]:
-    """Return the GPUs that may be used: those of the driver, restricted as ``CUDA_VISIBLE_DEVICES`` says."""
+    """Return the usable GPUs: those that the driver lists, restricted by ``CUDA_VISIBLE_DEVICES``."""
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=_QUERY_S, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -67,9 +67,9 @@ def gpus(environ: Mapping[str, str], query: Sequence[str] = _QUERY) -> list[Gpu]
 
 
 def visible(listing: str, restricted: str | None) -> list[Gpu]:
-    """Return the GPUs of a listing, one a line: index, uuid, free MiB; in the order of the restriction where one is.
+    """Return the GPUs of a listing whose lines hold index, uuid and free MiB.
 
-    As the CUDA runtime does, everything from the first name that is not there on is left out.
+    A restriction decides their order. Its first unknown name hides all names after it, as in the CUDA runtime.
     """
     rows = [[cell.strip() for cell in line.split(",")] for line in listing.splitlines() if line.count(",") == 2]  # noqa: PLR2004
     known = [(index, Gpu(uuid, int(free) << 20)) for index, uuid, free in rows if free.isdigit()]
@@ -85,12 +85,12 @@ def visible(listing: str, restricted: str | None) -> list[Gpu]:
 
 
 def slots(workers: int | None, own_cores: int, devices: Sequence[Gpu]) -> list[dict[str, str]]:
-    """Return the variables of each worker: without GPUs one worker a core, with them each sees one.
+    """Return the environment variables of each worker: one worker per core, or on GPUs workers that see one GPU each.
 
     Args:
-        workers: As many as were asked for; ``None`` for as many as the machine allows.
+        workers: Number of workers; ``None`` takes as many as the machine allows.
         own_cores: Cores of this machine.
-        devices: GPUs to be used; none for work on the CPU.
+        devices: GPUs to use; empty to run on the CPU.
     """
     if not devices:
         return [{} for _ in range(workers or own_cores)]

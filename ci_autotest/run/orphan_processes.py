@@ -1,8 +1,8 @@
-"""Orphan processes: find and end what user code started, even outside the worker's process group.
+"""Orphan processes: find and end processes that user code started, even outside the worker's process group.
 
-On Linux the parent adopts what its workers leave behind (``PR_SET_CHILD_SUBREAPER``), and each worker's environment
-carries a token that its children inherit: what a parent that was killed could not end, the next run knows by it.
-Elsewhere only a worker's process group is ended.
+On Linux the parent adopts the processes that its workers leave behind (``PR_SET_CHILD_SUBREAPER``). Each worker's
+environment carries a token that its children inherit. If a parent is killed before it can end them, the next run
+recognizes them by it. On other systems only a worker's process group is ended.
 """
 
 from __future__ import annotations
@@ -17,51 +17,54 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
-#: Name of the variable whose value tells whose child a process is.
+#: Environment variable with the token of the worker that a process descends from.
 TOKEN: Final = "CI_AUTOTEST_WORKER"  # noqa: S105 - a name
 #: Source: prctl(2).
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PROC: Final = Path("/proc")
-#: A token: number and start of the process that made it, in digits that no system exceeds, and what tells it apart.
+#: A token: pid and start time of the process that made it, with as many digits as any system needs, and a random part.
 _TOKEN: Final = re.compile(rb"([1-9][0-9]{0,9})-([0-9]{1,20})-[0-9a-f]{8}")
 
 
 def new_token() -> str:
-    """Return a token of this process's; all of them have one length, so that one can be written over another."""
+    """Return a new token of this process; all have the same length, so that one can be written over another."""
     return f"{os.getpid()}-{_stat(_PROC / 'self').begun}-{secrets.token_hex(4)}"
 
 
 def adopt() -> None:
-    """Become the parent of whatever the workers leave behind, where the system can."""
+    """Become the parent of the processes that workers leave behind, where the system can (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_children_of(token: str) -> None:
-    """End the processes that this process has adopted from the worker with a token, and theirs."""
+    """End the adopted processes of the worker with a token, and the processes that they started."""
     while pids := [pid for pid in children() if _token(pid) == token.encode()]:
         _end(pids)
 
 
 def end_others(known: frozenset[int]) -> None:
-    """End every child of this process but the known ones: what shed its token too; call when no worker is left."""
+    """End every child of this process except the known ones; call it when no worker is left.
+
+    This finds processes that removed the token from their environment, too.
+    """
     while pids := [pid for pid in children() if pid not in known]:
         _end(pids)
 
 
 def end_left_behind() -> None:
-    """End what was started in runs that were killed: this user's processes whose token's process is gone.
+    """End the processes that killed runs left behind: this user's processes whose token names a dead process.
 
-    This process and those above it are left alone, whatever their environment says.
+    This process and its ancestors are spared, whatever their environment says.
     """
-    spared, ended = _line(), set[int]()
+    spared, ended = _ancestors(), set[int]()
     while pids := [pid for pid in _processes() if pid not in spared | ended and _is_left_behind(pid)]:
         _end(pids)
         ended.update(pids)
 
 
-def _line() -> set[int]:
-    """Return the numbers of this process and of those above it."""
+def _ancestors() -> set[int]:
+    """Return the pids of this process and of its ancestors."""
     found, pid = set[int](), os.getpid()
     while pid > 0 and pid not in found:
         found.add(pid)
@@ -70,7 +73,7 @@ def _line() -> set[int]:
 
 
 def _is_left_behind(pid: int) -> bool:
-    """Whether a process of this user and of this pid namespace, where numbers mean the same, has a dead run's token."""
+    """Whether a process of this user has the token of a dead run. In another pid namespace pids mean something else."""
     entry = _PROC / str(pid)
     try:
         is_own = entry.stat().st_uid == os.geteuid()
@@ -85,7 +88,7 @@ def _is_left_behind(pid: int) -> bool:
 
 
 def children() -> list[int]:
-    """Return this process's children, adopted ones too; none where the system does not say."""
+    """Return the pids of this process's children, adopted ones too; empty if the system does not list them."""
     own = os.getpid()
     return [pid for pid in _processes() if _stat(_PROC / str(pid)).parent == own]
 
@@ -95,7 +98,7 @@ def _processes() -> list[int]:
 
 
 class _Stat(NamedTuple):
-    """What the system says of a process: its parent's number and its own start, in ticks; -1 of none."""
+    """A process in ``/proc``: its parent's pid and its start time in ticks; -1 if it does not exist."""
 
     parent: int = -1
     begun: int = -1
@@ -104,7 +107,7 @@ class _Stat(NamedTuple):
 
 def _stat(entry: Path) -> _Stat:
     try:
-        # After the name, which may hold anything, in parentheses: fields 3, 4 and 22. Source: proc(5).
+        # The name in parentheses may hold anything, so split after its end: fields 3, 4 and 22. Source: proc(5).
         fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
         return _Stat(int(fields[1]), int(fields[19]), fields[0] in {b"Z", b"X"})
     except (OSError, IndexError, ValueError):
@@ -112,7 +115,7 @@ def _stat(entry: Path) -> _Stat:
 
 
 def _token(pid: int) -> bytes:
-    """Return the token in a process's environment, empty where there is none to be read."""
+    """Return the token in a process's environment; empty if it has none or cannot be read."""
     try:
         environ = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:

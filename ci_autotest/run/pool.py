@@ -1,4 +1,4 @@
-"""The pool of workers: sends tasks, receives events. A lost worker costs the case in flight and nothing else."""
+"""The pool of workers: it sends tasks and receives events. Losing a worker loses only the case in flight."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from ci_autotest.run.messages import FromWorker, Hello, Message, TestInfo
 
 _POLL_S: Final = 0.05
-#: Times that a worker is started that is ended from outside before it is ready.
+#: Times that a worker is started if it is killed from outside before it is ready.
 _STARTS: Final = 4
-#: Cases of a test that run in one process: the first ones, as many as a test has by default.
+#: First cases of a test, as many as a test has by default, that all run in one process.
 TOGETHER: Final = 20
 
 
 class Pool:
-    """Hold the workers of a run.
+    """The workers of a run.
 
     Args:
-        executor: Starts them, one a slot.
-        hello: What each is told first.
+        executor: Starts them, one for each slot.
+        hello: The first message to each.
     """
 
     def __init__(self, executor: Executor, hello: Hello) -> None:
-        """Start the workers; they import while the parent goes on."""
+        """Start the workers; they import their frameworks while the parent goes on."""
         self._slots: list[Slot] = []
         self._owners: dict[str, int] = {}
         self._kept: list[deque[Task]] = []
@@ -49,24 +49,24 @@ class Pool:
             raise
 
     def ready(self) -> Ready:
-        """Return what the first worker found.
+        """Return the first worker's answer to ``Hello``.
 
         Raises:
-            ConfigError: It refuses what it was told.
-            UnavailableError: It died before it could say so.
+            ConfigError: The worker refuses the configuration.
+            UnavailableError: The worker cannot be set up.
         """
         if self._ready is None:
             slot = self._slots[0]
-            answer = self._first_word(slot)
+            answer = self._first_answer(slot)
             if not isinstance(answer, Ready):
-                told = answer.message if isinstance(answer, Broken) else "a worker answered out of turn"
+                message = answer.message if isinstance(answer, Broken) else "a worker answered out of turn"
                 is_refused = isinstance(answer, Broken) and answer.is_refusal
-                raise (ConfigError if is_refused else UnavailableError)(told)
+                raise (ConfigError if is_refused else UnavailableError)(message)
             self._ready = slot.ready = answer
         return self._ready
 
     def discover(self, file: str) -> list[TestInfo] | Broken:
-        """Return the tests of a file, or why it cannot be imported; a file that ends its process costs only itself."""
+        """Return the tests of a file, or why it cannot be imported. A file that ends its process loses no other file."""
         self.ready()
         slot = self._slots[0]
         for left in reversed(range(_STARTS)):
@@ -76,7 +76,7 @@ class Pool:
             except WorkerLostError as error:
                 self._follow(slot, error)
                 if not left or not error.is_killed:
-                    return Broken(message=f"importing it, the process {error.reason}", traceback=error.output)
+                    return Broken(message=f"while importing it, the process {error.reason}", traceback=error.output)
             else:
                 if isinstance(answer, Discovered):
                     return answer.tests
@@ -84,7 +84,7 @@ class Pool:
         raise AssertionError  # the last try returned
 
     def ask(self, message: Message) -> FromWorker | WorkerLostError:
-        """Return the answer of the first worker to a question beside the run, or how it was lost; another follows."""
+        """Return the first worker's answer to a request outside the run, or how it was lost; a lost one is replaced."""
         self.ready()
         slot = self._slots[0]
         try:
@@ -96,7 +96,7 @@ class Pool:
 
     @property
     def torch(self) -> str:
-        """Version of torch that the workers import; empty where none answered."""
+        """Version of torch that the workers import; empty before one has answered."""
         return self._ready.torch if self._ready is not None else ""
 
     def run(
@@ -105,13 +105,13 @@ class Pool:
         still_wanted: Callable[[Task], Task | None],
         is_over: Callable[[], bool] = lambda: False,
     ) -> Iterator[Event]:
-        """Run tasks and yield what comes of them.
+        """Run tasks and yield their events.
 
         Args:
-            tasks: In the order in which they are begun; taken one by one, as workers become free.
-            still_wanted: Returns what is left of a task before it is begun, ``None`` for nothing.
-            is_over: Whether the time is up: what runs then is ended, and what it has not answered is not run; a loss
-                that is not settled by then, and a case that runs for long, are events too.
+            tasks: In the order in which they begin; taken one by one as workers become free.
+            still_wanted: Returns what is left of a task before it begins; ``None`` skips it.
+            is_over: Whether the time is up. Then the running workers are ended and their unanswered cases are not run.
+                An unfinished inquiry and a case that has been running for long are still reported.
         """
         waiting = iter(tasks)
         self._owners, self._kept = {}, [deque() for _ in self._slots]
@@ -121,7 +121,7 @@ class Pool:
             if not busy:
                 return
             for slot in self._slots:
-                if not slot.is_busy:  # There is no task left for it.
+                if not slot.is_busy:  # No task is left for it.
                     slot.rest()
             for slot in _received(busy, _POLL_S):
                 yield from slot.hear()
@@ -142,10 +142,10 @@ class Pool:
                     slot.begin(task)
 
     def _next(self, number: int, waiting: Iterator[Task]) -> Task | None:
-        """Return the next task for a slot, ``None`` where there is none for it.
+        """Return the next task for a slot, or ``None``.
 
-        The first cases of a test run in one process, so that a kernel that counts its calls, or keeps something of one
-        for the next, is called often enough there. Tasks of tests that another slot has begun are kept for that one.
+        The first cases of a test run in one process. A kernel that counts its calls, or keeps something from one call
+        for the next, is then called often enough there to show it. A slot that has begun a test gets its other tasks.
         """
         kept = self._kept[number]
         if kept:
@@ -158,23 +158,23 @@ class Pool:
         return None
 
     def _follow(self, slot: Slot, lost: WorkerLostError) -> None:
-        """Start the worker that follows a lost one, and wait until it is ready."""
+        """Replace a lost worker, and wait until the new one is ready."""
         self._renew(slot, lost)
-        ready = self._first_word(slot)
+        ready = self._first_answer(slot)
         slot.ready = ready if isinstance(ready, Ready) else None
 
     def _renew(self, slot: Slot, lost: WorkerLostError) -> None:
-        """Start the worker that follows a lost one; where a node was lost, it may need the place of the others."""
+        """Replace a lost worker. If its node was lost, the new one may need the place of the other workers."""
         for other in self._slots:
             if lost.is_killed and other is not slot:
                 other.rest()
         slot.renew()
 
-    def _first_word(self, slot: Slot) -> object:
-        """Return what a worker says first; one that is ended from outside is started again.
+    def _first_answer(self, slot: Slot) -> object:
+        """Return a worker's first answer; start it again if it is killed from outside.
 
         Raises:
-            UnavailableError: It died by itself, or again and again.
+            UnavailableError: It died by itself, or was killed several times.
         """
         for left in reversed(range(_STARTS)):
             try:
@@ -193,7 +193,7 @@ class Pool:
 
 
 def _received(slots: list[Slot], timeout_s: float) -> list[Slot]:
-    """Return the slots whose workers have written something, or are gone, within some seconds."""
+    """Return the slots whose workers have written something, or have died, within ``timeout_s`` seconds."""
     with selectors.PollSelector() as selector:
         for slot in slots:
             selector.register(slot.worker.fd, selectors.EVENT_READ, slot)

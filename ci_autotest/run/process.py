@@ -1,4 +1,4 @@
-"""The parent's side of one worker process: start, talk, watch, end it with everything it started."""
+"""The parent's side of one worker process: start it, exchange messages, watch it, and end it and its children."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from ci_autotest.run.worker_start import Handle, Launch
 
 _READ_BYTES: Final = 1 << 20
+#: Seconds that a process may take to exit after its pipe was closed.
 _GRACE_S: Final = 2.0
-#: Seconds between two looks at a worker's memory and output.
+#: Seconds between two checks of a worker's memory and output.
 _LOOK_S: Final = 0.05
-#: Seconds that the fault handler has to write down where a silent worker is.
+#: Seconds that the fault handler has to print the stack of a silent worker.
 _STACK_S: Final = 1.0
 #: Seconds that a worker may take to import its frameworks.
 _START_S: Final = 180.0
@@ -41,11 +42,11 @@ _GIB: Final = 1 << 30
 
 
 class Limits(NamedTuple):
-    """Say what a worker may take.
+    """Limits of one worker.
 
     Attributes:
-        silence_s: Seconds without a move after which it is ended.
-        memory_bytes: Of resident memory, after which it is ended; 0: no limit.
+        silence_s: Seconds without progress after which the worker is ended.
+        memory_bytes: Resident memory above which the worker is ended; 0: no limit.
     """
 
     silence_s: float
@@ -53,13 +54,13 @@ class Limits(NamedTuple):
 
 
 class WorkerProcess:
-    """Hold one worker.
+    """One worker process.
 
     Args:
-        environ: The parent's environment; secrets are taken out.
-        limits: What it may take.
-        added: Variables of this worker's own, such as the GPU that it sees.
-        launch: Starts the process otherwise than by spawning it.
+        environ: The parent's environment; the worker gets it without secrets.
+        limits: Its limits.
+        added: Variables for this worker only, such as the GPU that it sees.
+        launch: Starts the process; ``None`` spawns it.
     """
 
     def __init__(
@@ -71,11 +72,11 @@ class WorkerProcess:
     ) -> None:
         self._limits = limits
         self._token = new_token()
-        self.place = ProgressBeacon.create()
+        self.beacon = ProgressBeacon.create()
         self._output = Output()
         to_read, self._to = os.pipe()
         self._from, to_write = os.pipe()
-        passed = to_read, to_write, self.place.fd
+        passed = to_read, to_write, self.beacon.fd
         self._process: Handle = (launch or spawn)(
             Start(passed, self._output.fd, environ, {**(added or {}), TOKEN: self._token})
         )
@@ -87,13 +88,13 @@ class WorkerProcess:
         self._moved_at = self._looked_at = time.monotonic()
 
     def begin(self) -> None:
-        """Forget where it was and what it printed: another task comes."""
-        self.place.reset()
+        """Forget the worker's progress and output before another task."""
+        self.beacon.reset()
         self._output.begin()
 
     @property
     def fd(self) -> int:
-        """The descriptor to wait on."""
+        """The descriptor to wait on for messages."""
         return self._from
 
     def send(self, message: Message) -> None:
@@ -111,10 +112,10 @@ class WorkerProcess:
             raise self._lost() from None
 
     def receive(self) -> FromWorker | None:
-        """Return a message that has come in whole, or ``None``; call when ``fd`` is ready.
+        """Read from the pipe, and return a message if one is complete; call when ``fd`` is ready.
 
         Raises:
-            WorkerLostError: The pipe is closed, or holds what is no message.
+            WorkerLostError: The pipe is closed, or something other than a message was written to it.
         """
         part = os.read(self._from, _READ_BYTES)
         if not part:
@@ -123,13 +124,13 @@ class WorkerProcess:
         return self.buffered()
 
     def buffered(self) -> FromWorker | None:
-        """Return the next whole message that was read already, or ``None``."""
+        """Return the next complete message that was already read, or ``None``."""
         if len(self._buffer) < HEADER.size:
             return None
         size = size_of(self._buffer)
         if size is None:
-            what = "wrote what is no message to its pipe"
-            raise self.broken(what)
+            reason = "wrote something other than a message to its pipe"
+            raise self.fail(reason)
         if len(self._buffer) < HEADER.size + size:
             return None
         body = bytes(self._buffer[HEADER.size : HEADER.size + size])
@@ -139,14 +140,14 @@ class WorkerProcess:
         try:
             return decode_from_worker(body)
         except msgspec.DecodeError as error:
-            what = f"sent what is no message ({error})"
-            raise self.broken(what) from error
+            reason = f"sent a message that cannot be decoded ({error})"
+            raise self.fail(reason) from error
 
     def check(self) -> None:
-        """End the worker when it has not moved for too long.
+        """End the worker if it made no progress for too long or holds too much memory.
 
         Raises:
-            WorkerLostError: It was ended.
+            WorkerLostError: The worker was ended.
         """
         now = time.monotonic()
         if now - self._looked_at < _LOOK_S:
@@ -154,48 +155,52 @@ class WorkerProcess:
         self._looked_at = now
         self._output.bound()
         self._check_memory()
-        spot = self.place.read()
+        spot = self.beacon.read()
         silence_s = self._limits.silence_s
         if spot != self._spot:
             self._spot, self._moved_at = spot, now
         elif now - self._moved_at > (limit := silence_s if self._has_spoken else max(silence_s, _START_S)):
-            self._tell_stack()
+            self._print_stack()
             self.kill()
-            reason = f"did not move for {limit:g} s and was ended"
+            reason = f"made no progress for {limit:g} s and was ended"
             raise WorkerLostError(reason, spot, self._output.tail(), timed_out=True)
 
     def _check_memory(self) -> None:
         allowed = self._limits.memory_bytes
         held = resident_bytes(self._process.pid) if allowed else 0
         if held > allowed:
-            what = (
+            reason = (
                 f"held {held / _GIB:.1f} GiB of memory, more than its limit of {allowed / _GIB:.1f} GiB, and was ended"
             )
-            raise self.broken(what)
+            raise self.fail(reason)
 
-    def _tell_stack(self) -> None:
-        """Have the fault handler write down where a silent worker is: it answers SIGABRT, in foreign code too."""
+    def _print_stack(self) -> None:
+        """Make the fault handler print the stack of a silent worker; it answers SIGABRT even inside foreign code."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(self._process.pid, signal.SIGABRT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_STACK_S)
 
     def ask(self, message: Message, until: float | None = None) -> FromWorker:
-        """Send a message and wait for the answer, until a time in monotonic seconds.
+        """Send a message and return the last part of its answer.
+
+        Args:
+            message: The message.
+            until: Monotonic seconds to wait until; ``None`` waits without a deadline.
 
         Raises:
-            WorkerLostError: The worker is gone, or was silent for too long.
-            OutOfTimeError: There is no answer by then.
+            WorkerLostError: The worker is gone, or made no progress for too long.
+            OutOfTimeError: There was no answer by ``until``.
         """
         *_, answer = self.exchange(message, until)
         return answer
 
     def exchange(self, message: Message, until: float | None = None) -> Iterator[FromWorker]:
-        """Send a message and yield the answer's parts, the last one last.
+        """Send a message and yield the parts of its answer in order; the arguments are those of ``ask``.
 
         Raises:
-            WorkerLostError: The worker is gone, or was silent for too long.
-            OutOfTimeError: There is no answer by the time given.
+            WorkerLostError: The worker is gone, or made no progress for too long.
+            OutOfTimeError: There was no complete answer by ``until``.
         """
         self.send(message)
         with selectors.DefaultSelector() as selector:
@@ -212,14 +217,14 @@ class WorkerProcess:
                     raise OutOfTimeError
 
     def kill(self) -> None:
-        """End the worker and everything that it started, now."""
+        """End the worker and everything that it started, at once."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         end_children_of(self._token)
 
     def close(self) -> None:
-        """End the worker and let go of its pipes and files; once."""
+        """End the worker and close its pipes and files; a second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -228,28 +233,28 @@ class WorkerProcess:
             with contextlib.suppress(OSError):
                 os.close(fd)
         self._output.close()
-        self.place.close()
+        self.beacon.close()
 
-    def broken(self, what: str) -> WorkerLostError:
-        """End a worker for what it did; return how it was lost."""
-        spot = self.place.read()
+    def fail(self, reason: str) -> WorkerLostError:
+        """End the worker because it broke a rule, and return the error to raise."""
+        spot = self.beacon.read()
         self.kill()
-        return WorkerLostError(what, spot, self._output.tail())
+        return WorkerLostError(reason, spot, self._output.tail())
 
     def _lost(self) -> WorkerLostError:
-        spot = self.place.read()
+        spot = self.beacon.read()
         try:
             code = self._process.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
-            return self.broken("closed its pipe")
+            return self.fail("closed its pipe")
         self.kill()
         return WorkerLostError(ending(code), spot, self._output.tail(), is_killed=code == -signal.SIGKILL)
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the memory that a process and what its main thread started hold, 0 where the system does not say.
+    """Return the resident memory of a process and its children, or 0 if the system does not report it.
 
-    A candidate's host is such a child.
+    Children count because a candidate's host is one. Only those that the main thread started are known.
     """
     try:
         own = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * mmap.PAGESIZE

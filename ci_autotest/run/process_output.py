@@ -1,4 +1,4 @@
-"""What user code prints: kept in a file of bounded size, and read with its case."""
+"""The output of a worker: what user code prints, kept in a file of bounded size and read when a case fails."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ import sys
 import tempfile
 from typing import Final
 
-#: Bytes that are told of what was printed in a case.
-TOLD_BYTES: Final = 8192
-#: Bytes that the file may take before all but its end is let go.
+#: Bytes of a case's output that are reported, from its end.
+TAIL_BYTES: Final = 8192
+#: Bytes that the file may take before everything but its end is dropped.
 _KEPT_BYTES: Final = 1 << 20
 #: Source: fallocate(2), FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE.
 _PUNCH: Final = 0x01 | 0x02
 
 
 class Output:
-    """Hold what one worker prints.
+    """The file that one worker prints to.
 
-    What is let go of becomes a hole at the file's beginning: the worker writes on at its end, and nothing that it
-    writes meanwhile is lost.
+    Dropped output becomes a hole at the beginning of the file. The worker keeps writing at its end meanwhile, so no new
+    output is lost.
     """
 
     def __init__(self) -> None:
-        """Make the file; it has no name, so that nothing is left of it however a run ends."""
+        """Create the file; it has no name, so no run leaves it behind, however it ends."""
         with tempfile.TemporaryFile() as file:
             self.fd = os.dup(file.fileno())
         fcntl.fcntl(self.fd, fcntl.F_SETFL, os.O_APPEND)
         self._since = self._hole = 0
 
     def begin(self) -> None:
-        """Begin with what is printed from now on: a new task."""
+        """Start a new task: ``tail`` returns only what is printed from now on."""
         self._since = os.fstat(self.fd).st_size
 
     def bound(self) -> None:
-        """Let go of all but the end when it has grown too large; call now and then."""
+        """Drop all but the end of a file that has grown too large; call it regularly."""
         size = os.fstat(self.fd).st_size
         if size - self._hole < _KEPT_BYTES:
             return
-        end = size - TOLD_BYTES
+        end = size - TAIL_BYTES
         if _punched(self.fd, self._hole, end):
             self._hole = end
         else:
@@ -50,16 +50,16 @@ class Output:
     def tail(self) -> str:
         """Return the end of what was printed since ``begin``."""
         size = os.fstat(self.fd).st_size
-        start = max(min(self._since, size), size - TOLD_BYTES)
-        return os.pread(self.fd, TOLD_BYTES, start).decode(errors="replace")
+        start = max(min(self._since, size), size - TAIL_BYTES)
+        return os.pread(self.fd, TAIL_BYTES, start).decode(errors="replace")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self.fd)
 
 
 def _punched(fd: int, start: int, end: int) -> bool:
-    """Give the blocks from ``start`` to ``end`` back to the disk, where the system and the file system can."""
+    """Free the blocks from ``start`` to ``end``; return whether the system and the file system support it."""
     if sys.platform != "linux":
         return False
     length = ctypes.c_int64(end - start)

@@ -1,7 +1,7 @@
-"""The progress beacon: which case, candidate and step a worker is in, in shared memory.
+"""The progress beacon: shared memory in which a worker writes which case, candidate and step it is in.
 
-A small file mapped by both, without a name, so that nothing is left of it however a run ends. The worker writes a few
-numbers; the parent reads them when the worker has died or is silent.
+It is a small file that both processes open. It has no name, so no run leaves it behind. The worker writes a few
+numbers; the parent reads them after the worker has died or fallen silent.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 _SLOTS: Final = 5
 _LAYOUT: Final = struct.Struct(f"={_SLOTS}q")
 NOWHERE: Final = -1
-#: What stands for the step while a candidate is asked for what the reference rejects.
+#: The step while an input that the reference rejects runs on a candidate.
 IN_REFUSED: Final = -3
-#: What stands for the step while float64 is asked who is right: the reference's operators run, and no candidate.
+#: The step while the float64 oracle runs: it calls the reference's operators, and no candidate.
 IN_FLOAT64: Final = -4
-#: The place of a worker that has entered nothing yet, without its count of moves.
-_FORGOTTEN: Final = b"\xff" * (8 * (_SLOTS - 1))
+#: The numbers of a worker that has entered no case yet, without its count of moves.
+_UNSET: Final = b"\xff" * (8 * (_SLOTS - 1))
 
 
 class Spot(NamedTuple):
-    """Say where a worker is.
+    """The position of a worker.
 
     Attributes:
         case: Number of the case, or -1.
-        candidate: Position among the candidates of the job; -1 for the reference.
-        step: Index of the step where steps are told, -1 where not, -2 in a backward pass, -3 while a candidate is asked
-            for what the reference rejects, -4 while float64 is asked.
+        candidate: Position among the candidates of the message; -1 for the reference.
+        step: Index of the step; -1 if the backend reports no steps, -2 in a backward pass, -3 while a rejected input
+            runs on a candidate, -4 while the float64 oracle runs.
         attempt: Number of the attempt.
-        moves: Grows with every move.
+        moves: Grows with every change.
     """
 
     case: int
@@ -47,12 +47,12 @@ class Spot(NamedTuple):
 
 
 class Entering:
-    """Say which of some cases is entered.
+    """Report which case of a batch the worker enters. It is called for each case, so it writes the numbers itself.
 
     Args:
-        view: The map.
-        candidate: Whose code.
-        spots: Number of each case and of its attempt, by position.
+        view: The mapped file.
+        candidate: Whose code runs.
+        spots: Case and attempt number, by position in the batch.
     """
 
     __slots__ = ("_candidate", "_spots", "_view")
@@ -61,7 +61,7 @@ class Entering:
         self._view, self._candidate, self._spots = view, candidate, spots
 
     def __call__(self, position: int, /) -> None:
-        """Say that a case is entered."""
+        """Report the case at a position."""
         view = self._view
         view[0], view[3] = self._spots[position]
         view[1] = self._candidate
@@ -69,13 +69,13 @@ class Entering:
         view[4] += 1
 
     def step(self, index: int, /) -> None:
-        """Say which step of that case is entered."""
+        """Report a step of that case."""
         self._view[2] = index
         self._view[4] += 1
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """Let another batch say where it is, then be where this was; after an exception the place is that batch's."""
+        """Let another batch report its cases, then restore this position; an exception leaves that batch's position."""
         view = self._view
         before = view[:4].tolist()
         yield
@@ -84,10 +84,10 @@ class Entering:
 
 
 class ProgressBeacon:
-    """Map the place of one worker.
+    """The beacon of one worker.
 
     Args:
-        fd: Of the file; made by the parent, inherited by the worker.
+        fd: Descriptor of the file, which the parent creates and the worker inherits.
     """
 
     def __init__(self, fd: int) -> None:
@@ -97,14 +97,14 @@ class ProgressBeacon:
 
     @classmethod
     def create(cls) -> ProgressBeacon:
-        """Make the file of a new worker."""
+        """Create the beacon of a new worker."""
         with tempfile.TemporaryFile() as file:
-            file.write(_FORGOTTEN + b"\x00" * 8)
+            file.write(_UNSET + b"\x00" * 8)
             file.flush()
             return cls(os.dup(file.fileno()))
 
     def enter(self, case: int, candidate: int, attempt: int = NOWHERE, step: int = NOWHERE) -> None:
-        """Say which case, candidate and attempt are entered."""
+        """Report the case, the candidate and the attempt."""
         view = self._view
         view[0] = case
         view[1] = candidate
@@ -113,22 +113,22 @@ class ProgressBeacon:
         view[4] += 1
 
     def entering(self, candidate: int, spots: Sequence[tuple[int, int]]) -> Entering:
-        """Return what says which of some cases is entered.
+        """Return a reporter for the cases of a batch.
 
         Args:
-            candidate: Whose code.
-            spots: Number of each case and of its attempt, by position.
+            candidate: Whose code runs.
+            spots: Case and attempt number, by position in the batch.
         """
         return Entering(self._view, candidate, spots)
 
     def step(self, index: int) -> None:
-        """Say which step is entered."""
+        """Report a step."""
         self._view[2] = index
         self._view[4] += 1
 
     @contextmanager
     def in_float64(self) -> Iterator[None]:
-        """Say that float64 is asked, then be in the step where this was."""
+        """Report the float64 oracle, then the step before it again."""
         before = self._view[2]
         self.step(IN_FLOAT64)
         try:
@@ -137,16 +137,19 @@ class ProgressBeacon:
             self.step(before)
 
     def read(self) -> Spot:
-        """Return where the worker is; read, not mapped: a worker that cuts the file must not end the parent."""
+        """Return the worker's position.
+
+        The file is read, not mapped, because a worker that truncates a mapped file would end the parent with SIGBUS.
+        """
         data = os.pread(self.fd, _SLOTS * 8, 0)
         return Spot(*_LAYOUT.unpack(data)) if len(data) == _SLOTS * 8 else Spot(NOWHERE, NOWHERE, NOWHERE, NOWHERE, 0)
 
     def reset(self) -> None:
-        """Forget where the worker was, before it is given another task."""
-        os.pwrite(self.fd, _FORGOTTEN, 0)
+        """Clear the position before the worker gets another task."""
+        os.pwrite(self.fd, _UNSET, 0)
 
     def close(self) -> None:
-        """Unmap the file and let go of it."""
+        """Unmap and close the file."""
         self._view.release()
         self._map.close()
         os.close(self.fd)

@@ -1,4 +1,8 @@
-"""Changes that a candidate makes in every process: after some of them, no reason to end a process."""
+"""Changes that a candidate makes in every process: after enough of them they no longer end a process.
+
+Many honest libraries change something on their first call, such as the number of threads. Ending a process for each
+would cost a restart per task without finding anything.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +14,18 @@ if TYPE_CHECKING:
 
     from ci_autotest.run.messages import Left
 
-#: Processes that are ended for one habit of a candidate.
+#: Processes that are ended for one recurring change of a candidate.
 ENDED_AT_MOST: Final = 20
 
 
 class RecurringChanges:
-    """Count what each candidate changes that honest libraries change too; all slots of a run share it."""
+    """Count the changes of each candidate; all slots of a run share the counts."""
 
     def __init__(self) -> None:
         self._seen: Counter[tuple[str, str]] = Counter()
 
     def is_spoiled(self, left: Sequence[Left]) -> bool:
-        """Count what a process is no longer; return whether it must be ended for that."""
+        """Count the changes that were left in a process, and return whether it must be ended because of them."""
         is_spoiled = False
         for one in left:
             for change in one.changes:

@@ -1,4 +1,4 @@
-"""A worker for one question at a time, started again after a crash: used to confirm and shrink findings."""
+"""A worker for one request at a time, used to confirm and shrink findings; a crash ends it, and another starts."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from ci_autotest.run.executor import Worker
     from ci_autotest.run.messages import Hello, Message
 
-_SPENT: Final = Broken(message="the budget was spent", traceback="")
-#: Times that a question is put whose worker is ended from outside.
+_SPENT: Final = Broken(message="the time for findings was used up", traceback="")
+#: Times that a request is sent if its worker is killed from outside.
 _TRIES: Final = 4
 
 
 class SingleWorker:
-    """Hold a worker for one question at a time.
+    """One worker after another, for one request at a time.
 
     Args:
         start: Starts a worker.
-        hello: What it is told first.
-        deadline: Monotonic seconds after which no question is put; ``None``: never.
+        hello: Its first message.
+        deadline: Monotonic seconds after which no request is sent; ``None``: never.
     """
 
     def __init__(self, start: Callable[[], Worker], hello: Hello, deadline: float | None = None) -> None:
@@ -37,28 +37,32 @@ class SingleWorker:
         self._deadline = deadline
         self._worker: Worker | None = None
         self._candidate = ""
-        #: Candidates and tests of which float64 has ended a worker: it is not asked again.
+        #: Candidates and tests for which the float64 oracle has ended a worker: their requests go without it.
         self._ended_by_float64: set[tuple[str, str]] = set()
 
     @property
     def is_over(self) -> bool:
-        """Whether no question is put any longer."""
+        """Whether the deadline has passed."""
         return self._deadline is not None and time.monotonic() > self._deadline
 
     def ask(self, message: Message) -> Tried | Broken | WorkerLostError:
-        """Return the answer, or how the worker was lost; again where it was ended from outside, or in float64."""
+        """Return the answer, or how the worker was lost.
+
+        The request is sent again if its worker was killed from outside, or was lost in the float64 oracle.
+        """
         answer: Tried | Broken | WorkerLostError = Broken(message="", traceback="")
         for _ in range(_TRIES):
-            answer = self._asked(_without_float64(message) if _about(message) in self._ended_by_float64 else message)
+            is_without = _subject(message) in self._ended_by_float64
+            answer = self._ask_once(_without_float64(message) if is_without else message)
             if not isinstance(answer, WorkerLostError):
                 break
             if answer.spot.step == IN_FLOAT64:
-                self._ended_by_float64.add(_about(message))
+                self._ended_by_float64.add(_subject(message))
             elif not answer.is_killed:
                 break
         return answer
 
-    def _asked(self, message: Message) -> Tried | Broken | WorkerLostError:
+    def _ask_once(self, message: Message) -> Tried | Broken | WorkerLostError:
         if self.is_over:
             return _SPENT
         candidate = getattr(message, "candidate", "")
@@ -68,14 +72,14 @@ class SingleWorker:
             if self._worker is None:
                 self._worker = self._start()
                 self._candidate = candidate
-                said = self._worker.ask(_only(self._hello, candidate), self._deadline)
-                for info in said.candidates if isinstance(said, Ready) else ():
+                ready = self._worker.ask(_hello_for(self._hello, candidate), self._deadline)
+                for info in ready.candidates if isinstance(ready, Ready) else ():
                     if info.name == candidate and not info.available:
                         self.close()
                         return Broken(message=f"candidate '{candidate}' is not available: {info.reason}", traceback="")
-                if isinstance(said, Broken):
+                if isinstance(ready, Broken):
                     self.close()
-                    return said
+                    return ready
             self._worker.begin()
             answer = self._worker.ask(message, self._deadline)
         except WorkerLostError as error:
@@ -85,24 +89,24 @@ class SingleWorker:
             self.close()
             return _SPENT
         if getattr(answer, "is_changed", False):
-            self.close()  # What the next question is about must not see it.
+            self.close()  # The next request must not see what this one has changed.
         return answer  # type: ignore[return-value]
 
     def close(self) -> None:
-        """End the worker; the next question starts another."""
+        """End the worker; the next request starts another."""
         if self._worker is not None:
             self._worker.close()
             self._worker = None
 
 
-def _about(message: Message) -> tuple[str, str]:
-    """Return the candidate and the test that a question is about."""
+def _subject(message: Message) -> tuple[str, str]:
+    """Return the candidate and the test of a request."""
     test = message.runs[-1].test if isinstance(message, Replay) else getattr(message, "test", None)
     return getattr(message, "candidate", ""), test.id if test is not None else ""
 
 
 def _without_float64(message: Message) -> Message:
-    """Return a question in which float64 is not asked."""
+    """Return a request without the float64 oracle."""
     if isinstance(message, Replay):
         runs = [msgspec.structs.replace(run, asks_float64=False) for run in message.runs]
         return msgspec.structs.replace(message, runs=runs)
@@ -111,7 +115,7 @@ def _without_float64(message: Message) -> Message:
     return message
 
 
-def _only(hello: Hello, candidate: str) -> Hello:
-    """Return what a worker is told that is asked of one candidate: starting another's interpreter takes seconds."""
+def _hello_for(hello: Hello, candidate: str) -> Hello:
+    """Return a ``Hello`` with one candidate only, because starting another's interpreter takes seconds."""
     wanted = [each for each in hello.candidates if each.name == candidate]
     return msgspec.structs.replace(hello, candidates=wanted) if wanted else hello

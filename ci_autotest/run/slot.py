@@ -1,4 +1,4 @@
-"""One slot of the pool: its worker, what that has run, and the crash attribution if it is lost."""
+"""A slot of the pool: its current worker, the messages that worker has run, and the inquiry after a loss."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ if TYPE_CHECKING:
     from ci_autotest.run.progress_beacon import Spot
     from ci_autotest.run.recurring_changes import RecurringChanges
 
-#: Cases that a process has run and that are run again before one that ends it: the last ones.
+#: At most this many of the latest cases run again before the case that ended their process.
 _HISTORY_CASES: Final = 200
 #: Times in a row that a worker may be lost before it is ready.
 _STILLBORN_AT_MOST: Final = 5
-#: Seconds in one place from which it is told where a worker was when the run was ended: a case takes milliseconds.
+#: Seconds without progress after which the end of the run reports the current case: a case takes milliseconds.
 _LONG_S: Final = 1.0
 
 
 class Slot:
-    """Hold one worker after another.
+    """One worker after another.
 
     Args:
-        executor: Starts them.
-        number: Of the slot.
-        hello: What each is told first.
-        habits: What candidates change in every process.
+        executor: Starts the workers.
+        number: Number of the slot.
+        hello: The first message to each worker.
+        recurring_changes: What candidates change in every process; all slots share it.
     """
 
     def __init__(self, executor: Executor, number: int, hello: Hello, recurring_changes: RecurringChanges) -> None:
-        """Start the first worker; it imports while the parent goes on."""
+        """Start the first worker; it imports its frameworks while the parent goes on."""
         self._executor = executor
         self._number = number
         self._hello = hello
         self._recurring_changes = recurring_changes
-        self._told: deque[RunCases] = deque()
+        self._history: deque[RunCases] = deque()
         self._task: Task | None = None
         self._left: set[int] = set()
         self._inquiry: Inquiry | None = None
@@ -63,86 +63,86 @@ class Slot:
         self._stillborn = 0
         self._is_at_rest = False
         self.ready: Ready | None = None
-        self.worker = self._started()
+        self.worker = self._start()
 
     @property
     def is_busy(self) -> bool:
-        """Whether it runs a task."""
+        """Whether it is running a task."""
         return self._task is not None
 
-    def _started(self) -> Worker:
+    def _start(self) -> Worker:
         self.ready, self._is_at_rest, self._is_changed = None, False, False
-        self._told.clear()
+        self._history.clear()
         worker = self._executor.start(self._number)
-        with suppress(WorkerLostError):  # Its end is noticed when it is listened to.
+        with suppress(WorkerLostError):  # `receive` or `check` will notice the loss.
             worker.send(self._hello)
         return worker
 
     def renew(self) -> None:
         """End the worker and start another."""
         self.worker.close()
-        self.worker = self._started()
+        self.worker = self._start()
 
     def rest(self) -> None:
-        """End the worker until there is a task again: on a cluster another may be waiting for its place."""
+        """End the worker until the next task; on a cluster another worker may be waiting for its place."""
         if not self._is_at_rest:
             self._is_at_rest = True
             self.worker.close()
 
     def stop(self) -> None:
-        """Let go of the task: what was not answered is not run."""
+        """Drop the task: its unanswered cases are not run."""
         self._task = self._inquiry = self._loss = None
         self._job.clear()
         self._rest = ()
 
     def end(self) -> Iterator[Event]:
-        """Let go of the task as the run is ended; yield what is known of a loss, and of a case that runs for long."""
+        """Drop the task because the run ends; yield what is known about a loss and about a case that runs for long."""
         if self._loss is not None:
             yield unsettled(self._loss)
         silent_s = time.monotonic() - self._moved_at
         if self._task is not None and self.ready is not None and silent_s >= _LONG_S:
-            yield Cut(self._task, f"{self._where()} had been running for {silent_s:.0f} s when the run was ended")
+            yield Cut(self._task, f"{self._position()} had been running for {silent_s:.0f} s when the run ended")
         self.stop()
 
-    def _where(self) -> str:
-        """Return what the worker is at, in words."""
-        told, spot = self._told[-1], self._spot()
+    def _position(self) -> str:
+        """Return the worker's position as text."""
+        message, spot = self._history[-1], self._spot()
         if spot is None or spot.case < 0:
-            return f"a case of {told.test.id}"
-        names = told.candidates
+            return f"a case of {message.test.id}"
+        names = message.candidates
         name = names[spot.candidate] if 0 <= spot.candidate < len(names) else "the reference"
-        return f"case {spot.case} of {told.test.id} on {name}"
+        return f"case {spot.case} of {message.test.id} on {name}"
 
     def _spot(self) -> Spot | None:
-        """Return where the worker is; ``None`` of one on another machine."""
-        place = getattr(self.worker, "place", None)
-        return place.read() if place is not None else None
+        """Return the worker's position; ``None`` if it is on another machine."""
+        beacon = getattr(self.worker, "beacon", None)
+        return beacon.read() if beacon is not None else None
 
     def begin(self, task: Task, *, ends_if_changed: bool = True) -> None:
-        """Give the worker a task; one that was changed is ended first."""
+        """Give the worker a task; a worker whose process was changed is replaced first."""
         if self._is_changed:
             self.renew()
         self._task, self._left = task, set(task.cases)
         if self._is_at_rest:
-            self.worker = self._started()
-        self._tell(
+            self.worker = self._start()
+        self._send(
             RunCases(
                 test=task.test, cases=list(task.cases), candidates=list(task.candidates),
                 asks_refused=task.asks_refused, ends_if_changed=ends_if_changed,
             )
         )  # fmt: skip
 
-    def _tell(self, message: RunCases) -> None:
-        self._told.append(message)
-        while len(self._told) > 1 and sum(len(told.cases) for told in self._told) > _HISTORY_CASES:
-            self._told.popleft()
+    def _send(self, message: RunCases) -> None:
+        self._history.append(message)
+        while len(self._history) > 1 and sum(len(earlier.cases) for earlier in self._history) > _HISTORY_CASES:
+            self._history.popleft()
         self._moved_at = time.monotonic()
         with suppress(WorkerLostError):
             self.worker.begin()
             self.worker.send(message)
 
     def hear(self) -> Iterator[Event]:
-        """Yield what comes of the messages that have come in; call when the worker's ``fd`` is ready."""
+        """Yield the events of the messages that have arrived; call when the worker's ``fd`` is ready."""
         try:
             message = self.worker.receive()
             while message is not None:
@@ -152,7 +152,7 @@ class Slot:
             yield from self._lost(error)
 
     def check(self) -> Iterator[Event]:
-        """End the worker when it was silent for too long or takes too much, and yield what comes of it."""
+        """End the worker if it made no progress for too long or exceeds a limit, and yield the events of its loss."""
         try:
             self.worker.check()
         except WorkerLostError as error:
@@ -169,30 +169,33 @@ class Slot:
         elif self.ready is None:
             raise UnavailableError(message.message if isinstance(message, Broken) else "a worker answered out of turn")
         elif task is None or not isinstance(message, CasesDone | Broken):
-            yield from self._lost(self.worker.broken("answered what it was not asked"))
+            yield from self._lost(self.worker.fail("sent an answer to no request"))
         elif self._inquiry is not None:
             yield from self._answered(message)
         elif isinstance(message, Broken):
             yield from self._wrong(task, message)
         elif not self._left.issuperset(message.done):
-            yield from self._lost(self.worker.broken("answered what it was not asked"))
+            yield from self._lost(self.worker.fail("sent results of cases that it was not given"))
         else:
             yield from self._part(task, message)
 
     def _part(self, task: Task, message: CasesDone) -> Iterator[Event]:
         self._left.difference_update(message.done)
         if message.done:
-            yield Part(task, message, tuple(self._told) if message.failures else ())
+            yield Part(task, message, tuple(self._history) if message.failures else ())
         if message.left:
             yield Changed(task, tuple(message.left))
-        if message.left and self._told[-1].ends_if_changed:
+        if message.left and self._history[-1].ends_if_changed:
             yield from self._changed(task, message)
         elif message.last:
             self.stop()
 
     def _wrong(self, task: Task, message: Broken) -> Iterator[Event]:
-        """Call a test wrong where that is not what others have left: else it is begun again, in a fresh process."""
-        if len(self._told) > 1:
+        """Report a wrong test, but only from a process that ran nothing else.
+
+        Otherwise what other tests left behind may be at fault, so the task starts again in a fresh process.
+        """
+        if len(self._history) > 1:
             self.renew()
             self.begin(task._replace(cases=tuple(sorted(self._left))))
             return
@@ -201,9 +204,9 @@ class Slot:
         self.stop()
 
     def _changed(self, task: Task, message: CasesDone) -> Iterator[Event]:
-        """Run again, each alone, what a process said meanwhile that was changed; then the rest, in another process.
+        """Run again, each alone, the cases that a changed process did not align; then the rest in another process.
 
-        Where the change is the candidate's way, everything that is left is run where it is.
+        If the change is one that the candidate makes in every process, the rest runs in this one.
         """
         self._is_changed = self._recurring_changes.is_spoiled(message.left)
         if not self._is_changed and self._left:
@@ -223,12 +226,12 @@ class Slot:
             message.is_changed if isinstance(message, Broken) else self._recurring_changes.is_spoiled(message.left)
         )
         if self._job and isinstance(message, CasesDone):
-            self._tell(self._job[0])
+            self._send(self._job[0])
         else:
             yield from self._advance(Received(message, self._before))
 
     def _lost(self, error: WorkerLostError) -> Iterator[Event]:
-        before = tuple(self._told)
+        before = tuple(self._history)
         self._stillborn = self._stillborn + 1 if self.ready is None else 0
         if self._stillborn > _STILLBORN_AT_MOST:
             raise self.unavailable(error)
@@ -243,9 +246,9 @@ class Slot:
         yield from self._advance(None)
 
     def _advance(self, received: Received | None) -> Iterator[Event]:
-        """Tell the inquiry what came of its job, pass on what it says, and begin the next job."""
+        """Give the inquiry the result of its job, yield its events, and begin its next job."""
         inquiry = self._inquiry
-        assert inquiry is not None  # noqa: S101 - the caller looked
+        assert inquiry is not None  # noqa: S101 - the caller has set it
         try:
             step = inquiry.send(received)
             while not isinstance(step, Job):
@@ -259,22 +262,22 @@ class Slot:
             if task is not None and rest:
                 self.begin(task._replace(cases=rest))
             return
-        if (step.is_fresh and self._told) or self._is_changed:
+        if (step.is_fresh and self._history) or self._is_changed:
             self.renew()
-        self._before = tuple(self._told)
+        self._before = tuple(self._history)
         self._job = deque(msgspec.structs.replace(message, ends_if_changed=False) for message in step.messages)
-        self._tell(self._job[0])
+        self._send(self._job[0])
 
     def unavailable(self, error: WorkerLostError) -> UnavailableError:
-        """Return the error of a worker that cannot be set up."""
+        """Return the error for a worker that cannot be set up."""
         last = error.output.strip().splitlines()[-1:] or ["it printed nothing"]
         imported = [
             f"module '{item.module}' of candidate '{item.name}'"
             for item in self._hello.candidates
             if item.module and item.backend != "module"
         ]
-        what = (
+        advice = (
             f"It imports {', '.join(imported)}: leave that out" if imported else "Install torch into this environment"
         )
-        message = f"a worker {error.reason} while it was set up: {last[0]}. {what}."
+        message = f"a worker {error.reason} while it was set up: {last[0]}. {advice}."
         return UnavailableError(message)

@@ -1,4 +1,4 @@
-"""How a worker was lost: by which signal, timeout or limit."""
+"""The loss of a worker: by which signal, exit status, timeout or limit."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from ci_autotest.run.progress_beacon import Spot
 
-#: Exit status of a worker that gives its device up.
+#: Exit status of a worker that ends itself because its device only returns errors.
 RETIRED: Final = 86
 
 
 class WorkerLostError(Exception):
-    """Say that a worker is gone: it died, was silent for too long, took too much, or sent what is no message.
+    """Raised if a worker is gone: it died, made no progress, exceeded a limit, or sent something other than a message.
 
     Attributes:
-        reason: For the reader, ``ended by signal 11 (SIGSEGV)``.
-        timed_out: Whether it was ended for silence.
-        spot: Where it was.
-        output: The end of what it printed since its task began, with the fault handler's stack.
-        is_killed: Whether it was ended by SIGKILL, and not by us: by the system, or by another process.
+        reason: Text for the reader, for example ``ended by signal 11 (SIGSEGV)``.
+        timed_out: Whether it was ended because it made no progress.
+        spot: Its last position.
+        output: The end of what it printed during its task, with the fault handler's stack.
+        is_killed: Whether the system or another process killed it with SIGKILL; ci-autotest did not.
     """
 
     def __init__(
@@ -35,13 +35,13 @@ class WorkerLostError(Exception):
 
 
 class OutOfTimeError(Exception):
-    """Say that an answer was not waited for any longer."""
+    """Raised if an answer did not arrive in time."""
 
 
 def ending(code: int) -> str:
-    """Return how a process ended, from its exit status as ``subprocess`` gives it."""
+    """Return as text how a process ended, from its exit status as ``subprocess`` reports it."""
     if code == RETIRED:
-        return "retired itself: its GPU answers every call with an error"
+        return "ended itself because its GPU returns an error for every call"
     if code >= 0:
         return f"ended with status {code}"
     try:

@@ -1,4 +1,4 @@
-"""Start a worker process: its command line and environment."""
+"""The start of a worker process: its command line and its environment."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: The current folder is not on the worker's path: a `torch/` or `json.py` there would be imported
-#: for the real one.
+#: The current folder is not on the worker's import path: a `torch/` or `json.py` there would be imported instead of the
+#: real one.
 _START: Final = (
     "import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.append(sys.argv.pop(1)); "
     "from ci_autotest.run.worker.main import main; main(sys.argv[1:])"
 )
-#: What a worker never sees: it runs foreign code.
+#: Parts of names of variables that a worker never gets, because it runs foreign code.
 _SECRET: Final = (
     "TOKEN", "KEY", "CREDENTIAL", "SECRET", "PASSWORD", "ACTIONS_RUNTIME", "ACTIONS_ID", "GITHUB_OUTPUT", "GITHUB_ENV",
     "GITHUB_PATH", "GITHUB_STEP_SUMMARY", "GITHUB_STATE",
@@ -24,24 +24,24 @@ _SECRET: Final = (
 
 
 class Handle(Protocol):
-    """What is asked of a process that was started."""
+    """A started process, as far as its owner needs it."""
 
     @property
     def pid(self) -> int:
-        """Its id, and that of its group."""
+        """The id of the process and of its group."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return its exit status, negative for a signal; ``subprocess.TimeoutExpired`` when it lives on."""
+        """Return the exit status, negative for a signal; raise ``subprocess.TimeoutExpired`` if it is still running."""
 
 
 class Start(NamedTuple):
-    """Say how a worker's process is to be started.
+    """How to start a worker's process.
 
     Attributes:
-        descriptors: To read from, to write to, and that of the place's file.
-        output: Descriptor where what it prints goes.
-        environ: The parent's environment; secrets are taken out.
-        added: Variables of its own.
+        descriptors: The descriptors to read from and to write to, and that of the progress beacon.
+        output: Descriptor for what the worker prints.
+        environ: The parent's environment; the worker gets it without secrets.
+        added: Variables for this worker only.
     """
 
     descriptors: tuple[int, int, int]
@@ -54,7 +54,7 @@ Launch: TypeAlias = "Callable[[Start], Handle]"
 
 
 def spawn(start: Start) -> subprocess.Popen[bytes]:
-    """Start a worker in an interpreter and a session of its own."""
+    """Start a worker in its own interpreter and session."""
     return subprocess.Popen(
         [sys.executable, "-c", _START, package_folder(), *map(str, start.descriptors)],
         stdin=subprocess.DEVNULL, stdout=start.output, stderr=start.output, pass_fds=start.descriptors,
@@ -63,12 +63,12 @@ def spawn(start: Start) -> subprocess.Popen[bytes]:
 
 
 def package_folder() -> str:
-    """Return the folder that holds this package."""
+    """Return the folder that contains this package."""
     return str(Path(__file__).resolve().parents[2])
 
 
 def worker_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of foreign code: without secrets, one thread, the fault handler on, no TF32.
+    """Return the environment for foreign code: no secrets, one thread, the fault handler on, no TF32.
 
     Source:
         NVIDIA's documentation of ``NVIDIA_TF32_OVERRIDE``, and cuBLAS's of ``CUBLAS_WORKSPACE_CONFIG``

@@ -251,7 +251,7 @@ def test_run__planted_fault__is_told_at_the_end(name: str, run: Run):
         ("sigmoid", "ended by signal 6 (SIGABRT)"),
         ("relu", "ended with status 0"),
         ("sin", "ended by signal 11 (SIGSEGV)"),
-        ("cos", "did not move for 2 s and was ended"),
+        ("cos", "made no progress for 2 s and was ended"),
     ],
 )
 def test_run__candidate_ends_its_process__says_how(name: str, ending: str, run: Run):

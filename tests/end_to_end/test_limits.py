@@ -353,7 +353,7 @@ def test_run__budget_ends_in_a_hanging_case__names_it(start_s: float, tmp_path: 
     project = project_of(tmp_path, {"hang": ("log", 50)})
     done = project.run("--budget", f"{math.ceil(4 + 3 * start_s)}s")
     (note,) = [note for note in project.report()["notes"] if "had been running" in note]
-    pattern = r"case 2 of autotests/autotest_all.py::hang on kernels had been running for \d+ s when the run was ended"
+    pattern = r"case 2 of autotests/autotest_all.py::hang on kernels had been running for \d+ s when the run ended"
     assert re.fullmatch(pattern, note), note
     assert note in done.out
 

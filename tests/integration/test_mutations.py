@@ -186,7 +186,7 @@ class TurnedDownError(Exception):
 def reported(real: Real, ready: FromWorker, done: FromWorker, output: Path) -> None:
     """Take what a worker says up to the report, as the slot lets it through."""
     if not isinstance(ready, Ready) or not isinstance(done, CasesDone) or not set(range(4)).issuperset(done.done):
-        message = "answered what it was not asked"
+        message = "sent an answer to no request"
         raise TurnedDownError(message)
     found = real.said["Discovered"]
     assert isinstance(found, Discovered)

@@ -33,7 +33,7 @@ WORDS = (
     *(reason.value for reason in UnsupportedReason),
     "Could not run 'aten::exp' with arguments from the 'CPU' backend.", "\"exp\" not implemented for 'Half'",
     "exp is not written yet", "device 'cpu' has no kernel of aten::exp",
-    "no call was replaced: torch.exp did not occur; operators called: none", "float64 was not asked", "did not move for 60 s",
+    "no call was replaced: torch.exp did not occur; operators called: none", "float64 was not asked", "made no progress for 60 s",
     "Inference tensors", "NotImplementedError: no", "is not supported", "the reference rejects this input",
 )  # fmt: skip
 

@@ -1,4 +1,7 @@
-"""The agent of a worker on another machine: starts it there, watches it, and passes on bytes. Knows no cluster."""
+"""The agent of a worker on another machine: it starts and watches the worker there and relays bytes.
+
+It does not depend on Ray.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,26 @@ from ci_autotest.run.worker_loss import WorkerLostError
 
 
 class Agent:
-    """Hold one worker on the machine that it runs on.
+    """The owner of one worker, on the machine that the worker runs on.
 
     Args:
-        silence_s: Seconds without a move after which the worker is ended.
+        silence_s: Seconds without progress after which the worker is ended.
         memory_bytes: Resident memory that it may hold; 0: no limit.
     """
 
     def __init__(self, silence_s: float, memory_bytes: int) -> None:
-        """Start the worker, with this process's environment: the cluster has said there which GPU is its own."""
+        """Start the worker with this process's environment, in which the cluster has set the GPU to use."""
         self._worker = WorkerProcess(os.environ, Limits(silence_s, memory_bytes))
 
     def pid(self) -> int:
-        """Return the number of this process."""
+        """Return the pid of this process."""
         return os.getpid()
 
     def tell(self, body: bytes, *, begins: bool) -> bytes:
-        """Pass a message to the worker, and return everything that it says to it.
+        """Send a message to the worker, and return the complete answer as an encoded ``Reply``.
 
         Args:
-            body: A message, as ``frames.encode`` gives it.
+            body: A message, encoded by ``frames.encode``.
             begins: Whether a new task begins.
         """
         bodies: list[bytes] = []

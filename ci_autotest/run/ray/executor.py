@@ -1,8 +1,8 @@
-"""Workers on a Ray cluster: each is watched by an agent on its own machine; bytes go to it and come back.
+"""Workers on a Ray cluster: an agent on each worker's machine watches it and relays its messages as bytes.
 
-The same messages as on one machine, the same inquiry when a worker is lost. A lost node is a lost
-worker whose place is not known: what it had not answered is run again elsewhere. Where fewer cores
-are left than workers were asked for, some wait for the place of others that have nothing left to do.
+The messages, and the inquiry after a loss, are the same as on one machine. A lost node counts as a lost worker whose
+position is unknown: its unanswered cases run again elsewhere. If the cluster has fewer cores than workers, some workers
+wait until others have nothing left to do.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 _CLOSE_S: Final = 5.0
 _POLL_S: Final = 0.05
-#: Seconds between two looks at the nodes of the cluster.
+#: Seconds between two checks of the cluster's nodes.
 _LOOK_S: Final = 2.0
-#: Seconds that a cluster may be without a node that has room before the run is ended.
+#: Seconds that a cluster may lack a node with enough room before the run ends.
 _REPLACED_S: Final = 20.0
-#: Share of a core, or of a GPU, that the worker of a slot takes.
+#: Share of a core, or of a GPU, that the worker of a slot takes: the rest is for the worker beside the slots.
 _SHARE: Final = 0.9
 _NOWHERE: Final = Spot(NOWHERE, NOWHERE, NOWHERE, NOWHERE, 0)
 
@@ -45,11 +45,11 @@ class RayExecutor:
     """Start workers as actors of a Ray cluster, each with a core, or with a GPU.
 
     Args:
-        environ: Names the cluster in ``RAY_ADDRESS``; without it, one is started on this machine.
-        silence_s: Seconds without a move after which a worker is ended.
-        memory_bytes: Resident memory that each may hold; ``None`` and 0: no limit, the cluster has its own.
-        workers: As many as were asked for; ``None`` for one a core, or a GPU.
-        needs_gpu: Whether each takes a GPU; ``None``: where the cluster has any.
+        environ: ``RAY_ADDRESS`` names the cluster; without it, a cluster starts on this machine.
+        silence_s: Seconds without progress after which a worker is ended.
+        memory_bytes: Resident memory that each may hold; ``None`` or 0: no limit but the cluster's own.
+        workers: Number of workers; ``None`` for one per core, or per GPU.
+        needs_gpu: Whether each takes a GPU; ``None`` if the cluster has any.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class RayExecutor:
         """Connect to the cluster.
 
         Raises:
-            UnavailableError: Ray is not installed, or the cluster has no room.
+            UnavailableError: Ray is not installed, the cluster cannot be reached, or it has no GPU.
         """
         try:
             import ray  # noqa: PLC0415 - an extra
@@ -84,11 +84,10 @@ class RayExecutor:
         room = self._ray.cluster_resources()
         gpus = int(room.get("GPU", 0))
         if needs_gpu and not gpus:
-            message = "a GPU is asked for, and the Ray cluster has none. Add a node that has one, or ask for cpu."
+            message = "the run needs a GPU, and the Ray cluster has none. Add a node that has one, or select cpu."
             raise UnavailableError(message)
         takes_gpu = bool(gpus) and needs_gpu is not False
         self.slots: int = workers or (gpus if takes_gpu else max(1, int(room.get("CPU", 1))))
-        # Some of each core and GPU is left for the one worker beside the slots.
         own = {"num_cpus": _SHARE * min(1.0, room.get("CPU", 1.0) / self.slots)}
         beside = {"num_cpus": 0.0}
         if takes_gpu:
@@ -99,23 +98,23 @@ class RayExecutor:
         self._limits = silence_s, memory_bytes or 0
 
     def start(self, slot: int | None) -> RayWorker:
-        """Start the worker of a slot, or one beside them, wherever there is room."""
+        """Start the worker of a slot, or one beside the slots, wherever there is room."""
         kind = self._beside if slot is None else self._slot
         return RayWorker(self._ray, kind.start(*self._limits), kind.check_room)
 
     def close(self) -> None:
-        """Let go of the cluster, where this process connected to it."""
+        """Disconnect from the cluster if this process connected to it."""
         if self._own:
             self._ray.shutdown()
 
 
 class _Kind:
-    """Start the workers of one kind, and know whether the cluster has room for any.
+    """Workers that take the same resources of a node.
 
     Args:
         ray: The module.
         agent: The actor's class.
-        wanted: What each takes of a node.
+        wanted: The resources that each takes.
     """
 
     def __init__(self, ray: Any, agent: Any, wanted: Mapping[str, float]) -> None:
@@ -125,14 +124,14 @@ class _Kind:
         self._looked_at = self._had_room_at = -math.inf
 
     def start(self, silence_s: float, memory_bytes: int) -> Any:
-        """Return the agent of a worker, which starts as soon as a node has room for it."""
+        """Return the agent of a new worker; it starts as soon as a node has room for it."""
         return self._actor.remote(silence_s, memory_bytes)
 
     def check_room(self) -> None:
-        """See now and then whether a node that lives could hold a worker, were it idle.
+        """Check from time to time whether any live node could hold a worker if it were idle.
 
         Raises:
-            UnavailableError: None could for a while; a cluster may replace a node that it has lost.
+            UnavailableError: No node could for a while. A cluster gets that time to replace a lost node.
         """
         now = time.monotonic()
         if now - self._looked_at < _LOOK_S:
@@ -142,7 +141,7 @@ class _Kind:
             self._had_room_at = now
         elif now - self._had_room_at > _REPLACED_S:
             message = (
-                "the Ray cluster has no node left that a worker fits on, and none has come for "
+                "the Ray cluster has no node left that is large enough for a worker, and none has joined for "
                 f"{_REPLACED_S:.0f} s: the run cannot go on. Add a node, and run again."
             )
             raise UnavailableError(message)
@@ -153,12 +152,12 @@ class _Kind:
 
 
 class RayWorker:
-    """Speak to a worker through its agent.
+    """A worker on the cluster, reached through its agent.
 
     Args:
         ray: The module.
         agent: The actor.
-        check_room: Raises where the cluster has lost every node that the agent could be on.
+        check_room: Raises an error if the cluster has lost every node that could run the agent.
     """
 
     def __init__(self, ray: Any, agent: Any, check_room: Callable[[], None]) -> None:
@@ -174,22 +173,22 @@ class RayWorker:
 
     @property
     def fd(self) -> int:
-        """The descriptor to wait on: a byte comes with each reply."""
+        """The descriptor to wait on: each reply writes a byte to it."""
         return self._bell.fd
 
     def begin(self) -> None:
-        """Have the next message begin a new task."""
+        """Mark the next message as the beginning of a task."""
         self._begins = True
 
     def send(self, message: Message) -> None:
-        """Send a message; the reply is waited for on ``fd``."""
+        """Send a message; its reply makes ``fd`` ready."""
         reference = self._agent.tell.remote(encode(message), begins=self._begins)
         self._begins = False
         self._replies.append(reference)
         reference.future().add_done_callback(self._bell.ring)
 
     def receive(self) -> FromWorker | None:
-        """Return a message of the reply that has come in.
+        """Return the first message of the reply that has arrived.
 
         Raises:
             WorkerLostError: The worker, its agent or its node is gone.
@@ -201,18 +200,18 @@ class RayWorker:
             self._received.extend(decode_from_worker(body) for body in reply.bodies)
             self._gone = reply.gone
         except msgspec.DecodeError as error:
-            what = f"sent what is no message ({error})"
-            raise self.broken(what) from error
+            reason = f"sent a message that cannot be decoded ({error})"
+            raise self.fail(reason) from error
         except self._ray.exceptions.RayError as error:
-            what = f"was lost with its agent or its node ({type(error).__name__})"
-            raise WorkerLostError(what, _NOWHERE, "", is_killed=True) from error
+            reason = f"was lost with its agent or its node ({type(error).__name__})"
+            raise WorkerLostError(reason, _NOWHERE, "", is_killed=True) from error
         return self.buffered()
 
     def buffered(self) -> FromWorker | None:
         """Return the next message of the reply, or ``None``.
 
         Raises:
-            WorkerLostError: The reply ends with the worker's end.
+            WorkerLostError: The reply says that the worker was lost.
         """
         if self._received:
             return self._received.popleft()
@@ -224,9 +223,9 @@ class RayWorker:
         return None
 
     def check(self) -> None:
-        """See whether a worker that waits for a node will ever have one.
+        """Check whether a worker that waits for a node can still get one.
 
-        The agent watches the worker, and the cluster the agent.
+        Once it has started, its agent watches the worker, and the cluster watches the agent.
 
         Raises:
             UnavailableError: No node is left.
@@ -235,11 +234,11 @@ class RayWorker:
             self._check_room()
 
     def ask(self, message: Message, until: float | None = None) -> FromWorker:
-        """Send a message and wait for the answer, until a time in monotonic seconds.
+        """Send a message and return the answer; ``until`` is in monotonic seconds.
 
         Raises:
             WorkerLostError: The worker, its agent or its node is gone.
-            OutOfTimeError: There is no answer by then.
+            OutOfTimeError: There was no answer by ``until``.
             UnavailableError: No node is left.
         """
         self.send(message)
@@ -253,14 +252,14 @@ class RayWorker:
         while (more := self.buffered()) is not None:
             answer = more
         if answer is None:
-            what = "answered nothing"
-            raise self.broken(what)
+            reason = "sent an empty answer"
+            raise self.fail(reason)
         return answer
 
-    def broken(self, what: str) -> WorkerLostError:
-        """End a worker for what it did; return how it was lost."""
+    def fail(self, reason: str) -> WorkerLostError:
+        """End the worker because it broke a rule, and return the error to raise."""
         self._end()
-        return WorkerLostError(what, _NOWHERE, "")
+        return WorkerLostError(reason, _NOWHERE, "")
 
     def close(self) -> None:
         """End the worker and everything that it started."""
@@ -268,15 +267,15 @@ class RayWorker:
         self._bell.close()
 
     def _end(self) -> None:
-        if self._is_placed:  # One that has no node yet never answers.
-            with contextlib.suppress(Exception):  # An agent that is gone cannot be asked.
+        if self._is_placed:  # An agent without a node never answers.
+            with contextlib.suppress(Exception):  # The agent may be gone.
                 self._ray.get(self._agent.close.remote(), timeout=_CLOSE_S)
         with contextlib.suppress(Exception):
             self._ray.kill(self._agent)
 
 
 class _Bell:
-    """Wake who waits on a descriptor, from another thread, until it is closed."""
+    """A descriptor that another thread makes ready. It is safe to ring it after it was closed."""
 
     def __init__(self) -> None:
         self.fd, self._to = os.pipe()
@@ -290,7 +289,7 @@ class _Bell:
                 os.write(self._to, b".")
 
     def close(self) -> None:
-        """Let go of the descriptors; once."""
+        """Close the descriptors; a second call does nothing."""
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True

@@ -280,7 +280,7 @@ class Judging(FakeWorker):
 
 
 def in_float64(case: int) -> WorkerLostError:
-    return WorkerLostError("did not move for 8 s and was ended", Spot(case, 0, IN_FLOAT64, 0, 1), "", timed_out=True)
+    return WorkerLostError("made no progress for 8 s and was ended", Spot(case, 0, IN_FLOAT64, 0, 1), "", timed_out=True)
 
 
 def test_inquire__lost_while_float64_is_asked__its_case_runs_without_and_the_others_with_it():
@@ -290,7 +290,7 @@ def test_inquire__lost_while_float64_is_asked__its_case_runs_without_and_the_oth
     assert booked([event for event in events if not isinstance(event, Cut)]) == aligned((10, "first"), (11, "first"))
     assert worker.asked == [(10, False), (11, True)]
     assert [event.note for event in events if isinstance(event, Cut)] == [
-        "a::t: a worker did not move for 8 s and was ended while the float64 oracle checked first (case 10); "
+        "a::t: a worker made no progress for 8 s and was ended while the float64 oracle checked first (case 10); "
         "this is no finding, and the case was compared without it, so its blame is unknown"
     ]
 

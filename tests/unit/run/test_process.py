@@ -13,7 +13,7 @@ import pytest
 from ci_autotest.run.frames import FRAME_BYTES, HEADER, frame, size_of
 from ci_autotest.run.messages import Discover
 from ci_autotest.run.orphan_processes import TOKEN, adopt, children, end_children_of
-from ci_autotest.run.process_output import TOLD_BYTES, Output
+from ci_autotest.run.process_output import TAIL_BYTES, Output
 from ci_autotest.run.worker_start import worker_environ
 
 
@@ -52,7 +52,7 @@ def test_output__flood__stays_bounded_and_its_end_is_told():
     output.bound()
     assert os.fstat(output.fd).st_blocks * 512 <= 1 << 20
     assert output.tail().endswith("the end")
-    assert len(output.tail()) <= TOLD_BYTES
+    assert len(output.tail()) <= TAIL_BYTES
     output.close()
 
 
