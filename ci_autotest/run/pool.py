@@ -66,7 +66,7 @@ class Pool:
         return self._ready
 
     def discover(self, file: str) -> list[TestInfo] | Broken:
-        """Return the tests of a file, or why it cannot be imported. A file that ends its process loses no other file."""
+        """Return the tests of a file, or why it cannot be imported; a file that ends its process loses no other."""
         self.ready()
         slot = self._slots[0]
         for left in reversed(range(_STARTS)):

@@ -301,4 +301,4 @@ def test_run__candidate_leaves_threads_with_every_call__each_case_counts_once_an
     (found,) = report["findings"]
     assert (found["outcome"], found["kind"], found["cases"]) == ("misaligned", "value", tests * CASES), done.said
     assert {item["cases"]["misaligned"] for item in report["results"]} == {CASES}
-    assert any("a Python thread runs on" in note for note in report["notes"])
+    assert any("a Python thread keeps running" in note for note in report["notes"])

@@ -213,7 +213,7 @@ def test_run__the_same_file__has_the_same_tests_and_outcomes(project: Project):
         "TestOfAClass::test_softmax_method[0]": "aligned", "test_with_fixture": "not_run",
     }, done.said  # fmt: skip
     assert (
-        "test_with_fixture() takes 'width': `ci-autotest run` gives a test_case and what parametrize gives."
+        "test_with_fixture() takes 'width', but `ci-autotest run` provides only a test_case and the arguments of parametrize."
         in done.said
     )
 

@@ -1,4 +1,4 @@
-"""What a worker has: imported tests, the source of attempts, and every backend."""
+"""The context of a worker: its imported tests, its source of attempts, and the backend of every side."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import torch
 
-from ci_autotest.alignment.cases import (
-    Contender,
-)
+from ci_autotest.alignment.cases import Contender
 from ci_autotest.alignment.tolerance_rules import rules_for
 from ci_autotest.backends.devices import available_device, module_of, prove, versions
 from ci_autotest.backends.operators.names import refuse_unknown_rows
@@ -30,45 +28,41 @@ if TYPE_CHECKING:
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.config import Candidate
     from ci_autotest.record.declaration import Declaration
-    from ci_autotest.run.messages import (
-        Hello,
-        TestInfo,
-    )
+    from ci_autotest.run.messages import Hello, TestInfo
     from ci_autotest.run.progress_beacon import ProgressBeacon
 
-#: Position of the reference among the candidates of a job.
+#: Position of the reference among the candidates of a message.
 REFERENCE: Final = -1
 
 
 class WorkerContext:
-    """Hold what one ``Hello`` sets up.
+    """Everything that one ``Hello`` sets up.
 
     Args:
-        hello: Says which.
-        place: Where the case in flight is told.
+        hello: The first message.
+        beacon: Where the worker reports the case in flight.
 
     Attributes:
-        hello: As given.
-        library: The tests that are imported.
-        attempts: Makes attempts at cases.
-        reference: The side believed.
-        candidates: As configured, by name.
-        infos: What became of each candidate, in the order given.
-        backends: Of the candidates that are available, by name.
-        devices: What torch keeps for each kind of device that a side runs on.
+        library: The imported tests.
+        attempts: Draws and records attempts at cases.
+        reference: The backend of the reference.
+        candidates: The configured candidates, by name.
+        infos: Which candidates are available, and why others are not, in the configured order.
+        backends: The backends of the available candidates, by name.
+        devices: The torch module of each kind of device that a side runs on, such as ``torch.cuda``.
     """
 
-    def __init__(self, hello: Hello, place: ProgressBeacon) -> None:
-        """Import nothing of the user's but candidates' modules.
+    def __init__(self, hello: Hello, beacon: ProgressBeacon) -> None:
+        """Set up every backend. Of the user's files, only candidates' modules are imported here.
 
         Raises:
-            ConfigError: A row of ``tolerances`` or ``known``, or a candidate's, names what torch does not have.
-            UnavailableError: The reference's device is not there.
+            ConfigError: A row of ``tolerances`` or ``known``, or of a candidate, names an operator that torch lacks.
+            UnavailableError: The reference's device does not exist or does not work.
         """
         torch.set_num_threads(1)
         prepare(torch)
         self.hello = hello
-        self._place = place
+        self._beacon = beacon
         self.backends: dict[str, Backend] = {}
         self.devices: list[Any] = []
         sys.path += [folder for folder in hello.folders if folder not in sys.path]
@@ -79,15 +73,15 @@ class WorkerContext:
         self.library = Library(Path(hello.root))
         self.attempts = Attempts(device, hello.shapes)
         self.reference = TorchBackend(device)
-        self._uses(device)
+        self._add_device(device)
         self.candidates = {candidate.name: candidate for candidate in hello.candidates}
-        self.infos = [self._offer(candidate) for candidate in hello.candidates]
+        self.infos = [self._build(candidate) for candidate in hello.candidates]
 
-    def _offer(self, candidate: Candidate) -> CandidateInfo:
-        """Build a candidate's backend; say why where it cannot be."""
-        self._place.enter(REFERENCE, REFERENCE)  # Each may take its time to start.
+    def _build(self, candidate: Candidate) -> CandidateInfo:
+        """Build a candidate's backend, or return why it is not available."""
+        self._beacon.enter(REFERENCE, REFERENCE)  # Each candidate may take the full silence limit to start.
         device = available_device(candidate.device)
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "name": candidate.name,
             "backend": candidate.backend,
             "device": device,
@@ -96,17 +90,16 @@ class WorkerContext:
         try:
             backend = build(candidate, device, self.hello.folders, isolated=True)
         except UnavailableError as error:
-            return CandidateInfo(**said, available=False, reason=str(error))
+            return CandidateInfo(**fields, available=False, reason=str(error))
         self.backends[candidate.name] = backend
         libraries = dict(backend.libraries)
         if backend.is_in_process:
-            self._uses(device)
+            self._add_device(device)
             libraries |= versions(candidate.module)
         kernels = source_locations(backend.functions, Path(self.hello.root))
-        return CandidateInfo(**said, version=backend.version, libraries=libraries, mode=backend.mode, kernels=kernels)
+        return CandidateInfo(**fields, version=backend.version, libraries=libraries, mode=backend.mode, kernels=kernels)
 
-    def _uses(self, device: str) -> None:
-        """Remember what is asked of a device when something went wrong there."""
+    def _add_device(self, device: str) -> None:
         found = module_of(device)
         if found is not None and found not in self.devices:
             self.devices.append(found)
@@ -118,13 +111,13 @@ class WorkerContext:
     def contender(
         self, name: str, declaration: Declaration | None, compiler: str = "", *, asks_float64: bool = True
     ) -> Contender:
-        """Return a candidate with the rules that hold for it in a test.
+        """Return a candidate with the comparison rules for it in a test.
 
         Args:
-            name: The candidate's.
-            declaration: The test's.
-            compiler: Of a compiled candidate, the compiler's backend that is used instead of its own.
-            asks_float64: Whether float64 is asked who is right.
+            name: The candidate's name.
+            declaration: The test's declaration.
+            compiler: For a compiled candidate, the compiler backend to use instead of its own.
+            asks_float64: Whether the float64 oracle decides which side is wrong.
         """
         hello = self.hello
         backend = self.backends[name]
@@ -133,4 +126,4 @@ class WorkerContext:
             with_compiler = msgspec.structs.replace(candidate, options={**candidate.options, "backend": compiler})
             backend = build(with_compiler, available_device(candidate.device), hello.folders, isolated=True)
         rules = rules_for(hello.tolerances, hello.strictness, name, declaration)
-        return Contender(backend, rules, self._place.in_float64 if asks_float64 else None)
+        return Contender(backend, rules, self._beacon.in_float64 if asks_float64 else None)

@@ -1,4 +1,7 @@
-"""Dispatch a message to the part of the worker that answers it. Frameworks are imported here and below."""
+"""The dispatcher: it gives each message to the part of the worker that answers it.
+
+Frameworks are imported here and below, not in ``main``.
+"""
 
 from __future__ import annotations
 
@@ -40,45 +43,45 @@ class Dispatcher:
     """Answer the parent's messages.
 
     Args:
-        place: Where the case in flight is told.
+        beacon: Where the worker reports the case in flight.
         send: Sends a part of an answer before the answer is complete.
 
     Attributes:
-        equipment: What ``Hello`` set up.
+        worker_context: Everything that ``Hello`` has set up.
     """
 
-    def __init__(self, place: ProgressBeacon, send: Callable[[CasesDone], None]) -> None:
-        self._place = place
+    def __init__(self, beacon: ProgressBeacon, send: Callable[[CasesDone], None]) -> None:
+        self._beacon = beacon
         self._send = send
         self.worker_context: WorkerContext
         self._state: ProcessState | None = None
         self._files: set[str] = set()
         self._case_runner: CaseRunner
-        self._questions: FindingRequests
+        self._finding_requests: FindingRequests
 
     def answer(self, message: ToWorker) -> FromWorker:
-        """Return the answer to a message; one to a question says whether this process is what it was before."""
+        """Return the answer to a message; a ``Tried`` also says whether the request has changed this process."""
         self._import(message)
         answer = self._answer(message)
         if isinstance(answer, Tried):
-            # Of what the questions about one suspect are put to, a candidate's habits are part.
+            # Recurring changes do not count: every process that confirms a suspect of this candidate has them.
             return msgspec.structs.replace(
                 answer, is_changed=not all(change.is_recurring for change in self._changes())
             )
         return answer
 
     def is_changed(self) -> bool:
-        """Whether this process is no longer what it was when it was last looked at."""
+        """Whether this process has changed since it was last checked."""
         return bool(self._changes())
 
     def _changes(self) -> list[Change]:
         return self._state.changes() if self._state is not None else []
 
     def _import(self, message: ToWorker) -> None:
-        """Import the file of a message's test: what that changes is no kernel's doing."""
+        """Import the file of a message's test first, so that its changes to the process are not blamed on a kernel."""
         test = getattr(message, "test", None)
         if test is not None and self._state is not None and test.file not in self._files:
-            self._place.enter(REFERENCE, REFERENCE)
+            self._beacon.enter(REFERENCE, REFERENCE)
             self.worker_context.test(test)
             self._files.add(test.file)
             self._state.renew()
@@ -88,32 +91,32 @@ class Dispatcher:
             case Hello():
                 return self._set_up(message)
             case Discover(file):
-                return self._discovered(file)
+                return self._discover(file)
             case RunCases():
                 return self._case_runner.run(message)
             case Confirm():
-                return self._questions.confirm(message)
+                return self._finding_requests.confirm(message)
             case Record():
-                return self._questions.record(message)
+                return self._finding_requests.record(message)
             case Replay(runs=runs):
-                return self._replayed(runs)
+                return self._replay(runs)
             case TryProgram():
-                return self._questions.tried(message)
+                return self._finding_requests.try_program(message)
             case Examine(candidate=name, operators=operators):
                 return Examined(**standing(self.worker_context.backends[name], operators)._asdict())
 
-    def _discovered(self, file: str) -> Discovered:
+    def _discover(self, file: str) -> Discovered:
         assert self._state is not None  # noqa: S101 - the parent says hello first
-        self._place.enter(REFERENCE, REFERENCE)
+        self._beacon.enter(REFERENCE, REFERENCE)
         found = Discovered(self.worker_context.library.tests(file))
         self._state.renew()
         return found
 
-    def _replayed(self, runs: list[RunCases]) -> Replayed:
-        """Run cases again, in order; nothing is sent before all have run."""
+    def _replay(self, runs: list[RunCases]) -> Replayed:
+        """Run cases again, in order, and return the failures of all of them at the end."""
         parts: list[CasesDone] = []
         assert self._state is not None  # noqa: S101 - the parent says hello first
-        case_runner = CaseRunner(self.worker_context, self._place, self._state, parts.append)
+        case_runner = CaseRunner(self.worker_context, self._beacon, self._state, parts.append)
         failures = []
         for run in runs:
             parts.append(case_runner.run(run))
@@ -122,8 +125,8 @@ class Dispatcher:
         return Replayed(failures=failures)
 
     def _set_up(self, hello: Hello) -> Ready:
-        worker_context = self.worker_context = WorkerContext(hello, self._place)
+        worker_context = self.worker_context = WorkerContext(hello, self._beacon)
         self._state = ProcessState()
-        self._case_runner = CaseRunner(worker_context, self._place, self._state, self._send)
-        self._questions = FindingRequests(worker_context, self._place)
+        self._case_runner = CaseRunner(worker_context, self._beacon, self._state, self._send)
+        self._finding_requests = FindingRequests(worker_context, self._beacon)
         return Ready(torch=str(torch.__version__), candidates=worker_context.infos)

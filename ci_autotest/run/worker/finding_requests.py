@@ -1,4 +1,4 @@
-"""Answer requests about one finding: run a case again, record it, try a program."""
+"""Requests about one finding: run a case again, record it, or try a program."""
 
 from __future__ import annotations
 
@@ -20,12 +20,7 @@ from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import CALL_FUNCTION, maker_of, output_refs
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.record.declaration import Declaration
-from ci_autotest.run.messages import (
-    Confirm,
-    Record,
-    Tried,
-    TryProgram,
-)
+from ci_autotest.run.messages import Confirm, Record, Tried, TryProgram
 from ci_autotest.run.worker.context import REFERENCE, WorkerContext
 from ci_autotest.values.case import has_series, is_late, test_key
 from ci_autotest.values.verdict import Verdict
@@ -41,22 +36,22 @@ if TYPE_CHECKING:
 
 
 class FindingRequests:
-    """Answer them.
+    """Answer the requests.
 
     Args:
-        equipment: What is worked with.
-        place: Where the case in flight is told.
+        worker_context: The tests and the backends.
+        beacon: Where the worker reports the case in flight.
     """
 
-    def __init__(self, worker_context: WorkerContext, place: ProgressBeacon) -> None:
+    def __init__(self, worker_context: WorkerContext, beacon: ProgressBeacon) -> None:
         self._worker_context = worker_context
-        self._place = place
+        self._beacon = beacon
 
     def confirm(self, message: Confirm) -> Tried:
-        """Run one attempt on one candidate again, as edited, and show its program."""
+        """Run one attempt on one candidate again, with edited draws, and return its program."""
         declaration, call = self._worker_context.test(message.test)
         contender = self._contender(message, declaration)
-        self._place.enter(message.case, REFERENCE)
+        self._beacon.enter(message.case, REFERENCE)
         key = test_key(self._worker_context.hello.seed, message.test.id)
         name = (key, message.test.id, message.case, message.attempt)
         attempt = self._worker_context.attempts.attempt(declaration, call, name, message.edits, message.profile)
@@ -66,10 +61,10 @@ class FindingRequests:
             "attempt": message.attempt,
         }
         live = live_of(attempt)
-        self._place.enter(message.case, 0)
+        self._beacon.enter(message.case, 0)
         judged = (judge_confirmed if message.twice else judge_program)(live, self._watched(contender))
         whole = to_recording(live, note)
-        return self._tried(
+        return self._answer(
             message.candidate, judged, contender.rules,
             whole_program=encode_program(whole), whole_tensors=encode_tensors(whole),
             draws=attempt.draws, profile=attempt.profile, attempt=message.attempt,
@@ -81,15 +76,15 @@ class FindingRequests:
         )
 
     def _watched(self, contender: Contender) -> Sides:
-        """Return the sides with each step of the candidate told to the parent."""
-        contender.backend.on_step = self._place.step
+        """Return both sides; the candidate reports each step to the parent."""
+        contender.backend.on_step = self._beacon.step
         return contender.beside(self._worker_context.reference)
 
     def record(self, message: Record) -> Tried:
-        """Record a case, or one step of it, and run it on no candidate."""
+        """Record a case, or one step of it, on the reference alone."""
         declaration, call = self._worker_context.test(message.test)
         key = test_key(self._worker_context.hello.seed, message.test.id)
-        self._place.enter(message.case, REFERENCE)
+        self._beacon.enter(message.case, REFERENCE)
 
         def draw(case: int, number: int) -> Attempt:
             name = (key, message.test.id, case, number)
@@ -115,7 +110,7 @@ class FindingRequests:
             outcome="not_run", operator=step_operator(named, live.program.steps),
             target=spelled(named), step=step,
         )  # fmt: skip
-        return self._tried(
+        return self._answer(
             message.candidate,
             Judged(verdict, live),
             self._worker_context.contender(message.candidate, declaration).rules,
@@ -125,10 +120,9 @@ class FindingRequests:
         )
 
     def _probe(self, attempt: Attempt, message: Record) -> Attempt:
-        """Return the probe of a case."""
         differentiate(attempt, self._worker_context.reference)
         found = probe_of(
-            attempt, self._worker_context.reference, self._place.step,
+            attempt, self._worker_context.reference, self._beacon.step,
             of_series=has_series(message.case), takes_any=is_late(message.case),
         )  # fmt: skip
         if found is None:
@@ -137,8 +131,8 @@ class FindingRequests:
         return found
 
     def _isolated(self, live: Live, message: Record) -> Live:
-        """Return the step of a message alone, with what goes into its results where it goes back."""
-        assert message.step is not None  # noqa: S101 - the caller looked
+        """Return the step of a message alone; with a backward pass, its results get the reference's gradients."""
+        assert message.step is not None  # noqa: S101 - the caller has checked it
         reference, weights = self._worker_context.reference, None
         if message.has_backward:
             rules = self._worker_context.contender(message.candidate, None).rules
@@ -146,7 +140,7 @@ class FindingRequests:
         return pruned(isolate(live, maker_of(live.program.steps, message.step), reference, weights))
 
     def _record_refused(self, attempt: Attempt, message: Record, number: int) -> Tried:
-        """Record an attempt that the reference rejects: its program ends with the refused step."""
+        """Record an attempt that the reference rejects; its program ends with the refused step."""
         program = attempt.program
         index = output_refs(program)[0].index
         step = program.steps[index]
@@ -155,7 +149,7 @@ class FindingRequests:
             target=spelled(step), step=index,
         )  # fmt: skip
         rules = self._worker_context.contender(message.candidate, None).rules
-        return self._tried(
+        return self._answer(
             message.candidate,
             Judged(verdict, live_of(attempt)),
             rules,
@@ -164,35 +158,35 @@ class FindingRequests:
             attempt=number,
         )
 
-    def tried(self, message: TryProgram) -> Tried:
-        """Run a program on a candidate, and say what differs."""
+    def try_program(self, message: TryProgram) -> Tried:
+        """Run a program on a candidate, and return the verdict on it."""
         recording = decode(message.program, message.tensors)
         live = to_live(recording)
         for step in live.program.steps:
             if step.op == CALL_FUNCTION and step.target.startswith("torch."):
-                resolve(step.target)  # refused before anything is run
-        self._place.enter(0, 0)
+                resolve(step.target)  # Raises an error for an unknown function before anything runs.
+        self._beacon.enter(0, 0)
         declaration = self._worker_context.test(message.test)[0] if message.test is not None else _declared(recording)
         contender = self._contender(message, declaration)
         if message.inlined is not None:
             live = inlined(live, message.inlined, self._worker_context.reference)
-        # What differed from itself is held against itself again: one run of it may be right.
+        # A nondeterministic program is compared with a second run of itself, because a single run may be right.
         kind = recording.note.get("kind")
         if kind == "stateful":
             return self._sequence(message, live, contender)
         judge = judge_confirmed if kind == "nondeterminism" else judge_program
-        return self._tried(message.candidate, judge(live, self._watched(contender)), contender.rules)
+        return self._answer(message.candidate, judge(live, self._watched(contender)), contender.rules)
 
     def _sequence(self, message: TryProgram, live: Live, contender: Contender) -> Tried:
-        """Run several calls; say too which of them is wrong, by itself."""
+        """Run a sequence of calls; the answer also has the misaligned call as a program of its own."""
         judged = judge_sequence(live, self._watched(contender), message.passed_over)
         more = {}
         if judged.verdict.outcome == "misaligned":
             single = to_recording(alone(live, judged.verdict, self._worker_context.reference), {})
             more = {"alone_program": encode_program(single), "alone_tensors": encode_tensors(single)}
-        return self._tried(message.candidate, judged, contender.rules, **more)
+        return self._answer(message.candidate, judged, contender.rules, **more)
 
-    def _tried(self, candidate: str, judged: Judged, rules: Rules, **more: Any) -> Tried:
+    def _answer(self, candidate: str, judged: Judged, rules: Rules, **more: Any) -> Tried:
         note = repro_note(
             self._worker_context.candidates[candidate],
             judged.live.program.steps,
@@ -201,7 +195,7 @@ class FindingRequests:
         note["rules"] = {"rtol": rules.rtol, "atol": rules.atol, "check_dtype": rules.check_dtype}
         note["strictness"] = rules.strictness
         if judged.verdict.kind == "stateful":
-            note["kind"] = judged.verdict.kind  # a sequence of calls is run once, and none of them alone
+            note["kind"] = judged.verdict.kind  # A replay must run the whole sequence, and only once.
         host = self._worker_context.backends[candidate].repro_note(judged.live.program, judged.live.sources)
         if host is not None:
             note["host"] = host
@@ -215,13 +209,13 @@ class FindingRequests:
 
 
 def _declared(recording: Recording) -> Declaration | None:
-    """Return how the test that a saved program came from is compared, as its note says; checked like a declaration."""
-    told = recording.note.get("rules")
-    if not isinstance(told, dict):
+    """Return the comparison rules in a saved program's note as a declaration. The note comes from outside: check it."""
+    rules = recording.note.get("rules")
+    if not isinstance(rules, dict):
         return None
-    rtol, atol = told.get("rtol"), told.get("atol")
+    rtol, atol = rules.get("rtol"), rules.get("atol")
     if not (isinstance(rtol, float) and isinstance(atol, float) and rtol >= 0 and atol >= 0):
         rtol = atol = None
     is_graph = recording.note.get("kind") == "graph"
-    is_checked = told.get("check_dtype") is not False
+    is_checked = rules.get("check_dtype") is not False
     return Declaration(lambda: None, rtol=rtol, atol=atol, check_dtype=is_checked, check_graph=is_graph)

@@ -1,7 +1,7 @@
-"""The worker's GPU: set up for reproducible results; the worker ends when it only returns errors.
+"""The worker's GPU: it is set up for reproducible results, and the worker ends itself if it only returns errors.
 
-An error of a GPU stays with its process: every later call fails too. So the worker ends itself in the
-case that shows it first, which is then run again alone, as after a crash.
+After an error of a GPU every later call in the same process fails too. So the worker ends itself in the case that shows
+the error first, and that case runs again alone, as after a crash.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def prepare(torch: Any) -> None:
-    """Ask for deterministic algorithms where they exist, and for full precision."""
+    """Select full precision, and deterministic algorithms where they exist."""
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
@@ -24,10 +24,10 @@ def prepare(torch: Any) -> None:
 
 
 def is_spoiled(device: Any) -> bool:
-    """Whether a device that was used answers with errors now; one that cannot be waited for does not say.
+    """Whether a device that was used returns errors now. A device without ``synchronize`` cannot be checked.
 
     Source:
-        ``torch.cuda``; what a package registers (``torch._register_device_module``) need not have all of it.
+        ``torch.cuda``; a module that a package registers (``torch._register_device_module``) may lack parts of it.
     """
     is_used = getattr(device, "is_initialized", None)
     wait = getattr(device, "synchronize", None)
@@ -41,6 +41,6 @@ def is_spoiled(device: Any) -> bool:
 
 
 def retire_if_spoiled(devices: Sequence[Any], leave: Callable[[int], object] = os._exit) -> None:
-    """End this process when a device of its answers with errors: what it would say of later cases is worth nothing."""
+    """End this process if one of its devices returns errors, because its results for later cases would mean nothing."""
     if any(is_spoiled(device) for device in devices):
         leave(RETIRED)

@@ -1,7 +1,7 @@
-"""The worker process: imports tests and frameworks, runs cases, reports what it saw.
+"""The worker process: it imports tests and frameworks, runs cases and sends their results.
 
-Started by ``pool`` with a pipe in each direction. Nothing that a test prints reaches the pipes;
-what a test does to this process costs the case in flight and nothing else.
+The parent starts it with a pipe in each direction. Nothing that a test prints reaches the pipes, and whatever a test
+does to this process, only the case in flight is lost.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def main(argv: list[str]) -> None:
     """Serve the parent until it closes the pipe.
 
     Args:
-        argv: File descriptors to read from and write to, and that of the place's file.
+        argv: File descriptors to read from and to write to, and that of the progress beacon.
     """
-    read_fd, write_fd, place_fd = map(int, argv)
+    read_fd, write_fd, beacon_fd = map(int, argv)
     _end_with_parent()
-    # A terminal's Ctrl-C is the parent's: what interrupts here is a test's or a kernel's own doing.
+    # Ctrl-C in a terminal is for the parent. An interrupt here could only come from a test or a kernel.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
     from ci_autotest.run.frames import HEADER, decode_to_worker, frame, size_of  # noqa: PLC0415 - likewise
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> None:
     from ci_autotest.run.worker.dispatch import Dispatcher  # noqa: PLC0415 - imports the framework, after the fault handler is on
     from ci_autotest.run.worker.memory import spare_memory  # noqa: PLC0415 - likewise
 
-    dispatcher = Dispatcher(ProgressBeacon(place_fd), lambda message: _write(write_fd, frame(message)))
+    dispatcher = Dispatcher(ProgressBeacon(beacon_fd), lambda message: _write(write_fd, frame(message)))
     spare_memory()
     while True:
         head = _read(read_fd, HEADER.size)
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ask the system to end this process when the parent is gone, however it went; where it can."""
+    """Make the system end this process when the parent dies, where the system can (Linux)."""
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -65,7 +65,7 @@ def _end_with_parent() -> None:
 
 
 def _answer(dispatcher: Dispatcher, message: ToWorker) -> FromWorker:
-    """Return the answer; an error of the test's author is an answer too."""
+    """Return the answer to a message; any error of user code becomes a ``Broken``."""
     from ci_autotest.errors import AutotestError, UnavailableError  # noqa: PLC0415 - after the fault handler is on
     from ci_autotest.run.messages import Broken  # noqa: PLC0415 - likewise
 
@@ -83,10 +83,10 @@ def _answer(dispatcher: Dispatcher, message: ToWorker) -> FromWorker:
 
 
 def _traceback(error: BaseException) -> str:
-    """Return the traceback without the frames of this package: the user's own lines are what helps."""
-    told = traceback.TracebackException.from_exception(error)
-    told.stack = traceback.StackSummary.from_list([frame for frame in told.stack if not is_own(frame.filename)])
-    text = "".join(told.format())[-_TRACEBACK_CHARS:]
+    """Return the traceback without this package's frames, because the user's own lines are what helps."""
+    shown = traceback.TracebackException.from_exception(error)
+    shown.stack = traceback.StackSummary.from_list([frame for frame in shown.stack if not is_own(frame.filename)])
+    text = "".join(shown.format())[-_TRACEBACK_CHARS:]
     return text.encode("utf-8", "backslashreplace").decode()
 
 

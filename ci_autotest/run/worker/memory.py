@@ -1,4 +1,4 @@
-"""Memory of a worker: garbage collection, the allocator, and how many cases run at once."""
+"""Memory of a worker: the garbage collector, the allocator, and how many cases run at once."""
 
 from __future__ import annotations
 
@@ -12,50 +12,51 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: New objects that hold others until the collector looks at them: between batches, and in the midst of one, where most
-#: of them are in use. Python's own number is 700.
+#: New container objects that start a collection: between batches, and within a batch, where most of them are still in
+#: use. Python's default is 700.
 _BETWEEN: Final = 3000
-_AMIDST: Final = 50_000
-#: Rounds over the youngest, or the middle generation, after which the next one is looked at. Python's own number.
+_WITHIN: Final = 50_000
+#: Collections of one generation after which the next older generation is collected too. Python's default.
 _ROUNDS: Final = 10
-#: Bytes of the largest piece that is freed without being joined to its neighbours, of free memory that is kept at most,
-#: and from which on an allocation is the system's own. Source: mallopt(3).
+#: Parameters of mallopt(3): the largest chunk that is freed without being merged with its neighbours, the free memory
+#: that is kept, and the size from which an allocation is mapped on its own.
 _MXFAST: Final = 1
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
-#: Cases whose phases are run together at most: more hold more than the processor's cache.
+#: A batch has at most this many cases, because the objects of more cases do not fit into the processor's cache.
 BATCH: Final = 32
 
 
 def case_bytes(values: Iterable[object]) -> int:
-    """Return the memory that a case takes, in bytes: two sides, with as much again for gradients.
+    """Return the bytes that a case takes: its values on two sides, and as much again for gradients.
 
     Args:
-        values: What the reference saw of its steps.
+        values: The values of its steps on the reference.
     """
     return 4 * sum(value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
 
 
 def cases_at_once(largest_bytes: int, room_bytes: int) -> int:
-    """Return how many cases of a test run together: as many as there is room for if all are as large as the largest.
+    """Return how many cases of a test run together: as many as fit if all are as large as the largest so far.
 
     Args:
-        largest_bytes: What the largest case of the test has taken so far.
+        largest_bytes: Bytes of the test's largest case so far.
         room_bytes: Memory that a batch may take.
     """
     return min(BATCH, max(1, room_bytes // max(largest_bytes, 1)))
 
 
 def spare_memory() -> None:
-    """Keep what is imported out of the collector's rounds, and what a case frees for the next one.
+    """Exclude imported objects from garbage collection, and keep the memory that a case frees for the next one.
 
-    A batch of cases lives long enough to be taken for old; each time, all of a framework's objects were looked through,
-    55 ms. And tensors of a few megabytes were given back to the system with every batch and asked for anew, page by
-    page: a product of 1025 x 1025 cost twice what it does. Small pieces that are freed unjoined are joined by the next
-    large allocation: the hundreds that a batch leaves cost each case of a convolution 15 us.
+    The objects of a batch live long enough to reach the oldest generation. Each collection of it went through all
+    objects of the framework, which took 55 ms. Tensors of a few megabytes went back to the system after every batch and
+    were mapped again page by page, which doubled the time of a 1025 x 1025 product. Small chunks that are freed without
+    merging are merged by the next large allocation: the hundreds that a batch leaves cost each case of a convolution
+    15 us.
     """
     gc.freeze()
-    gc.set_threshold(_AMIDST, _ROUNDS, _ROUNDS)
+    gc.set_threshold(_WITHIN, _ROUNDS, _ROUNDS)
     allocator = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if allocator is not None:
         allocator(_MXFAST, 0)
@@ -64,7 +65,7 @@ def spare_memory() -> None:
 
 
 def collect() -> None:
-    """Collect what batches have left, if it is as much as to be worth it: between two, when little else is young."""
+    """Collect the garbage of batches if there is enough of it; call it between batches, when little else is young."""
     young, middle, old = gc.get_count()
     if young >= _BETWEEN and gc.isenabled():
         gc.collect(0 if middle < _ROUNDS else 1 if old < _ROUNDS else 2)

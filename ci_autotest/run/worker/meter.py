@@ -1,8 +1,8 @@
-"""Measure a candidate's time, memory and random draws beside the reference's. Nothing is judged by it.
+"""The meter of a candidate: its time, memory and random draws compared with the reference's. No verdict uses it.
 
-What is told of it are orders of magnitude, in notes: medians over a batch, bytes that the allocator counts. To count
-those, the allocator walks all of its free pieces, up to 0.4 ms: so that is done only for a test in whose last batch the
-process has grown, which is asked of the system in a few microseconds.
+Notes in the report show only orders of magnitude: medians over a batch, and bytes that the allocator counts. Counting
+them walks all free chunks of the allocator, which takes up to 0.4 ms. So only tests during whose last batch the process
+has grown are counted; whether it has grown takes the system a few microseconds to tell.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.run.progress_beacon import Entering
 
-#: What a candidate did with the generator where the reference drew: nothing, or another number of draws.
+#: What a candidate did with the generator if the reference drew numbers from it: nothing, or another number of draws.
 Drawn: TypeAlias = Literal["", "nothing", "otherwise"]
-#: Share of what was kept that each half of a batch's cases must have added: what grows once does not grow by calls. Of
-#: ten cases with the 33 calls of their probe each half has 0.15 of what is kept with every call.
+#: Share of the kept memory that each half of a batch's cases must have added, because memory that grows only once does
+#: not grow with the calls. With ten cases and the 33 calls of a probe, each half adds 0.15 if every call keeps memory.
 _HALF: Final = 0.1
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -44,40 +44,40 @@ class _Allocated(ctypes.Structure):
 
 
 def allocated_bytes() -> int:
-    """Return the bytes that this process has allocated and not freed; 0 where the system does not say."""
-    ask = getattr(ctypes.CDLL(None), "mallinfo2", None)
-    if ask is None:
+    """Return the bytes that this process has allocated and not freed; 0 if the system does not report them."""
+    mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if mallinfo2 is None:
         return 0
-    ask.restype = _Allocated
-    found = ask()
+    mallinfo2.restype = _Allocated
+    found = mallinfo2()
     return int(found.uordblks + found.hblkhd)
 
 
 def mapped_bytes() -> int:
-    """Return the bytes of address space that this process holds; 0 where the system does not say.
+    """Return the bytes of address space that this process holds; 0 if the system does not report them.
 
-    Not what lies in memory: a tensor of zeros that nobody has written to lies nowhere yet.
+    Resident memory would miss a tensor of zeros, which takes no pages before it is written to.
 
     Source:
         proc(5), ``statm``.
     """
     try:
-        told = os.open("/proc/self/statm", os.O_RDONLY)
+        file = os.open("/proc/self/statm", os.O_RDONLY)
     except OSError:
         return 0
     try:
-        return int(os.read(told, 256).split()[0]) * _PAGE_BYTES
+        return int(os.read(file, 256).split()[0]) * _PAGE_BYTES
     finally:
-        os.close(told)
+        os.close(file)
 
 
 class Meter:
-    """Watch a candidate run a batch: says which case is entered, as what it is made of does, and when.
+    """Report the cases that a candidate enters, as ``Entering`` does, and measure them.
 
     Args:
-        enter: Says which case is entered.
-        attempts: Of the batch, without probes.
-        is_growing: Whether memory is watched too.
+        enter: Reports the case to the parent.
+        attempts: The attempts of the batch, without probes.
+        is_growing: Whether to watch memory too.
     """
 
     def __init__(self, enter: Entering, attempts: Sequence[Attempt], *, is_growing: bool) -> None:
@@ -92,7 +92,7 @@ class Meter:
         self.step = enter.step
 
     def __call__(self, position: int, /) -> None:
-        """Say that a case is entered, once what the one before it has cost is written down."""
+        """Store the cost of the case before, and enter a case."""
         self.stop()
         self._at = position
         if self.is_growing and position in {0, self._count // 2} and position not in self._allocated:
@@ -101,7 +101,7 @@ class Meter:
         self._since = time.perf_counter()
 
     def stop(self) -> None:
-        """Write down what the case entered last has cost: its forward pass, later its backward pass."""
+        """Add the cost of the last case entered: first its forward pass, later its backward pass."""
         if 0 <= self._at < self._count:
             self._seconds[self._at] += time.perf_counter() - self._since
         if self._at == self._drawing >= 0 and self._state is None:
@@ -111,27 +111,27 @@ class Meter:
         self._at = -1
 
     def restored(self) -> AbstractContextManager[object]:
-        """Return a block after which the place is again the one before."""
+        """Return a block after which the reported position is the one before it again."""
         return self._enter.restored()
 
     @property
     def seconds(self) -> float:
-        """What all cases cost at the median of one."""
+        """Seconds of all cases, as their number times the median."""
         return median(self._seconds) * self._count if self._count else 0.0
 
     def kept(self, kept_bytes: int) -> int:
-        """Return what a batch kept, if both halves of this candidate's cases added to it; else 0."""
+        """Return the bytes that a batch kept if both halves of this candidate's cases added to them; else 0."""
         marks = [self._allocated.get(at, 0) for at in (0, self._count // 2, self._count)]
         grown = [later - before for before, later in pairwise(marks)]
         return kept_bytes if min(grown, default=0) >= _HALF * kept_bytes > 0 else 0
 
     def drawn(self, attempts: Sequence[Attempt], reference: Backend) -> Drawn:
-        """Return whether a case left the generator where the reference leaves it; asked once of a batch."""
+        """Return how a case left torch's generator in another state than the reference does; checked once per batch."""
         if self._state is None:
             return ""
         attempt = attempts[self._drawing]
         seed = _last_seed(attempt)
-        assert seed is not None  # noqa: S101 - as it was chosen
+        assert seed is not None  # noqa: S101 - the attempt was chosen for having one
         before = torch.default_generator.get_state()
         reference.run(attempt.program, attempt.sources)
         expected = torch.default_generator.get_state()

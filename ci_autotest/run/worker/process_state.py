@@ -1,6 +1,6 @@
-"""State of the process that other cases could see: checked after each batch.
+"""State of the process that other cases can see; it is checked after each batch.
 
-A kernel that is right and leaves another default device behind makes every later case of its process wrong.
+For example, a correct kernel that leaves another default device behind makes every later case of its process wrong.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ci_autotest.run.messages import Change
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-#: What of these is replaced or taken away is told; what is added, as a lazy import does, is not.
+#: Names that are replaced in or removed from these count as changes; added names do not, because lazy imports add them.
 _NAMESPACES: Final[Mapping[str, object]] = {
     "builtins": builtins, "math": math, "os": os, "random": random, "torch": torch, "torch.autograd": torch.autograd,
     "torch.fft": torch.fft, "torch.linalg": torch.linalg, "torch.nn": torch.nn, "torch.nn.functional":
@@ -44,7 +44,7 @@ _LIMITS: Final = {
     )
     if hasattr(resource, name)
 }
-#: Those that libraries and test tools handle.
+#: Signals that libraries and test tools handle.
 _SIGNALS: Final = (
     signal.SIGABRT, signal.SIGALRM, signal.SIGCHLD, signal.SIGFPE, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE,
     signal.SIGPROF, signal.SIGQUIT, signal.SIGSEGV, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGVTALRM,
@@ -53,18 +53,18 @@ _TIMERS: Final = {name: getattr(signal, name) for name in ("ITIMER_REAL", "ITIME
 
 
 def _default_device() -> object:
-    """Return what torch holds for ``set_default_device``, without asking for it in words, which takes longer."""
+    """Return the device of ``set_default_device``; reading torch's variable is faster than its public function."""
     context = getattr(getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None), "device_context", None)
     return getattr(context, "device", None)
 
 
 def _environment() -> dict[Any, Any]:
-    return dict(getattr(os.environ, "_data", os.environ))  # as the system has it: decoding takes longer
+    return dict(getattr(os.environ, "_data", os.environ))  # The undecoded bytes, because decoding takes longer.
 
 
 def _folder() -> str:
     try:
-        return os.getcwd()  # noqa: PTH109 - of a path nothing is asked, and making one takes longer
+        return os.getcwd()  # noqa: PTH109 - making a Path takes longer
     except OSError:
         return "none: it was deleted"
 
@@ -81,9 +81,9 @@ def _descriptor(number: int) -> Callable[[], tuple[int, int] | None]:
 
 
 def _arithmetic() -> tuple[float, ...]:
-    """Return numbers that tell flushed denormals and another way of rounding.
+    """Return numbers that depend on whether denormals are flushed and on the rounding mode.
 
-    None of them is a denormal itself: where those are flushed, they also equal zero.
+    None of them is a denormal itself, because a flushed denormal also equals zero.
     """
     half, least, great = 2.0**-53, sys.float_info.min, 2.0**60
     return least * 0.5 * great, 1.0 + half, -1.0 - half
@@ -102,7 +102,7 @@ def _blocked() -> object:
 
 
 def _torch_flags() -> dict[str, Callable[[], object]]:
-    """Return the readers of torch's flags; a version that has not got one has nothing to be changed."""
+    """Return the readers of torch's flags; a flag that this version of torch lacks is left out."""
     names = {
         "deterministic algorithms": "_get_deterministic_algorithms",
         "deterministic algorithms that only warn": "_get_deterministic_algorithms_warn_only",
@@ -116,7 +116,7 @@ def _torch_flags() -> dict[str, Callable[[], object]]:
     return {what: getattr(torch._C, name) for what, name in names.items() if hasattr(torch._C, name)}  # noqa: SLF001
 
 
-#: What a case may see and a library has no cause to change when it is first called.
+#: Settings that cases can see and that libraries have no reason to change on their first call.
 _SETTINGS: Final[Mapping[str, Callable[[], object]]] = {
     "default dtype": torch.get_default_dtype, "default device": _default_device,
     "grad mode": torch.is_grad_enabled, "inference mode": torch.is_inference_mode_enabled,
@@ -131,20 +131,20 @@ _SETTINGS: Final[Mapping[str, Callable[[], object]]] = {
     "trace function": sys.gettrace, "profile function": sys.getprofile,
 }  # fmt: skip
 _RUNNING: Final = "Python threads that run"
-#: What honest libraries change too, when they are first called.
-_HABITS: Final[Mapping[str, Callable[[], object]]] = {
+#: Settings that honest libraries change too, on their first call.
+_RECURRING: Final[Mapping[str, Callable[[], object]]] = {
     "threads of torch": torch.get_num_threads, "threads between operators of torch": torch.get_num_interop_threads,
-    _RUNNING: _thread._count,  # noqa: SLF001 - what `threading` begins is among them
+    _RUNNING: _thread._count,  # noqa: SLF001 - it counts the threads of `threading` too
     "environment": _environment, "limit of recursion": sys.getrecursionlimit,
     **{f"handler of {number.name}": partial(signal.getsignal, number) for number in _SIGNALS},
 }  # fmt: skip
 
 
-_OF_TORCH: Final = "torch."
+_TORCH_PREFIX: Final = "torch."
 
 
 class _Namespace:
-    """Hold what a module or a class has, by name."""
+    """The names of a module or a class, and their values when it was last checked."""
 
     def __init__(self, name: str, holder: object) -> None:
         self._name, self._holder, self._now = name, holder, vars(holder)
@@ -154,7 +154,7 @@ class _Namespace:
         self._values, self._before = list(self._now.values()), dict(self._now)
 
     def changes(self) -> Iterator[Change]:
-        """Yield what was replaced, taken away, or, of a class, put before what its base has."""
+        """Yield each name that was replaced or removed, or that a class now defines before its base."""
         if _same(list(self._now.values()), self._values):
             return
         now, before = dict(self._now), self._before
@@ -168,68 +168,68 @@ class _Namespace:
 
 
 class ProcessState:
-    """Hold what this process was when it was last looked at.
+    """The state of this process when it was last checked.
 
-    A look takes some tens of microseconds. What torch changes when it first compiles, by importing more of itself, is
-    its own business.
+    A check takes some tens of microseconds. When torch imports more of itself, for example at its first compilation, it
+    changes some of its own names and settings. These changes are ignored.
     """
 
     def __init__(self) -> None:
-        """Take what is here now for clean: made once frameworks and candidates are imported."""
-        self._readers = {**_SETTINGS, **_HABITS}
+        """Read the clean state, once frameworks and candidates are imported."""
+        self._readers = {**_SETTINGS, **_RECURRING}
         self._namespaces = [_Namespace(name, holder) for name, holder in _NAMESPACES.items()]
-        self._modules = self._own_modules = 0
+        self._module_count = self._torch_module_count = 0
         self.renew()
 
     def renew(self) -> None:
-        """Take what is here now for clean: after the import of a file of tests."""
+        """Read the clean state again, after importing a test file."""
         self._values = self._read()
         self._has_imported()
         for namespace in self._namespaces:
             namespace.renew()
 
     def changes(self) -> list[Change]:
-        """Return what has changed since this was last asked."""
+        """Return what has changed since the last check."""
         now, before = self._read(), self._values
         found = [change for namespace in self._namespaces for change in namespace.changes()]
         if not _same(now, before):
             self._values = now
             found += [
-                Change(what=_told(what, was, value), is_recurring=what in _HABITS)
+                Change(what=_described(what, was, value), is_recurring=what in _RECURRING)
                 for what, was, value in zip(self._readers, before, now, strict=True)
                 if not _same(value, was) and not (what == _RUNNING and value < was)  # type: ignore[operator]
             ]
         if self._has_imported():
-            found = [change for change in found if not (change.is_recurring or change.what.startswith(_OF_TORCH))]
+            found = [change for change in found if not (change.is_recurring or change.what.startswith(_TORCH_PREFIX))]
         return found
 
     def _has_imported(self) -> bool:
-        """Whether more of torch was imported since this was last asked."""
-        before = self._own_modules
-        if len(sys.modules) != self._modules:
-            self._modules = len(sys.modules)
-            self._own_modules = sum(name.startswith(_OF_TORCH) for name in tuple(sys.modules))
-        return self._own_modules > before
+        """Whether more of torch was imported since the last check."""
+        before = self._torch_module_count
+        if len(sys.modules) != self._module_count:
+            self._module_count = len(sys.modules)
+            self._torch_module_count = sum(name.startswith(_TORCH_PREFIX) for name in tuple(sys.modules))
+        return self._torch_module_count > before
 
     def _read(self) -> list[object]:
         return [read() for read in self._readers.values()]
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether two values are equal; foreign ones may answer anything, or raise."""
+    """Whether two values are equal; the comparison of a foreign object may return anything, or raise."""
     try:
         return one is other or bool(one == other)
-    except Exception:  # noqa: BLE001 - of a user's class
+    except Exception:  # noqa: BLE001 - a user's class compares
         return False
 
 
-def _told(what: str, was: object, now: object) -> str:
-    """Return a change in words; values of variables are nobody's business, and those of objects differ each time."""
+def _described(what: str, was: object, now: object) -> str:
+    """Return a change as text, without values of environment variables (secrets) and of objects (addresses)."""
     if isinstance(was, dict) and isinstance(now, dict):
         names = sorted(os.fsdecode(name) for name in {*was, *now} if was.get(name) != now.get(name))
         return f"{what}: {', '.join(names)}"
     if what == _RUNNING:
-        return "a Python thread runs on"  # how many there are is chance
+        return "a Python thread keeps running"  # Their number is chance.
     if what.startswith("standard ") and now is None:
         return f"{what}: closed"
     plain = (bool, int, float, str, torch.dtype, torch.device, type(None))

@@ -1,4 +1,4 @@
-"""Where functions of the user's are defined in the checkout: a page links to the line."""
+"""Source locations of the user's functions in the checkout, to which the report links."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ci_autotest.values.result import Location
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: Folders of installed packages, which may lie in the checkout and are no part of the repository.
+#: Folders of installed packages; they may lie in the checkout, but are not part of the repository.
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 
 def source_locations(functions: Mapping[str, Callable[..., Any]], root: Path) -> dict[str, Location]:
-    """Return where functions are defined, those that are Python's and lie in the checkout.
+    """Return where functions are defined; only Python functions in the checkout have a location.
 
     Args:
-        functions: By operator.
-        root: The configuration's folder: the checkout is the nearest folder above it that git knows, else itself.
+        functions: Functions by operator.
+        root: The configuration's folder. The checkout is the nearest folder at or above it with ``.git``, else itself.
     """
     folder = root.resolve()
     top = next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)

@@ -1,4 +1,4 @@
-"""Tests in a worker: import a file, find its tests, make their bodies callable."""
+"""The tests of a worker: it imports a file, finds its tests and makes their bodies callable."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from ci_autotest.record.declaration import Declaration
 
-#: Prefix of the file name that stands for a family of the shipped suite.
+#: Prefix of a file name that means a family of the shipped suite.
 SUITE: Final = "builtin:suite/"
 _SUITE_PACKAGE: Final = "ci_autotest.suite"
 
 
 class Library:
-    """Hold the test files that this worker has imported.
+    """The test files that this worker has imported.
 
     Args:
         root: The configuration's folder; ids are relative to it.
@@ -49,7 +49,7 @@ class Library:
         return sorted(found, key=lambda info: info.location.line)
 
     def find(self, test: TestInfo) -> tuple[Declaration, Callable[[], object]]:
-        """Return a test's declaration and its body, bound.
+        """Return a test's declaration, and its body bound to its arguments.
 
         Raises:
             LookupError: The file no longer defines it.
@@ -75,7 +75,7 @@ class Library:
 
 
 class _Declared(NamedTuple):
-    """A test of a module: its qualified name, ``[3-same]`` for its arguments, and what binds its body."""
+    """A test of a module: its qualified name, its arguments as in ``[3-same]``, and what its body is bound to."""
 
     name: str
     arguments: str
@@ -103,7 +103,7 @@ def _imported(file: str, root: Path) -> ModuleType:
     name = "autotest_file_" + "".join(c if c.isalnum() else "_" for c in file)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        message = f"{file} is no Python file."
+        message = f"{file} is not a Python file."
         raise ImportError(message)
     refuse_duplicates(str(path))
     module = importlib.util.module_from_spec(spec)
@@ -113,7 +113,7 @@ def _imported(file: str, root: Path) -> ModuleType:
 
 
 def _declared(module: ModuleType) -> Iterator[_Declared]:
-    """Yield the tests of a module: its own functions, and the methods of its own classes."""
+    """Yield the tests of a module: functions and methods that it defines itself and does not import."""
     for name, value in list(vars(module).items()):
         declaration = declaration_of(value)
         if declaration is not None and declaration.body.__module__ == module.__name__:
@@ -128,18 +128,21 @@ def _declared(module: ModuleType) -> Iterator[_Declared]:
 def _calls(
     name: str, function: Callable[..., object], declaration: Declaration, owner: type | None
 ) -> Iterator[_Declared]:
-    """Yield a test for each row of its ``parametrize``; none for a helper, which needs more and is not named a test."""
+    """Yield a test for each row of its ``parametrize``.
+
+    A function that needs more arguments and whose name does not start with ``test`` is a helper, not a test.
+    """
     names: Counter[str] = Counter()
     for given in parametrized(function, declaration.body):
         if name.rpartition(".")[2].startswith("test") or not _missing(declaration.body, owner, given):
             called = case_name(declaration.body, (), given)
-            names[called] += 1  # objects of one type have one name
+            names[called] += 1  # Different objects of one type have the same name.
             unique = called if names[called] == 1 else f"{called[:-1]}-{names[called]}]"
             yield _Declared(name, unique, declaration, owner, given)
 
 
 def _missing(body: Callable[..., object], owner: type | None, given: Mapping[str, Any]) -> list[str]:
-    """Return the names of the arguments that only a caller of the user's, or a fixture of pytest's, could give."""
+    """Return the names of the arguments that only the user's own call, or a fixture of pytest, could give."""
     wanted = required(body)
     is_given = owner is not None or takes_test_case(body)
     return [parameter.name for parameter in wanted[is_given:] if parameter.name not in given]
@@ -150,20 +153,20 @@ def _bound(declared: _Declared) -> Callable[[], object]:
     missing = _missing(body, owner, given)
     if missing:
         message = (
-            f"{declared.name}() takes {missing[0]!r}: `ci-autotest run` gives a test_case and what parametrize gives. "
-            "Run it with pytest, or give the argument a default."
+            f"{declared.name}() takes {missing[0]!r}, but `ci-autotest run` provides only a test_case and the "
+            "arguments of parametrize. Run it with pytest, or give the argument a default."
         )
         raise AuthorError(message)
     if owner is not None:
         if issubclass(owner, unittest.TestCase):
             return lambda: _in_test_case(owner("__init__"), lambda held: body(held, **given))
-        return lambda: body(owner(), **given)  # as pytest: no case sees what another left in its object
+        return lambda: body(owner(), **given)  # A new object for each case, as in pytest.
     args, kwargs = with_case(body, (), given)
     return functools.partial(body, *args, **kwargs) if args or kwargs else body
 
 
 def _in_test_case(held: unittest.TestCase, body: Callable[..., object]) -> object:
-    """Call a method as unittest does: set up before, torn down after."""
+    """Call a method as unittest does, with setUp before it and tearDown after it."""
     held.setUp()
     try:
         return body(held)

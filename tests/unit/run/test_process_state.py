@@ -54,7 +54,7 @@ KINDS = {
     "standard error: closed": lambda: os.close(2),
     "standard input: changed": lambda: os.dup2(2, 0),
     "arithmetic of floating point: changed": lambda: torch.set_flush_denormal(True),
-    "a Python thread runs on": one_thread,
+    "a Python thread keeps running": one_thread,
     "warnings that raise: was 0, is 1": lambda: warnings.simplefilter("error"),
 }
 found = {}
