@@ -1,4 +1,4 @@
-"""Stages that run a case again in a fresh process: what it shows there decides what is done with it."""
+"""Stages that run a case again in a fresh process; the result decides which stages follow."""
 
 from __future__ import annotations
 
@@ -20,87 +20,87 @@ if TYPE_CHECKING:
     from ci_autotest.findings.tools import Inspection
 
 
-def confirm(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
-    """Run the case again, each side held against itself first."""
+def confirm(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Run the case again; each side is first compared with a second run of itself."""
     suspect, verdict = diagnosis.suspect, diagnosis.verdict
-    again = look.fresh.ask(question(suspect))
+    again = inspection.fresh.ask(question(suspect))
     if verdict.is_of_a_rejected_attempt and not (isinstance(again, Tried) and again.verdict.kind == "leniency"):
         return diagnosis.settled()
     if isinstance(again, WorkerLostError):
         return lost_again(diagnosis, again)
     if isinstance(again, Broken):
         return diagnosis.settled(f"not confirmed: {again.message}")
-    return _confirmed(diagnosis, _of_its_own_operator(again, suspect, look), look)
+    return _confirmed(diagnosis, _on_suspected_operator(again, suspect, inspection), inspection)
 
 
-def confirm_probe(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
-    """Look for the calls after which a probe is wrong; flaky where nothing shows it again."""
+def confirm_probe(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Look for the calls after which a probe is wrong; it is flaky if nothing shows that again."""
     suspect = diagnosis.suspect
-    found = stateful.of_probe(suspect, look.fresh)
+    found = stateful.of_probe(suspect, inspection.fresh)
     if found is not None:
         return found
-    again = look.fresh.ask(question(suspect))
-    if isinstance(again, Tried) and again.verdict.kind == "nondeterminism" and not _is_of_another(again, suspect):
-        # What differs from run to run differs in a probe too, by chance: it is that finding, and no other.
-        unsteady = suspect._replace(verdict=again.verdict)
-        return replace(diagnosis, suspect=unsteady, verdict=again.verdict, route=Route.DIFFERENCE)
+    again = inspection.fresh.ask(question(suspect))
+    if isinstance(again, Tried) and again.verdict.kind == "nondeterminism" and not _is_other_operator(again, suspect):
+        # A nondeterministic case differs in a probe too, by chance: the finding is its nondeterminism.
+        nondeterministic = suspect._replace(verdict=again.verdict)
+        return replace(diagnosis, suspect=nondeterministic, verdict=again.verdict, route=Route.DIFFERENCE)
     return flaky(suspect, Tried(verdict=Verdict(outcome="aligned")))
 
 
 def question(suspect: Suspect) -> Confirm:
-    """Return what a fresh worker is asked of a case."""
+    """Return the request that confirms a case in a fresh worker."""
     return Confirm(
         test=suspect.test, case=suspect.case, attempt=suspect.attempt, candidate=suspect.candidate, twice=True
     )
 
 
 def is_same(verdict: Verdict, other: Verdict) -> bool:
-    """Whether two verdicts are of one identity, and went wrong alike."""
+    """Whether two verdicts have the same outcome, operator and kind."""
     return (verdict.outcome, verdict.operator, verdict.kind) == (other.outcome, other.operator, other.kind)
 
 
-def _confirmed(diagnosis: Diagnosis, again: Tried, look: Inspection) -> Diagnosis:
-    """Return what a second run says of a case: the same, that it is unsteady or remembers, or that it is flaky."""
+def _confirmed(diagnosis: Diagnosis, again: Tried, inspection: Inspection) -> Diagnosis:
+    """Return a case after its second run: confirmed, nondeterministic, stateful or flaky."""
     suspect = diagnosis.suspect
-    is_unsteady = again.verdict.kind == "nondeterminism"
+    is_nondeterministic = again.verdict.kind == "nondeterminism"
     is_repeated = is_same(again.verdict, diagnosis.verdict)
-    if is_unsteady or not is_repeated:
-        remembering = _remembering(suspect, again, look)
-        if remembering is not None:
-            return remembering
-        if not is_unsteady:
+    if is_nondeterministic or not is_repeated:
+        with_state = _stateful(suspect, again, inspection)
+        if with_state is not None:
+            return with_state
+        if not is_nondeterministic:
             return flaky(suspect, again)
     found = replace(diagnosis, verdict=again.verdict, shown=shown_of(again), is_confirmed=True)
-    if is_unsteady:  # Whatever is smaller may show it, or not, by chance.
+    if is_nondeterministic:  # A smaller program would show it only by chance, so nothing is shrunk.
         return replace(found, route=Route.WHOLE)
     return replace(found, whole=decode(again.whole_program, again.whole_tensors))
 
 
-def _of_its_own_operator(again: Tried, suspect: Suspect, look: Inspection) -> Tried:
-    """Return what a second run says of the operator that is suspected.
+def _on_suspected_operator(again: Tried, suspect: Suspect, inspection: Inspection) -> Tried:
+    """Return a second run's result for the suspected operator.
 
-    That another operator of the same program is unsteady says nothing of this one, which has a fault of its own.
+    If another operator of the program is nondeterministic, that says nothing about this one, so it is checked alone.
     """
-    if not _is_of_another(again, suspect):
+    if not _is_other_operator(again, suspect):
         return again
-    once = look.fresh.ask(msgspec.structs.replace(question(suspect), twice=False))
-    is_it = isinstance(once, Tried) and suspect.verdict is not None and is_same(once.verdict, suspect.verdict)
-    return once if isinstance(once, Tried) and is_it else again
+    once = inspection.fresh.ask(msgspec.structs.replace(question(suspect), twice=False))
+    is_repeated = isinstance(once, Tried) and suspect.verdict is not None and is_same(once.verdict, suspect.verdict)
+    return once if isinstance(once, Tried) and is_repeated else again
 
 
-def _remembering(suspect: Suspect, again: Tried, look: Inspection) -> Diagnosis | None:
-    """Return what a kernel that remembers shows, of a case that differs from itself or was right alone."""
+def _stateful(suspect: Suspect, again: Tried, inspection: Inspection) -> Diagnosis | None:
+    """Return the stateful finding of a case that is right alone or differs from itself, or ``None``."""
     if again.verdict.kind != "nondeterminism":
-        found = stateful.after_others(suspect, look.fresh)
+        found = stateful.after_others(suspect, inspection.fresh)
     elif again.verdict.blame == "candidate":
-        found = stateful.twice(suspect, look.fresh)
+        found = stateful.twice(suspect, inspection.fresh)
     else:
         return None
     return None if found is None or found.route is Route.DISMISSED else found
 
 
-def _is_of_another(again: Tried, suspect: Suspect) -> bool:
-    """Whether a case was confirmed to be unsteady in another operator than the one that it was suspected of."""
+def _is_other_operator(again: Tried, suspect: Suspect) -> bool:
+    """Whether the second run shows nondeterminism in another operator than the suspected one."""
     suspected = suspect.verdict
     return again.verdict.kind == "nondeterminism" and (
         suspected is None or again.verdict.operator != suspected.operator

@@ -1,4 +1,4 @@
-"""Stages of what ends its worker: the program from the reference alone, then the step, then that step alone."""
+"""Stages for a case that ends its worker: record it on the reference, locate the step, and isolate that step."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Recording
     from ci_autotest.run.single_worker import SingleWorker
 
-#: The step in flight of a worker that goes back.
-_IN_BACKWARD: Final = -2
-#: Calls that are looked at for the one whose backward pass ends the worker.
+#: The step that the progress beacon shows during a backward pass.
+_BACKWARD_STEP: Final = -2
+#: At most this many calls are tried, to find the one whose backward pass ends the worker.
 _TRIED_IN_BACKWARD: Final = 20
-#: What a worker was lost in, before the reference was asked for the program.
+#: The verdict on a lost case before the reference has recorded its program.
 ITS_TEST: Final = Verdict(outcome="crashed", target="its test")
 
 
 def by_operator(suspect: Suspect, tools: Tools) -> list[Suspect]:
-    """Return one suspect for each operator in which the first few cases of a test ended their worker, in their order.
+    """Split a suspect by the operators in which the first few cases of its test ended their worker.
 
-    What the test's shards would find apart is then found apart by the whole run too. What could not be located, and
-    cases beyond the first few, go with the first.
+    The whole run then finds the same as its shards would, each of which sees only a part of the cases. Cases that
+    cannot be located, and cases beyond the first few, stay with the first operator.
     """
     if suspect.lost is None or suspect.lost.timed_out or suspect.repeats != "alone" or not suspect.others:
         return [suspect]
@@ -60,121 +60,126 @@ def by_operator(suspect: Suspect, tools: Tools) -> list[Suspect]:
 
 
 def _operator_of(suspect: Suspect, fresh: SingleWorker) -> str:
-    """Return the operator in whose call a case ends its worker; empty where that is not told."""
+    """Return the operator in whose call a case ends its worker; empty if the worker does not report its steps."""
     if suspect.attempt < 0:
         return ""
-    lost = fresh.ask(_again(suspect))
+    lost = fresh.ask(_confirm_request(suspect))
     if not isinstance(lost, WorkerLostError) or lost.spot.step < 0:
         return ""
-    alone = fresh.ask(_recorded(suspect, Culprit(lost.spot.step, has_backward=False)))
+    alone = fresh.ask(_record_request(suspect, Culprit(lost.spot.step, has_backward=False)))
     return alone.verdict.operator if isinstance(alone, Tried) else ""
 
 
 def lost_again(diagnosis: Diagnosis, lost: WorkerLostError) -> Diagnosis:
-    """Return a case that was wrong in its worker, and ends a fresh one."""
+    """Return the diagnosis of a case that was wrong in its worker and ends a fresh one."""
     verdict, suspect = crash_verdict(ITS_TEST, lost), diagnosis.suspect._replace(lost=lost)
     return replace(diagnosis, suspect=suspect, verdict=verdict, lost=lost, route=Route.LOSS)
 
 
-def record(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
-    """Record the case on the reference alone: its worker was lost before it could say what it ran."""
+def record(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Record the case on the reference alone, because its worker was lost before it could return the program."""
     suspect = diagnosis.suspect
-    recorded = look.fresh.ask(_recorded(suspect))
+    recorded = inspection.fresh.ask(_record_request(suspect))
     if isinstance(recorded, Broken):
-        return _not_asked(diagnosis, recorded)
+        return _not_confirmed(diagnosis, recorded)
     if isinstance(recorded, WorkerLostError):
         return flaky(suspect, recorded)
     return replace(
-        _of(diagnosis, recorded.verdict),
+        _with_verdict(diagnosis, recorded.verdict),
         suspect=suspect._replace(attempt=recorded.attempt, profile=recorded.profile),
         whole=shown_of(recorded).recording,
     )
 
 
-def record_after_cases(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
-    """Record a case that does not end its worker alone: its program shows nothing, and is there to be read."""
-    recorded = look.fresh.ask(_recorded(diagnosis.suspect))
+def record_after_cases(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Record a case that does not end its worker alone; its program shows nothing and is only written for reading."""
+    recorded = inspection.fresh.ask(_record_request(diagnosis.suspect))
     if not isinstance(recorded, Tried):
         return diagnosis.settled()
-    return replace(_of(diagnosis, recorded.verdict), shown=shown_of(recorded))
+    return replace(_with_verdict(diagnosis, recorded.verdict), shown=shown_of(recorded))
 
 
-def confirm_loss(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
-    """Run the case again with each step watched."""
-    again = look.fresh.ask(_again(diagnosis.suspect))
+def confirm_loss(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Run the case again while the candidate reports each step."""
+    again = inspection.fresh.ask(_confirm_request(diagnosis.suspect))
     if isinstance(again, Broken):
-        return _not_asked(diagnosis, again)
+        return _not_confirmed(diagnosis, again)
     if isinstance(again, WorkerLostError):
         return replace(diagnosis, lost=again)
-    if again.verdict.outcome == "misaligned":  # Either way it fails.
+    if again.verdict.outcome == "misaligned":  # The case fails either way, so report what it shows now.
         return replace(
             diagnosis, verdict=again.verdict, shown=shown_of(again), whole=None, is_confirmed=True, route=Route.WHOLE
         )
     seen = diagnosis.verdict
     as_lost = Verdict(outcome=seen.outcome, operator=seen.operator, kind=seen.kind)
-    return _in_probe(diagnosis, look) or flaky(diagnosis.suspect._replace(verdict=as_lost), again)
+    return _in_probe(diagnosis, inspection) or flaky(diagnosis.suspect._replace(verdict=as_lost), again)
 
 
-def locate(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
-    """Find the step in which the worker is lost, and record that step alone."""
+def locate(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Find the step that ends the worker, and record that step alone."""
     suspect, lost, whole = diagnosis.suspect, diagnosis.lost, diagnosis.whole
-    assert lost is not None and whole is not None  # noqa: S101, PT018 - of the stages before this one
-    has_backward = lost.spot.step == _IN_BACKWARD
+    assert lost is not None and whole is not None  # noqa: S101, PT018 - earlier stages have set them
+    has_backward = lost.spot.step == _BACKWARD_STEP
     step = lost.spot.step if lost.spot.step >= 0 else None
     if has_backward:
-        step = _step_of_backward(suspect, whole, lost, look.fresh)
-    alone = look.fresh.ask(_recorded(suspect, Culprit(step, has_backward=has_backward and step is not None)))
+        step = _step_of_backward(suspect, whole, lost, inspection.fresh)
+    alone = inspection.fresh.ask(
+        _record_request(suspect, Culprit(step, has_backward=has_backward and step is not None))
+    )
     if not isinstance(alone, Tried):
         return replace(diagnosis, is_confirmed=True).settled()
     return replace(
-        _of(diagnosis, alone.verdict), shown=shown_of(alone), culprit=Culprit(step, has_backward), is_confirmed=True
+        _with_verdict(diagnosis, alone.verdict),
+        shown=shown_of(alone),
+        culprit=Culprit(step, has_backward),
+        is_confirmed=True,
     )
 
 
-def isolate(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
-    """Take the step alone where it ends its worker alone, the whole body where it does not."""
+def isolate(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Keep the step alone if it ends its worker alone, else the whole body."""
     shown, whole = diagnosis.shown, diagnosis.whole
-    assert shown is not None and whole is not None  # noqa: S101, PT018 - of the stages before this one
+    assert shown is not None and whole is not None  # noqa: S101, PT018 - earlier stages have set them
     if diagnosis.culprit.step is not None:
         program = TryProgram(
             program=encode_program(shown.recording), tensors=encode_tensors(shown.recording),
             candidate=diagnosis.suspect.candidate,
         )  # fmt: skip
-        if isinstance(look.fresh.ask(program), WorkerLostError):
+        if isinstance(inspection.fresh.ask(program), WorkerLostError):
             return replace(diagnosis, whole=None)
     return replace(diagnosis, shown=replace(shown, recording=whole), whole=None, route=Route.WHOLE)
 
 
-def _in_probe(diagnosis: Diagnosis, look: Inspection) -> Diagnosis | None:
-    """Return a case whose body ends its worker when it is called several times, if it does."""
-    question = msgspec.structs.replace(_recorded(diagnosis.suspect), probe=True)
-    recorded = look.fresh.ask(question)
+def _in_probe(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis | None:
+    """Return the diagnosis of a case whose body ends its worker when called several times, or ``None``."""
+    question = msgspec.structs.replace(_record_request(diagnosis.suspect), probe=True)
+    recorded = inspection.fresh.ask(question)
     if not isinstance(recorded, Tried):
         return None
     shown = shown_of(recorded)
     calls = replace(shown.recording, note={**shown.recording.note, "kind": "stateful"})
-    lost = Trial(diagnosis.suspect, look.fresh, is_sequence=True).run(calls)
+    lost = Trial(diagnosis.suspect, inspection.fresh, is_sequence=True).run(calls)
     if not isinstance(lost, WorkerLostError) or lost.spot.step < 0:
         return None
-    single = look.fresh.ask(msgspec.structs.replace(question, step=lost.spot.step))
+    single = inspection.fresh.ask(msgspec.structs.replace(question, step=lost.spot.step))
     verdict = single.verdict if isinstance(single, Tried) else recorded.verdict
     at_call = msgspec.structs.replace(verdict, outcome="crashed", kind="stateful", step=lost.spot.step)
     return replace(
-        _of(replace(diagnosis, lost=lost), verdict),
+        _with_verdict(replace(diagnosis, lost=lost), verdict),
         shown=Shown(at_call, calls), whole=None, is_confirmed=True, route=Route.LOSS_AFTER_CALLS,
     )  # fmt: skip
 
 
 def _step_of_backward(suspect: Suspect, whole: Recording, lost: WorkerLostError, fresh: SingleWorker) -> int | None:
-    """Return the call whose own backward pass ends its worker, the last first; ``None`` where none does alone.
+    """Return the last call whose own backward pass ends its worker; ``None`` if none does alone.
 
-    A host and torch's own engine run the backward pass as a whole, so only the pass is named, not a step of it.
+    Hosts and torch's own engine run the backward pass as a whole, so the beacon names only the pass, not its step.
     """
     calls = [index for index, _ in whole.program.calls]
     if lost.timed_out or len(calls) == 1:
-        return None  # Each that hangs takes its time, and of one there is no choice.
+        return None  # Each trial of a hang takes the whole timeout, and with one call there is nothing to find.
     for step in calls[: -_TRIED_IN_BACKWARD - 1 : -1]:
-        alone = fresh.ask(_recorded(suspect, Culprit(step, has_backward=True)))
+        alone = fresh.ask(_record_request(suspect, Culprit(step, has_backward=True)))
         if not isinstance(alone, Tried):
             continue
         program = TryProgram(program=alone.program, tensors=alone.tensors, candidate=suspect.candidate)
@@ -183,55 +188,55 @@ def _step_of_backward(suspect: Suspect, whole: Recording, lost: WorkerLostError,
     return None
 
 
-def _again(suspect: Suspect) -> Confirm:
-    """Return the question that runs a case on both sides, with each step watched."""
+def _confirm_request(suspect: Suspect) -> Confirm:
+    """Return the request that runs a case on both sides while the candidate reports each step."""
     return Confirm(test=suspect.test, case=suspect.case, attempt=suspect.attempt, candidate=suspect.candidate)
 
 
-def _recorded(suspect: Suspect, culprit: Culprit = NOWHERE) -> Record:
-    """Return the question for a case, or one step of it, on the reference alone."""
+def _record_request(suspect: Suspect, culprit: Culprit = NOWHERE) -> Record:
+    """Return the request that records a case, or one step of it, on the reference alone."""
     return Record(
         test=suspect.test, case=suspect.case, attempt=suspect.attempt if suspect.attempt >= 0 else None,
         candidate=suspect.candidate, step=culprit.step, has_backward=culprit.has_backward,
     )  # fmt: skip
 
 
-def _not_asked(diagnosis: Diagnosis, why: Broken) -> Diagnosis:
-    """Return what could not be looked at again: that nothing was shown is no sign that it is flaky."""
+def _not_confirmed(diagnosis: Diagnosis, broken: Broken) -> Diagnosis:
+    """Return a case that could not run again. It is not called flaky, because nothing showed that it is right."""
     seen = diagnosis.verdict.misalignment
-    told = seen.detail if seen is not None else ""
-    return diagnosis.settled(f"{told}; not confirmed: {why.message}".lstrip("; "))
+    detail = seen.detail if seen is not None else ""
+    return diagnosis.settled(f"{detail}; not confirmed: {broken.message}".lstrip("; "))
 
 
-def _of(diagnosis: Diagnosis, verdict: Verdict) -> Diagnosis:
-    """Return a diagnosis of another step, as the reference ran that alone."""
-    assert diagnosis.lost is not None  # noqa: S101 - it ended its worker
+def _with_verdict(diagnosis: Diagnosis, verdict: Verdict) -> Diagnosis:
+    """Return the diagnosis with the verdict on another step, which the reference ran alone."""
+    assert diagnosis.lost is not None  # noqa: S101 - the case ended its worker
     return replace(diagnosis, verdict=crash_verdict(verdict, diagnosis.lost))
 
 
 def crash_verdict(verdict: Verdict, lost: WorkerLostError) -> Verdict:
-    """Return the verdict of a worker that was lost in a step.
+    """Return the verdict on a step in which a worker was lost.
 
     Args:
-        verdict: Of the program as the reference ran it alone; without an operator where the reference was not asked.
+        verdict: The verdict on the program that the reference recorded alone; it has no operator if none was recorded.
         lost: How the worker was lost.
     """
-    was_asked = bool(verdict.operator)
+    is_recorded = bool(verdict.operator)
     kind, outcome = ("timeout", "timed_out") if lost.timed_out else ("crash", "crashed")
-    at = BackwardPass() if lost.spot.step == _IN_BACKWARD else InFlight(target=verdict.target)
+    at = BackwardPass() if lost.spot.step == _BACKWARD_STEP else InFlight(target=verdict.target)
     misalignment = Misalignment(
         kind=kind, step=verdict.step, at=at, candidate=f"the worker {lost.reason}",  # type: ignore[arg-type]
-        reference="returns" if was_asked else "unknown",
-        detail=_where_it_died(lost.output),
+        reference="returns" if is_recorded else "unknown",
+        detail=_crash_location(lost.output),
     )  # fmt: skip
     return msgspec.structs.replace(
         verdict, outcome=outcome, kind=kind, blame="candidate", misalignment=misalignment,
-        oracle="the reference runs the same program to its end" if was_asked else "the reference was not run alone",
+        oracle="the reference runs the same program to its end" if is_recorded else "the reference was not run alone",
     )  # fmt: skip
 
 
-def _where_it_died(output: str) -> str:
-    """Return the innermost frame of the user's that the fault handler printed, else the last line that was printed."""
+def _crash_location(output: str) -> str:
+    """Return the innermost user frame that the fault handler printed, or else the last printed line."""
     frames = re.findall(r'File "([^"]+)", line (\d+) in (\S+)', output)
     foreign = ("site-packages", "/lib/python", "<string>")
     own = [f for f in frames if not any(part in f[0] for part in foreign) and not is_own(f[0])]

@@ -1,13 +1,13 @@
-"""The database ``.autotest/``: what earlier runs have learned; safe to lose, to merge by file, to read when damaged.
+"""The database ``.autotest/`` of earlier runs. It may be lost, merged file by file, or damaged without harm.
 
 ```
-.autotest/durations.json                    seconds of a case, and acceptance, by test
-.autotest/findings/<id>/entry.json          which case of which test showed it, and whether it is fixed
+.autotest/durations.json                    seconds per case and share of accepted attempts, by test
+.autotest/findings/<id>/entry.json          the case that showed the finding, and whether it is fixed
                        /program.json        its smallest program
                        /tensors.safetensors the program's data
 ```
-It may come from a cache that others can write: everything is decoded strictly, and a program is checked
-against the allow list before it is run.
+It may come from a cache that others can write. So everything is decoded strictly, and a program is checked against the
+allow list before it runs.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER: Final = ".autotest"
-#: Findings that are kept; the oldest fixed ones go first.
+#: Findings that are kept; the oldest fixed ones are dropped first.
 FINDINGS_AT_MOST: Final = 200
-#: Tests whose durations are kept; those not seen for longest go first.
+#: Tests whose durations are kept; those that have not run for longest are dropped first.
 TESTS_AT_MOST: Final = 20_000
-#: Bytes of one file that is read.
+#: Larger files are not read.
 _FILE_BYTES: Final = 64 << 20
 _DAY_S: Final = 86_400
 
@@ -42,7 +42,13 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
 
 class Learned(Struct, frozen=True, kw_only=True):
-    """Say what a test took: seconds of a case on all candidates, share of ordinary attempts accepted, day last run."""
+    """What earlier runs know about a test.
+
+    Attributes:
+        case_s: Seconds of a case on all candidates.
+        acceptance: Share of ordinary attempts that the reference accepted.
+        day: Day of the last run, counted from 1970.
+    """
 
     case_s: _Seconds
     acceptance: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
@@ -50,14 +56,14 @@ class Learned(Struct, frozen=True, kw_only=True):
 
 
 class Durations(Struct, frozen=True, kw_only=True):
-    """Hold what is learned by test."""
+    """The content of ``durations.json``."""
 
     schema: Literal["ci-autotest/durations/1"] = "ci-autotest/durations/1"
     tests: dict[_Name, Learned] = msgspec.field(default_factory=dict)
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """Name the case that showed a finding; its draws follow from ``seed``, ``test``, ``case`` and ``attempt``."""
+    """The case that showed a finding; its draws follow from ``seed``, ``test``, ``case`` and ``attempt``."""
 
     schema: Literal["ci-autotest/entry/1"] = "ci-autotest/entry/1"
     id: _Name
@@ -74,7 +80,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What makes it the finding that it is."""
+        """The identity of the finding, which stays the same between runs."""
         return self.candidate, self.operator, self.kind
 
 
@@ -87,10 +93,10 @@ class Kept(NamedTuple):
 
 
 class Database:
-    """Read and write the folder; what cannot be read is left out, and ``notes`` says so.
+    """Read and write the folder; a file that cannot be read is ignored, and ``notes`` says so.
 
     Args:
-        folder: It need not be there.
+        folder: It need not exist.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -98,19 +104,20 @@ class Database:
         self.notes: list[str] = []
 
     def durations(self) -> dict[str, Learned]:
-        """Return what is learned by test."""
+        """Return what earlier runs know, by test."""
         path = self._folder / "durations.json"
         data = self._read(path)
         if data is None:
             return {}
         try:
             return msgspec.json.decode(data, type=Durations).tests
-        except (ValueError, RecursionError) as error:  # the library's own errors, and text that is no UTF-8
+        except (ValueError, RecursionError) as error:
+            # msgspec raises its own kinds of ValueError, UnicodeDecodeError for invalid UTF-8, and RecursionError.
             self.notes.append(f"{path} is damaged ({error}) and is left out")
             return {}
 
     def findings(self) -> list[Kept]:
-        """Return the findings that are kept, in the order of their ids."""
+        """Return the findings of earlier runs, in the order of their ids."""
         folder = self._folder / "findings"
         try:
             names = sorted(item.name for item in folder.iterdir() if is_finding_id(item.name))
@@ -129,7 +136,7 @@ class Database:
             self.notes.append(f"{folder / 'entry.json'} is damaged ({error}) and is left out")
             return None
         if entry.id != folder.name or program is None or tensors is None:
-            self.notes.append(f"{folder} is not whole and is left out")
+            self.notes.append(f"{folder} is incomplete and is left out")
             return None
         return Kept(entry, program, tensors)
 
@@ -146,7 +153,7 @@ class Database:
             return None
 
     def save(self, durations: Mapping[str, Learned], kept: Iterable[Kept]) -> None:
-        """Write what is known now; a folder that cannot be written is a note, not an error."""
+        """Write the database; if the folder cannot be written, that is a note: no run depends on it."""
         chosen = sorted(kept, key=lambda item: (item.entry.is_fixed, -item.entry.day, item.entry.id))
         tests = sorted(durations.items(), key=lambda item: (-item[1].day, item[0]))[:TESTS_AT_MOST]
         try:
@@ -165,7 +172,7 @@ class Database:
     def _save(self, item: Kept) -> None:
         folder = self._folder / "findings" / item.entry.id
         folder.mkdir(parents=True, exist_ok=True)
-        # The entry says that the rest is whole: it is removed before the rest is written, and written after it.
+        # The entry marks a complete folder, so it is removed first and written last.
         (folder / "entry.json").unlink(missing_ok=True)
         write_bytes(folder / "program.json", item.program)
         write_bytes(folder / "tensors.safetensors", item.tensors)
@@ -173,5 +180,5 @@ class Database:
 
 
 def today() -> int:
-    """Return the days since 1970."""
+    """Return the number of days since 1970."""
     return int(time.time() // _DAY_S)

@@ -1,4 +1,4 @@
-"""What is known about a suspect, as one value, and the finding that is rendered from it."""
+"""The diagnosis of a suspect: everything known about it as one value, and the finding made from it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Route(Enum):
-    """Name the stages that a suspect goes through: a row of the table in ``stages``."""
+    """The stages that a suspect goes through: a row of the table in ``stages``."""
 
     DIFFERENCE = "misaligned or lenient"
     PROBE = "off in a probe"
@@ -42,7 +42,7 @@ class Route(Enum):
 
 
 class Doubt(Enum):
-    """Say why a finding is flaky, in the words of its headline."""
+    """Why a finding is flaky, in the words of its headline."""
 
     NONE = ""
     NOT_REPEATED = "is flaky"
@@ -50,7 +50,7 @@ class Doubt(Enum):
 
 
 class RunAgain(Enum):
-    """Say what runs a finding again: its script, the command ``replay``, or nothing."""
+    """What runs a finding again: its script, the command ``replay``, or nothing."""
 
     NOTHING = ""
     COMMAND = "replay"
@@ -58,7 +58,7 @@ class RunAgain(Enum):
 
 
 class Culprit(NamedTuple):
-    """Say where a worker is lost: the step's index in the body, where it is known, and whether in its backward pass."""
+    """Where a worker is lost: the step's index in the body, if known, and whether in its backward pass."""
 
     step: int | None
     has_backward: bool
@@ -69,25 +69,25 @@ NOWHERE: Final = Culprit(None, has_backward=False)
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Say what is known of a suspect: identity, verdict, case, program, confirmation and notes.
+    """Everything known about a suspect: identity, verdict, case, program, confirmation and notes.
 
     Args:
-        suspect: The case, and what else hit it.
-        verdict: What it shows; the identity is its operator and kind, and the suspect's candidate.
-        route: What is done with it.
+        suspect: The case, and the other cases that hit the same identity.
+        verdict: The verdict so far; its operator and kind and the suspect's candidate are the identity.
+        route: Which stages follow.
         lost: How its worker was lost last.
-        culprit: Where.
-        whole: The program of the whole body, while nothing smaller is known to show the same.
-        shown: The program that shows it, the smallest so far.
+        culprit: In which step.
+        whole: The program of the whole body, as long as no smaller program is known to show the same.
+        shown: The smallest program so far that shows it.
         is_confirmed: Whether a fresh process has shown it again.
-        is_shrunk: Whether a smaller program was looked for.
-        layer: Of a compiled candidate, the layer at fault.
+        is_shrunk: Whether the shrinker has looked for a smaller program.
+        layer: For a compiled candidate, the compiler layer at fault.
         variants: Other smallest programs that show it.
         doubt: Why it is flaky.
         run_again: What runs it again.
         is_verified: Whether its script, run alone, has shown it.
-        seed: Root seed, where an earlier run has found it; this run's else.
-        detail: In place of the detail that the verdict has; ``None`` keeps that.
+        seed: The root seed of the earlier run that found it; ``None`` for this run's.
+        detail: Replaces the verdict's detail; ``None`` keeps it.
         notes: Lines below its message.
     """
 
@@ -111,29 +111,29 @@ class Diagnosis:
 
     @property
     def recording(self) -> Recording | None:
-        """The program that the finding shows."""
+        """The program that the report shows; ``None`` while only the whole body is known."""
         return self.shown.recording if self.shown is not None and self.whole is None else None
 
     def noted(self, note: str) -> Diagnosis:
-        """Return it with one more line below its message."""
+        """Return the diagnosis with one more line below its message."""
         return replace(self, notes=(*self.notes, note))
 
     def settled(self, detail: str | None = None) -> Diagnosis:
-        """Return it as what nothing more is done with."""
+        """Return the diagnosis on the route that ends here."""
         return replace(self, route=Route.SETTLED, detail=self.detail if detail is None else detail)
 
     def doubted(self, detail: str, doubt: Doubt = Doubt.NOT_REPEATED) -> Diagnosis:
-        """Return it as flaky."""
+        """Return the diagnosis as flaky."""
         return replace(self.settled(detail), doubt=doubt, is_confirmed=False)
 
 
 def identity_id(diagnosis: Diagnosis) -> str:
-    """Return the id of the finding that comes of it."""
+    """Return the id of the finding that a diagnosis becomes."""
     return _plain(diagnosis, 0).id
 
 
 def rendered(diagnosis: Diagnosis, tools: Tools) -> Finding:
-    """Return the finding: every text of it is made here, from the diagnosis."""
+    """Return the finding of a diagnosis; all of its text is made here."""
     finding = _plain(diagnosis, tools.seed)
     if diagnosis.recording is not None:
         finding = _with_program(finding, diagnosis.recording, diagnosis.run_again, tools)
@@ -147,7 +147,7 @@ def rendered(diagnosis: Diagnosis, tools: Tools) -> Finding:
 
 
 def flaky(suspect: Suspect, again: Tried | Broken | WorkerLostError) -> Diagnosis:
-    """Return the diagnosis of a case whose second run showed something else; it names both results."""
+    """Return the diagnosis of a case whose second run showed something else; the detail names both results."""
     verdict = suspect.verdict
     first = f"first run: {verdict.outcome}, {verdict.operator} ({verdict.kind})" if verdict else "first run: lost"
     if isinstance(again, Tried):
@@ -162,19 +162,19 @@ def flaky(suspect: Suspect, again: Tried | Broken | WorkerLostError) -> Diagnosi
 
 
 def shown_of(tried: Tried) -> Shown:
-    """Return what a worker tried, decoded and checked."""
+    """Return the program and verdict of a worker's answer, decoded and checked."""
     return Shown(tried.verdict, decode(tried.program, tried.tensors), tuple(tried.draws), tried.profile)
 
 
 def calls_of(recording: Recording) -> tuple[str, ...]:
-    """Return what makes two smallest programs the same: calls and their keywords, whatever sizes and numbers."""
+    """Return a program's calls and their keywords: programs that differ only in sizes and numbers count as the same."""
     return tuple(
         f"{step.target}({', '.join(sorted(key for key, _ in step.kwargs))})" for _, step in recording.program.calls
     )
 
 
 def _plain(diagnosis: Diagnosis, seed: int) -> Finding:
-    """Return the finding without its program, and without what is said below its message."""
+    """Return the finding without its program and its notes."""
     suspect = diagnosis.suspect
     about = About(
         candidate=suspect.candidate, test=suspect.test.id, name=suspect.test.name, case=suspect.case,
@@ -191,7 +191,7 @@ def _plain(diagnosis: Diagnosis, seed: int) -> Finding:
 
 
 def _with_program(finding: Finding, recording: Recording, run_again: RunAgain, tools: Tools) -> Finding:
-    """Return a finding with the program that shows it, its size, and the lines that run it again."""
+    """Return the finding with its program, the program's size, and the command that runs it again."""
     recording, program = tools.placed(recording), recording.program
     specs = [step.args[0] for step in program.body if step.op == PLACEHOLDER]
     sizes = [size for spec in specs if isinstance(spec, TensorSpec) for size in spec.shape]

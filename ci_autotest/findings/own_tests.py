@@ -1,4 +1,4 @@
-"""Which tests of a suspect show it in a process of their own: no other one joins its finding."""
+"""The tests that show a suspect in a process of their own; other tests do not join its finding."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class Unrepeated(NamedTuple):
-    """Name a failure of a test whose first case is aligned in a process of its own.
+    """A failure of a test whose first failing case is aligned in a process of its own.
 
     Attributes:
-        test: Its id.
-        candidate: Name.
-        operator: Of what was seen.
-        kind: Of what was seen.
+        test: The test's id.
+        candidate: The candidate's name.
+        operator: Operator of the failure.
+        kind: Kind of the failure.
     """
 
     test: str
@@ -32,7 +32,7 @@ class Unrepeated(NamedTuple):
 
 
 def unrepeated_by(suspect: Suspect, repeated: Suspect) -> list[Unrepeated]:
-    """Return the failures that a suspect has no longer where each of its tests was asked alone."""
+    """Return the failures that a suspect no longer has after each of its tests ran alone."""
     verdict = suspect.verdict
     if verdict is None:
         return []
@@ -41,9 +41,10 @@ def unrepeated_by(suspect: Suspect, repeated: Suspect) -> list[Unrepeated]:
 
 
 def repeated_alone(suspect: Suspect, tools: Tools) -> Suspect:
-    """Return a suspect with those of its tests whose first case is not aligned alone; as it is, where none is left.
+    """Return a suspect with only the tests whose first failing case also fails alone, or unchanged if none does.
 
-    A probe's calls are looked at with what ran before them anyway, and a lost worker's suspect is of one test.
+    Suspects of probes are left unchanged because their calls run again together with what ran before them. Suspects of
+    lost workers have a single test.
     """
     verdict = suspect.verdict
     if len(suspect.tests) == 1 or verdict is None or verdict.kind == "stateful":
@@ -64,7 +65,7 @@ def repeated_alone(suspect: Suspect, tools: Tools) -> Suspect:
 
 
 def _repeats(suspect: Suspect, first: tuple[int, int, TestInfo], tools: Tools) -> bool:
-    """Whether a case is not aligned alone either; what cannot be asked, or ran in such a process, is not doubted."""
+    """Whether a case fails alone too; yes if it already ran alone, or cannot run again."""
     case, attempt, test = first
     if len(suspect.histories.get((test.id, case), ())) <= 1:
         return True
@@ -74,9 +75,9 @@ def _repeats(suspect: Suspect, first: tuple[int, int, TestInfo], tools: Tools) -
 
 
 def unrepeated_notes(unrepeated: Collection[Unrepeated]) -> list[str]:
-    """Return sentences on failures that their tests do not show alone."""
+    """Return a sentence for each failure that its test does not show alone."""
     return [
-        f"{test} on {name}: {operator} ({kind}) was misaligned after other tests of its process, and alone it is "
-        "aligned: flaky, and no part of the finding of that operator"
+        f"{test} on {name}: {operator} ({kind}) was misaligned after other tests of its process, but is aligned alone: "
+        "it is flaky and not part of the finding of that operator"
         for test, name, operator, kind in sorted(unrepeated)
     ]

@@ -1,4 +1,4 @@
-"""The fewest cases that must run before one, in a process of their own, for it to be wrong there."""
+"""The prefix search: which few cases must run before a case, in a fresh process, for it to be wrong."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from ci_autotest.run.messages import TestInfo
     from ci_autotest.run.single_worker import SingleWorker
 
-#: Processes that may be started to find which cases are needed before one, and seconds that this may take.
+#: Limits of one search: processes that it may start, and seconds that it may take.
 _TRIALS_AT_MOST: Final = 60
 _SECONDS_AT_MOST: Final = 20.0
-#: Times that cases must show it, each in a fresh process.
+#: Times that the cases must show the failure, each time in a fresh process.
 _REPEATS: Final = 2
 
 
 class CaseRun(NamedTuple):
-    """Name a case that ran in the process, and its message: probes run after the cases of their message."""
+    """A case that ran in the process, and the number of its message: probes run after the cases of their message."""
 
     test: TestInfo
     case: int
     message: int
 
     def is_of(self, suspect: Suspect) -> bool:
-        """Whether it is the suspect's own case."""
+        """Whether this is the suspect's own case."""
         return (self.test.id, self.case) == (suspect.test.id, suspect.case)
 
 
@@ -39,8 +39,8 @@ class PrefixSearch:
     """Search for the fewest cases that must run before one for it, or its probe, to be wrong.
 
     Args:
-        suspect: The case; what its process had run is among what is known of it.
-        fresh: Is asked.
+        suspect: The case, with the messages that its process had run.
+        fresh: The worker that runs the trials.
     """
 
     def __init__(self, suspect: Suspect, fresh: SingleWorker) -> None:
@@ -49,12 +49,12 @@ class PrefixSearch:
         self._end = time.monotonic() + _SECONDS_AT_MOST
 
     def fewest(self) -> list[CaseRun]:
-        """Return the cases that are needed, the one that is wrong among them; none where it stays right.
+        """Return the cases that are needed, including the wrong one itself; none if it stays right.
 
-        Alone it may be wrong here each time and right elsewhere: a worker calls its probe too.
+        The case may fail here even alone and still be right elsewhere, because a worker also calls its probe.
         """
         runs = list(self._before())
-        if len(runs) < 2 or not self._shows(runs):  # noqa: PLR2004 - one beside its own
+        if len(runs) < 2 or not self._shows(runs):  # noqa: PLR2004 - the case and one before it
             return []
         size = len(runs) // 2
         while size and self._left > 0 and time.monotonic() < self._end:
@@ -79,9 +79,10 @@ class PrefixSearch:
         return runs
 
     def _before(self) -> Iterator[CaseRun]:
-        """Yield the cases that ran in the process, to the end of the message of the one that is wrong.
+        """Yield the cases that ran in the process, to the end of the message of the wrong case.
 
-        Cases after it may count: those of a message run forward before any goes back, and probes after all of them.
+        Cases after it in that message may matter too: all forward passes of a message run before any backward pass, and
+        the probes run last.
         """
         for number, message in enumerate(self._suspect.before):
             runs = [CaseRun(message.test, case, number) for case in message.cases]
@@ -90,7 +91,7 @@ class PrefixSearch:
                 return
 
     def _shows(self, runs: Sequence[CaseRun]) -> bool:
-        """Whether the case is wrong after these, in a process that has run nothing else."""
+        """Whether the case is wrong after these cases, in a process that has run nothing else."""
         self._left -= 1
         suspect = self._suspect
         groups = [list(group) for _, group in groupby(runs, key=lambda run: run.message)]

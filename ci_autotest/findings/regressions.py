@@ -1,4 +1,4 @@
-"""Findings of earlier runs are run again before anything else: still there, or fixed and kept as a regression case."""
+"""Regressions: findings of earlier runs run again before anything else, and are reported as still failing or fixed."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 
 class Regressions(NamedTuple):
-    """Say what became of the findings that were kept.
+    """What became of the findings of earlier runs.
 
     Attributes:
-        still: Those that show again what they showed.
-        fixed: Those that no longer do, and did before.
-        kept: All that are kept on, as they are now.
-        refused: Sentences about those that cannot be run.
+        still: Findings that fail again, with what they show.
+        fixed: Findings that no longer fail, and did in the last run.
+        kept: All findings to keep in the database, as they are now.
+        refused: Sentences about findings that cannot run.
     """
 
     still: tuple[tuple[Kept, Verdict | WorkerLostError], ...] = ()
@@ -55,9 +55,9 @@ class Regressions(NamedTuple):
 def replay_kept(
     kept: Sequence[Kept], tests: Mapping[str, TestInfo], candidates: Sequence[str], tools: Tools
 ) -> Regressions:
-    """Run each kept program on its candidate, and its whole case where the program shows nothing any more."""
+    """Run the program of each earlier finding on its candidate, and its whole case if the program no longer fails."""
     own = [item for item in kept if item.entry.test in tests and item.entry.candidate in candidates]
-    others = [item for item in kept if item not in own]  # Not part of this run: it says nothing of them.
+    others = [item for item in kept if item not in own]  # This run does not test them, so it must not change them.
     still: list[tuple[Kept, Verdict | WorkerLostError]] = []
     fixed, held, refused = [], list(others), []
     with closing(_Replayer(tools)) as replayer:
@@ -74,7 +74,7 @@ def replay_kept(
                 fixed += [] if item.entry.is_fixed else [item.entry]
                 held.append(_dated(item, is_fixed=True))
             else:
-                still.append(_as_shown(item, shown))
+                still.append(_with_shown_program(item, shown))
                 held.append(_dated(item, is_fixed=False))
     return Regressions(tuple(still), tuple(fixed), tuple(held), tuple(refused))
 
@@ -84,7 +84,7 @@ def _dated(item: Kept, *, is_fixed: bool) -> Kept:
 
 
 class _Replayer:
-    """Hold one worker for each seed that kept findings come from."""
+    """One worker for each root seed of the earlier findings."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -104,17 +104,17 @@ class _Replayer:
         return next(item.backend for item in self._tools.hello.candidates if item.name == candidate)
 
     def shown(self, item: Kept, test: TestInfo) -> Tried | WorkerLostError | Broken | None:
-        """Return what a finding shows again, ``None`` for nothing."""
+        """Return what a finding shows now, or ``None`` if it is fixed."""
         entry = item.entry
-        recording = decode(item.program, item.tensors)  # refused here, before a worker sees it
+        recording = decode(item.program, item.tensors)  # A damaged program is refused before a worker gets it.
         if (backend := self._backend(entry.candidate)) != recording.note.get("backend"):
-            told = f"candidate '{entry.candidate}' is {backend} now, and was {recording.note.get('backend')} then."
-            return Broken(message=told, traceback="")
+            message = f"candidate '{entry.candidate}' is {backend} now, but was {recording.note.get('backend')} then."
+            return Broken(message=message, traceback="")
         fresh = self._fresh(entry.seed)
-        question = TryProgram(program=item.program, tensors=item.tensors, candidate=entry.candidate, test=test)
-        answer = fresh.ask(question)
-        if isinstance(answer, WorkerLostError):  # Once may be the machine's doing.
-            answer = fresh.ask(question)
+        request = TryProgram(program=item.program, tensors=item.tensors, candidate=entry.candidate, test=test)
+        answer = fresh.ask(request)
+        if isinstance(answer, WorkerLostError):  # A single loss may be the machine's fault.
+            answer = fresh.ask(request)
         if isinstance(answer, Tried) and answer.verdict.kind is None:
             answer = fresh.ask(
                 Confirm(test=test, case=entry.case, attempt=entry.attempt, candidate=entry.candidate, twice=True)
@@ -125,10 +125,10 @@ class _Replayer:
         return answer if (verdict.operator, verdict.kind) == (entry.operator, entry.kind) else None
 
 
-def _as_shown(item: Kept, shown: Tried | WorkerLostError) -> tuple[Kept, Verdict | WorkerLostError]:
-    """Return a kept finding with the program as the worker has just told it, for what is kept may not be ours.
+def _with_shown_program(item: Kept, shown: Tried | WorkerLostError) -> tuple[Kept, Verdict | WorkerLostError]:
+    """Return an earlier finding with the program that the worker has just returned, because the kept one may be forged.
 
-    What ended its worker was told by nobody: what its note says that a host ran is left out.
+    A lost worker returns no program, so the note's text about what a host ran is left out.
     """
     if isinstance(shown, Tried):
         return item._replace(program=shown.program, tensors=shown.tensors), shown.verdict
@@ -145,28 +145,28 @@ def regressed(
     *,
     is_over: bool = False,
 ) -> None:
-    """Add the findings that are still there and that no case of this run has shown, one of each identity.
+    """Add the earlier findings that still fail and that no case of this run has shown, one of each identity.
 
-    What was wrong may end its worker by now: the identity is that of what it shows, not of what it showed.
+    A finding may show something else by now, for example end its worker. Its identity is what it shows now.
 
     Args:
-        regressions: What became of the findings that were kept.
-        tests: By id.
-        tools: What findings are made with.
-        found: Those of this run; they are added to these.
-        is_over: Whether nothing is run any more: their repros stay unverified.
+        regressions: What became of the earlier findings.
+        tests: Tests by id.
+        tools: The tools of the run.
+        found: The findings of this run; the earlier ones are added to it.
+        is_over: Whether nothing may run any more, so that their repros stay unverified.
     """
     known = {finding.identity for finding in found}
     for item, shown in regressions.still:
         seen = _diagnosis(item, shown, tests[item.entry.test], Route.WRITTEN if is_over else Route.WHOLE)
         finding = rendered(seen, tools)
-        if finding.identity not in known:  # Else its folder is the other's.
+        if finding.identity not in known:  # A known identity already has its folder.
             known.add(finding.identity)
             found.append(_with_program(seen, item, tools))
 
 
 def _diagnosis(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, route: Route) -> Diagnosis:
-    """Return what a kept finding shows now, without its program."""
+    """Return the diagnosis of what an earlier finding shows now, without its program."""
     entry = item.entry
     lost = shown if isinstance(shown, WorkerLostError) else None
     suspect = Suspect(
@@ -179,17 +179,17 @@ def _diagnosis(item: Kept, shown: Verdict | WorkerLostError, test: TestInfo, rou
 
 
 def _with_program(seen: Diagnosis, item: Kept, tools: Tools) -> Finding:
-    """Write a finding down with the program that was kept, and run its repro alone unless the run is over."""
+    """Write a finding with its earlier program, and run its repro alone unless the run is over."""
     try:
         shown = Shown(seen.verdict, _recording(item, tools))
         with closing(tools.fresh()) as fresh:
             return rendered(followed(replace(seen, shown=shown), Inspection(tools, fresh)), tools)
-    except ProgramError as error:  # It came from outside; what it shows is seen all the same.
+    except ProgramError as error:  # The program came from outside. What it shows was still seen.
         return rendered(seen.noted(f"its program is not shown: {error}"), tools)
 
 
 def _recording(item: Kept, tools: Tools) -> Recording:
-    """Return the program that was kept; it comes from outside, and may name what candidates of this run are made of."""
+    """Return the earlier program; it comes from outside, and may name only what candidates of this run are made of."""
     recording = decode(item.program, item.tensors)
     if strange := sorted(own_names(recording.note) - named_by(tools.hello.candidates)):
         message = f"it names {strange[0][:80]!r}, which no candidate of this run is made of."
@@ -198,7 +198,7 @@ def _recording(item: Kept, tools: Tools) -> Recording:
 
 
 def kept_of(finding: Finding, output: Path) -> Kept | None:
-    """Return what is kept of a finding of this run; ``None`` of what is not confirmed or has no program."""
+    """Return what the database keeps of a finding; ``None`` if it is not confirmed or has no program."""
     folder = output / FINDINGS / finding.id
     if not finding.confirmed or finding.outcome == "flaky" or is_found_leniency(finding):
         return None

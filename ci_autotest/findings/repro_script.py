@@ -1,4 +1,4 @@
-"""The repro of a finding: what its script is told."""
+"""The repro script of a finding: the values that fill its template."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def repro_script(
 
     Args:
         recording: The smallest program.
-        finding: What is told of it.
-        folder: Where the script will lie.
-        modules: Folders in which the candidate's modules are looked for.
-        case_timeout_s: Seconds that a case may take; the repro of a timeout waits as long.
+        finding: The finding that the script's docstring describes.
+        folder: The folder of the script.
+        modules: Folders to search for the candidate's modules.
+        case_timeout_s: Seconds that a case may take; the repro of a timeout waits that long.
     """
     difference = finding.difference
     dtypes = [spec.dtype for spec in recording.expected.values()] or ["float32"]
     default = tolerance_for(dtypes[0])
-    told: Mapping[str, Any] = {
+    values: Mapping[str, Any] = {
         "title": _in_docstring(f"{finding.outcome}: {finding.headline}"),
         "lines": [_in_docstring(line) for line in message_lines(finding)[1:]],
         "rtol": difference.rtol if difference else default.rtol,
@@ -50,11 +50,11 @@ def repro_script(
         "folders": [os.path.relpath(path, folder) for path in modules],
         "versions": versions(recording),
     }
-    return (host_repro_text if "host" in recording.note else repro_text)(recording, told)
+    return (host_repro_text if "host" in recording.note else repro_text)(recording, values)
 
 
 def versions(recording: Recording) -> str:
-    """Return what the program was run with."""
+    """Return as text the versions that the program ran with."""
     system = f"{platform.system()} {platform.machine()}"
     libraries = recording.note.get("libraries")
     more = "".join(f", {name} {version}" for name, version in libraries.items()) if isinstance(libraries, dict) else ""
@@ -71,6 +71,6 @@ def _declared(recording: Recording, name: str) -> object:
 
 
 def _in_docstring(text: str) -> str:
-    """Return text that ends no docstring, escapes nothing and can be written to a file."""
+    """Return text that cannot end a docstring, contains no escapes and can be encoded."""
     plain = text.encode("utf-8", "replace").decode().replace("\0", "?")
     return plain.replace('"""', "'''").replace("\\", "/")

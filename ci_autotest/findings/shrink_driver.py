@@ -1,4 +1,4 @@
-"""Trying: what a shrinker proposes is asked of a fresh worker; a worker that is lost costs that trial and a restart."""
+"""The driver of a shrinker: it tries each proposal on a fresh worker. A lost worker costs that trial and a restart."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from ci_autotest.shrink.shrinker import Proposal
     from ci_autotest.values.verdict import Verdict
 
-#: Layers of a compiler by the backend that leaves out those below it, the cheapest first.
+#: Compiler layers by the backend that stops above the layers below them, the cheapest first.
 #: Source: https://docs.pytorch.org/docs/2.13/torch.compiler_troubleshooting.html, "Ablation".
 LAYERS: Final = {"eager": "dynamo", "aot_eager": "aot_autograd"}
-#: Seconds of shrinking one finding, after which the smallest so far is taken: a compiler needs some for each trial.
+#: Seconds for shrinking one finding; then the smallest program so far is used. A compiler takes seconds for each trial.
 SECONDS_AT_MOST: Final = 30.0
-#: Of shrinking a sequence of calls, each trial of which needs a process that has run nothing.
+#: Seconds for shrinking a sequence of calls, because each of its trials needs a fresh process.
 SECONDS_OF_A_SEQUENCE: Final = 120.0
-#: Trials that a crash may take: each that succeeds ends a worker.
+#: Trials for shrinking a crash: each success ends a worker.
 CRASHES_AT_MOST: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Say what is tried on which worker.
+    """How proposals are tried.
 
     Args:
-        suspect: What is shrunk.
+        suspect: The suspect whose program is shrunk.
         fresh: The worker.
-        compiler: Of a compiled candidate, the compiler's backend that stands for its own.
-        is_sequence: Whether each trial needs a process that has run nothing: several calls, of a kernel that remembers.
+        compiler: For a compiled candidate, the compiler backend to use instead of its own.
+        is_sequence: Whether the program is a sequence of calls, so that each trial needs a fresh process.
     """
 
     suspect: Suspect
@@ -51,7 +51,7 @@ class Trial:
     is_sequence: bool = False
 
     def may_go_on(self, end: float) -> bool:
-        """Whether it is before ``end``, in monotonic seconds, and something is left of what findings may take."""
+        """Whether ``end`` (monotonic seconds) has not passed and there is time left for findings."""
         return time.monotonic() < end and not self.fresh.is_over
 
     def run(self, recording: Recording, inlined: int | None = None) -> Tried | Broken | WorkerLostError:
@@ -66,7 +66,7 @@ class Trial:
         )  # fmt: skip
 
     def propose(self, proposal: Proposal) -> Shown | None:
-        """Return what a proposal shows, ``None`` when nothing could be judged."""
+        """Return what a proposal shows; ``None`` if the trial gave no verdict."""
         answer: Tried | Broken | WorkerLostError
         if isinstance(proposal, Redraw):
             answer = self.fresh.ask(
@@ -82,7 +82,7 @@ class Trial:
 
 
 def shrink(shown: Shown, trial: Trial) -> Shown:
-    """Return the smallest that shows the same."""
+    """Return the smallest program that shows the same."""
     shrinker = Shrinker(shown)
     end = time.monotonic() + (SECONDS_OF_A_SEQUENCE if trial.is_sequence else SECONDS_AT_MOST)
     while trial.may_go_on(end) and (proposal := shrinker.propose()) is not None:
@@ -91,9 +91,9 @@ def shrink(shown: Shown, trial: Trial) -> Shown:
 
 
 def shrink_compiled(shown: Shown, trial: Trial, candidate: Candidate) -> tuple[Shown, str]:
-    """Shrink on the cheapest layer that still fails and confirm on the real one; return the layer at fault too.
+    """Shrink on the cheapest layer that still fails, and confirm on the real one; return the layer at fault too.
 
-    A compiler needs seconds for each new shape: the layers above it need milliseconds.
+    The whole compiler takes seconds for each new shape, but its upper layers take milliseconds.
     """
     real = str(candidate.options.get("backend", "inductor"))
     for compiler, layer in LAYERS.items():
@@ -106,7 +106,7 @@ def shrink_compiled(shown: Shown, trial: Trial, candidate: Candidate) -> tuple[S
         smallest = shrink(replace(seen, draws=shown.draws, profile=shown.profile), cheap)
         confirmed = _same(trial.run(smallest.recording), shown.verdict)
         if confirmed is not None:
-            # On a device its own kernels take part in every layer: that all of them fail names none.
+            # A device's own kernels run in every layer, so a failure of the first layer does not name a layer.
             is_named = compiler != "eager" or candidate.device == "cpu"
             return confirmed, layer if is_named else ""
         break
@@ -124,13 +124,13 @@ def _same(answer: Tried | Broken | WorkerLostError, wanted: Verdict) -> Shown | 
 
 
 def shrink_crash(shown: Shown, trial: Trial, step: int | None, *, has_backward: bool = False) -> Shown:
-    """Return the smallest that ends its worker: each success costs a restart, so that fewer are tried.
+    """Return the smallest program that ends its worker; the number of trials is limited, as each success is a restart.
 
     Args:
-        shown: The culprit alone, or the whole; its verdict names the operator.
-        trial: What is tried.
+        shown: The culprit alone, or the whole body; its verdict names the operator.
+        trial: How proposals are tried.
         step: The culprit's index in the body.
-        has_backward: Whether its backward pass is what ends the worker.
+        has_backward: Whether the culprit's backward pass ends the worker.
     """
     shrinker = Shrinker(shown)
     end = time.monotonic() + SECONDS_AT_MOST
@@ -140,11 +140,11 @@ def shrink_crash(shown: Shown, trial: Trial, step: int | None, *, has_backward: 
 
 
 def shrink_calls_that_crash(shown: Shown, trial: Trial) -> Shown:
-    """Return the fewest calls the last of which ends its worker, each trial in a process that has run nothing.
+    """Return the fewest calls of which the last one ends its worker; each trial runs in a fresh process.
 
     Args:
-        shown: The calls; its verdict names the one that ends the worker, and is of kind ``stateful``.
-        trial: What is tried.
+        shown: The calls; its verdict names the call that ends the worker and is of kind ``stateful``.
+        trial: How proposals are tried.
     """
     shrinker = Shrinker(shown)
     end = time.monotonic() + SECONDS_AT_MOST
@@ -164,7 +164,7 @@ def _lost_in_call(recording: Recording, trial: Trial, wanted: Shown) -> Shown | 
 
 def _crashed(proposal: Proposal, trial: Trial, at: tuple[int | None, bool], verdict: Verdict) -> Shown | None:
     if isinstance(proposal, Inline):
-        return None  # The worker would be lost before it could say what it ran.
+        return None  # The worker would be lost before it could return the inlined program.
     found = Shown(verdict, proposal.recording) if not isinstance(proposal, Redraw) else _recorded(proposal, trial, *at)
     if found is None or found.verdict.operator != verdict.operator:
         return None
@@ -173,7 +173,7 @@ def _crashed(proposal: Proposal, trial: Trial, at: tuple[int | None, bool], verd
 
 
 def _recorded(proposal: Redraw, trial: Trial, step: int | None, has_backward: bool) -> Shown | None:  # noqa: FBT001 - private, one caller
-    """Record a redraw on the reference alone: the candidate could end the worker before it answers."""
+    """Record a redraw on the reference alone, because the candidate could end the worker before it answers."""
     suspect = trial.suspect
     answer = trial.fresh.ask(
         Record(

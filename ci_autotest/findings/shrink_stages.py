@@ -1,4 +1,4 @@
-"""Stages that make the program of a finding smaller, and look for other small ones that show the same."""
+"""Stages that shrink the program of a finding, and look for other small programs that show the same."""
 
 from __future__ import annotations
 
@@ -22,77 +22,77 @@ if TYPE_CHECKING:
     from ci_autotest.shrink.shrinker import Shown
 
 
-def shrink_body(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
-    """Take the smallest that shows the same; of a compiled candidate, name the layer at fault."""
-    best, layer = _smallest(diagnosis.suspect, _shown(diagnosis), look)
+def shrink_body(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Shrink the program; for a compiled candidate, name the layer at fault."""
+    best, layer = _smallest(diagnosis.suspect, _shown(diagnosis), inspection)
     return replace(diagnosis, verdict=best.verdict, shown=best, whole=None, is_shrunk=True, layer=layer)
 
 
-def find_variants(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
-    """Look for the smallest programs of other tests that hit the same identity, where they are other programs."""
+def find_variants(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Shrink the cases of other tests that hit the same identity, and keep those with other calls as variants."""
     suspect, best = diagnosis.suspect, _shown(diagnosis)
     seen = {suspect.test.id: calls_of(best.recording)}
     found: list[Variant] = []
     for other in map(suspect.of_other, suspect.others):
         if other.test.id in seen or len(seen) > VARIANTS_AT_MOST:
             continue
-        again = look.fresh.ask(question(other))
+        again = inspection.fresh.ask(question(other))
         if not isinstance(again, Tried) or not is_same(again.verdict, best.verdict):
             seen[other.test.id] = ()
             continue
-        shown, _ = _smallest(other, shown_of(again), look)
+        shown, _ = _smallest(other, shown_of(again), inspection)
         calls = calls_of(shown.recording)
         if calls not in seen.values():
-            found.append(_variant(other, shown, look))
+            found.append(_variant(other, shown, inspection))
         seen[other.test.id] = calls
     return replace(diagnosis, variants=tuple(found))
 
 
-def shrink_calls(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
-    """Take the fewest calls after which one is wrong, each trial in a process that has run nothing."""
-    best = driver.shrink(_shown(diagnosis), Trial(diagnosis.suspect, look.fresh, is_sequence=True))
+def shrink_calls(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Shrink a sequence of calls after which one is wrong; each trial runs in a fresh process."""
+    best = driver.shrink(_shown(diagnosis), Trial(diagnosis.suspect, inspection.fresh, is_sequence=True))
     return replace(diagnosis, verdict=best.verdict, shown=best, is_shrunk=True)
 
 
-def shrink_crash(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
-    """Take the smallest that ends its worker; of one that hangs only zeros are tried: a trial takes its timeout."""
+def shrink_crash(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Shrink a program that ends its worker. For a hang only zeros are tried, because each trial takes the timeout."""
     suspect, shown = diagnosis.suspect, _shown(diagnosis)
     if suspect.lost is not None and not suspect.lost.timed_out:
         step, has_backward = diagnosis.culprit
-        best = driver.shrink_crash(shown, Trial(suspect, look.fresh), step, has_backward=has_backward)
+        best = driver.shrink_crash(shown, Trial(suspect, inspection.fresh), step, has_backward=has_backward)
         return replace(diagnosis, shown=best, is_shrunk=True)
     plain = zeroed(shown.recording)
-    answer = look.fresh.ask(
+    answer = inspection.fresh.ask(
         TryProgram(program=encode_program(plain), tensors=encode_tensors(plain), candidate=suspect.candidate)
     )
     best = replace(shown, recording=plain) if isinstance(answer, WorkerLostError) else shown
     return replace(diagnosis, shown=best, is_shrunk=True)
 
 
-def shrink_calls_that_crash(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
-    """Take the fewest calls the last of which ends its worker."""
-    trial = Trial(diagnosis.suspect, look.fresh, is_sequence=True)
+def shrink_calls_that_crash(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Shrink a sequence of calls of which the last one ends its worker."""
+    trial = Trial(diagnosis.suspect, inspection.fresh, is_sequence=True)
     return replace(diagnosis, shown=driver.shrink_calls_that_crash(_shown(diagnosis), trial), is_shrunk=True)
 
 
 def _shown(diagnosis: Diagnosis) -> Shown:
-    assert diagnosis.shown is not None  # noqa: S101 - of the stages before one that shrinks
+    assert diagnosis.shown is not None  # noqa: S101 - an earlier stage has set it
     return diagnosis.shown
 
 
-def _variant(suspect: Suspect, shown: Shown, look: Inspection) -> Variant:
-    told = rendered(Diagnosis(suspect, shown.verdict, Route.SETTLED), look.tools)
+def _variant(suspect: Suspect, shown: Shown, inspection: Inspection) -> Variant:
+    finding = rendered(Diagnosis(suspect, shown.verdict, Route.SETTLED), inspection.tools)
     return Variant(
-        test=suspect.test.id, case=suspect.case, headline=told.headline,
-        program=display_program(shown.recording, told), calls=calls_of(shown.recording),
+        test=suspect.test.id, case=suspect.case, headline=finding.headline,
+        program=display_program(shown.recording, finding), calls=calls_of(shown.recording),
     )  # fmt: skip
 
 
-def _smallest(suspect: Suspect, shown: Shown, look: Inspection) -> tuple[Shown, str]:
-    """Return the smallest that shows the same, and the layer of a compiler that is at fault."""
-    candidates = look.tools.hello.candidates
+def _smallest(suspect: Suspect, shown: Shown, inspection: Inspection) -> tuple[Shown, str]:
+    """Return the smallest program that shows the same, and the compiler layer at fault."""
+    candidates = inspection.tools.hello.candidates
     candidate = next((item for item in candidates if item.name == suspect.candidate), None)
-    trial = Trial(suspect, look.fresh)
+    trial = Trial(suspect, inspection.fresh)
     if candidate is not None and candidate.backend == "torch.compile":
         return driver.shrink_compiled(shown, trial, candidate)
     return driver.shrink(shown, trial), ""

@@ -1,8 +1,7 @@
-"""What is done with a suspect, as one table: the stages of each route, from what was seen to a folder that shows it.
+"""The stages of each route as one table: what happens to a suspect, from its first failure to its folder.
 
-A stage takes what is known and returns it with more. It may put it on another route: a case that was misaligned
-ends its worker when it is run again, a crash turns out to be a wrong value. A route is left after the stage that
-says so, and the other is taken from its beginning.
+A stage takes a diagnosis and returns it with more information. It may also change the route: a misaligned case ends its
+worker when it runs again, or a crash turns out to be a wrong value. Then the new route starts from its first stage.
 """
 
 from __future__ import annotations
@@ -48,45 +47,45 @@ STAGES: Final[Mapping[Route, tuple[Stage, ...]]] = {
 
 
 def diagnosed(suspect: Suspect, tools: Tools, confirmed: Collection[str] = ()) -> Diagnosis:
-    """Take a suspect through its stages; its folder is whole after each that writes.
+    """Take a suspect through its stages; its folder is complete after each stage that writes.
 
     Args:
-        suspect: What was seen.
-        tools: What findings are made with.
-        confirmed: Ids of findings that are confirmed: what turns out to be one of them is not written down again.
+        suspect: The suspect.
+        tools: The tools of the run.
+        confirmed: Ids of confirmed findings; a suspect that turns out to be one of them is not written again.
     """
     with closing(tools.fresh()) as fresh:
-        look = Inspection(tools, fresh, confirmed)
-        found = _looked_at(suspect, look)
-        # One case that does not repeat says little of the others: flaky is what none of a few repeats.
+        inspection = Inspection(tools, fresh, confirmed)
+        found = _inspected(suspect, inspection)
+        # One case that does not fail again says little about the others: a suspect is flaky if none of a few does.
         for other in suspect.others if suspect.lost is None else ():
             if found.route is not Route.DISMISSED and found.doubt is Doubt.NONE:
                 break
             fresh.close()
-            second = _looked_at(suspect.of_other(other), look)
+            second = _inspected(suspect.of_other(other), inspection)
             found = found if second.route is Route.DISMISSED else second
         return found
 
 
-def _looked_at(suspect: Suspect, look: Inspection) -> Diagnosis:
-    return reconciled(suspect, followed(suspected(suspect), look))
+def _inspected(suspect: Suspect, inspection: Inspection) -> Diagnosis:
+    return reconciled(suspect, followed(suspected(suspect), inspection))
 
 
-def followed(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
-    """Take what is known through the stages of its route, and of those that it is put on."""
+def followed(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Take a diagnosis through the stages of its route, and of each route that a stage changes to."""
     route = diagnosis.route
     for stage in STAGES[route]:
-        before, diagnosis = diagnosis, stage(diagnosis, look)
-        if diagnosis.is_confirmed and identity_id(diagnosis) in look.confirmed:
+        before, diagnosis = diagnosis, stage(diagnosis, inspection)
+        if diagnosis.is_confirmed and identity_id(diagnosis) in inspection.confirmed:
             diagnosis = replace(diagnosis, whole=None, shown=None, route=Route.SETTLED)
-        _forget_other(before, diagnosis, look)
+        _forget_other(before, diagnosis, inspection)
         if diagnosis.route is not route:
-            return followed(diagnosis, look)
+            return followed(diagnosis, inspection)
     return diagnosis
 
 
-def _forget_other(before: Diagnosis, after: Diagnosis, look: Inspection) -> None:
-    """Remove the folder of what turned out to be another finding, unless it is that of one that is confirmed."""
+def _forget_other(before: Diagnosis, after: Diagnosis, inspection: Inspection) -> None:
+    """Remove the folder of a suspect that turned out to be another finding, unless a confirmed finding owns it."""
     identity = identity_id(before)
-    if before.whole is not None and identity != identity_id(after) and identity not in look.confirmed:
-        forget(identity, look.tools)
+    if before.whole is not None and identity != identity_id(after) and identity not in inspection.confirmed:
+        forget(identity, inspection.tools)

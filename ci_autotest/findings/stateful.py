@@ -1,6 +1,6 @@
-"""Stages of kernels that remember: the calls after which one is wrong that is right alone.
+"""Stateful kernels: find the calls after which a call is wrong that is right alone.
 
-Each trial runs in a process of its own, because the one before has left something behind.
+Each trial runs in a fresh process, because the one before has left state behind.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
     from ci_autotest.run.single_worker import SingleWorker
     from ci_autotest.values.verdict import Verdict
 
-#: Times that a sequence must show it, each in a fresh process.
+#: Times that a sequence must show the failure, each time in a fresh process.
 _REPEATS: Final = 2
-#: Differences of a sequence that are looked at for one whose call is right alone.
+#: Differences of a sequence that are checked to find one whose call is right alone.
 _PASSED_OVER_AT_MOST: Final = 4
-#: Calls of one case: more than a worker makes of a test's cases before the next window.
+#: Calls of one case, more than a worker makes for a test's cases before the next window.
 _MANY: Final = 64
 NOTE: Final = {"kind": "stateful"}
 
 
 def of_probe(suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
-    """Return what a probe or a repeat that was off comes to: its calls in a fresh process, or with what ran before.
+    """Return the diagnosis of a probe or a repeat that differed, from its own calls or from what ran before them.
 
-    Every case is repeated, and few have a probe.
+    Many cases are repeated, but few have a probe, so recording one may fail.
     """
-    recorded = _recorded(suspect.test, suspect.case, suspect, fresh, attempt=suspect.attempt, probe=True)
+    recorded = _record(suspect.test, suspect.case, suspect, fresh, attempt=suspect.attempt, probe=True)
     found = _of_sequence(recorded, suspect, fresh) if recorded is not None else None
     return found or after_others(suspect, fresh, is_probe=True)
 
 
 def twice(suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
-    """Return what comes of a case that is run twice: wrong the second time alone, every time."""
-    recorded = _recorded(suspect.test, suspect.case, suspect, fresh, attempt=suspect.attempt)
+    """Return the diagnosis of a case whose body is wrong when it runs a second time in the same process."""
+    recorded = _record(suspect.test, suspect.case, suspect, fresh, attempt=suspect.attempt)
     if recorded is None:
         return None
     part = _part(recorded)
@@ -56,7 +56,7 @@ def twice(suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
 
 
 def after_others(suspect: Suspect, fresh: SingleWorker, *, is_probe: bool = False) -> Diagnosis | None:
-    """Return what comes of a case, or its probe, with what ran before it in its process, where it was right alone."""
+    """Return the diagnosis of a case, or of its probe, that is right alone, with what ran before it in its process."""
     runs = PrefixSearch(suspect, fresh).fewest()
     groups = [_group(list(group), suspect, fresh) for _, group in groupby(runs, key=lambda run: run.message)]
     noted = next((group.own for group in groups if group.own is not None), None)
@@ -69,31 +69,32 @@ def after_others(suspect: Suspect, fresh: SingleWorker, *, is_probe: bool = Fals
 
 
 def _sequences(groups: Sequence[_Group], noted: Recording, *, is_probe: bool) -> Iterator[Recording]:
-    """Yield the orders in which a worker may have made the calls of some cases, the likeliest first."""
+    """Yield the orders in which a worker may have made the calls of some cases, the most likely first."""
     whole = [part for group in groups for part in (*group.cases, *group.probes)]
     if is_probe:
         yield from (_sequence(group.cases, noted, repeats=True) for group in groups if group.own is not None)
-        # A batch repeats more than is known here: what counts calls is reached by many of one case, or by all twice.
+        # How often a batch repeated its cases is unknown here. A kernel that counts calls may need many calls of one
+        # case, or all calls twice.
         orders = [whole, [_part(noted)] * _MANY, [*whole, *whole]]
     elif probes := groups[-1].probes:
-        # The case ran before the probes of its message; where it was looked at closely, that ran it after them again.
+        # The case ran before the probes of its message. If judging it took a closer look, it ran again after them.
         *before, own = whole[: len(whole) - len(probes)]
         orders = [[*before, own], [*before, *probes, own]]
     else:
         orders = [whole]
     yield from (_sequence(parts, noted) for parts in orders)
     if not is_probe and len(groups[-1].cases) > 1:
-        # A worker runs all cases of a message forward before any goes back: what one saves another may overwrite.
+        # A worker runs all forward passes of a message before any backward pass: one may overwrite what another saved.
         yield _sequence(groups[-1].cases, noted, forwards_first=True)
 
 
 class _Group(NamedTuple):
-    """Hold what the cases of a message called.
+    """The calls of the cases of a message.
 
     Attributes:
-        cases: In order.
-        probes: Of the first cases of windows; a worker runs them after the cases.
-        own: The case that is wrong, where it is among them.
+        cases: The cases' calls, in order.
+        probes: The probes of the first cases of windows; a worker runs them after the cases.
+        own: The wrong case, if it is one of them.
     """
 
     cases: list[Part]
@@ -106,14 +107,14 @@ def _group(runs: Sequence[CaseRun], suspect: Suspect, fresh: SingleWorker) -> _G
     probed: set[tuple[str, int]] = set()
     for run in runs:
         test, case, _ = run
-        recorded = _recorded(test, case, suspect, fresh)
+        recorded = _record(test, case, suspect, fresh)
         if recorded is None:
             continue
         cases.append(_part(recorded))
         own = recorded if run.is_of(suspect) else own
         window = test.id, window_of(case)
         if case and window not in probed:
-            probe = _recorded(test, case, suspect, fresh, probe=True)
+            probe = _record(test, case, suspect, fresh, probe=True)
             if probe is not None:
                 probed.add(window)
                 probes.append(_part(probe))
@@ -121,9 +122,9 @@ def _group(runs: Sequence[CaseRun], suspect: Suspect, fresh: SingleWorker) -> _G
 
 
 def _of_sequence(recording: Recording, suspect: Suspect, fresh: SingleWorker) -> Diagnosis | None:
-    """Return a sequence of calls that is wrong each time, and whose last call is right alone.
+    """Return the diagnosis of a sequence of calls that is wrong each time and whose wrong call is right alone.
 
-    One whose call is wrong alone too is dismissed: it does not go by the calls before it.
+    A call that is wrong alone too is dismissed, because the calls before it do not matter.
     """
     passed_over: list[int] = []
     for _ in range(_PASSED_OVER_AT_MOST):
@@ -132,7 +133,7 @@ def _of_sequence(recording: Recording, suspect: Suspect, fresh: SingleWorker) ->
             return _dismissed(suspect) if passed_over else None
         if _is_right_alone(answer, suspect, fresh):
             break
-        # Its values suit no call, or rounding decides: what comes after it may be wrong for another reason.
+        # This call is wrong alone too, for example by rounding. A later one may be wrong because of calls before it.
         passed_over.append(answer.verdict.step)
     else:
         return _dismissed(suspect)
@@ -140,21 +141,21 @@ def _of_sequence(recording: Recording, suspect: Suspect, fresh: SingleWorker) ->
     for _ in range(_REPEATS - 1):
         again = _try(recording, suspect, fresh, passed_over)
         if again is None or again.verdict.step != step or not _is_right_alone(again, suspect, fresh):
-            return None  # What is wrong by chance is wrong elsewhere the next time.
+            return None  # A failure by chance shows up at another call the next time.
     return Diagnosis(suspect, answer.verdict, Route.SEQUENCE, shown=shown_of(answer), is_confirmed=True)
 
 
 def _dismissed(suspect: Suspect) -> Diagnosis:
-    return Diagnosis(suspect, _seen(suspect), Route.DISMISSED)
+    return Diagnosis(suspect, _verdict(suspect), Route.DISMISSED)
 
 
-def _seen(suspect: Suspect) -> Verdict:
-    assert suspect.verdict is not None  # noqa: S101 - of a case that was not aligned
+def _verdict(suspect: Suspect) -> Verdict:
+    assert suspect.verdict is not None  # noqa: S101 - the case was not aligned
     return suspect.verdict
 
 
 def _try(recording: Recording, suspect: Suspect, fresh: SingleWorker, passed_over: Sequence[int] = ()) -> Tried | None:
-    """Run a program in a process that has run nothing."""
+    """Run a program in a fresh process."""
     fresh.close()
     answer = fresh.ask(
         TryProgram(
@@ -166,16 +167,16 @@ def _try(recording: Recording, suspect: Suspect, fresh: SingleWorker, passed_ove
 
 
 def _is_right_alone(answer: Tried, suspect: Suspect, fresh: SingleWorker) -> bool:
-    """Whether the call that is wrong after others is aligned, without any excuse, where it is the only one."""
+    """Whether the call that is wrong after others is plainly aligned when it is the only one."""
     single = decode(answer.alone_program, answer.alone_tensors)
     alone = _try(single, suspect, fresh)
     return alone is not None and alone.verdict.outcome == "aligned" and alone.verdict.kind is None
 
 
-def _recorded(
+def _record(
     test: TestInfo, case: int, suspect: Suspect, fresh: SingleWorker, attempt: int | None = None, *, probe: bool = False
 ) -> Recording | None:
-    """Return a case's program, or its probe, as the reference records it."""
+    """Return a case's program, or its probe, as the reference records it; ``None`` if it cannot."""
     answer = fresh.ask(Record(test=test, case=case, attempt=attempt, candidate=suspect.candidate, probe=probe))
     if not isinstance(answer, Tried) or not answer.program:
         return None
@@ -207,10 +208,10 @@ def _sequence(
 
 
 def _without_program(suspect: Suspect, runs: Sequence[CaseRun]) -> Diagnosis:
-    """Return a case that needs others before it, where their calls in one program do not show it."""
+    """Return the diagnosis of a case that needs other cases before it, if no program of their calls shows it."""
     others = [run for run in runs if not run.is_of(suspect)]
     named = ", ".join(f"{run.test.name} {run.case}" for run in others[:5])
     count = "1 other case" if len(others) == 1 else f"{len(others)} other cases"
     detail = f"alone it is right: it needs {count} to run before it ({named})"
-    verdict = msgspec.structs.replace(_seen(suspect), kind="stateful")
+    verdict = msgspec.structs.replace(_verdict(suspect), kind="stateful")
     return Diagnosis(suspect, verdict, Route.SETTLED, is_confirmed=True, detail=detail, notes=(detail,))

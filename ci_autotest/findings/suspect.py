@@ -1,4 +1,4 @@
-"""A suspect: the first failing case of an identity, with what hit it, before anything is looked at again."""
+"""A suspect: the first failing case of an identity, and the other cases that hit it, before anything runs again."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 
 class Suspect(NamedTuple):
-    """The first failing case of an identity, and what hit it.
+    """The first failing case of an identity, and the other cases that hit it.
 
     Attributes:
-        test: Of the first failing case.
-        case: Its number.
-        attempt: Its accepted attempt.
-        verdict: What it showed.
-        profile: What its attempt was about.
-        cases: Cases that hit it.
-        of_cases: Cases of the tests that hit it, those that were run.
-        tests: Their ids.
-        lost: How the worker was lost, for crashes and timeouts.
-        others: ``(case, attempt, test)`` of a few more that hit it: of its test, then the first of each other test.
-            Of one that ended its worker those of its test that did too.
+        test: Test of the first failing case.
+        case: Number of the case.
+        attempt: Number of its accepted attempt; negative if its worker was lost before the attempt was known.
+        verdict: Its verdict; ``None`` if its worker was lost.
+        profile: Profile of the attempt.
+        cases: Number of cases that hit the identity.
+        of_cases: Number of cases that ran in the tests that hit it.
+        tests: Ids of these tests.
+        lost: For crashes and timeouts, how the worker was lost.
+        others: ``(case, attempt, test)`` of a few other cases that hit it: from its own test, then the first of each
+            other test. For a lost worker, cases of its own test that ended theirs.
         hits: Cases that hit it, by test.
-        history: Which cases must run before a lost one for it to end its worker again, for reading.
-        repeats: Whether a lost one ends its worker again: ``inquiry.Repeats``.
-        before: What its process had run, its own message last.
-        histories: The same of the others, by test and case.
+        history: The cases that must run before a lost case for it to end its worker again, as text for the report.
+        repeats: Whether a lost case ends its worker again: ``events.Repeats``.
+        before: The messages that its process had run; its own message is the last.
+        histories: The same for the other cases, by test and case.
     """
 
     test: TestInfo
@@ -54,6 +54,6 @@ class Suspect(NamedTuple):
     histories: Mapping[tuple[str, int], tuple[RunCases, ...]] = MappingProxyType({})
 
     def of_other(self, other: tuple[int, int, TestInfo]) -> Suspect:
-        """Return the same suspicion, of another case that hit it."""
+        """Return the suspect with another of its cases as the first one."""
         case, attempt, test = other
         return self._replace(case=case, attempt=attempt, test=test, before=self.histories.get((test.id, case), ()))

@@ -1,4 +1,4 @@
-"""What findings are made with: workers, the output folder, and the time that may be spent on them."""
+"""The tools of a run for making findings: workers, the output folder, and the time allowed."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _REPRO_LEAST_S: Final = 5.0
 
 @dataclass(slots=True)
 class Allowance:
-    """What may still be spent on confirming, shrinking and running repros alone.
+    """The time left for confirming and shrinking findings and for running repros.
 
     Args:
-        deadline: Monotonic seconds after which nothing is asked or tried any longer; ``None``: never.
-        repros_s: Seconds left for running repros alone; beyond it they are marked unverified.
+        deadline: Monotonic seconds after which no request is sent; ``None``: never.
+        repros_s: Seconds left for running repros; after that they are marked unverified.
     """
 
     deadline: float | None = None
@@ -39,12 +39,12 @@ class Allowance:
 
     @property
     def is_spent(self) -> bool:
-        """Whether no further finding is looked at."""
+        """Whether the deadline has passed, so that no further suspect is inspected."""
         return self.deadline is not None and time.monotonic() > self.deadline
 
     @property
     def repro_s(self) -> float:
-        """Seconds that one repro may take: a few when the deadline is past, none when all have taken too long."""
+        """Seconds that one repro may take: a few after the deadline, none once all repros have taken too long."""
         if self.repros_s <= 0:
             return 0.0
         left = _REPRO_TIMEOUT_S if self.deadline is None else self.deadline - time.monotonic()
@@ -53,21 +53,21 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What the findings of a run are made with.
+    """What all findings of a run are made with.
 
     Args:
         start: Starts a fresh worker.
-        nursery: Runs repros alone.
+        fork_client: Runs repros alone.
         hello: The first message to every worker.
         output: The output folder.
-        folders: Where the candidates' modules are looked for.
+        folders: Folders to search for the candidates' modules.
         seed: Root seed.
-        environ: For the repro's own process.
+        environ: Environment of the repro's process.
         case_timeout_s: Seconds that a case may take.
         shown: The output folder as the user wrote it.
-        replay: What runs a finding's program again, but for its folder.
-        allowance: For looking at them.
-        unwritten: What could not be written, in sentences: the run goes on, and tells them at its end.
+        replay: The command that runs a finding's program again, without its folder.
+        allowance: The time left.
+        unwritten: Sentences about what could not be written; the run goes on and reports them at its end.
     """
 
     start: Callable[[], Worker]
@@ -84,12 +84,12 @@ class Tools:
     unwritten: list[str] = field(default_factory=list)
 
     def fresh(self, seed: int | None = None) -> SingleWorker:
-        """Return a worker for one question at a time; with ``seed``, of another run's root seed."""
+        """Return a worker for one request at a time; ``seed`` replaces this run's root seed."""
         hello = self.hello if seed is None else msgspec.structs.replace(self.hello, seed=seed)
         return SingleWorker(self.start, hello, self.allowance.deadline)
 
     def placed(self, recording: Recording) -> Recording:
-        """Return a recording whose note has the folders of the user's modules, seen from the current one."""
+        """Return a recording whose note has the folders of the user's modules, relative to the current folder."""
         here, found = Path.cwd(), []
         for module in {name.partition(".")[0] for name in own_names(recording.note)}:
             holders = [
@@ -101,12 +101,12 @@ class Tools:
 
 
 class Inspection(NamedTuple):
-    """What one suspect is looked at with.
+    """What one suspect is inspected with.
 
     Attributes:
-        tools: Those of the run.
-        fresh: The worker that is asked about it.
-        confirmed: Ids of the findings that are confirmed: what turns out to be one of them is not written down again.
+        tools: The tools of the run.
+        fresh: The worker that answers requests about it.
+        confirmed: Ids of confirmed findings; a suspect that turns out to be one of them is not written again.
     """
 
     tools: Tools

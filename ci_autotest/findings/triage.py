@@ -1,4 +1,4 @@
-"""Suspects to findings: each is looked at again while the budget lasts; what is not is reported as it was seen."""
+"""Triage: suspects become findings. Each is inspected while time is left; the others are reported as they were seen."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from ci_autotest.findings.tools import Tools
     from ci_autotest.values.result import Finding
 
-#: Findings that are confirmed and shrunk; the rest are reported unconfirmed.
+#: Suspects that are confirmed and shrunk; the rest are reported unconfirmed.
 CONFIRMED_AT_MOST: Final = 300
 
 
 @dataclass(slots=True)
 class Triage:
-    """Hold what has become of a run's suspects: each is among the findings or among what is left, whenever it ends.
+    """The suspects and findings of a run. Each suspect is in one of the lists, whenever the run is stopped.
 
     Args:
-        left: Suspects that nothing is told of yet.
-        findings: One of each identity.
+        left: Suspects that have not been reported yet.
+        findings: One finding of each identity.
         unrepeated: Failures that their tests do not show alone.
     """
 
@@ -40,7 +40,7 @@ class Triage:
     unrepeated: set[Unrepeated] = field(default_factory=set)
 
     def add(self, finding: Finding) -> None:
-        """Add a finding; one of an identity that is there already, as of a crash located later, is united with it."""
+        """Add a finding, or unite it with one of the same identity: a crash may get its operator only later."""
         found = self.findings
         at = next((i for i, other in enumerate(found) if other.identity == finding.identity), None)
         if at is None:
@@ -50,7 +50,7 @@ class Triage:
             found[at] = united(both, {hit.test: hit.of_cases for item in both for hit in item.hits})
 
     def tell_as_seen(self, tools: Tools) -> None:
-        """Make findings of what is left, as it was seen: the run is over, and nothing is run again."""
+        """Make findings of the suspects that are left, as they were seen, because the run is over."""
         for suspect in self.left:
             self.add(rendered(as_seen(suspect), tools))
 
@@ -61,18 +61,18 @@ def look_at(
     """Make findings of the suspects that are left.
 
     Args:
-        triage: What was looked at goes from its suspects to its findings.
-        tools: What findings are made with.
-        say: Is given a line for each finding.
-        undivided: Returns what no signal interrupts, while a finding is added.
+        triage: Each inspected suspect moves from ``left`` to ``findings``.
+        tools: The tools of the run.
+        say: Prints a line for each finding.
+        undivided: Returns a block that no signal interrupts, for the move.
     """
-    triage.left[:] = [part for suspect in triage.left for part in _parts(suspect, tools)]
+    triage.left[:] = [part for suspect in triage.left for part in _split(suspect, tools)]
     for i, suspect in enumerate(tuple(triage.left)):
-        is_looked_at = not tools.allowance.is_spent and i < CONFIRMED_AT_MOST
+        is_inspected = not tools.allowance.is_spent and i < CONFIRMED_AT_MOST
         known = {finding.id: finding.confirmed for finding in triage.findings}
-        seen = repeated_alone(suspect, tools) if is_looked_at else suspect
+        seen = repeated_alone(suspect, tools) if is_inspected else suspect
         confirmed = [name for name, is_confirmed in known.items() if is_confirmed]
-        finding = _finding(seen, tools, say, confirmed) if is_looked_at else rendered(as_seen(seen), tools)
+        finding = _finding(seen, tools, say, confirmed) if is_inspected else rendered(as_seen(seen), tools)
         with undivided():
             triage.unrepeated.update(unrepeated_by(suspect, seen))
             if finding is not None:
@@ -82,21 +82,21 @@ def look_at(
             say(f"{finding.outcome.replace('_', ' ')}: {finding.headline}")
 
 
-def _parts(suspect: Suspect, tools: Tools) -> list[Suspect]:
-    """Return a suspect as one for each operator that its test was lost in, while there is time to look."""
+def _split(suspect: Suspect, tools: Tools) -> list[Suspect]:
+    """Split a suspect by the operators that ended its workers, while time is left."""
     return [suspect] if tools.allowance.is_spent else by_operator(suspect, tools)
 
 
 def _finding(suspect: Suspect, tools: Tools, say: Callable[[str], None], confirmed: Collection[str]) -> Finding | None:
-    """Return the finding, or the suspect as it is when making it fails: no report is lost for it.
+    """Return the finding of a suspect, or the suspect as it was seen if making the finding fails.
 
-    ``None`` is what comes of a probe whose call is wrong alone too: its values are not those of a case.
+    ``None`` means that a probe's call is wrong alone too. It is no finding, because no case has the probe's values.
     """
     try:
         found: Diagnosis = diagnosed(suspect, tools, confirmed)
         return None if found.route is Route.DISMISSED else rendered(found, tools)
     except (OutputError, UnavailableError):
         raise
-    except Exception as error:  # noqa: BLE001 - a fault of ours while one finding is made must not cost the run
-        say(f"a finding could not be confirmed or shrunk ({type(error).__name__}: {error}); it is kept as seen")
+    except Exception as error:  # noqa: BLE001 - a bug of ours in one finding must not cost the whole report
+        say(f"a finding could not be confirmed or shrunk ({type(error).__name__}: {error}); it is reported as seen")
         return rendered(as_seen(suspect), tools)

@@ -1,4 +1,4 @@
-"""Suspects as they were seen, for what nobody looks at again and for what a second look does not settle."""
+"""Unconfirmed suspects: diagnoses of cases that nobody inspects again, or that an inspection does not settle."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from ci_autotest.findings.suspect import Suspect
     from ci_autotest.run.worker_loss import WorkerLostError
 
-_SEEN_ONCE: Final = "seen once: the run was ended before it was run again with what ran before it"
+_SEEN_ONCE: Final = "seen once: the run ended before it could run again with what ran before it"
 
 
 def suspected(suspect: Suspect) -> Diagnosis:
-    """Return what is known of a suspect before it is looked at, and what is to be done with it."""
+    """Return the diagnosis of a suspect before its inspection, with the route to take."""
     lost, verdict = suspect.lost, suspect.verdict or Verdict(outcome="misaligned")
     if lost is None:
         return Diagnosis(suspect, verdict, Route.PROBE if verdict.kind == "stateful" else Route.DIFFERENCE)
@@ -27,7 +27,10 @@ def suspected(suspect: Suspect) -> Diagnosis:
 
 
 def as_seen(suspect: Suspect) -> Diagnosis:
-    """Return a suspect that nobody looks at again, which says so; what ended its worker did so again alone."""
+    """Return the diagnosis of a suspect that is not inspected, with a note that says so.
+
+    A lost case needs no note unless ``repeats`` is unknown, because crash attribution has already run it again.
+    """
     seen = suspected(suspect)
     if suspect.lost is None:
         return seen.noted("not confirmed: it was not run again in a fresh process")
@@ -35,16 +38,16 @@ def as_seen(suspect: Suspect) -> Diagnosis:
 
 
 def seen_once(seen: Diagnosis, more: str = "") -> Diagnosis:
-    """Return a case that ended its worker, and the run was ended before that was looked into."""
+    """Return the diagnosis of a case that ended its worker if the run ended before crash attribution was done."""
     detail = f"{_SEEN_ONCE}{more}"
     if seen.verdict.outcome == "timed_out":
-        # A machine with much to do is silent too: nobody's finding until seen twice.
+        # A busy machine can cause a timeout too, so a timeout seen once is not called a finding.
         return seen.doubted(detail, Doubt.TIMED_OUT_ONCE)
     return replace(seen.settled(detail), is_confirmed=False).noted(f"not confirmed, {detail}")
 
 
 def reconciled(suspect: Suspect, found: Diagnosis) -> Diagnosis:
-    """Return what was found, held against how it was first seen: a look more takes nothing back that was seen twice."""
+    """Return the diagnosis after an inspection, which must not retract a failure that was already seen twice."""
     is_flaky = found.doubt is not Doubt.NONE
     is_timed_out_once = found.verdict.outcome == "timed_out" and not found.is_confirmed and not is_flaky
     if suspect.lost is None:
@@ -54,16 +57,16 @@ def reconciled(suspect: Suspect, found: Diagnosis) -> Diagnosis:
     if suspect.repeats == "unknown" and is_timed_out_once:
         return seen_once(found)
     if is_flaky and suspect.repeats != "never":
-        detail = "alone in a fresh worker it did so again; with each step watched it did not"
+        detail = "alone in a fresh worker it did so again, but not while each step was reported"
         return replace(suspected(suspect), is_confirmed=True, detail=detail)
     return found
 
 
 def _after_cases(suspect: Suspect, lost: WorkerLostError) -> Diagnosis:
-    """Return a case that ends its worker only after others, or did so once."""
+    """Return the diagnosis of a case that ended its worker once, or does so only after other cases."""
     seen = Diagnosis(suspect, crash_verdict(ITS_TEST, lost), Route.LOSS_AFTER_CASES, lost=lost)
     if suspect.repeats == "history":
         detail = f"alone it does not: it needs {suspect.history} to run before it"
         return replace(seen, is_confirmed=True, detail=detail, notes=(detail,))
-    detail = f"the worker {lost.reason} once; neither alone nor after the cases that ran before it did it do so again"
+    detail = f"the worker {lost.reason} once, but not again: neither alone nor after the cases that ran before it"
     return replace(seen, doubt=Doubt.NOT_REPEATED, detail=detail)

@@ -1,4 +1,4 @@
-"""Stages that write: the folder of a finding, its repro, and what that came to when it was run alone."""
+"""Stages that write the folder of a finding and its repro, and run the repro alone."""
 
 from __future__ import annotations
 
@@ -30,53 +30,53 @@ _OUR_FAULT: Final = (
 _NO_FOLDER: Final = "its smallest program is shown here only: its folder could not be written"
 
 
-def save(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
-    """Put on disk what is known so far, before anything is tried that may end the run; a full disk is told later."""
-    if identity_id(diagnosis) not in look.confirmed:
-        _write_folder(_with_means(diagnosis), look.tools)
+def save(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Write what is known so far, before anything that may end the run; a later stage reports a full disk."""
+    if identity_id(diagnosis) not in inspection.confirmed:
+        _write_folder(_with_means(diagnosis), inspection.tools)
     return diagnosis
 
 
-def write_program(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
-    """Write a program to be read, which shows nothing when it is run by itself."""
-    if identity_id(diagnosis) in look.confirmed:
+def write_program(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Write a program for reading only; it shows nothing when it runs by itself."""
+    if identity_id(diagnosis) in inspection.confirmed:
         return diagnosis
-    return _unless_refused(diagnosis, _write_folder(diagnosis, look.tools), look.tools)
+    return _unless_refused(diagnosis, _write_folder(diagnosis, inspection.tools), inspection.tools)
 
 
-def write(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
-    """Write the program, with its repro where its candidate can be had in a script."""
+def write(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Write the program, and its repro if a script can load its candidate."""
     able = _with_means(diagnosis)
-    return _unless_refused(able, _write_folder(able, look.tools), look.tools)
+    return _unless_refused(able, _write_folder(able, inspection.tools), inspection.tools)
 
 
-def verify(diagnosis: Diagnosis, look: Inspection) -> Diagnosis:
-    """Run the repro alone, and write down what came of it.
+def verify(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
+    """Run the repro alone, and write the result.
 
-    A repro that says that all is well is not believed, and nor is the finding: its saved program is run once more.
+    If the repro does not fail, either the repro or the finding is wrong: the saved program runs once more to decide.
     """
     if diagnosis.run_again is not RunAgain.SCRIPT:
         return diagnosis
-    tools, folder = look.tools, identity_id(diagnosis)
+    tools, folder = inspection.tools, identity_id(diagnosis)
     status = _repro_status(tools, folder)
     again = _saved_program(diagnosis, tools) if status == 0 else None
     if isinstance(again, Tried) and again.verdict.outcome != "misaligned":
         diagnosis = _not_repeated(diagnosis, again, tools)
     elif status != 1:
-        told = _OUR_FAULT if isinstance(again, Tried | WorkerLostError) else _unverified(status)
-        diagnosis = diagnosis.noted(f"repro not verified: {told}")
+        reason = _OUR_FAULT if isinstance(again, Tried | WorkerLostError) else _unverified(status)
+        diagnosis = diagnosis.noted(f"repro not verified: {reason}")
     diagnosis = replace(diagnosis, is_verified=status == 1)
     _write_folder(diagnosis, tools)
     return diagnosis
 
 
 def forget(identity: str, tools: Tools) -> None:
-    """Remove the folder of what turned out to be another finding."""
+    """Remove the folder of a suspect that turned out to be another finding."""
     remove_finding(tools.output / FINDINGS / identity)
 
 
 def _with_means(diagnosis: Diagnosis) -> Diagnosis:
-    """Return a diagnosis with what runs its program again: a script, unless its interpreter is not known."""
+    """Return the diagnosis with how its program runs again: by a script, unless its interpreter is unknown."""
     if diagnosis.recording is None:
         return diagnosis
     note = diagnosis.recording.note
@@ -84,16 +84,16 @@ def _with_means(diagnosis: Diagnosis) -> Diagnosis:
     return replace(diagnosis, run_again=RunAgain.SCRIPT if has_script else RunAgain.COMMAND)
 
 
-def _unless_refused(diagnosis: Diagnosis, why: str, tools: Tools) -> Diagnosis:
-    """Return a diagnosis whose folder is there, or says that it is not: the run goes on."""
-    if not why:
+def _unless_refused(diagnosis: Diagnosis, error: str, tools: Tools) -> Diagnosis:
+    """Return the diagnosis, with a note if its folder could not be written: the run goes on."""
+    if not error:
         return diagnosis
-    tools.unwritten.append(why)
+    tools.unwritten.append(error)
     return replace(diagnosis, run_again=RunAgain.NOTHING).noted(_NO_FOLDER)
 
 
 def _write_folder(diagnosis: Diagnosis, tools: Tools) -> str:
-    """Write the folder, whole. Return why it could not be, in a sentence."""
+    """Write the whole folder; return the error as a sentence, or an empty string."""
     finding = rendered(diagnosis, tools)
     recording = _program(diagnosis)
     note = {
@@ -118,12 +118,12 @@ def _write_folder(diagnosis: Diagnosis, tools: Tools) -> str:
 
 def _program(diagnosis: Diagnosis) -> Recording:
     found = diagnosis.whole or diagnosis.recording
-    assert found is not None  # noqa: S101 - of the stages before one that writes
+    assert found is not None  # noqa: S101 - an earlier stage has set it
     return found
 
 
 def _saved_program(diagnosis: Diagnosis, tools: Tools) -> Tried | Broken | WorkerLostError:
-    """Return what the saved program of a finding shows in a process of its own."""
+    """Return what the saved program of a finding shows in a fresh process."""
     folder = tools.output / FINDINGS / identity_id(diagnosis)
     program, tensors = (folder / name for name in ("program.json", "tensors.safetensors"))
     suspect = diagnosis.suspect
@@ -137,16 +137,16 @@ def _saved_program(diagnosis: Diagnosis, tools: Tools) -> Tried | Broken | Worke
 
 
 def _not_repeated(diagnosis: Diagnosis, again: Tried, tools: Tools) -> Diagnosis:
-    """Return what neither its repro nor its saved program shows again."""
+    """Return the diagnosis as flaky, because neither its repro nor its saved program fails again."""
     seen = rendered(diagnosis, tools)
     second = f"in a fresh process its saved program is {again.verdict.outcome}, and its repro ended with status 0"
     return diagnosis.doubted(f"first run: {seen.outcome}, {seen.operator} ({seen.kind}); {second}")
 
 
 def _repro_status(tools: Tools, finding: str) -> int | None:
-    """Return what the repro, run alone, ends with: 1 where it says that the candidate is misaligned.
+    """Run the repro alone, isolated and without this package, and return its exit status.
 
-    ``None`` when it does not end in time. It is run without this package, isolated.
+    The status is 1 if the candidate is misaligned, and ``None`` if the repro does not end in time.
     """
     begun, timeout_s = time.monotonic(), tools.allowance.repro_s
     if not timeout_s:
@@ -159,11 +159,9 @@ def _repro_status(tools: Tools, finding: str) -> int | None:
 
 
 def _unverified(status: int | None) -> str:
-    return (
-        "it was not run to its end in the time left" if status is None else f"run alone it ended with status {status}"
-    )
+    return "it did not finish in the time left" if status is None else f"run alone it ended with status {status}"
 
 
 def _python_path(environ: Mapping[str, str]) -> list[str]:
-    """Return the folders of PYTHONPATH, which an isolated interpreter does not read."""
+    """Return the folders of PYTHONPATH, because an isolated interpreter ignores it."""
     return [folder for folder in environ.get("PYTHONPATH", "").split(os.pathsep) if folder]

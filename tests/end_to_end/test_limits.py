@@ -344,7 +344,7 @@ def test_run__budget_ends_while_a_crash_is_looked_into__is_reported_and_fails(st
     assert (done.status, found["crashed"], found["crashed"] + found["not_run"] + found.get("aligned", 0)) == (1, 1, 50)
     (finding,) = project.report()["findings"]
     assert (finding["outcome"], finding["kind"], finding["confirmed"]) == ("crashed", "crash", False), done.said
-    assert "seen once" in finding["detail"] or "the budget was spent" in finding["detail"]
+    assert "seen once" in finding["detail"] or "the time for findings was used up" in finding["detail"]
     assert "SIGSEGV" in done.out
     assert f"{found['not_run']} of 50 cases of" in done.out, "not left alone for the crash, but not run"
 

@@ -47,9 +47,9 @@ def test_database__lost__is_empty(tmp_path: Path):
         ("durations.json", b'{"tests": {"a": {"case_s": 1, "extra": 2}}}', "damaged"),
         ("durations.json", b'{"tests": {"a": {"case_s": NaN}}}', "damaged"),
         ("findings/relu-3f2a1b/entry.json", b"\x00", "damaged"),
-        ("findings/relu-3f2a1b/entry.json", msgspec.json.encode(kept("exp-000000").entry), "not whole"),
-        ("findings/relu-3f2a1b/program.json", None, "not whole"),
-        ("findings/relu-3f2a1b/tensors.safetensors", None, "not whole"),
+        ("findings/relu-3f2a1b/entry.json", msgspec.json.encode(kept("exp-000000").entry), "incomplete"),
+        ("findings/relu-3f2a1b/program.json", None, "incomplete"),
+        ("findings/relu-3f2a1b/tensors.safetensors", None, "incomplete"),
     ],
 )
 def test_database__damaged__is_left_out_and_told(tmp_path: Path, name: str, content: bytes | None, note: str):

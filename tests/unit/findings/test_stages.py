@@ -159,7 +159,7 @@ def test_as_seen__each_suspect__says_that_nobody_looked_again(tmp_path: Path):
     assert [item.message.splitlines()[-1] for item in told] == [
         "  not confirmed: it was not run again in a fresh process",
         "  blame: candidate; the reference was not run alone",
-        "  not confirmed, seen once: the run was ended before it was run again with what ran before it",
+        "  not confirmed, seen once: the run ended before it could run again with what ran before it",
     ]  # fmt: skip
 
 

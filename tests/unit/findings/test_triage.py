@@ -80,6 +80,6 @@ def test_look_at__lost_once_and_the_run_ended__a_timeout_is_nobodys_finding(time
     result = make_result(ledger, tuple(triage.findings), CIRCUMSTANCES)
     (item,) = result.results
     assert (finding.outcome, finding.confirmed) == (outcome, False)
-    assert "seen once: the run was ended before it was run again" in finding.detail
+    assert "seen once: the run ended before it could run again" in finding.detail
     assert (item.cases.aligned, item.cases.not_run) == (others, int(timed_out))
     assert result.exit_code == status[others > 0]

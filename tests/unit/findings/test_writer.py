@@ -84,7 +84,7 @@ def written(diagnosis: Diagnosis, tools: Tools) -> Finding:
             "the fault is in the script that",
         ),
         (Tried(verdict=Verdict(outcome="aligned")), "flaky", "in a fresh process its saved program is aligned"),
-        (Broken(message="the budget was spent", traceback=""), "misaligned", "run alone it ended with status 0"),
+        (Broken(message="the time for findings was used up", traceback=""), "misaligned", "run alone it ended with status 0"),
     ],
     ids=["misaligned", "lost", "aligned", "not asked"],
 )
@@ -110,8 +110,8 @@ def test_written__repro_says_that_all_is_well__saved_program_decides(
     [
         (1, 300.0, ""),
         (2, 300.0, "repro not verified: run alone it ended with status 2"),
-        (None, 300.0, "repro not verified: it was not run to its end in the time left"),
-        (1, 0.0, "repro not verified: it was not run to its end in the time left"),
+        (None, 300.0, "repro not verified: it did not finish in the time left"),
+        (1, 0.0, "repro not verified: it did not finish in the time left"),
     ],
     ids=["shows it", "cannot run", "takes too long", "nothing left"],
 )
