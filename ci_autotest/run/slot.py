@@ -183,12 +183,20 @@ class Slot:
         self._left.difference_update(message.done)
         if message.done:
             yield Part(task, message, tuple(self._history) if message.failures else ())
-        if message.left:
-            yield Changed(task, tuple(message.left))
+        yield from self._count_changes(task, message)
         if message.left and self._history[-1].ends_if_changed:
             yield from self._changed(task, message)
+        elif self._is_changed and self._left and message.done:
+            # A lasting change came after a recurring one, for which the worker was told to go on.
+            self.begin(task._replace(cases=tuple(sorted(self._left))))
         elif message.last:
             self.stop()
+
+    def _count_changes(self, task: Task, message: CasesDone) -> Iterator[Event]:
+        """Report the changes in any part of an answer: the worker checks for each of them only once."""
+        if message.left:
+            self._is_changed |= self._recurring_changes.is_spoiled(message.left)
+            yield Changed(task, tuple(message.left))
 
     def _wrong(self, task: Task, message: Broken) -> Iterator[Event]:
         """Report a wrong test, but only from a process that ran nothing else.
@@ -208,7 +216,6 @@ class Slot:
 
         If the change is one that the candidate makes in every process, the rest runs in this one.
         """
-        self._is_changed = self._recurring_changes.is_spoiled(message.left)
         if not self._is_changed and self._left:
             self.begin(task._replace(cases=tuple(sorted(self._left))), ends_if_changed=False)
             return
@@ -217,14 +224,13 @@ class Slot:
         yield from self._advance(None)
 
     def _answered(self, message: CasesDone | Broken) -> Iterator[Event]:
+        if isinstance(message, Broken):
+            self._is_changed |= message.is_changed
+        elif self._task is not None:
+            yield from self._count_changes(self._task, message)
         if isinstance(message, CasesDone) and not message.last:
             return
-        if isinstance(message, CasesDone) and message.left and self._task is not None:
-            yield Changed(self._task, tuple(message.left))
         self._job.popleft()
-        self._is_changed |= (
-            message.is_changed if isinstance(message, Broken) else self._recurring_changes.is_spoiled(message.left)
-        )
         if self._job and isinstance(message, CasesDone):
             self._send(self._job[0])
         else:

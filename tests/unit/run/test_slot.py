@@ -1,0 +1,127 @@
+"""A slot of the pool, with a worker in its place that answers what the test gives it: a changed process is replaced."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from ci_autotest.run import messages
+from ci_autotest.run.events import Changed, Task
+from ci_autotest.run.messages import CasesDone, Change, Hello, Left, Ready, RunCases
+from ci_autotest.run.progress_beacon import Spot
+from ci_autotest.run.recurring_changes import ENDED_AT_MOST, RecurringChanges
+from ci_autotest.run.slot import Slot
+from ci_autotest.run.worker_loss import WorkerLostError
+from ci_autotest.values.result import Location
+
+TEST = messages.TestInfo(id="a::t", file="a", name="t", n=None, location=Location(file="a", line=1))
+HELLO = Hello(root="", folders=[], seed=0, strictness="tolerance", reference_device="cpu", candidates=[], tolerances=[])
+READY = Ready(torch="2", candidates=[])
+RECURRING = Left(candidate="k", operators=["torch.exp"], changes=[Change(what="environment: A", is_recurring=True)])
+LASTING = Left(
+    candidate="k", operators=["torch.exp"], changes=[Change(what="default dtype: changed", is_recurring=False)]
+)
+DONE = CasesDone(
+    done=[], aligned={}, unsupported={}, failures=[], accepted=0, rejected=0, ordinary_accepted=0, ordinary_rejected=0,
+    empty=0, undefined=0, refusal="", profiles={}, seen={}, duration_s=0.0, last=True,
+)  # fmt: skip
+
+
+def done(*cases: int, last: bool = True, left: Left | None = None, again: tuple[int, ...] = ()) -> CasesDone:
+    return msgspec.structs.replace(
+        DONE, done=list(cases), aligned={"k": len(cases)}, last=last, left=[left] if left else [], again=list(again)
+    )
+
+
+def lost(case: int) -> WorkerLostError:
+    return WorkerLostError("ended by signal 11 (SIGSEGV)", Spot(case, 0, -1, 0, 1), "")
+
+
+class FakeWorker:
+    """Answer with what it is given, whatever it is sent."""
+
+    def __init__(self) -> None:
+        self.sent, self.answers = [], deque([READY])
+
+    def begin(self) -> None:
+        pass
+
+    def send(self, message) -> None:
+        self.sent.append(message)
+
+    def receive(self):
+        answer = self.answers.popleft()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def buffered(self):
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+class FakeExecutor:
+    slots = 1
+
+    def __init__(self) -> None:
+        self.started: list[FakeWorker] = []
+
+    def start(self, _slot) -> FakeWorker:
+        self.started.append(FakeWorker())
+        return self.started[-1]
+
+
+def slot_of(changes: RecurringChanges | None = None) -> tuple[Slot, FakeExecutor]:
+    executor = FakeExecutor()
+    return Slot(executor, 0, HELLO, changes or RecurringChanges()), executor
+
+
+def heard(slot: Slot, *answers) -> list:
+    """Return the events of answers of whichever worker the slot has; one that is new is ready first."""
+    events = []
+    for answer in answers:
+        while slot.ready is None:
+            events += slot.hear()
+        slot.worker.answers.append(answer)
+        events += slot.hear()
+    return events
+
+
+def test_hear__lasting_change_in_an_early_part_of_a_history__is_told_and_replaces_the_worker():
+    slot, executor = slot_of()
+    slot.begin(Task(TEST, (0, 1, 2, 3), ("k",)))
+    heard(slot, done(0, 1, last=False), lost(2))
+    heard(slot, done(2))  # Alone the suspect passes,
+    heard(slot, done(3))  # and so does the other case: what ran before the suspect runs again with it.
+    assert slot.worker.sent[-1] == RunCases(test=TEST, cases=[0, 1, 2, 3], candidates=["k"])
+    events = heard(slot, done(0, 1, last=False, left=LASTING), done(2, 3))
+    assert Changed(Task(TEST, (0, 1, 2, 3), ("k",)), (LASTING,)) in events
+    before = len(executor.started)
+    slot.begin(Task(TEST, (4,), ("k",)))
+    assert len(executor.started) == before + 1
+
+
+def test_hear__lasting_change_after_a_recurring_one__replaces_the_worker():
+    changes = RecurringChanges()
+    for _ in range(ENDED_AT_MOST):
+        changes.is_spoiled([RECURRING])
+    slot, executor = slot_of(changes)
+    slot.begin(Task(TEST, (0, 1, 2), ("k",)))
+    heard(slot, done(0, left=RECURRING))
+    assert slot.worker.sent[-1] == RunCases(test=TEST, cases=[1, 2], candidates=["k"])
+    heard(slot, done(1, 2, left=LASTING))
+    slot.begin(Task(TEST, (3,), ("k",)))
+    assert len(executor.started) == 2
+
+
+def test_hear__lasting_change_after_a_recurring_one__the_rest_runs_in_another_process():
+    changes = RecurringChanges()
+    for _ in range(ENDED_AT_MOST):
+        changes.is_spoiled([RECURRING])
+    slot, executor = slot_of(changes)
+    slot.begin(Task(TEST, (0, 1, 2), ("k",)))
+    heard(slot, done(0, left=RECURRING), done(1, last=False, left=LASTING))
+    assert (len(executor.started), slot.worker.sent[-1].cases) == (2, [2])
