@@ -157,7 +157,7 @@ def flaky(suspect: Suspect, again: Tried | Broken | WorkerLostError) -> Diagnosi
         second = f"in a fresh process: {again.message}"
     else:
         second = f"in a fresh process the worker {again.reason}"
-    seen = verdict or Verdict(outcome="flaky", kind="crash")
+    seen = verdict or Verdict(outcome="flaky", kind="crash")  # A lost worker leaves no verdict.
     return Diagnosis(suspect, seen, Route.SETTLED).doubted(f"{first}; {second}")
 
 

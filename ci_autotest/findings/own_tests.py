@@ -53,6 +53,7 @@ def repeated_alone(suspect: Suspect, tools: Tools) -> Suspect:
     for other in suspect.others:
         firsts.setdefault(other[2].id, other)
     kept = [test for test in firsts if _repeats(suspect, firsts[test], tools)]
+    # If no test fails alone, the failure needs what ran before it, which later stages look for.
     if not kept or len(kept) == len(firsts):
         return suspect
     (case, attempt, test), hits = firsts[kept[0]], tuple(hit for hit in suspect.hits if hit.test in kept)
@@ -67,6 +68,7 @@ def repeated_alone(suspect: Suspect, tools: Tools) -> Suspect:
 def _repeats(suspect: Suspect, first: tuple[int, int, TestInfo], tools: Tools) -> bool:
     """Whether a case fails alone too; yes if it already ran alone, or cannot run again."""
     case, attempt, test = first
+    # A history of one message is the case's own message: its process had run nothing else.
     if len(suspect.histories.get((test.id, case), ())) <= 1:
         return True
     with closing(tools.fresh()) as fresh:

@@ -38,7 +38,7 @@ def find_variants(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
             continue
         again = inspection.fresh.ask(question(other))
         if not isinstance(again, Tried) or not is_same(again.verdict, best.verdict):
-            seen[other.test.id] = ()
+            seen[other.test.id] = ()  # The other cases of this test are not tried.
             continue
         shown, _ = _smallest(other, shown_of(again), inspection)
         calls = calls_of(shown.recording)

@@ -95,7 +95,7 @@ class Tools:
             holders = [
                 each for each in (here, *self.folders) if (each / module).is_dir() or (each / f"{module}.py").exists()
             ]
-            if holders and holders[0] != here:
+            if holders and holders[0] != here:  # Modules in the current folder are found anyway.
                 found.append(os.path.relpath(holders[0], here))
         return replace(recording, note={**recording.note, "folders": sorted(found)}) if found else recording
 

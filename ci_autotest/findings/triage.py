@@ -73,6 +73,7 @@ def look_at(
         seen = repeated_alone(suspect, tools) if is_inspected else suspect
         confirmed = [name for name, is_confirmed in known.items() if is_confirmed]
         finding = _finding(seen, tools, say, confirmed) if is_inspected else rendered(as_seen(seen), tools)
+        # A signal within this block would lose the suspect or report it twice.
         with undivided():
             triage.unrepeated.update(unrepeated_by(suspect, seen))
             if finding is not None:
@@ -95,7 +96,7 @@ def _finding(suspect: Suspect, tools: Tools, say: Callable[[str], None], confirm
     try:
         found: Diagnosis = diagnosed(suspect, tools, confirmed)
         return None if found.route is Route.DISMISSED else rendered(found, tools)
-    except (OutputError, UnavailableError):
+    except (OutputError, UnavailableError):  # They end the run with an exit status of their own.
         raise
     except Exception as error:  # noqa: BLE001 - a bug of ours in one finding must not cost the whole report
         say(f"a finding could not be confirmed or shrunk ({type(error).__name__}: {error}); it is reported as seen")

@@ -32,6 +32,7 @@ _NO_FOLDER: Final = "its smallest program is shown here only: its folder could n
 
 def save(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     """Write what is known so far, before anything that may end the run; a later stage reports a full disk."""
+    # A confirmed finding of the same identity keeps its folder.
     if identity_id(diagnosis) not in inspection.confirmed:
         _write_folder(_with_means(diagnosis), inspection.tools)
     return diagnosis
@@ -62,7 +63,7 @@ def verify(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     again = _saved_program(diagnosis, tools) if status == 0 else None
     if isinstance(again, Tried) and again.verdict.outcome != "misaligned":
         diagnosis = _not_repeated(diagnosis, again, tools)
-    elif status != 1:
+    elif status != 1:  # Only 1 means misaligned: the script did not get as far as a comparison.
         reason = _OUR_FAULT if isinstance(again, Tried | WorkerLostError) else _unverified(status)
         diagnosis = diagnosis.noted(f"repro not verified: {reason}")
     diagnosis = replace(diagnosis, is_verified=status == 1)
@@ -125,6 +126,7 @@ def _program(diagnosis: Diagnosis) -> Recording:
 def _saved_program(diagnosis: Diagnosis, tools: Tools) -> Tried | Broken | WorkerLostError:
     """Return what the saved program of a finding shows in a fresh process."""
     folder = tools.output / FINDINGS / identity_id(diagnosis)
+    # Read the files again, because they are what a user will replay.
     program, tensors = (folder / name for name in ("program.json", "tensors.safetensors"))
     suspect = diagnosis.suspect
     with closing(tools.fresh(diagnosis.seed)) as fresh:
@@ -155,6 +157,7 @@ def _repro_status(tools: Tools, finding: str) -> int | None:
         script = tools.output / FINDINGS / finding / "repro.py"
         return tools.fork_client.run_script(script, _python_path(tools.environ), timeout_s)
     finally:
+        # All repros share one allowance, so that many slow ones cannot prolong a run without limit.
         tools.allowance.repros_s -= time.monotonic() - begun
 
 

@@ -157,6 +157,7 @@ class WorkerProcess:
         self._check_memory()
         spot = self.beacon.read()
         silence_s = self._limits.silence_s
+        # Until its first answer a worker imports frameworks, which may take longer than a case.
         if spot != self._spot:
             self._spot, self._moved_at = spot, now
         elif now - self._moved_at > (limit := silence_s if self._has_spoken else max(silence_s, _START_S)):
@@ -221,6 +222,7 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        # User code may have started processes outside the worker's group.
         end_children_of(self._token)
 
     def close(self) -> None:
@@ -246,7 +248,7 @@ class WorkerProcess:
         try:
             code = self._process.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
-            return self.fail("closed its pipe")
+            return self.fail("closed its pipe")  # The process is still running.
         self.kill()
         return WorkerLostError(ending(code), spot, self._output.tail(), is_killed=code == -signal.SIGKILL)
 

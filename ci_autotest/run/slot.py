@@ -174,7 +174,7 @@ class Slot:
             yield from self._answered(message)
         elif isinstance(message, Broken):
             yield from self._wrong(task, message)
-        elif not self._left.issuperset(message.done):
+        elif not self._left.issuperset(message.done):  # User code can write to the pipe, too.
             yield from self._lost(self.worker.fail("sent results of cases that it was not given"))
         else:
             yield from self._part(task, message)
@@ -258,6 +258,7 @@ class Slot:
         try:
             step = inquiry.send(received)
             while not isinstance(step, Job):
+                # Once a crash is reported, `end` must not report it again.
                 self._loss = None if isinstance(step, Lost) else self._loss
                 self._rest = () if ends(step) else self._rest
                 yield step

@@ -92,6 +92,7 @@ class FindingRequests:
 
         number = message.attempt if message.attempt is not None else 0
         attempt: Attempt | None = draw(message.case, number)
+        # The worker was lost before its attempt was known: draw until the reference accepts one.
         if message.attempt is None:
             found = accept(message.case, draw, {}, lambda _case, _name, _number: None)
             attempt, number = found.attempt, found.number
