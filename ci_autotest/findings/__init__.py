@@ -1,1 +1,1 @@
-"""From a suspect to a finding: looked at again, located, shrunk, written down, and its repro run alone."""
+"""From a suspect to a finding: confirm it, locate and shrink it, write it, and run its repro alone."""

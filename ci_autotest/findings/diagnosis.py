@@ -192,7 +192,7 @@ def _plain(diagnosis: Diagnosis, seed: int) -> Finding:
 
 def _with_program(finding: Finding, recording: Recording, run_again: RunAgain, tools: Tools) -> Finding:
     """Return the finding with its program, the program's size, and the command that runs it again."""
-    recording, program = tools.placed(recording), recording.program
+    recording, program = tools.with_module_folders(recording), recording.program
     specs = [step.args[0] for step in program.body if step.op == PLACEHOLDER]
     sizes = [size for spec in specs if isinstance(spec, TensorSpec) for size in spec.shape]
     folder = f"{tools.shown.rstrip('/')}/{FINDINGS}/{finding.id}" if run_again is not RunAgain.NOTHING else ""

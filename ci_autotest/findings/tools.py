@@ -88,7 +88,7 @@ class Tools:
         hello = self.hello if seed is None else msgspec.structs.replace(self.hello, seed=seed)
         return SingleWorker(self.start, hello, self.allowance.deadline)
 
-    def placed(self, recording: Recording) -> Recording:
+    def with_module_folders(self, recording: Recording) -> Recording:
         """Return a recording whose note has the folders of the user's modules, relative to the current folder."""
         here, found = Path.cwd(), []
         for module in {name.partition(".")[0] for name in own_names(recording.note)}:

@@ -98,7 +98,7 @@ def _write_folder(diagnosis: Diagnosis, tools: Tools) -> str:
     finding = rendered(diagnosis, tools)
     recording = _program(diagnosis)
     note = {
-        **tools.placed(recording).note, "test": finding.test, "case": finding.case, "seed": finding.seed,
+        **tools.with_module_folders(recording).note, "test": finding.test, "case": finding.case, "seed": finding.seed,
         "kind": finding.kind, "operator": finding.operator,
     }  # fmt: skip
     noted = replace(recording, note=note)

@@ -1,1 +1,1 @@
-"""Run cases in worker processes, and watch those from the parent."""
+"""Runs of cases in worker processes, which the parent watches."""

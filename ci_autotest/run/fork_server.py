@@ -100,7 +100,7 @@ def _run(job: dict[str, object], output: int, others: list[int]) -> None:
             work = importlib.import_module("ci_autotest.run.worker.main").main  # hidden from scripts
             work([str(opened) for opened in others])
         code = _script(str(job["script"]), [str(path) for path in job["paths"]])  # type: ignore[attr-defined]
-    except BaseException as error:  # noqa: BLE001 - the last line of a process: what is left is its status
+    except BaseException as error:  # noqa: BLE001 - the process ends here and reports only its status
         sys.excepthook(type(error), error, error.__traceback__)
         code = 1
     finally:

@@ -187,7 +187,7 @@ class Slot:
         if message.left and self._history[-1].ends_if_changed:
             yield from self._changed(task, message)
         elif self._is_changed and self._left and message.done:
-            # A lasting change came after a recurring one, for which the worker was told to go on.
+            # The worker went on after a recurring change, and then a lasting one came.
             self.begin(task._replace(cases=tuple(sorted(self._left))))
         elif message.last:
             self.stop()

@@ -1,1 +1,1 @@
-"""The worker: the process that imports tests and frameworks and runs cases. Nothing of the parent imports it."""
+"""The worker: the process that imports tests and frameworks and runs cases. The parent imports none of it."""

@@ -149,10 +149,10 @@ class CaseRunner:
         self._largest[run.test] = max(largest, self._largest.get(run.test, 0))
         undefined = frozenset(n for n, attempt in enumerate(attempts) if attempt.trace.backward_failure is not None)
         probes = self._probes(run, spots, attempts)
-        places = [*spots, *(spots[position] for position in probes)]
+        all_spots = [*spots, *(spots[position] for position in probes)]
         given = [*attempts, *probes.values()]
         meters = {
-            name: Meter(self._beacon.entering(run.order[name], places), attempts, is_growing=is_growing)
+            name: Meter(self._beacon.entering(run.order[name], all_spots), attempts, is_growing=is_growing)
             for name, contender in run.contenders.items()
             # The first batch of a test warms up, so its times would mislead.
             if contender.backend.is_in_process and contender.backend.shows_steps and not is_first
@@ -160,7 +160,7 @@ class CaseRunner:
         submissions = {
             name: contender.backend.submit(
                 given if contender.backend.shows_steps else attempts,
-                meters.get(name) or self._beacon.entering(run.order[name], places),
+                meters.get(name) or self._beacon.entering(run.order[name], all_spots),
             )
             for name, contender in run.contenders.items()
         }

@@ -84,7 +84,11 @@ def written(diagnosis: Diagnosis, tools: Tools) -> Finding:
             "the fault is in the script that",
         ),
         (Tried(verdict=Verdict(outcome="aligned")), "flaky", "in a fresh process its saved program is aligned"),
-        (Broken(message="the time for findings was used up", traceback=""), "misaligned", "run alone it ended with status 0"),
+        (
+            Broken(message="the time for findings was used up", traceback=""),
+            "misaligned",
+            "run alone it ended with status 0",
+        ),
     ],
     ids=["misaligned", "lost", "aligned", "not asked"],
 )
