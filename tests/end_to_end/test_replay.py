@@ -102,7 +102,10 @@ def test_replay__kernel_that_hangs__is_ended_after_the_case_timeout(project: Pro
     project.write("mykernels.py", "import time\n\n\ndef softmax(*args, **kwargs):\n    time.sleep(600)\n")
     project.substitute(REPLACE, case_timeout="1s")
     done = project.command("replay", "finding")
-    assert (done.status, done.out.splitlines()[0]) == (1, "timed out: the worker made no progress for 1 s and was ended")
+    assert (done.status, done.out.splitlines()[0]) == (
+        1,
+        "timed out: the worker made no progress for 1 s and was ended",
+    )
 
 
 def test_replay__kernels_module_is_missing__is_unavailable(project: Project):
