@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest import config as configuration
 from ci_autotest.commands.exit_status import not_written
 from ci_autotest.errors import ConfigError, OutputError, UsageError
-from ci_autotest.report import junit, report_json
+from ci_autotest.report import junit, report_json, sarif
 from ci_autotest.report.annotations import annotate
 from ci_autotest.report.atomic import is_full, write_text
 from ci_autotest.report.evidence import Evidence, evidence_of
@@ -105,7 +105,7 @@ def setting_for(result: RunResult, output: Path, environ: Mapping[str, str], *, 
 
 
 def write_surfaces(result: RunResult, output: Path, setting: Setting) -> RunResult:
-    """Write report.json, junit.xml, summary.md and comment.md; report.json last: it says that the rest is whole.
+    """Write every file of the report; report.json last: it says that the rest is whole.
 
     Where the disk is full, the others make room for report.json, from which they can be made again.
 
@@ -118,6 +118,7 @@ def write_surfaces(result: RunResult, output: Path, setting: Setting) -> RunResu
         "junit.xml": lambda path: junit.write(result, path),
         "summary.md": lambda path: write_text(path, render_summary(result, setting=setting)),
         "comment.md": lambda path: write_text(path, render_comment(result, setting=setting)),
+        "results.sarif": lambda path: sarif.write(result, path),
     }
     told = _written(surfaces, output)
     whole = not_written(result, told)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ci_autotest.report.links import repository_path
 from ci_autotest.report.markdown_text import line, plain, plural
 from ci_autotest.report.verdict_line import headline, in_reading_order
 from ci_autotest.values.result import counts_against
@@ -55,8 +56,7 @@ def _of_broken(item: BrokenTest, prefix: str) -> str:
 def _error(title: str, message: str, location: Location | None, prefix: str) -> str:
     properties = {"title": line(title, _TITLE_CHARS)}
     if location is not None:
-        file = "/".join(part for part in (prefix.strip("/"), location.file) if part not in {"", "."})
-        properties = {"file": line(file), "line": str(location.line), **properties}
+        properties = {"file": line(repository_path(prefix, location.file)), "line": str(location.line), **properties}
     told = ",".join(f"{name}={value.translate(_PROPERTY)}" for name, value in properties.items())
     return f"::error {told}::{_data(message)}"
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree as ET
 
 from ci_autotest.report.atomic import write_text
+from ci_autotest.report.links import repository_path
 from ci_autotest.report.markdown_text import line, plain, plural
 from ci_autotest.report.verdict_line import headline, unsupported_sentence
 from ci_autotest.values.result import BrokenTest, counts_against
@@ -78,7 +79,7 @@ def _suite(name: str, file: str, cases: list[Any], result: RunResult, results: S
     from junit_xml import TestSuite  # noqa: PLC0415 - the parent answers `--help` without it
 
     compared = sum(item.cases.compared for item in results)
-    path = "/".join(part for part in (result.environment.folder.strip("/"), file) if part not in {"", "."})
+    path = repository_path(result.environment.folder, file)
     written = datetime.now(timezone.utc)
     return TestSuite(
         name, cases, file=line(path), hostname=line(platform.node()) or "localhost",
@@ -130,8 +131,7 @@ def _place(location: Location | None, prefix: str) -> str:
     """Return where a test is, from the repository's top, as the first line of a text."""
     if location is None:
         return ""
-    path = "/".join(part for part in (prefix.strip("/"), location.file) if part not in {"", "."})
-    return f"{line(path)}:{location.line}\n"
+    return f"{line(repository_path(prefix, location.file))}:{location.line}\n"
 
 
 def _names(test: str, location: Location | None) -> tuple[str, str]:

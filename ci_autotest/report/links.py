@@ -117,6 +117,16 @@ class Links:
         return f"{self.server.rstrip('/')}/{quote(self.repository, errors='replace')}"
 
 
+def repository_path(folder: str, file: str) -> str:
+    """Return a file's path from the repository's top.
+
+    Args:
+        folder: The configuration's folder in the repository, ``""`` for its top.
+        file: Relative to that folder.
+    """
+    return "/".join(part for part in (folder.strip("/"), file) if part not in {"", "."})
+
+
 def image_of(environ: Mapping[str, str]) -> str:
     """Return the image that a job names: that of its input, in the registry of the action's own repository."""
     given, repository = environ.get("AUTOTEST_IMAGE", "").strip(), environ.get("AUTOTEST_REPOSITORY", "").strip()

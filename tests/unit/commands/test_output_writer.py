@@ -78,6 +78,14 @@ def test_saved_programs__folder_of_a_finding__gives_graph_and_tensors_beside_the
     ) in page
 
 
+def test_write_surfaces__any_run__writes_every_file_of_the_report(tmp_path) -> None:
+    write_surfaces(samples.misaligned(), tmp_path, Setting())
+
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "report.json", "junit.xml", "results.sarif", "summary.md", "comment.md",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("name", ["program.json", "tensors.safetensors"])
 def test_saved_programs__damaged_file__says_so_and_keeps_the_text(folder, name) -> None:
     (folder / "findings" / "op00000-0000" / name).write_bytes(b"{")
