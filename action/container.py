@@ -22,7 +22,7 @@ WORKSPACE = PurePosixPath("/github/workspace")
 #: Variables that say where a report's links lead, and which commit is tested; none is a secret.
 PASSED = (
     "CI", "GITHUB_ACTIONS", "GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_SHA", "GITHUB_REF", "GITHUB_RUN_ID",
-    "GITHUB_RUN_ATTEMPT", "GITHUB_EVENT_NAME",
+    "GITHUB_RUN_ATTEMPT", "GITHUB_EVENT_NAME", "AUTOTEST_HEAD_SHA",
 )  # fmt: skip
 #: What `container-options` may hold, and the form of its value. Nothing here gives more than a share of the machine.
 ALLOWED = {

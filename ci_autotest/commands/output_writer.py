@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest import config as configuration
 from ci_autotest.commands.exit_status import not_written
 from ci_autotest.errors import ConfigError, OutputError, UsageError
+from ci_autotest.github.environ import COMMIT
 from ci_autotest.report import junit, report_json, sarif
 from ci_autotest.report.annotations import annotate
 from ci_autotest.report.atomic import is_full, write_text
@@ -40,18 +41,21 @@ _MOST_READ_BYTES: Final = 64 << 20
 def links_from(environ: Mapping[str, str], result: RunResult) -> Links | None:
     """Return the repository's addresses inside a workflow, ``None`` elsewhere."""
     server, repository = environ.get("GITHUB_SERVER_URL"), environ.get("GITHUB_REPOSITORY")
-    sha = environ.get("GITHUB_SHA")
-    if not server or not repository or not sha:
+    merged = environ.get("GITHUB_SHA")
+    if not server or not repository or not merged:
         return None
     run = environ.get("GITHUB_RUN_ID", "")
     address = f"{server}/{repository}/actions/runs/{run}" if run else ""
     digest = re.fullmatch(r"(?:sha256:)?([0-9a-f]{64})", environ.get("ARTIFACT_DIGEST", ""))
     pull = re.fullmatch(r"refs/pull/([1-9][0-9]{0,17})/merge", environ.get("GITHUB_REF", ""))
+    # GITHUB_SHA of a pull request is a merge that no branch holds, so pages link to the head, as the comment does. The
+    # variable comes from the action, because a test can rewrite the event's file.
+    head = environ.get("AUTOTEST_HEAD_SHA", "")
     return Links(
-        server=server, repository=repository, sha=sha, prefix=result.environment.folder, run=address,
-        artifact=environ.get("ARTIFACT_URL", ""), run_id=int(run) if run.isdecimal() else 0,
-        artifact_name=environ.get("ARTIFACT_NAME", ""), digest=digest[1] if digest else "",
-        pull=int(pull[1]) if pull else 0,
+        server=server, repository=repository, sha=head if pull and re.fullmatch(COMMIT, head) else merged,
+        prefix=result.environment.folder, run=address, artifact=environ.get("ARTIFACT_URL", ""),
+        run_id=int(run) if run.isdecimal() else 0, artifact_name=environ.get("ARTIFACT_NAME", ""),
+        digest=digest[1] if digest else "", pull=int(pull[1]) if pull else 0,
     )  # fmt: skip
 
 

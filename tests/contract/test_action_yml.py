@@ -220,6 +220,10 @@ def test_steps__with_the_token__are_the_one_that_comments():
     assert holders == ["publish"]
 
 
+def test_run_step__has_the_head_of_the_pull_request_from_github():
+    assert BY_ID["run"]["env"]["AUTOTEST_HEAD_SHA"] == "${{ github.event.pull_request.head.sha }}"
+
+
 def test_steps__after_a_failure__still_upload_comment_and_end():
     conditions = [str(step.get("if", "")) for step in STEPS]
     regardless = [bool(re.search(r"always\(\)|!cancelled\(\)", text)) for text in conditions]

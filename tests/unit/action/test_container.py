@@ -14,13 +14,16 @@ PLACE = Place(Path("/w"), Path("/w/out"), (1000, 118), "c")
 
 
 def test_container_argv__of_a_run__takes_everything_away():
-    options = [*container.hardened(PLACE, [], gpus=False), *container.passed_options({"GITHUB_SHA": "5f", "HOME": "/"})]
+    options = [
+        *container.hardened(PLACE, [], gpus=False),
+        *container.passed_options({"GITHUB_SHA": "5f", "AUTOTEST_HEAD_SHA": "6a", "HOME": "/"}),
+    ]
     assert container.container_argv("ci-autotest:test", options, ["run", "--", "; rm -rf /"]) == [
         "docker", "run", "--name=c", "--user=1000:118", "--read-only", "--tmpfs=/tmp:rw,exec,nosuid,nodev", "--cap-drop=ALL",
         "--security-opt=no-new-privileges", "--network=none", "--pids-limit=4096", "--workdir=/github/workspace",
         "--mount=type=bind,source=/w,target=/github/workspace,readonly",
         "--mount=type=bind,source=/w/out,target=/github/workspace/out",
-        "--env=GITHUB_SHA=5f", "--entrypoint=ci-autotest", "ci-autotest:test", "run", "--", "; rm -rf /",
+        "--env=GITHUB_SHA=5f", "--env=AUTOTEST_HEAD_SHA=6a", "--entrypoint=ci-autotest", "ci-autotest:test", "run", "--", "; rm -rf /",
     ]  # fmt: skip
 
 

@@ -128,6 +128,33 @@ def test_links_from__pull_request_and_digest__are_those_that_github_writes(varia
     assert links.replay("a-1").startswith("gh pr checkout 12 --repo git.example/org/kernels &&\n" if pull else "gh run")
 
 
+@pytest.mark.parametrize(
+    ("variables", "commit"),
+    [
+        pytest.param({"GITHUB_REF": "refs/pull/12/merge", "AUTOTEST_HEAD_SHA": "5f" * 20}, "5f" * 20, id="head"),
+        pytest.param({"GITHUB_REF": "refs/pull/12/merge"}, "ab" * 20, id="head is not given"),
+        pytest.param(
+            {"GITHUB_REF": "refs/pull/12/merge", "AUTOTEST_HEAD_SHA": "main) @org"}, "ab" * 20, id="no commit"
+        ),
+        pytest.param({"GITHUB_REF": "refs/heads/main", "AUTOTEST_HEAD_SHA": "5f" * 20}, "ab" * 20, id="push"),
+    ],
+)
+def test_links_from__pull_request__links_to_its_head_and_not_to_the_merge(variables, commit) -> None:
+    links = links_from({**ENVIRON, **variables}, samples.run())
+
+    assert links is not None
+    assert links.commit == f"https://git.example/org/kernels/commit/{commit}"
+
+
+def test_rendered__summary_of_a_pull_request__links_to_its_head_as_the_comment_does(folder) -> None:
+    pull = {"GITHUB_REF": "refs/pull/12/merge", "AUTOTEST_HEAD_SHA": "5f" * 20}
+
+    page = rendered(folder, "summary", None, {**ENVIRON, **pull})
+
+    assert f"/org/kernels/blob/{'5f' * 20}/" in page
+    assert "ab" * 20 not in page
+
+
 def test_links_from__run_that_is_no_number__offers_no_download() -> None:
     links = links_from({**ENVIRON, "GITHUB_RUN_ID": "x; rm -rf /"}, samples.run())
 
