@@ -15,7 +15,7 @@ from ci_autotest.commands.request import Request
 from ci_autotest.commands.run import run as run_command
 from ci_autotest.config import Candidate, Config
 from ci_autotest.findings import shrink_driver as driver
-from ci_autotest.values.result import TOLERATED_BLAMES, Finding
+from ci_autotest.values.finding import TOLERATED_BLAMES, Finding
 from tests.quality.planted import FAULTS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -154,7 +154,7 @@ def is_own(file: str) -> bool:
     return is_importer or (_PACKAGE in path.parents and _PACKAGE / "suite" not in path.parents)
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return what foreign code's error says, as text that every file and pipe of ours can hold."""
     try:
         text = str(error)
@@ -204,14 +204,14 @@ def import_failure(error: BaseException, module: str) -> str:
 
     Only a module that was not found gets the list of folders that were searched; any other gets file and line.
     """
-    text = f"{type(error).__name__}: {said(error)}".rstrip(".")
+    text = f"{type(error).__name__}: {error_text(error)}".rstrip(".")
     if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
         return f"{text}. {_SEARCHED}"
     # The text of a SyntaxError ends with its file and line.
-    return f"{text}." if isinstance(error, SyntaxError) else f"{text}{where(error)}."
+    return f"{text}." if isinstance(error, SyntaxError) else f"{text}{user_frame_text(error)}."
 
 
-def where(error: BaseException) -> str:
+def user_frame_text(error: BaseException) -> str:
     """Return `` (file, line n in name)`` of the innermost frame of the user's in foreign code, or nothing."""
     found = ""
     trace = error.__traceback__

@@ -23,9 +23,10 @@ from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config.known_differences import apply_known, check_known
 from ci_autotest.errors import AuthorError, ConfigError, UnavailableError
 from ci_autotest.pytest_options import PYTEST_OPTIONS
-from ci_autotest.report.finding_message import About, display_program, finding_of, message_lines
+from ci_autotest.report.finding_message import About, finding_of, message_lines
+from ci_autotest.report.finding_program import display_program
 from ci_autotest.values.case import root_seed
-from ci_autotest.values.result import counts_against
+from ci_autotest.values.finding import counts_against
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ci_autotest.values.finding import Finding, Location
 from ci_autotest.values.result import (
     AttemptCounts,
     BrokenTest,
     CandidateInfo,
     CaseCounts,
     Environment,
-    Finding,
-    Location,
     RunResult,
     TestResult,
 )

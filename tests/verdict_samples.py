@@ -5,7 +5,7 @@ from __future__ import annotations
 from ci_autotest.findings.suspect import Suspect
 from ci_autotest.run import messages
 from ci_autotest.run.messages import CaseFailure, CasesDone
-from ci_autotest.values.result import Location
+from ci_autotest.values.finding import Location
 from ci_autotest.values.verdict import (
     BackwardPass,
     Call,

@@ -29,7 +29,7 @@ from ci_autotest.discovery import families
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.run.worker.tests import Library
 from ci_autotest.values.case import test_key
-from ci_autotest.values.result import TOLERATED_BLAMES
+from ci_autotest.values.finding import TOLERATED_BLAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

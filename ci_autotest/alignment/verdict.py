@@ -15,10 +15,10 @@ from ci_autotest.alignment.localize.error_growth import growth
 from ci_autotest.alignment.localize.search import Culprit, Examined, Sides, examined
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.operators.identity import answered_step, spelled, step_operator
-from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, said
+from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason, error_text
 from ci_autotest.program.ir import maker_of, step_refs
 from ci_autotest.program.refusal import is_demanded
-from ci_autotest.values.result import TOLERATED_BLAMES
+from ci_autotest.values.finding import TOLERATED_BLAMES
 from ci_autotest.values.verdict import (
     Cotangent,
     Gradient,
@@ -204,7 +204,7 @@ def _opinion(culprit: Culprit, sides: Sides) -> Opinion:
         with sides.in_float64():
             return judge(culprit.live, key, *tensors, tolerance)
     except Exception as error:  # noqa: BLE001 - it runs the reference's operators, which may find no memory
-        return Opinion("unknown", f"float64 could not be asked: {type(error).__name__}: {said(error)[:300]}")
+        return Opinion("unknown", f"float64 could not be asked: {type(error).__name__}: {error_text(error)[:300]}")
 
 
 def _tensors(

@@ -15,7 +15,7 @@ from ci_autotest.backends.autograd_engine import gradients
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.trace import Raised
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
-from ci_autotest.errors import said
+from ci_autotest.errors import error_text
 from ci_autotest.program.ir import (
     PLACEHOLDER,
     is_unpacking,
@@ -52,7 +52,7 @@ def backward(program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> N
         found = gradients(roots, weights, inputs)
     except FOREIGN as error:
         pass_interrupt(error)
-        trace.backward_failure = Raised(type(error).__name__, said(error))
+        trace.backward_failure = Raised(type(error).__name__, error_text(error))
         trace.backward_lacking = lacking(error)
         return
     finally:

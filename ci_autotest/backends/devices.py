@@ -17,11 +17,11 @@ from ci_autotest.errors import (
     UnavailableError,
     Unsupported,
     UnsupportedReason,
+    error_text,
     import_failure,
     is_in_user_code,
     is_of_library,
-    said,
-    where,
+    user_frame_text,
 )
 
 if TYPE_CHECKING:
@@ -140,8 +140,8 @@ def lacking(error: BaseException) -> Unsupported | None:
     if not isinstance(error, NotImplementedError):
         return None
     if is_of_library(error) and not is_in_user_code(error, _TORCH):
-        return Unsupported(UnsupportedReason.NO_KERNEL, said(error).partition(". ")[0].strip()[:300])
-    detail = f"{type(error).__name__}: {said(error)[:300]}{where(error)}"
+        return Unsupported(UnsupportedReason.NO_KERNEL, error_text(error).partition(". ")[0].strip()[:300])
+    detail = f"{type(error).__name__}: {error_text(error)[:300]}{user_frame_text(error)}"
     return Unsupported(UnsupportedReason.NOT_IMPLEMENTED, detail)
 
 

@@ -20,7 +20,7 @@ from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.backends.whole_graph import backward_of_whole, begun, prepared, see, see_outputs, with_refusals
-from ci_autotest.errors import ProgramError, Unsupported, UnsupportedReason, said, where
+from ci_autotest.errors import ProgramError, Unsupported, UnsupportedReason, error_text, user_frame_text
 from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import PLACEHOLDER
 from ci_autotest.program.refusal import refusals
@@ -81,12 +81,14 @@ class FxBackend(Backend):
         except ProgramError:
             raise
         except fx.proxy.TraceError as error:  # of a pass that traces anew: what the body branches on is not there yet
-            detail = f"torch.fx cannot trace this body: {said(error)}"
+            detail = f"torch.fx cannot trace this body: {error_text(error)}"
             trace.untested, trace.shown = Unsupported(UnsupportedReason.NO_GRAPH, detail), frozenset()
             return trace
         except FOREIGN as error:
             pass_interrupt(error)
-            trace.failure = Failure(first, type(error).__name__, said(error) + where(error), lacking(error))
+            trace.failure = Failure(
+                first, type(error).__name__, error_text(error) + user_frame_text(error), lacking(error)
+            )
             return trace
         see_outputs(program, trace, outputs, frozenset({*placed, *kept}), snapshots=snapshots)
         return trace

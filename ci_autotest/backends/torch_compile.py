@@ -19,7 +19,7 @@ from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.backends.whole_graph import backward_of_whole, begun, prepared, see, see_outputs, with_refusals
-from ci_autotest.errors import ConfigError, Unsupported, UnsupportedReason, said
+from ci_autotest.errors import ConfigError, Unsupported, UnsupportedReason, error_text
 from ci_autotest.program.codegen import function_text, inputs, names
 from ci_autotest.program.hook_names import kept_names
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program
@@ -109,7 +109,7 @@ class CompileBackend(Backend):
             found = function(*arguments)
         except FOREIGN as error:
             pass_interrupt(error)
-            trace.failure = Failure(first, type(error).__name__, said(error), lacking(error))
+            trace.failure = Failure(first, type(error).__name__, error_text(error), lacking(error))
             return ()
         if not counter.graphs:
             detail = "nothing was compiled: torch.compile ran the body eagerly"

@@ -16,7 +16,7 @@ from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
-from ci_autotest.errors import said, where
+from ci_autotest.errors import error_text, user_frame_text
 from ci_autotest.host.steps import execute_step
 from ci_autotest.program.codegen import GRAPH_OPTIONS
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, output_refs, step_refs
@@ -88,7 +88,9 @@ class TorchBackend(Backend):
                 seen = (value.requires_grad, value.is_leaf, value._version) if isinstance(value, _Tensor) else None
             except FOREIGN as error:
                 pass_interrupt(error)
-                trace.failure = Failure(len(values), type(error).__name__, said(error) + where(error), lacking(error))
+                trace.failure = Failure(
+                    len(values), type(error).__name__, error_text(error) + user_frame_text(error), lacking(error)
+                )
                 return trace
             values.append(value)
             facts.append(seen)
@@ -113,7 +115,10 @@ class TorchBackend(Backend):
                     values.append(execute_step(steps[index], values, binding))
             except FOREIGN as error:
                 pass_interrupt(error)
-                yield index, Failure(index, type(error).__name__, said(error) + where(error), lacking(error))
+                yield (
+                    index,
+                    Failure(index, type(error).__name__, error_text(error) + user_frame_text(error), lacking(error)),
+                )
                 return
             if index in outputs:
                 yield index, values[index]

@@ -12,7 +12,7 @@ from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Failure, Trace
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
-from ci_autotest.errors import said
+from ci_autotest.errors import error_text
 from ci_autotest.host.steps import execute_step
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, output_refs
 from ci_autotest.program.refusal import ACCEPTED, Refusal, bare, refusals
@@ -47,7 +47,7 @@ def prepared(torch_steps: TorchSteps, program: Program, sources: Mapping[str, An
                 trace.values[index] = execute_step(step, trace.values, binding)
             except FOREIGN as error:
                 pass_interrupt(error)
-                trace.failure = Failure(index, type(error).__name__, said(error), lacking(error))
+                trace.failure = Failure(index, type(error).__name__, error_text(error), lacking(error))
                 return False
     return True
 

@@ -23,7 +23,8 @@ from ci_autotest.github.environ import read_access
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ci_autotest.values.result import Finding, RunResult
+    from ci_autotest.values.finding import Finding
+    from ci_autotest.values.result import RunResult
 
 #: Names the base branch's last report.
 AUTO: Final = "auto"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.run.messages import Cost
-from ci_autotest.values.result import HITS_TOLD, TOLERATED_BLAMES
+from ci_autotest.values.finding import HITS_LISTED, TOLERATED_BLAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,10 +77,10 @@ class Hits:
     def add(self, failure: CaseFailure) -> None:
         """Count one."""
         self.count += 1
-        if bisect(self.cases, failure.case) >= HITS_TOLD:
+        if bisect(self.cases, failure.case) >= HITS_LISTED:
             return
         insort(self.cases, failure.case)
-        del self.cases[HITS_TOLD:]
+        del self.cases[HITS_LISTED:]
         insort(self.first, failure, key=lambda item: item.case)
         del self.first[KEPT:]
 

@@ -30,7 +30,7 @@ from ci_autotest.github.answer import Forbidden
 from ci_autotest.github.artifact import check_artifact_name, download, of_run
 from ci_autotest.github.body import HEADER_CHARS, LEG_CHARS, MAX_CHARS, Section, Turn, marker
 from ci_autotest.github.client import Client
-from ci_autotest.github.comment import Published, publish, told
+from ci_autotest.github.comment import Published, publish, refusal_text
 from ci_autotest.github.event import RunTarget, read_event
 from ci_autotest.github.origin import Absent, find_pull_request
 from ci_autotest.github.sticky import Wanted
@@ -164,7 +164,7 @@ def _publish(
 
 
 def _degraded(refusal: Forbidden, needed: str) -> Published:
-    return Published(url=None, action="degraded", message=told(refusal, needed))
+    return Published(url=None, action="degraded", message=refusal_text(refusal, needed))
 
 
 def wanted_of(asked: Publication, legs: list[Leg], turn: Turn) -> Wanted:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from ci_autotest.github.archive import Archive
     from ci_autotest.report.evidence import Source
-    from ci_autotest.values.result import Finding, RunResult
+    from ci_autotest.values.finding import Finding
+    from ci_autotest.values.result import RunResult
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest.errors import OutputError, UnsupportedReason
-from ci_autotest.values.result import (
-    CaseCounts,
-    Finding,
-    RunResult,
-    TestResult,
-    counts_against,
-    is_found_leniency,
-    uncalled,
-)
+from ci_autotest.values.finding import Finding, counts_against, is_found_leniency
+from ci_autotest.values.result import CaseCounts, RunResult, TestResult, uncalled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.report.evidence import Source
-    from ci_autotest.values.result import Finding
+    from ci_autotest.values.finding import Finding
 
 REPORT = "report.json"
 #: Bytes of a program or of its tensors that a page is made of; a shrunk case has a few thousand.

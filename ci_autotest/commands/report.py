@@ -20,7 +20,8 @@ from ci_autotest.report.merge import merge
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.values.result import Finding, RunResult
+    from ci_autotest.values.finding import Finding
+    from ci_autotest.values.result import RunResult
 
 
 def report(

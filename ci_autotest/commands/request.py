@@ -10,7 +10,8 @@ from ci_autotest.config import shapes_of
 from ci_autotest.discovery import nothing_found, select
 from ci_autotest.errors import UsageError, path_text
 from ci_autotest.run.messages import Broken, Hello, TestInfo
-from ci_autotest.values.result import BrokenTest, Location
+from ci_autotest.values.finding import Location
+from ci_autotest.values.result import BrokenTest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from ci_autotest.commands.executors import Means
     from ci_autotest.discovery import Selection
     from ci_autotest.findings.database import Kept, Learned
-    from ci_autotest.values.result import BrokenTest, CandidateInfo, Finding, RunResult
+    from ci_autotest.values.finding import Finding
+    from ci_autotest.values.result import BrokenTest, CandidateInfo, RunResult
 
 
 @dataclass(slots=True)

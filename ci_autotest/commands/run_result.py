@@ -18,7 +18,6 @@ from ci_autotest.values.result import (
     CandidateInfo,
     CaseCounts,
     Environment,
-    Finding,
     RunResult,
     TestResult,
     worst,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from ci_autotest.commands.run_statistics import Ledger
     from ci_autotest.findings.own_tests import Unrepeated
     from ci_autotest.run.events import Lost
+    from ci_autotest.values.finding import Finding
 
 _ELSEWHERE: Final = "its cases are in other shards"
 #: Share of ordinary attempts that must be accepted; below it a test is weak.

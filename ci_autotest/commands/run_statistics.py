@@ -10,7 +10,8 @@ from ci_autotest.findings.suspect import Suspect
 from ci_autotest.report.coverage import add
 from ci_autotest.report.merge import first_refusal
 from ci_autotest.run.messages import Cost, added
-from ci_autotest.values.result import HITS_TOLD, Hit, joined_unsupported
+from ci_autotest.values.finding import HITS_LISTED, Hit
+from ci_autotest.values.result import joined_unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -201,7 +202,7 @@ class Ledger:
         own = [hits for name, _, hits in groups if name == test]
         cases = sorted(case for hits in own for case in hits.cases)
         return Hit(
-            test=test, cases=tuple(cases[:HITS_TOLD]), count=sum(hits.count for hits in own),
+            test=test, cases=tuple(cases[:HITS_LISTED]), count=sum(hits.count for hits in own),
             of_cases=self._run_of(test, candidate),
         )  # fmt: skip
 
@@ -223,7 +224,7 @@ class Ledger:
                 groups.setdefault((item.error.timed_out, item.repeats), []).append(item)
             for _, lost in sorted(groups.items(), key=lambda group: group[0]):
                 first, entry = lost[0], self.tests[test]
-                cases, run = tuple(item.case for item in lost[:HITS_TOLD]), self._run_of(test, name)
+                cases, run = tuple(item.case for item in lost[:HITS_LISTED]), self._run_of(test, name)
                 found.append(
                     Suspect(
                         entry.info, name, first.case, first.error.spot.attempt, None, "ordinary",

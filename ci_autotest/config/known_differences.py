@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import date
 
     from ci_autotest.config import Config, Known
-    from ci_autotest.values.result import Finding
+    from ci_autotest.values.finding import Finding
 
 
 def _names(operator: str) -> set[str]:

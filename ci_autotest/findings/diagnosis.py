@@ -13,7 +13,8 @@ from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
 from ci_autotest.program.serialize import decode
 from ci_autotest.report import finding_message
 from ci_autotest.report.finding_folders import FINDINGS
-from ci_autotest.report.finding_message import About, display_program, message_lines
+from ci_autotest.report.finding_message import About, message_lines
+from ci_autotest.report.finding_program import display_program
 from ci_autotest.run.messages import Broken, Tried
 from ci_autotest.shrink.shrinker import Shown
 from ci_autotest.values.verdict import Verdict
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ci_autotest.findings.tools import Tools
     from ci_autotest.program.ir import Recording
     from ci_autotest.run.worker_loss import WorkerLostError
-    from ci_autotest.values.result import Finding, Variant
+    from ci_autotest.values.finding import Finding, Variant
 
 
 class Route(Enum):

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.run.messages import Replay, Replayed, RunCases
-from ci_autotest.values.result import TOLERATED_BLAMES
+from ci_autotest.values.finding import TOLERATED_BLAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -22,7 +22,7 @@ from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.run.messages import Broken, Confirm, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.shrinker import Shown
-from ci_autotest.values.result import is_found_leniency
+from ci_autotest.values.finding import is_found_leniency
 from ci_autotest.values.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Recording
     from ci_autotest.run.messages import TestInfo
     from ci_autotest.run.single_worker import SingleWorker
-    from ci_autotest.values.result import Finding
+    from ci_autotest.values.finding import Finding
 
 
 class Regressions(NamedTuple):

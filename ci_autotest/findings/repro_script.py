@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.program.repro.host_script import host_repro_text
 from ci_autotest.program.repro.torch_script import repro_text
-from ci_autotest.report.finding_message import has_backward, message_lines
+from ci_autotest.report.finding_message import message_lines
+from ci_autotest.report.finding_program import has_backward
 from ci_autotest.values.tolerance import tolerance_for
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ci_autotest.program.ir import Recording
-    from ci_autotest.values.result import Finding
+    from ci_autotest.values.finding import Finding
 
 #: Seconds that an interpreter may take to import its framework.
 _START_S: Final = 10.0

@@ -10,11 +10,11 @@ from ci_autotest.findings.confirm import is_same, question
 from ci_autotest.findings.diagnosis import Diagnosis, Route, calls_of, rendered, shown_of
 from ci_autotest.findings.shrink_driver import Trial
 from ci_autotest.program.serialize import encode_program, encode_tensors
-from ci_autotest.report.finding_message import display_program
+from ci_autotest.report.finding_program import display_program
 from ci_autotest.run.messages import Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.data import zeroed
-from ci_autotest.values.result import VARIANTS_AT_MOST, Variant
+from ci_autotest.values.finding import VARIANTS_AT_MOST, Variant
 
 if TYPE_CHECKING:
     from ci_autotest.findings.suspect import Suspect

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.run.messages import RunCases, TestInfo
     from ci_autotest.run.worker_loss import WorkerLostError
-    from ci_autotest.values.result import Hit
+    from ci_autotest.values.finding import Hit
     from ci_autotest.values.verdict import Verdict
 
 

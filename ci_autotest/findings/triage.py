@@ -11,7 +11,7 @@ from ci_autotest.findings.diagnosis import Diagnosis, Route, rendered
 from ci_autotest.findings.own_tests import Unrepeated, repeated_alone, unrepeated_by
 from ci_autotest.findings.stages import diagnosed
 from ci_autotest.findings.unconfirmed import as_seen
-from ci_autotest.report.finding_merge import united
+from ci_autotest.report.finding_merge import merged_finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.findings.suspect import Suspect
     from ci_autotest.findings.tools import Tools
-    from ci_autotest.values.result import Finding
+    from ci_autotest.values.finding import Finding
 
 #: Suspects that are confirmed and shrunk; the rest are reported unconfirmed.
 CONFIRMED_AT_MOST: Final = 300
@@ -47,7 +47,7 @@ class Triage:
             found.append(finding)
         else:
             both = (found[at], finding)
-            found[at] = united(both, {hit.test: hit.of_cases for item in both for hit in item.hits})
+            found[at] = merged_finding(both, {hit.test: hit.of_cases for item in both for hit in item.hits})
 
     def tell_as_seen(self, tools: Tools) -> None:
         """Make findings of the suspects that are left, as they were seen, because the run is over."""

@@ -240,10 +240,10 @@ def _refused(step: Create | Update | Delete, progress: _Progress, refusal: Forbi
 
 
 def _degraded(refusal: Forbidden) -> Published:
-    return Published(url=None, action="degraded", message=told(refusal, "pull-requests: write"))
+    return Published(url=None, action="degraded", message=refusal_text(refusal, "pull-requests: write"))
 
 
-def told(refusal: Forbidden, needed: str) -> str:
+def refusal_text(refusal: Forbidden, needed: str) -> str:
     """Return what to say of a refusal: the permission that is missing, or that the conversation is locked."""
     head = f"no comment was written: {refusal.where} answered {refusal.status} ({refusal.reason})."
     if "locked" in refusal.reason:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.errors import said
+from ci_autotest.errors import error_text
 from ci_autotest.program.ir import OUTPUT, Program, Ref, Step, output_refs
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ ACCEPTED: Final = Refusal()
 def refusal_of(error: BaseException) -> Refusal:
     """Return what an exception is as the value of the step that raised it."""
     kind = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins")
-    return Refusal(kind, said(error))
+    return Refusal(kind, error_text(error))
 
 
 def refused(step: Step, kind: str, *, is_demanded: bool = False) -> Step:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest.backends.user_errors import pass_interrupt
-from ci_autotest.errors import AuthorError, is_own, said
+from ci_autotest.errors import AuthorError, error_text, is_own
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
 from ci_autotest.record.arrays import refuse_written
 from ci_autotest.record.context import CURRENT
@@ -52,7 +52,7 @@ def run_body(recorder: Recorder, declaration: Declaration, call: Callable[[], ob
     except BaseException as error:  # SystemExit too: a body that calls sys.exit() must not end the worker.
         pass_interrupt(error)
         line = _body_line(error, call)
-        message = f"the body raised {type(error).__name__}: {said(error)}{line}{meaning(said(error))}"
+        message = f"the body raised {type(error).__name__}: {error_text(error)}{line}{meaning(error_text(error))}"
         raise AuthorError(message) from error
     finally:
         CURRENT.reset(token)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from unittest import TestCase
 
-from ci_autotest.errors import AuthorError, said
+from ci_autotest.errors import AuthorError, error_text
 from ci_autotest.record.context import CURRENT
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def check_demand(declaration: Declaration, error: BaseException | None) -> None:
         raise AuthorError(message)
     if not is_met(declaration, error):
         message = (
-            f"the reference raises {type(error).__name__}: {said(error)[:_SHOWN]}, but the body should raise {demand}. "
+            f"the reference raises {type(error).__name__}: {error_text(error)[:_SHOWN]}, but the body should raise {demand}. "
             "Correct raises= and match=, or the body."
         )
         raise AuthorError(message)
@@ -78,7 +78,7 @@ def check_demand(declaration: Declaration, error: BaseException | None) -> None:
 def is_met(declaration: Declaration, error: BaseException) -> bool:
     """Whether an error matches ``raises`` and ``match`` of a declaration."""
     is_meant = isinstance(error, declaration.raises)
-    return is_meant and (declaration.match is None or re.search(declaration.match, said(error)) is not None)
+    return is_meant and (declaration.match is None or re.search(declaration.match, error_text(error)) is not None)
 
 
 def is_caused_by(error: BaseException, refusal: BaseException) -> bool:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.report.links import repository_path
 from ci_autotest.report.markdown_text import line, plain, plural
 from ci_autotest.report.verdict_line import headline, in_reading_order
-from ci_autotest.values.result import counts_against
+from ci_autotest.values.finding import counts_against
 
 if TYPE_CHECKING:
-    from ci_autotest.values.result import BrokenTest, Finding, Location, RunResult
+    from ci_autotest.values.finding import Finding, Location
+    from ci_autotest.values.result import BrokenTest, RunResult
 
 #: Annotations of one kind that a step may have. Source: GitHub's limits of workflow commands.
 MOST: Final = 10

@@ -16,10 +16,11 @@ from ci_autotest.values.coverage_values import CandidateCoverage, CoverageCounts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ci_autotest.values.result import Finding, RunResult
+    from ci_autotest.values.finding import Finding
+    from ci_autotest.values.result import RunResult
 
 #: Operators that a report tells: a worker that makes names up cannot fill it.
-OPERATORS_TOLD: Final = 2_000
+OPERATORS_LISTED: Final = 2_000
 _UNTOLD: Final = frozenset({"leniency"})
 
 
@@ -60,7 +61,7 @@ def covered(
             recorded=recorded[operator],
             candidates={name: found[operator] for name, found in sorted(compared.items()) if operator in found},
         )
-        for operator in sorted(recorded)[:OPERATORS_TOLD]
+        for operator in sorted(recorded)[:OPERATORS_LISTED]
     )
 
 
@@ -120,7 +121,7 @@ def merged(parts: Iterable[RunResult]) -> tuple[OperatorCoverage, ...]:
 def add(counts: dict[str, Exercised], operator: str, found: Exercised) -> None:
     """Add to how far an operator was exercised."""
     before = counts.get(operator)
-    if before is not None or len(counts) < OPERATORS_TOLD:
+    if before is not None or len(counts) < OPERATORS_LISTED:
         counts[operator] = joined(before or Exercised(), found)
 
 

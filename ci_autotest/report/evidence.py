@@ -15,14 +15,14 @@ from ci_autotest.program.ir import ITEM_SIZE, TensorSpec
 from ci_autotest.program.literals import INLINE_ELEMENTS
 from ci_autotest.program.serialize import decode, decode_program
 from ci_autotest.program.tensor_values import digest
-from ci_autotest.report.finding_message import culprit_of, display_program, has_backward
+from ci_autotest.report.finding_program import culprit_of, display_program, has_backward
 from ci_autotest.report.mermaid import graph_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ci_autotest.program.ir import Recording
-    from ci_autotest.values.result import Finding
+    from ci_autotest.values.finding import Finding
 
     #: Finds what a finding rests on; ``None`` where nothing was saved.
     Source = Callable[[Finding], "Evidence | None"]

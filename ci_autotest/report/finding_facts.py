@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ci_autotest.report.finding_message import amount_of, earlier, sides
+from ci_autotest.report.finding_message import amount_of, earlier_sentence, sides
 from ci_autotest.report.markdown_text import code, plural, row, text
 from ci_autotest.report.verdict_line import marks
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.report.links import Links
-    from ci_autotest.values.result import Finding, Location
+    from ci_autotest.values.finding import Finding, Location
     from ci_autotest.values.verdict import Difference
 
 _TESTS_SHOWN = 3
@@ -192,7 +192,7 @@ def _seen(finding: Finding) -> str:
     others = [test for test in finding.tests if test != finding.test]
     seen = f"in {finding.cases:,} of {plural(finding.of_cases, 'case')}"
     if finding.earlier:
-        seen = text(earlier(finding), 300)
+        seen = text(earlier_sentence(finding), 300)
     if not others:
         return seen
     rest = f" and {len(others) - _TESTS_SHOWN:,} more" if len(others) > _TESTS_SHOWN else ""

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ci_autotest.values.result import HITS_TOLD, VARIANTS_AT_MOST, Finding, Hit, Variant, representative
+from ci_autotest.values.finding import HITS_LISTED, VARIANTS_AT_MOST, Finding, Hit, Variant, representative
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-def united(parts: Sequence[Finding], run: Mapping[str, int]) -> Finding:
+def merged_finding(parts: Sequence[Finding], run: Mapping[str, int]) -> Finding:
     """Return the one finding that several of one identity are: counts are added, one of them stands for all.
 
     Args:
@@ -68,7 +68,7 @@ def _merged_hit(parts: Sequence[Hit], of_cases: int) -> Hit:
     cases = sorted(case for part in parts for case in part.cases)
     return Hit(
         test=parts[0].test,
-        cases=tuple(cases[:HITS_TOLD]),
+        cases=tuple(cases[:HITS_LISTED]),
         count=sum(part.count for part in parts),
         of_cases=of_cases,
     )

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from ci_autotest.report.evidence import Source
     from ci_autotest.report.links import Links
-    from ci_autotest.values.result import CandidateInfo, Finding, Location
+    from ci_autotest.values.finding import Finding, Location
+    from ci_autotest.values.result import CandidateInfo
 
 #: How much of a finding a section shows.
 Extent: TypeAlias = Literal["whole", "plain", "compact"]

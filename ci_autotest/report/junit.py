@@ -20,13 +20,15 @@ from ci_autotest.report.atomic import write_text
 from ci_autotest.report.links import repository_path
 from ci_autotest.report.markdown_text import line, plain, plural
 from ci_autotest.report.verdict_line import headline, unsupported_sentence
-from ci_autotest.values.result import BrokenTest, counts_against
+from ci_autotest.values.finding import counts_against
+from ci_autotest.values.result import BrokenTest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ci_autotest.values.result import Finding, Location, RunResult, TestResult
+    from ci_autotest.values.finding import Finding, Location
+    from ci_autotest.values.result import RunResult, TestResult
 
 _BAD: Final = frozenset({"misaligned", "crashed", "timed_out"})
 

@@ -6,10 +6,10 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.values.result import counts_against
+from ci_autotest.values.finding import counts_against
 
 if TYPE_CHECKING:
-    from ci_autotest.values.result import Finding
+    from ci_autotest.values.finding import Finding
 
 _LONGEST: Final = 200
 _PLAIN: Final = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ci_autotest.values.result import Location
+    from ci_autotest.values.finding import Location
 
 #: Image that replays what a stranger wrote, where the job names none. Source: the release workflow.
 IMAGE: Final = "ghcr.io/org/ci-autotest:v1"

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     from ci_autotest.report.links import Links
     from ci_autotest.report.sections import Part
-    from ci_autotest.values.result import Finding, RunResult
+    from ci_autotest.values.finding import Finding
+    from ci_autotest.values.result import RunResult
 
 #: Characters of a comment. Source: GitHub's REST API answers 422 beyond it.
 COMMENT_LIMIT: Final = 65_536

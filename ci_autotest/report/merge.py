@@ -15,14 +15,13 @@ import msgspec
 
 from ci_autotest.errors import UsageError
 from ci_autotest.report.coverage import counted, merged
-from ci_autotest.report.finding_merge import united
+from ci_autotest.report.finding_merge import merged_finding
 from ci_autotest.report.report_json import ordered
 from ci_autotest.values.result import (
     AttemptCounts,
     BrokenTest,
     CandidateInfo,
     CaseCounts,
-    Finding,
     RunResult,
     Summary,
     TestResult,
@@ -33,6 +32,8 @@ from ci_autotest.values.verdict import WORST_FIRST, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
+
+    from ci_autotest.values.finding import Finding
 
 Item = TypeVar("Item")
 Counts = TypeVar("Counts", CaseCounts, AttemptCounts)
@@ -52,7 +53,7 @@ def merge(results: Sequence[RunResult]) -> RunResult:
     groups = _groups(parts, _results_of, lambda item: (item.test, item.candidate))
     run = {(group[0].test, group[0].candidate): sum(item.run for item in group) for group in groups}
     findings = tuple(
-        united(group, {test: cases for (test, name), cases in run.items() if name == group[0].candidate})
+        merged_finding(group, {test: cases for (test, name), cases in run.items() if name == group[0].candidate})
         for group in _groups(parts, _findings_of, lambda item: item.identity)
     )
     tests = tuple(_merged_result(group, findings) for group in groups)

@@ -13,14 +13,15 @@ from ci_autotest.report.atomic import write_text
 from ci_autotest.report.links import repository_path
 from ci_autotest.report.markdown_text import line, plain
 from ci_autotest.report.verdict_line import headline
-from ci_autotest.values.result import counts_against
+from ci_autotest.values.finding import counts_against
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ci_autotest.values.result import Finding, RunResult
+    from ci_autotest.values.finding import Finding
+    from ci_autotest.values.result import RunResult
 
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 #: Exit statuses of a run that compared everything it was asked to compare.

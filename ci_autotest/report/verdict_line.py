@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.report.markdown_text import plural, text
-from ci_autotest.values.result import (
-    TOLERATED_BLAMES,
-    Finding,
-    RunResult,
-    TestResult,
-    counts_against,
-    is_found_leniency,
-    uncalled,
-)
+from ci_autotest.values.finding import TOLERATED_BLAMES, Finding, counts_against, is_found_leniency
+from ci_autotest.values.result import RunResult, TestResult, uncalled
 from ci_autotest.values.verdict import WORST_FIRST
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ import msgspec
 from ci_autotest.config import Candidate, ToleranceRule
 from ci_autotest.values.case import Draw
 from ci_autotest.values.coverage_values import Exercised
-from ci_autotest.values.result import CandidateInfo, Location, OperatorStanding, UnsupportedCases
+from ci_autotest.values.finding import Location
+from ci_autotest.values.result import CandidateInfo, OperatorStanding, UnsupportedCases
 from ci_autotest.values.tolerance import Strictness
 from ci_autotest.values.verdict import Verdict
 

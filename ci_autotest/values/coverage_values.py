@@ -26,7 +26,7 @@ class Exercised(Struct, frozen=True, kw_only=True):
 
 
 #: Names of arguments, and of dtypes, that are told of an operator: a worker that makes names up cannot fill a report.
-NAMES_TOLD: Final = 64
+NAMES_LISTED: Final = 64
 
 
 def joined(one: Exercised, other: Exercised) -> Exercised:
@@ -34,7 +34,7 @@ def joined(one: Exercised, other: Exercised) -> Exercised:
     arguments, dtypes = {*one.arguments, *other.arguments}, {*one.dtypes, *other.dtypes}
     return Exercised(
         cases=one.cases + other.cases, aligned=one.aligned + other.aligned,
-        arguments=tuple(sorted(arguments)[:NAMES_TOLD]), dtypes=tuple(sorted(dtypes)[:NAMES_TOLD]),
+        arguments=tuple(sorted(arguments)[:NAMES_LISTED]), dtypes=tuple(sorted(dtypes)[:NAMES_LISTED]),
     )  # fmt: skip
 
 

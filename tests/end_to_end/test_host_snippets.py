@@ -18,7 +18,7 @@ from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.commands.output_writer import named_here
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
-from ci_autotest.report.finding_message import display_program
+from ci_autotest.report.finding_program import display_program
 from tests import report_samples as samples
 from tests.candidates import needs, path_of
 from tests.engine import judged, record

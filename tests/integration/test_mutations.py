@@ -41,7 +41,7 @@ from ci_autotest.github.event import read_event
 from ci_autotest.program.serialize import decode
 from ci_autotest.report import report_json
 from ci_autotest.report.evidence import evidence_of
-from ci_autotest.report.finding_message import display_program
+from ci_autotest.report.finding_program import display_program
 from ci_autotest.run.frames import decode_from_worker, decode_reply, decode_to_worker, encode
 from ci_autotest.run.messages import (
     Broken,
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ci_autotest.run.messages import FromWorker, Hello, TestInfo
-    from ci_autotest.values.result import Finding
+    from ci_autotest.values.finding import Finding
 
 TESTS = """
 @autotest(n=4)

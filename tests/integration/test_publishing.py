@@ -20,7 +20,7 @@ from ci_autotest.commands.output_writer import ended_early
 from ci_autotest.commands.report import report
 from ci_autotest.github.body import sections_of
 from ci_autotest.report import report_json
-from ci_autotest.values.result import Location
+from ci_autotest.values.finding import Location
 from tests import program_samples as programs
 from tests import report_samples as samples
 from tests.fakes.github import BOT, NUMBER, FakeGithub, Fault, Stored, refusal

@@ -12,7 +12,7 @@ from ci_autotest.alignment.cases import Contender, leniency, refusal_of
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.report.finding_message import About, finding_of
-from ci_autotest.values.result import Finding, counts_against
+from ci_autotest.values.finding import Finding, counts_against
 from tests.engine import RULES, differences, judged, record, substitute, tried
 
 BACKEND = TorchBackend()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ci_autotest.record.declaration import declaration_of
-from ci_autotest.values.result import TOLERATED_BLAMES
+from ci_autotest.values.finding import TOLERATED_BLAMES
 from tests.engine import RULES, Rules, run_test, substitute
 from tests.quality import autotest_bodies
 from tests.quality.planted import CASES, FAULTS, INNOCENTS

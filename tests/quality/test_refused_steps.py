@@ -18,8 +18,9 @@ from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.record.declaration import declaration_of
-from ci_autotest.report.finding_message import About, display_program, finding_of
-from ci_autotest.values.result import counts_against
+from ci_autotest.report.finding_message import About, finding_of
+from ci_autotest.report.finding_program import display_program
+from ci_autotest.values.finding import counts_against
 from tests.engine import RULES, judged, record, substitute
 
 if TYPE_CHECKING:

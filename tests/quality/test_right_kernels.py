@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.values.result import TOLERATED_BLAMES
+from ci_autotest.values.finding import TOLERATED_BLAMES
 from tests.engine import run_test, substitute
 from tests.quality.large_inputs import RIGHT, WRONG
 from tests.quality.right_kernels import ASIDE, TUNED

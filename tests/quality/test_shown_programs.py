@@ -24,7 +24,7 @@ from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
 from ci_autotest.program.json_values import plain_program
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
-from ci_autotest.report.finding_message import display_program
+from ci_autotest.report.finding_program import display_program
 from ci_autotest.values.case import ATTEMPTS_PER_CASE
 from tests import report_samples as samples
 from tests.engine import record

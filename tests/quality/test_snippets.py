@@ -26,7 +26,8 @@ from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config import Candidate
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
-from ci_autotest.report.finding_message import About, display_program, finding_of
+from ci_autotest.report.finding_message import About, finding_of
+from ci_autotest.report.finding_program import display_program
 from tests import report_samples as samples
 from tests.engine import judged, record
 from tests.faults import mutating, right_exp_that_writes_its_cotangent, with_backward
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ci_autotest.program.ir import Recording
-    from ci_autotest.values.result import Finding
+    from ci_autotest.values.finding import Finding
 
 
 def x(**how: Any) -> Any:

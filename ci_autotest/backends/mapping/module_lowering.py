@@ -14,7 +14,7 @@ import torch
 
 from ci_autotest.backends.mapping.module_trace import Tracer
 from ci_autotest.backends.torch_steps import TorchSteps
-from ci_autotest.errors import UnsupportedError, said
+from ci_autotest.errors import UnsupportedError, error_text
 from ci_autotest.host.steps import execute_step, materialize
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
@@ -204,7 +204,7 @@ class _Lowering:
         except UnsupportedError:
             raise
         except Exception as error:  # noqa: BLE001 - foreign code: the reference refused it too
-            return self._refuse(step, f"raises {type(error).__name__} ({said(error)})")
+            return self._refuse(step, f"raises {type(error).__name__} ({error_text(error)})")
 
     def _refuse(self, step: Step, what: str) -> NoReturn:
         message = f"{step.target} cannot be lowered to functions: it {what}."

@@ -22,7 +22,7 @@ from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.backends.whole_graph import begun, prepared, see
 from ci_autotest.environments import beside_torch
-from ci_autotest.errors import ConfigError, UnavailableError, UnsupportedError, UnsupportedReason, said
+from ci_autotest.errors import ConfigError, UnavailableError, UnsupportedError, UnsupportedReason, error_text
 from ci_autotest.program.codegen import inputs
 from ci_autotest.program.ir import HOOK, REGISTERS, output_refs
 from ci_autotest.program.refusal import refused_as
@@ -155,7 +155,7 @@ class OnnxBackend(Backend):
             if lacking := self._lacking(error, model):
                 message = f"onnxruntime {self.version}: {lacking}"
                 raise UnsupportedError(message) from error
-            trace.failure = Failure(first, type(error).__name__, said(error))
+            trace.failure = Failure(first, type(error).__name__, error_text(error))
             return [], ran
         return [torch.from_numpy(array) for array in found], ran
 
@@ -163,7 +163,7 @@ class OnnxBackend(Backend):
         """Return that there is no kernel of an operator, or in ONNX no such operator; nothing of another error."""
         errors = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
         if isinstance(error, errors.NotImplemented):
-            return _plain(said(error))
+            return _plain(error_text(error))
         return undefined(model, self._onnx) if isinstance(error, errors.InvalidGraph) else ""
 
     def _session_options(self) -> Any:
@@ -182,7 +182,11 @@ def _imported(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except Exception as error:
-        reason = f"{type(error).__name__}: {said(error).splitlines()[0].rstrip('.')}" if said(error) else "no reason"
+        reason = (
+            f"{type(error).__name__}: {error_text(error).splitlines()[0].rstrip('.')}"
+            if error_text(error)
+            else "no reason"
+        )
         message = (
             f"candidate of backend 'onnxruntime' needs the package {name}, which cannot be imported beside torch "
             f"({reason}). Run: {beside_torch(_NAME)}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
-from ci_autotest.errors import UnsupportedError, said
+from ci_autotest.errors import UnsupportedError, error_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -90,7 +90,7 @@ def reason(error: BaseException, called: str) -> str:
     """
     while error.__cause__ is not None:
         error = error.__cause__
-    told = _APPENDED.sub("", said(error).strip()).strip()
+    told = _APPENDED.sub("", error_text(error).strip()).strip()
     first = (told.splitlines() or [""])[0].rstrip(".")
     if isinstance(error, torch.onnx.OnnxExporterError) and first:
         return first  # It names the operator itself.

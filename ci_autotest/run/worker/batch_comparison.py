@@ -16,7 +16,7 @@ from ci_autotest.alignment.repeats import is_to_be_repeated, repeated
 from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.backends.operators.identity import spelled, step_operator
 from ci_autotest.backends.remote.process import HostLostError
-from ci_autotest.errors import AuthorError, said
+from ci_autotest.errors import AuthorError, error_text
 from ci_autotest.run.worker.batch import Judged, is_aligned
 from ci_autotest.run.worker.gpu import retire_if_spoiled
 from ci_autotest.values.case import has_series, window_of
@@ -148,7 +148,7 @@ def _unreadable(program: Program, error: Exception) -> Verdict:
     step = program.calls[-1][1] if program.calls else program.steps[last]
     misalignment = Misalignment(
         kind="error", step=last, at=Result(), candidate="cannot be read", reference="returns",
-        detail=f"{type(error).__name__}: {said(error)}"[:2000],
+        detail=f"{type(error).__name__}: {error_text(error)}"[:2000],
     )  # fmt: skip
     return Verdict(
         outcome="misaligned", operator=step_operator(step, program.steps), target=spelled(step), kind="error",

@@ -14,7 +14,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.errors import is_own, said
+from ci_autotest.errors import error_text, is_own
 
 if TYPE_CHECKING:
     from ci_autotest.run.messages import FromWorker, ToWorker
@@ -78,7 +78,7 @@ def _answer(dispatcher: Dispatcher, message: ToWorker) -> FromWorker:
         is_refusal = not isinstance(error, UnavailableError)
         return Broken(message=str(error), traceback=text, is_refusal=is_refusal, is_changed=dispatcher.is_changed())
     except BaseException as error:  # noqa: BLE001 - user code at import may raise anything, SystemExit too
-        text = f"{type(error).__name__}: {said(error)}"
+        text = f"{type(error).__name__}: {error_text(error)}"
         return Broken(message=text, traceback=_traceback(error), is_changed=dispatcher.is_changed())
 
 

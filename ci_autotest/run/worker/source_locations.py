@@ -7,7 +7,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
-from ci_autotest.values.result import Location
+from ci_autotest.values.finding import Location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -16,7 +16,7 @@ from ci_autotest.record.body_call import case_name, parametrized, required, take
 from ci_autotest.record.declaration import declaration_of
 from ci_autotest.record.duplicate_tests import refuse_duplicates
 from ci_autotest.run.messages import TestInfo
-from ci_autotest.values.result import Location
+from ci_autotest.values.finding import Location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -15,7 +15,7 @@ from ci_autotest.backends.whole_graph import begun
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.codegen import body_lines, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER
-from ci_autotest.values.result import TOLERATED_BLAMES
+from ci_autotest.values.finding import TOLERATED_BLAMES
 from tests.engine import Rules, judged, record, substitute, tried
 from tests.faults import mutating, with_backward
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ci_autotest.values.result import Finding
+    from ci_autotest.values.finding import Finding
 
 
 class Ended:

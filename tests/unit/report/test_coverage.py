@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ci_autotest.report.coverage import OPERATORS_TOLD, add, catalogue, counted, covered, merged, sentence
-from ci_autotest.values.coverage_values import NAMES_TOLD, CoverageCounts, Exercised
+from ci_autotest.report.coverage import OPERATORS_LISTED, add, catalogue, counted, covered, merged, sentence
+from ci_autotest.values.coverage_values import NAMES_LISTED, CoverageCounts, Exercised
 from tests import report_samples as samples
 
 ADD, EXP, SUM = (Exercised(cases=4, aligned=4, arguments=(name,), dtypes=("float32",)) for name in ("a", "b", "c"))
@@ -66,11 +66,11 @@ def test_counted__nothing_was_exercised__says_nothing():
 def test_covered__what_a_worker_makes_up__is_bounded():
     many = Exercised(cases=1, arguments=tuple(map(str, range(1000))), dtypes=tuple(map(str, range(1000))))
     held: dict[str, Exercised] = {}
-    for number in range(OPERATORS_TOLD + 50):
+    for number in range(OPERATORS_LISTED + 50):
         add(held, f"made.up_{number}", many)
     operators = covered(held, {"here": held})
     told = operators[0].candidates["here"]
-    assert (len(operators), len(told.arguments), len(told.dtypes)) == (OPERATORS_TOLD, NAMES_TOLD, NAMES_TOLD)
+    assert (len(operators), len(told.arguments), len(told.dtypes)) == (OPERATORS_LISTED, NAMES_LISTED, NAMES_LISTED)
 
 
 def test_merged__shards__are_the_run_that_they_are():

@@ -14,7 +14,7 @@ from tests import program_samples as programs
 from tests import report_samples as samples
 
 if TYPE_CHECKING:
-    from ci_autotest.values.result import Finding
+    from ci_autotest.values.finding import Finding
 
 VALUE = samples.finding(target=programs.OPERATOR)
 GRADIENT = samples.finding(target=programs.OPERATOR, kind="gradient", where="gradient of x")

@@ -8,7 +8,7 @@ import pytest
 
 from ci_autotest.report.finding_facts import facts_line, facts_table, finding_row
 from ci_autotest.report.links import Links
-from ci_autotest.values.result import Location
+from ci_autotest.values.finding import Location
 from tests import report_samples as samples
 
 LINKS = Links(server="https://github.example/", repository="org/kernels", sha="abc", prefix="lib")

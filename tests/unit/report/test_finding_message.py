@@ -9,7 +9,8 @@ import pytest
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.findings.repro_script import repro_script
-from ci_autotest.report.finding_message import display_program, headline, message_lines
+from ci_autotest.report.finding_message import headline, message_lines
+from ci_autotest.report.finding_program import display_program
 from tests import report_samples as samples
 from tests.engine import recorded
 

@@ -7,15 +7,8 @@ import pytest
 
 from ci_autotest.errors import UnsupportedReason, UsageError
 from ci_autotest.report.merge import merge, summarize
-from ci_autotest.values.result import (
-    AttemptCounts,
-    CandidateInfo,
-    CaseCounts,
-    Environment,
-    Hit,
-    Summary,
-    UnsupportedCases,
-)
+from ci_autotest.values.finding import Hit
+from ci_autotest.values.result import AttemptCounts, CandidateInfo, CaseCounts, Environment, Summary, UnsupportedCases
 from tests import report_samples as samples
 
 OTHER = "autotests/autotest_a.py::relu"

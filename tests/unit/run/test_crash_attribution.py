@@ -13,7 +13,7 @@ from ci_autotest.run.events import Cut, Lost, Part, Passed, Task, Wrong
 from ci_autotest.run.messages import Broken, CasesDone, RunCases
 from ci_autotest.run.progress_beacon import IN_FLOAT64, IN_REFUSED, Spot
 from ci_autotest.run.worker_loss import WorkerLostError
-from ci_autotest.values.result import Location
+from ci_autotest.values.finding import Location
 
 TEST = messages.TestInfo(id="a::t", file="a", name="t", n=None, location=Location(file="a", line=1))
 NAMES = ("first", "second")

@@ -13,7 +13,7 @@ from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.recurring_changes import ENDED_AT_MOST, RecurringChanges
 from ci_autotest.run.slot import Slot
 from ci_autotest.run.worker_loss import WorkerLostError
-from ci_autotest.values.result import Location
+from ci_autotest.values.finding import Location
 
 TEST = messages.TestInfo(id="a::t", file="a", name="t", n=None, location=Location(file="a", line=1))
 HELLO = Hello(root="", folders=[], seed=0, strictness="tolerance", reference_device="cpu", candidates=[], tolerances=[])

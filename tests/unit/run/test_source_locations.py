@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ci_autotest.run.worker.source_locations import source_locations
-from ci_autotest.values.result import Location
+from ci_autotest.values.finding import Location
 
 if TYPE_CHECKING:
     from pathlib import Path

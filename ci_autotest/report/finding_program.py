@@ -1,0 +1,203 @@
+"""A finding's program as text: the failing snippet, or the reference's side with the line at fault marked."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.program.codegen import body_statements, named_outside
+from ci_autotest.program.ir import HOST_DEVICE, PLACEHOLDER, cotangent_key, output_refs
+from ci_autotest.program.python_names import is_path
+from ci_autotest.program.repro.snippet import made_lines, snippet, tensor_expression
+from ci_autotest.program.repro.snippet_checks import Facts
+from ci_autotest.values.tolerance import tolerance_for
+from ci_autotest.values.verdict import Call, Cotangent, Gradient, State, Value, is_of_backward, place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.values.finding import Finding
+    from ci_autotest.values.verdict import Place
+
+#: The symbol of a device where printed code reads it, and not a keyword of that name.
+_READS_DEVICE: Final = re.compile(r"(?<![\w.'\"])device(?![\w'\"]|=)")
+#: A folder below this one.
+_FOLDER: Final = re.compile(r"[\w.-]+(?:/[\w.-]+){0,20}", re.ASCII)
+#: Characters of a function's name that is told.
+_PATH_CHARS: Final = 200
+
+
+def display_program(recording: Recording, finding: Finding, named: Collection[str] | None = None) -> str:
+    """Return the program for a reader: what fails when it is pasted, else the reference's side with what is at fault.
+
+    Args:
+        recording: The smallest program; tensors are exact literals when small and there.
+        finding: What is told of it.
+        named: Modules and functions that it may name, where it comes from outside; ``None``: any.
+    """
+    if failing := snippet(recording, facts_of(recording, finding, named)):
+        return failing
+    statements = list(body_statements(recording.program))
+    calls = [line for _, lines in statements for line in lines]
+    if calls:
+        culprit = culprit_of(recording.program, finding)
+        before = next((at for at, (index, _) in enumerate(statements) if index == culprit), len(statements) - 1)
+        at = _marked(calls, finding, sum(len(lines) for _, lines in statements[: before + 1]) - 1)
+        calls[at] = f"{calls[at]}  # {mark(finding)}"
+    after = _backward_lines(recording, finding) if has_backward(finding) else []
+    answers = _answers(recording, finding)
+    return "\n".join([*_head(recording, answers, [*calls, *after]), *calls, *after])
+
+
+def culprit_of(program: Program, finding: Finding) -> int | None:
+    """Return the index of the step that is misaligned: the last that bears the finding's target, else the last call."""
+    calls = program.calls
+    named = [index for index, step in calls if finding.target and step.target == finding.target]
+    found = named or [index for index, _ in calls]
+    return found[-1] if found else None
+
+
+def facts_of(recording: Recording, finding: Finding, named: Collection[str] | None = None) -> Facts:
+    """Return what a snippet must know of a finding; the rest is as for ``display_program``."""
+    at = place_of(finding.where)
+    difference, rules = finding.difference, recording.note.get("rules")
+    dtypes = [spec.dtype for spec in recording.expected.values()] or ["float32"]
+    default = tolerance_for(dtypes[0])
+    return Facts(
+        kind=finding.kind,
+        aspect=_aspect(at),
+        name=at.name if isinstance(at, Value | Gradient | Call) else "",
+        element=at.element if isinstance(at, Value) else None,
+        parameter=at.parameter if isinstance(at, Gradient) else "",
+        position=at.position if isinstance(at, Cotangent) else 0,
+        has_backward=has_backward(finding),
+        is_absent=difference is None,
+        of_reference=finding.blame == "reference",
+        rtol=difference.rtol if difference else default.rtol,
+        atol=difference.atol if difference else default.atol,
+        check_dtype=not (isinstance(rules, dict) and rules.get("check_dtype") is False),
+        is_strict=recording.note.get("strictness", "tolerance") != "tolerance",
+        mark=mark(finding),
+        named=named,
+        folders=_folders(recording),
+    )
+
+
+def _folders(recording: Recording) -> tuple[str, ...]:
+    """Return the folders of the checkout that the import path must have; no others, whatever a note says."""
+    told = recording.note.get("folders")
+    texts = [folder for folder in told if isinstance(folder, str)] if isinstance(told, list) else []
+    return tuple(folder for folder in texts if _FOLDER.fullmatch(folder) and ".." not in folder.split("/"))
+
+
+def _aspect(at: Place | None) -> str:
+    match at:
+        case Value(aspect=("metadata" | "memory" | "end") as aspect):
+            return aspect
+        case Gradient():
+            return "gradient"
+        case Cotangent():
+            return "cotangent"
+        case State():
+            return "state"
+        case Call():
+            return "call"
+        case _:
+            return "value"
+
+
+def _head(recording: Recording, answers: Sequence[str], rest: Sequence[str]) -> list[str]:
+    """Return what stands above the body: imports, the device, the inputs and the setup, so that the whole can be run.
+
+    Args:
+        recording: The program and its data; those that are not there are read from the file.
+        answers: Comments on what the candidate does with it.
+        rest: The lines that follow.
+    """
+    made = made_lines(recording)
+    lines = [*made, *rest]
+    is_stored = any("stored[" in line for line in lines)
+    return [
+        "import torch",
+        *(["from safetensors.torch import load_file"] if is_stored else ()),
+        "",
+        *([f"device = torch.device({HOST_DEVICE!r})"] if any(_READS_DEVICE.search(line) for line in lines) else ()),
+        *(['stored = load_file("tensors.safetensors")  # the file beside the repro'] if is_stored else ()),
+        *answers,
+        *made,
+    ]
+
+
+def _backward_lines(recording: Recording, finding: Finding) -> list[str]:
+    """Return the backward pass, and the line that reads the gradient that is misaligned."""
+    program, named = recording.program, named_outside(recording.program)
+    told = "differs from run to run" if finding.kind == "nondeterminism" else "misaligned"
+    put_in = {
+        named[ref.index]: tensor_expression(recording, cotangent_key(i), spec, grad=False)
+        for i, (ref, spec) in enumerate(zip(output_refs(program), program.cotangents, strict=False))
+        if spec is not None
+    }
+    lines = [f"{name}.backward({weight})" for name, weight in put_in.items()]
+    if len(put_in) > 1:  # One pass: a second one finds no graph.
+        lines = [f"torch.autograd.backward([{', '.join(put_in)}], [{', '.join(put_in.values())}])"]
+    at = place_of(finding.where)
+    if not isinstance(at, Gradient):
+        return lines
+    index = next((i for i, step in enumerate(program.steps) if step.name == at.name), None)
+    if index is None:
+        return lines
+    if at.parameter:
+        return [*lines, f"{named[index]}.get_parameter({at.parameter!r}).grad  # {told}"]
+    kept = [f"{named[index]}.retain_grad()"] if program.steps[index].op != PLACEHOLDER else []
+    return [*kept, *lines, f"{named[index]}.grad  # {told}"]
+
+
+def has_backward(finding: Finding) -> bool:
+    """Whether it takes the backward pass to see what differs."""
+    return finding.kind == "gradient" or is_of_backward(place_of(finding.where))
+
+
+def _answers(recording: Recording, finding: Finding) -> list[str]:
+    """Return the line that says which function of the user's answers the operator, or that the body is exported.
+
+    Of a module that hides what it calls, each replacement is named: one of them may be called inside.
+    """
+    if recording.note.get("backend") == "onnxruntime":
+        return ["# what follows is exported by torch.onnx.export and run by onnxruntime"]
+    spellings = recording.note.get("spellings")
+    said = spellings.items() if isinstance(spellings, dict) else ()
+    pairs = [
+        (path, [name for name in spelled if is_path(name)])
+        for path, spelled in said
+        if is_path(path) and len(path) <= _PATH_CHARS and isinstance(spelled, list)
+    ]
+    own = [(path, [finding.operator]) for path, spelled in pairs if finding.operator in spelled]
+    return [f"# {spelled[0]} is answered by {path}" for path, spelled in own[:1] or pairs[:3] if spelled]
+
+
+def mark(finding: Finding) -> str:
+    """Return what is written beside the line that is at fault."""
+    if finding.kind == "nondeterminism":
+        return "its gradient differs from run to run" if has_backward(finding) else "differs from run to run"
+    if finding.kind == "leniency" and not has_backward(finding):
+        return "is accepted; the reference rejects it"
+    at = place_of(finding.where)
+    if finding.kind == "stateful" and isinstance(at, Value) and at.aspect == "end":
+        return f"changes {at.name}"
+    if finding.kind == "stateful" and isinstance(at, State):
+        return f"changes state {at.name}".rstrip()
+    what = finding.outcome.replace("_", " ") if finding.kind in {"crash", "timeout"} else "misaligned"
+    if not has_backward(finding):
+        return what
+    return f"its backward pass is {what}" if what == "misaligned" else f"its backward pass {what}"
+
+
+def _marked(calls: list[str], finding: Finding, culprit: int) -> int:
+    """Return the position of the line at fault: the culprit's, a tuple's element, or what is to be refused."""
+    if finding.kind == "leniency" and "try:" in calls:
+        return len(calls) - calls[::-1].index("except Exception as error:") - 2
+    place = place_of(finding.where)
+    element = place.element if isinstance(place, Value) else None
+    found = [at for at, line in enumerate(calls) if element is not None and line.endswith(f"[{element}]")]
+    return found[-1] if found else culprit
