@@ -1,7 +1,6 @@
-"""GitHub's workflow commands that put findings beside the lines of the pull request.
+"""GitHub's workflow commands (``::error …::message``) that show findings beside the lines of the pull request.
 
-Lines of ``::error …::message``, made of nothing that a test wrote without escaping it: a name cannot
-end the command or begin another.
+Everything that a test wrote is escaped, so a name can neither end a command nor begin another.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 #: Annotations of one kind that a step may have. Source: GitHub's limits of workflow commands.
 MOST: Final = 10
-#: Characters of one message. Source: as above.
+#: Characters of one message. Source: GitHub's limits of workflow commands.
 _MESSAGE_CHARS: Final = 4_096
 _TITLE_CHARS: Final = 255
 _NAME_CHARS: Final = 120
@@ -30,11 +29,11 @@ _PROPERTY: Final = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3
 
 
 def annotate(result: RunResult, prefix: str = "") -> tuple[str, ...]:
-    """Return the commands for what counts against the run, ten at most and one line that names the rest.
+    """Return the commands for what counts against the run: at most ten, and one line that names the rest.
 
     Args:
         result: The run.
-        prefix: The configuration's folder in the repository: files are named from the repository's top.
+        prefix: The configuration's folder in the repository.
     """
     counting = [finding for finding in in_reading_order(result) if counts_against(finding)]
     errors = [_of_finding(finding, prefix) for finding in counting[:MOST]]
@@ -58,22 +57,22 @@ def _error(title: str, message: str, location: Location | None, prefix: str) -> 
     properties = {"title": line(title, _TITLE_CHARS)}
     if location is not None:
         properties = {"file": line(repository_path(prefix, location.file)), "line": str(location.line), **properties}
-    told = ",".join(f"{name}={value.translate(_PROPERTY)}" for name, value in properties.items())
-    return f"::error {told}::{_data(message)}"
+    fields = ",".join(f"{name}={value.translate(_PROPERTY)}" for name, value in properties.items())
+    return f"::error {fields}::{_data(message)}"
 
 
 def _notice(names: list[str]) -> str:
-    """Return one line that names as many as it has room for, and counts the others."""
+    """Return one line that names as many as fit, and counts the others."""
     head, named = f"{plural(len(names), 'more finding')}: ", ""
     for index, name in enumerate(names):
         longer = f"{named}{', ' if index else ''}{line(name, _NAME_CHARS)}"
         if len(head) + len(longer) > _MESSAGE_CHARS - len(", and 1,000,000 more"):
-            return _told(f"{head}{named}, and {len(names) - index:,} more")
+            return _notice_of(f"{head}{named}, and {len(names) - index:,} more")
         named = longer
-    return _told(head + named)
+    return _notice_of(head + named)
 
 
-def _told(text: str) -> str:
+def _notice_of(text: str) -> str:
     return f"::notice title=ci-autotest::{_data(text)}"
 
 

@@ -1,7 +1,6 @@
-"""Writing files so that a reader sees the old content or the new, never a half.
+"""Write files so that a reader sees the old content or the new, never half of it.
 
-Every file of the output folder is written here, except what a finding's folder holds (``artifacts``
-renames it whole).
+Every file of the output folder is written here, except a finding's folder, which ``finding_folders`` renames whole.
 """
 
 from __future__ import annotations
@@ -18,19 +17,17 @@ if TYPE_CHECKING:
 
 
 def beside(path: Path) -> Path:
-    """Return a hidden name in the folder of ``path`` that nobody uses: renaming within one folder is atomic."""
+    """Return an unused hidden name in the folder of ``path``, because renaming is atomic within one folder."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
 
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace the content of ``path`` at once.
 
-    The mode is the process's usual one (a ``tempfile`` would be readable by its owner only, and who
-    uploads the folder may be another user).
-
     Raises:
-        OutputError: The folder cannot be written; what was there before is untouched.
+        OutputError: The folder cannot be written; the earlier content is untouched.
     """
+    # No ``tempfile``: only its owner could read it, and another user may upload the folder.
     temporary = beside(path)
     try:
         temporary.write_bytes(data)
@@ -43,7 +40,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def is_full(error: OutputError) -> bool:
-    """Whether a file could not be written because there is no room."""
+    """Whether a file could not be written because the disk is full."""
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -51,6 +48,6 @@ def write_text(path: Path, text: str) -> None:
     """Replace the content of ``path`` at once, in UTF-8.
 
     Raises:
-        OutputError: The folder cannot be written; what was there before is untouched.
+        OutputError: The folder cannot be written; the earlier content is untouched.
     """
     write_bytes(path, text.encode(errors="backslashreplace"))

@@ -1,4 +1,4 @@
-"""Python text that is no wider than a page: long lines are broken where Python lets them be."""
+"""Break long lines of Python text so that they fit the page."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import tokenize
 from itertools import pairwise
 from typing import Final
 
-#: Characters that a line of code has room for in a comment.
+#: Characters of a line of code that a comment shows without scrolling.
 WIDTH: Final = 96
-#: Characters of a text that is looked at.
+#: Longest text that is tokenized; a longer one stays as it is.
 _MOST: Final = 100_000
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 
 
 def fitted(code: str, width: int = WIDTH) -> str:
-    """Return code whose long lines are broken after commas inside of brackets; what is no Python stays as it is."""
+    """Return ``code`` with long lines broken after commas inside brackets; text that is not Python stays as it is."""
     lines = code.split("\n")
     if len(code) > _MOST or all(len(line) <= width for line in lines):
         return code
@@ -32,7 +32,7 @@ def fitted(code: str, width: int = WIDTH) -> str:
 
 
 def _commas(code: str) -> dict[int, list[int]]:
-    """Return the columns after commas inside of brackets, by line."""
+    """Return the columns after commas inside brackets, by line."""
     found: dict[int, list[int]] = {}
     depth = 0
     for item in tokenize.generate_tokens(io.StringIO(code).readline):
@@ -44,7 +44,7 @@ def _commas(code: str) -> dict[int, list[int]]:
 
 
 def _broken(line: str, columns: list[int], width: int) -> list[str]:
-    """Return the pieces of a line, each as long as it may be: broken where the next comma comes too late."""
+    """Return the pieces of a line, each broken at the last comma that fits the width."""
     indent, end = " " * (len(line) - len(line.lstrip()) + 4), len(line.rstrip())
     pieces, start, lead = [], 0, ""
     for at, following in pairwise([*columns, end]):

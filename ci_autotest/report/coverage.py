@@ -1,7 +1,7 @@
-"""Coverage: which of torch's public operators a run tested on each candidate, in all and by family. Pure.
+"""Coverage: which of torch's public operators a run tested on each candidate, in total and by family.
 
-What they are, and which the shipped suite calls, is read from ``operators.json``; the rule that it follows stands in
-``backends/public_operators.py``. An operator is supported by a candidate where a case that calls it was compared there.
+``operators.json`` lists the public operators and those that the shipped suite calls; ``backends/public_operators.py``
+makes it. A candidate supports an operator if a case that calls the operator was compared on it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from ci_autotest.values.finding import Finding
     from ci_autotest.values.result import RunResult
 
-#: Operators that a report tells: a worker that makes names up cannot fill it.
+#: Operators that a report lists at most, so that a worker that invents names cannot fill it.
 OPERATORS_LISTED: Final = 2_000
-_UNTOLD: Final = frozenset({"leniency"})
+_UNCOUNTED: Final = frozenset({"leniency"})
 
 
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Hold operators by family.
+    """Operators by family.
 
     Attributes:
-        torch: The version that they were read from.
-        public: All that torch has.
-        suite: Those that the shipped suite calls.
+        torch: Version of PyTorch that they come from.
+        public: All public operators.
+        suite: Operators that the shipped suite calls.
     """
 
     torch: str
@@ -39,7 +39,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def catalogue() -> Catalogue:
-    """Return the operators that are shipped."""
+    """Return the catalogue that ships with the package."""
     data = files("ci_autotest.report").joinpath("operators.json").read_bytes()
     return msgspec.json.decode(data, type=Catalogue)
 
@@ -47,7 +47,7 @@ def catalogue() -> Catalogue:
 def covered(
     recorded: Mapping[str, Exercised], compared: Mapping[str, Mapping[str, Exercised]]
 ) -> tuple[OperatorCoverage, ...]:
-    """Return the operators that were exercised, by name.
+    """Return the exercised operators, sorted by name.
 
     Args:
         recorded: On the reference, by operator.
@@ -68,7 +68,7 @@ def covered(
 def counted(
     operators: Iterable[OperatorCoverage], findings: Sequence[Finding], candidates: Iterable[str]
 ) -> tuple[CandidateCoverage, ...]:
-    """Return the counts by candidate; none where no operator was exercised."""
+    """Return the counts by candidate; empty if no operator was exercised."""
     own = {item.operator: item for item in operators}
     public = catalogue().public
     if not own:
@@ -78,7 +78,7 @@ def counted(
         misaligned = {
             item.operator
             for item in findings
-            if item.candidate == name and item.outcome != "flaky" and item.kind not in _UNTOLD
+            if item.candidate == name and item.outcome != "flaky" and item.kind not in _UNCOUNTED
         }
         families = {family: _counts(known, own, name, misaligned) for family, known in public.items()}
         counts = CoverageCounts(
@@ -107,7 +107,7 @@ def _counts(
 
 
 def merged(parts: Iterable[RunResult]) -> tuple[OperatorCoverage, ...]:
-    """Return the operators that the shards of one run exercised."""
+    """Return the operators that all shards of one run exercised."""
     recorded: dict[str, Exercised] = {}
     compared: dict[str, dict[str, Exercised]] = {}
     for part in parts:
@@ -119,7 +119,7 @@ def merged(parts: Iterable[RunResult]) -> tuple[OperatorCoverage, ...]:
 
 
 def add(counts: dict[str, Exercised], operator: str, found: Exercised) -> None:
-    """Add to how far an operator was exercised."""
+    """Add ``found`` to the counts of an operator."""
     before = counts.get(operator)
     if before is not None or len(counts) < OPERATORS_LISTED:
         counts[operator] = joined(before or Exercised(), found)
@@ -129,6 +129,6 @@ def sentence(coverage: CandidateCoverage) -> str:
     """Return a candidate's coverage in one sentence."""
     counts = coverage.counts
     return (
-        f"coverage of {coverage.candidate}: {counts.supported:,} of {counts.tested:,} operators tested are supported, "
+        f"coverage of {coverage.candidate}: {counts.supported:,} of {counts.tested:,} tested operators are supported, "
         f"{counts.aligned:,} aligned, {counts.misaligned:,} misaligned; torch has {counts.public:,} public operators"
     )

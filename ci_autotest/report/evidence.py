@@ -1,7 +1,7 @@
-"""Evidence for a finding: text, graph and tensors, made again from its saved program and not from the report.
+"""Evidence for a finding: program text, graph and tensors, made from its saved program and not from the report.
 
-A report may have been written by somebody else. The program is decoded strictly, its targets are
-checked against the allow list, and what is printed is printed from the values.
+Somebody else may have written the report, so the program is decoded strictly, its targets are checked against the
+allow list, and the text is printed from the decoded values.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Recording
     from ci_autotest.values.finding import Finding
 
-    #: Finds what a finding rests on; ``None`` where nothing was saved.
+    #: Finds the evidence for a finding; ``None`` if nothing was saved.
     Source = Callable[[Finding], "Evidence | None"]
 
-#: Bytes of a program that is shown; a shrunk one has a few hundred.
+#: Largest program that is shown, in bytes; a shrunk one has a few hundred.
 MOST_PROGRAM_BYTES: Final = 1 << 20
-#: Steps of a program that is shown.
+#: Most steps of a program that is shown.
 MOST_STEPS: Final = 200
 
 
-#: What reading a damaged program may raise beside its own errors.
+#: What reading a damaged program may raise besides ``ProgramError``.
 _DAMAGED: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorFact:
-    """Describe a tensor that is not in the program's text.
+    """A tensor that is too large for the program's text.
 
     Attributes:
-        sha256: Of its bytes; as program.json says where they were not read, empty where it does not say.
+        sha256: Hash of its bytes; from ``program.json`` if the bytes were not read, empty if that has none.
     """
 
     name: str
@@ -54,12 +54,12 @@ class TensorFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Hold what is shown of a saved program.
+    """What a page shows of a saved program.
 
     Attributes:
-        program: As Python text.
-        graph: As a mermaid graph; empty where it would be no help.
-        tensors: Those that the text names and does not hold.
+        program: Python text.
+        graph: Mermaid graph; empty if it would not help.
+        tensors: Tensors that the text names but does not contain.
         refusal: Why nothing is shown.
     """
 
@@ -70,17 +70,17 @@ class Evidence:
 
 
 def evidence_of(finding: Finding, program: bytes, tensors: bytes | None, named: Collection[str] = ()) -> Evidence:
-    """Return what the files of a finding hold.
+    """Return the evidence in the files of a finding.
 
     Args:
-        finding: Says which step is the culprit; none of its text is shown.
-        program: ``program.json``.
-        tensors: ``tensors.safetensors``, which holds no code; ``None`` where it must not be loaded: then small tensors
-            and the sums of large ones are those of ``program.json``.
-        named: Modules and functions of the user's that the program may name: those of the configuration here.
+        finding: Used to find the culprit; none of its text is shown.
+        program: Content of ``program.json``.
+        tensors: Content of ``tensors.safetensors``; ``None`` if it must not be loaded: then small tensors and the
+            hashes of large ones come from ``program.json``.
+        named: User modules and functions that the program may name: those of the configuration on this machine.
     """
     if len(program) > MOST_PROGRAM_BYTES:
-        return Evidence(refusal=f"program.json has {len(program):,} bytes, and {MOST_PROGRAM_BYTES:,} are shown.")
+        return Evidence(refusal=f"program.json has {len(program):,} bytes; at most {MOST_PROGRAM_BYTES:,} are shown.")
     try:
         recording = decode_program(program) if tensors is None else decode(program, tensors)
         if len(recording.program.steps) > MOST_STEPS:
@@ -93,7 +93,7 @@ def evidence_of(finding: Finding, program: bytes, tensors: bytes | None, named: 
         )
     except ProgramError as error:
         return Evidence(refusal=f"The program is not shown: {error}")
-    except _DAMAGED as error:  # One finding that cannot be shown costs none of the others.
+    except _DAMAGED as error:  # One damaged program must not hide the other findings.
         return Evidence(refusal=f"The program is not shown: its file is damaged ({type(error).__name__}).")
 
 
@@ -107,7 +107,7 @@ def _digest(recording: Recording, key: str) -> str:
 
 
 def _facts(recording: Recording) -> tuple[TensorFact, ...]:
-    """Return the tensors that go in and are not literals; what the reference gave is no part of the text."""
+    """Return the input tensors that are not literals; the reference's results are not part of the text."""
     wanted = wanted_specs(recording)
     return tuple(
         TensorFact(

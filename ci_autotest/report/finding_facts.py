@@ -1,6 +1,6 @@
 """The facts of a finding as a table: what differs, by how much, who is wrong, where it comes from.
 
-Numbers are shown as they were compared: decimal for reading, hexadecimal for the exact bits.
+Numbers are shown as they were compared: in decimal for reading, and in hexadecimal for the exact bits.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _NAME_CHARS = 40
 def facts_table(
     finding: Finding, links: Links | None = None, *, is_new: bool | None = None, kernel: Location | None = None
 ) -> str:
-    """Return the facts as a table of two columns, rows without a fact left out.
+    """Return the facts as a table of two columns, without empty rows.
 
     Args:
         finding: Any.
-        links: Where the test's file is shown, ``None`` for no link.
+        links: Addresses of the test's file and the artifact; ``None`` for no links.
         is_new: Whether the baseline lacks the finding; ``None`` without a baseline.
-        kernel: Where the function is defined that answers the operator.
+        kernel: Definition of the function that replaces the operator.
     """
     candidate, reference = sides(finding.kind)
     facts = {
@@ -40,8 +40,8 @@ def facts_table(
         "differs": _differs(finding),
         candidate: text(finding.candidate_seen),
         reference: text(finding.reference_seen),
-        "greatest": _greatest(finding),
-        "first bad": _first_bad(finding),
+        "greatest difference": _greatest(finding),
+        "first mismatch": _first_mismatch(finding),
         "blame": _blame(finding),
         "kernel": _kernel(kernel, links),
         "test": _test(finding, links),
@@ -58,7 +58,7 @@ def finding_row(finding: Finding, is_new: bool | None) -> str:  # noqa: FBT001 -
     standing = [] if is_new is None else ["**new**" if is_new else "still"]
     blame = "" if finding.blame == "unknown" else finding.blame.replace("_", " ")
     name = finding.operator or finding.test
-    if len(name) > _NAME_CHARS:  # whole it stands in the headline of the section
+    if len(name) > _NAME_CHARS:  # the headline of the section has the whole name
         name = f"…{name.rpartition('::')[2].rpartition('.')[2]}"
     return row(code(name, _NAME_CHARS), code(finding.candidate, 60), _kind(finding), blame, *standing)
 
@@ -103,7 +103,7 @@ def _greatest(finding: Finding) -> str:
 
 
 def _amounts(finding: Finding) -> list[str]:
-    """Return the greatest absolute, relative and ULP difference, those that there are."""
+    """Return the greatest absolute, relative and ULP difference, as far as they exist."""
     absolute = finding.greatest_absolute_difference
     amounts = [f"absolute {amount_of(absolute, '.3g')}"] if absolute is not None else []
     if absolute is None and finding.difference is not None:
@@ -121,13 +121,13 @@ def _allowed(difference: Difference) -> str:
     return f"atol {difference.atol:.3g}, rtol {difference.rtol:.3g}"
 
 
-def _first_bad(finding: Finding) -> str:
+def _first_mismatch(finding: Finding) -> str:
     if finding.first_index is None or finding.first_pair is None:
         return ""
     difference = finding.difference
     decimals = difference.first_pair_decimal if difference is not None else ("", "")
-    told = zip(sides(finding.kind), decimals, finding.first_pair, strict=True)
-    values = [f"{side} {_value(decimal, exact)}" for side, decimal, exact in told]
+    pair = zip(sides(finding.kind), decimals, finding.first_pair, strict=True)
+    values = [f"{side} {_value(decimal, exact)}" for side, decimal, exact in pair]
     if finding.oracle_value is not None:
         values.append(f"in float64 {_value(_decimal(finding.oracle_value), finding.oracle_value)}")
     return f"{_index(finding.first_index)}: {', '.join(values)}"
@@ -140,7 +140,7 @@ def _value(decimal: str, exact: str) -> str:
 
 
 def _decimal(value: str) -> str:
-    """Return a hexadecimal float in decimal; anything else (an integer, a complex number) is shown as it is."""
+    """Return a hexadecimal float in decimal, and anything else, such as an integer, as it is."""
     try:
         return f"{float.fromhex(value):.9g}" if "0x" in value else value
     except (ValueError, OverflowError):
@@ -168,7 +168,7 @@ def _kernel(location: Location | None, links: Links | None) -> str:
 
 
 def _files(finding: Finding, links: Links | None) -> str:
-    """Return where the script lies in the artifact: a stranger's is not offered."""
+    """Return the script's place in the artifact; a script from a fork is not offered, because it must not be run."""
     if links is None or not links.artifact or links.is_foreign or finding.repro is None:
         return ""
     return f"{code(f'findings/{finding.id}/repro.py', 220)} in the [artifact]({links.artifact})"

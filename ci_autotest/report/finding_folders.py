@@ -1,6 +1,6 @@
-"""The folders of findings in the output folder: written whole, and removed only if they are ours.
+"""The folders of findings in the output folder: written as a whole, and removed only if they are ours.
 
-A finding's folder is ``findings/<id>``, and holds nothing but the files of ``FILES``.
+A finding's folder is ``findings/<id>`` and contains only the files of ``FILES``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-#: What a finding's folder may hold.
+#: Files of a finding's folder.
 FILES: Final = frozenset({"repro.py", "program.json", "tensors.safetensors", "README.md"})
 #: The folder of the findings in the output folder.
 FINDINGS: Final = "findings"
@@ -27,15 +27,15 @@ _GREATEST_ID: Final = 200
 
 
 def is_finding_id(name: str) -> bool:
-    """Whether ``name`` can be a finding's id, and so a folder's name: small letters, digits, ``_`` and inner ``-``."""
+    """Whether ``name`` can be the id of a finding and its folder: lowercase letters, digits, ``_`` and inner ``-``."""
     return len(name) <= _GREATEST_ID and _ID.fullmatch(name) is not None
 
 
 def check_writable(output: Path) -> None:
-    """Try to write in the output folder, before hours of work that could not be saved; leave nothing behind.
+    """Try to write in the output folder and leave nothing behind, so that a long run does not end unsaved.
 
     Raises:
-        OutputError: It is a file, or cannot be made or written.
+        OutputError: It is a file, or cannot be created or written.
     """
     try:
         made = [folder for folder in (output, *output.parents) if not folder.exists()]
@@ -45,14 +45,14 @@ def check_writable(output: Path) -> None:
         probe.unlink()
         for folder in made:
             folder.rmdir()
-    except (OSError, ValueError) as error:  # the latter of a name with a NUL
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
         shown, why = str(output)[:200], getattr(error, "strerror", None) or error
         message = f"the output folder {shown!r} cannot be written: {why}. Choose another with --output."
         raise OutputError(message) from error
 
 
 def prepare(output: Path) -> None:
-    """Make the output folder ready: findings of an earlier run are removed, and nothing else ever is.
+    """Create the output folder and remove the findings of an earlier run, and nothing else.
 
     Raises:
         OutputError: The folder cannot be written.
@@ -68,11 +68,11 @@ def prepare(output: Path) -> None:
 
 
 def write_finding(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write a finding's folder at once; one that is there already is replaced.
+    """Write a finding's folder at once; an existing one is replaced.
 
     Args:
         folder: ``<output>/findings/<id>``.
-        files: Content by name; names are those of ``FILES``.
+        files: Content by name, with names of ``FILES``.
 
     Raises:
         OutputError: The id or a name is not allowed, or the folder cannot be written.
@@ -90,25 +90,29 @@ def write_finding(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def remove_finding(folder: Path) -> None:
-    """Remove the folder of a finding that is told under another id; anything else is left alone."""
+    """Remove the folder of a finding that is now reported under another id; leave anything else alone."""
     if folder.is_dir() and not folder.is_symlink() and _is_own(folder):
         shutil.rmtree(folder)
 
 
 def _check_finding(folder: Path, files: Mapping[str, bytes]) -> None:
     if not is_finding_id(folder.name):
-        message = f"{folder.name[:80]!r} is no finding's id: small letters, digits, '_' and inner '-' only."
+        message = (
+            f"{folder.name[:80]!r} is not a finding id. An id has lowercase letters, digits, '_' and inner '-' only."
+        )
         raise OutputError(message)
     if strange := sorted(set(files) - FILES):
-        message = f"finding {folder.name} has no file {strange[0][:80]!r}: only {', '.join(sorted(FILES))}."
+        message = (
+            f"finding {folder.name} cannot have a file {strange[0][:80]!r}. It may have {', '.join(sorted(FILES))}."
+        )
         raise OutputError(message)
     if folder.is_symlink():
-        message = f"{folder} is a link, and would be written where it points to. Remove it."
+        message = f"{folder} is a link, so its target would be overwritten. Remove the link."
         raise OutputError(message)
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether a folder bears a finding's name and holds a finding's files and nothing else."""
+    """Whether a folder has a finding's name and only a finding's files."""
     if folder.is_symlink() or not folder.is_dir():
         return False
     if _TEMPORARY.fullmatch(folder.name) is not None:
@@ -122,7 +126,7 @@ def _is_finding_file(entry: Path) -> bool:
 
 
 def _replace(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write beside and rename: a folder cannot be renamed onto a full one, so the old one steps aside first."""
+    """Write a new folder beside the old one and rename both, because a folder cannot replace one that has files."""
     fresh, old = beside(folder), beside(folder)
     try:
         fresh.mkdir()
@@ -134,7 +138,7 @@ def _replace(folder: Path, files: Mapping[str, bytes]) -> None:
             fresh.rename(folder)
         except OSError:
             if old.exists():
-                old.rename(folder)  # What was there stays.
+                old.rename(folder)  # Keep the earlier finding.
             raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -142,7 +146,7 @@ def _replace(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _write_into(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write into a folder in which somebody keeps files of their own: those stay."""
+    """Write into a folder that also has files of somebody else, and keep those."""
     for name in FILES - set(files):
         (folder / name).unlink(missing_ok=True)
     for name, data in files.items():

@@ -1,4 +1,4 @@
-"""Merge findings with one identity: the result does not depend on shards or order."""
+"""Merge the findings of one identity; the result does not depend on the number or order of shards."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def merged_finding(parts: Sequence[Finding], run: Mapping[str, int]) -> Finding:
-    """Return the one finding that several of one identity are: counts are added, one of them stands for all.
+    """Return one finding for several of one identity: counts are added, and one of them represents all.
 
     Args:
-        parts: With one identity.
-        run: Cases that were run, by test.
+        parts: Findings of one identity.
+        run: Number of cases that were run, by test.
     """
     kept = representative(parts)
     groups: dict[str, list[Hit]] = {}
@@ -35,29 +35,29 @@ def merged_finding(parts: Sequence[Finding], run: Mapping[str, int]) -> Finding:
 
 
 def _variants(kept: Finding, parts: Sequence[Finding], first: Mapping[str, int]) -> tuple[Variant, ...]:
-    """Return the other smallest programs of one identity, as a run of all the cases would have found them.
+    """Return the other smallest programs of one identity, as an unsharded run would have found them.
 
-    It looks at the first failing case of a few other tests. One that a part has not told showed nothing else there.
+    An unsharded run shrinks the first failing case of a few other tests, so only those count here.
 
     Args:
-        kept: Stands for all.
-        parts: Told the others, as what stands for them or as one of their variants.
-        first: Lowest case that hit it, by test.
+        kept: The finding that represents all.
+        parts: Findings with the other programs, as their own or as variants.
+        first: Lowest case that hit the identity, by test.
     """
     if len(parts) == 1 or not (kept.shrunk and kept.outcome == "misaligned" and kept.kind != "stateful"):
         return kept.variants
-    told = {(item.test, item.case): item for part in parts for item in _told(part)}
+    programs = {(item.test, item.case): item for part in parts for item in _programs_of(part)}
     seen, found = {kept.calls}, []
     for test in sorted(set(first) - {kept.test})[:VARIANTS_AT_MOST]:
-        other = told.get((test, first[test]))
+        other = programs.get((test, first[test]))
         if other is not None and other.calls not in seen:
             seen.add(other.calls)
             found.append(other)
     return tuple(found)
 
 
-def _told(part: Finding) -> tuple[Variant, ...]:
-    """Return the smallest programs that a part tells, its own first."""
+def _programs_of(part: Finding) -> tuple[Variant, ...]:
+    """Return the smallest programs of a part, its own first."""
     if not (part.confirmed and part.shrunk) or part.earlier:
         return part.variants
     own = Variant(test=part.test, case=part.case, headline=part.headline, program=part.program, calls=part.calls)

@@ -1,4 +1,4 @@
-"""The message of a finding: headline, facts, program. The command and pytest print the same."""
+"""Make a finding of a verdict, with its headline and message: what the command and pytest print."""
 
 from __future__ import annotations
 
@@ -16,21 +16,16 @@ if TYPE_CHECKING:
 
 
 class About(NamedTuple):
-    """Say which case of which test a verdict is about.
+    """The test, case and candidate that a verdict belongs to.
 
     Attributes:
-        candidate: Name.
-        test: Id.
-        name: What stands for the operator where no step is to blame.
-        case: Its number.
+        name: Used as the operator if no step is to blame.
         seed: Root seed.
-        profile: What the case was about.
-        cases: Cases in which it was seen.
-        of_cases: Cases that were run.
-        tests: Ids of the tests that hit it.
-        location: Where the test is defined.
-        hits: What hit it.
-        attempt: Number of its accepted attempt.
+        cases: Number of cases that show the finding.
+        of_cases: Number of cases that were run.
+        tests: Ids of the tests that hit the finding.
+        location: Definition of the test.
+        attempt: Number of the accepted attempt.
     """
 
     candidate: str
@@ -83,7 +78,7 @@ def _identity_id(candidate: str, operator: str, kind: str) -> str:
 
 
 def headline(finding: Finding) -> str:
-    """Return the one sentence that names operator, candidate and what is wrong."""
+    """Return one sentence that names the operator, the candidate and what is wrong."""
     subject = f"{finding.operator} on {finding.candidate}"
     difference = finding.difference
     if finding.kind in {"value", "gradient", "state"} and difference is not None:
@@ -114,7 +109,7 @@ def headline(finding: Finding) -> str:
 
 
 def _subject(finding: Finding) -> str:
-    """Return what it is whose kind is told: a value, or a parameter after the run, by its name alone."""
+    """Return the name of the value or parameter whose shape, dtype or other kind the headline states."""
     at = place_of(finding.where)
     if isinstance(at, Value) and at.aspect not in {"memory", "end"}:
         return finding.where.removeprefix(f"{at.aspect} of ")
@@ -122,7 +117,12 @@ def _subject(finding: Finding) -> str:
 
 
 def message_lines(finding: Finding, folder: str = "") -> list[str]:
-    """Return the message: what, where, got and allowed, who is wrong, what to do."""
+    """Return the message: what differs, where, got and allowed, which side is wrong, and how to replay it.
+
+    Args:
+        finding: Any.
+        folder: The finding's folder; the replay line is left out without it.
+    """
     if finding.outcome in {"crashed", "timed_out"}:
         verb = "timed out" if finding.outcome == "timed_out" else "crashed"
         where = f"{finding.where}, case {finding.case} of {finding.test}, seed {finding.seed}"
@@ -139,7 +139,7 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
         lines.append(f"  {earlier_sentence(finding)}")
     if finding.growth:
         grown = [f"{item.what} {_amount(item.greatest_absolute)}" for item in finding.growth]
-        lines.append(f"  accumulated, no step is misaligned alone; the error grows: {', '.join(grown)}")
+        lines.append(f"  accumulated error: no step is misaligned on its own; it grows over {', '.join(grown)}")
     if finding.layer:
         lines.append(f"  the layer at fault is {finding.layer}")
     lines.append(f"  blame: {finding.blame}; {finding.oracle}")
@@ -149,20 +149,20 @@ def message_lines(finding: Finding, folder: str = "") -> list[str]:
 
 
 def sides(kind: str | None) -> tuple[str, str]:
-    """Return what is held against what: two runs of one side, where it differs from itself."""
+    """Return the names of the two sides: for nondeterminism they are two runs of the same side."""
     return ("second run", "first run") if kind == "nondeterminism" else ("candidate", "reference")
 
 
 def earlier_sentence(finding: Finding) -> str:
-    """Return the sentence of a finding that only an earlier run's cases have shown, and how it is forgotten."""
+    """Return the sentence for a finding that only an earlier run's cases show; it says how to drop the finding."""
     return (
-        f"no case of this run shows it: an earlier run found it, and its program still does, kept in "
-        f".autotest/findings/{finding.id} (delete that folder if its test no longer means it)"
+        f"no case of this run shows it: an earlier run found it, and its program in .autotest/findings/{finding.id} "
+        f"still fails (delete that folder if the test no longer covers it)"
     )
 
 
 def amount_of(number: float, form: str) -> str:
-    """Return a difference for a reader: that of integers with all its digits."""
+    """Return a difference as text; one of integers keeps all its digits, because it is exact."""
     return f"{number:,}" if isinstance(number, int) else f"{number:{form}}"
 
 

@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from ci_autotest.values.finding import Finding
     from ci_autotest.values.verdict import Place
 
-#: The symbol of a device where printed code reads it, and not a keyword of that name.
+#: A use of the name ``device`` in printed code, but not as a keyword argument.
 _READS_DEVICE: Final = re.compile(r"(?<![\w.'\"])device(?![\w'\"]|=)")
-#: A folder below this one.
+#: A relative folder inside the checkout.
 _FOLDER: Final = re.compile(r"[\w.-]+(?:/[\w.-]+){0,20}", re.ASCII)
-#: Characters of a function's name that is told.
+#: Longest path of a replacement that a comment names.
 _PATH_CHARS: Final = 200
 
 
 def display_program(recording: Recording, finding: Finding, named: Collection[str] | None = None) -> str:
-    """Return the program for a reader: what fails when it is pasted, else the reference's side with what is at fault.
+    """Return a snippet that fails when it is pasted; if there is none, the reference's side with the fault marked.
 
     Args:
-        recording: The smallest program; tensors are exact literals when small and there.
-        finding: What is told of it.
-        named: Modules and functions that it may name, where it comes from outside; ``None``: any.
+        recording: The smallest program; small tensors whose data is present become exact literals.
+        finding: The finding of that program.
+        named: User modules and functions that the text may name; ``None`` allows all, for a program of this machine.
     """
     if failing := snippet(recording, facts_of(recording, finding, named)):
         return failing
@@ -51,7 +51,7 @@ def display_program(recording: Recording, finding: Finding, named: Collection[st
 
 
 def culprit_of(program: Program, finding: Finding) -> int | None:
-    """Return the index of the step that is misaligned: the last that bears the finding's target, else the last call."""
+    """Return the index of the misaligned step: the last one with the finding's target, else the last call."""
     calls = program.calls
     named = [index for index, step in calls if finding.target and step.target == finding.target]
     found = named or [index for index, _ in calls]
@@ -59,7 +59,7 @@ def culprit_of(program: Program, finding: Finding) -> int | None:
 
 
 def facts_of(recording: Recording, finding: Finding, named: Collection[str] | None = None) -> Facts:
-    """Return what a snippet must know of a finding; the rest is as for ``display_program``."""
+    """Return the facts of a finding that its snippet needs; ``named`` as for ``display_program``."""
     at = place_of(finding.where)
     difference, rules = finding.difference, recording.note.get("rules")
     dtypes = [spec.dtype for spec in recording.expected.values()] or ["float32"]
@@ -85,9 +85,10 @@ def facts_of(recording: Recording, finding: Finding, named: Collection[str] | No
 
 
 def _folders(recording: Recording) -> tuple[str, ...]:
-    """Return the folders of the checkout that the import path must have; no others, whatever a note says."""
-    told = recording.note.get("folders")
-    texts = [folder for folder in told if isinstance(folder, str)] if isinstance(told, list) else []
+    """Return the folders of the checkout that the import path needs."""
+    noted = recording.note.get("folders")
+    texts = [folder for folder in noted if isinstance(folder, str)] if isinstance(noted, list) else []
+    # A program from outside may name any folder: a path that leaves the checkout is dropped.
     return tuple(folder for folder in texts if _FOLDER.fullmatch(folder) and ".." not in folder.split("/"))
 
 
@@ -108,11 +109,11 @@ def _aspect(at: Place | None) -> str:
 
 
 def _head(recording: Recording, answers: Sequence[str], rest: Sequence[str]) -> list[str]:
-    """Return what stands above the body: imports, the device, the inputs and the setup, so that the whole can be run.
+    """Return the lines above the body: imports, device, inputs and setup.
 
     Args:
-        recording: The program and its data; those that are not there are read from the file.
-        answers: Comments on what the candidate does with it.
+        recording: The program; tensors that it lacks are read from ``tensors.safetensors``.
+        answers: Comments on how the candidate runs the program.
         rest: The lines that follow.
     """
     made = made_lines(recording)
@@ -130,16 +131,16 @@ def _head(recording: Recording, answers: Sequence[str], rest: Sequence[str]) -> 
 
 
 def _backward_lines(recording: Recording, finding: Finding) -> list[str]:
-    """Return the backward pass, and the line that reads the gradient that is misaligned."""
+    """Return the backward pass and a line that reads the misaligned gradient."""
     program, named = recording.program, named_outside(recording.program)
-    told = "differs from run to run" if finding.kind == "nondeterminism" else "misaligned"
+    fault = "differs from run to run" if finding.kind == "nondeterminism" else "misaligned"
     put_in = {
         named[ref.index]: tensor_expression(recording, cotangent_key(i), spec, grad=False)
         for i, (ref, spec) in enumerate(zip(output_refs(program), program.cotangents, strict=False))
         if spec is not None
     }
     lines = [f"{name}.backward({weight})" for name, weight in put_in.items()]
-    if len(put_in) > 1:  # One pass: a second one finds no graph.
+    if len(put_in) > 1:  # One call for all outputs: after a first one the graph is freed.
         lines = [f"torch.autograd.backward([{', '.join(put_in)}], [{', '.join(put_in.values())}])"]
     at = place_of(finding.where)
     if not isinstance(at, Gradient):
@@ -148,36 +149,34 @@ def _backward_lines(recording: Recording, finding: Finding) -> list[str]:
     if index is None:
         return lines
     if at.parameter:
-        return [*lines, f"{named[index]}.get_parameter({at.parameter!r}).grad  # {told}"]
+        return [*lines, f"{named[index]}.get_parameter({at.parameter!r}).grad  # {fault}"]
     kept = [f"{named[index]}.retain_grad()"] if program.steps[index].op != PLACEHOLDER else []
-    return [*kept, *lines, f"{named[index]}.grad  # {told}"]
+    return [*kept, *lines, f"{named[index]}.grad  # {fault}"]
 
 
 def has_backward(finding: Finding) -> bool:
-    """Whether it takes the backward pass to see what differs."""
+    """Whether the difference only shows in the backward pass."""
     return finding.kind == "gradient" or is_of_backward(place_of(finding.where))
 
 
 def _answers(recording: Recording, finding: Finding) -> list[str]:
-    """Return the line that says which function of the user's answers the operator, or that the body is exported.
-
-    Of a module that hides what it calls, each replacement is named: one of them may be called inside.
-    """
+    """Return comments that name the user's replacement of the operator, or say that the body is exported."""
     if recording.note.get("backend") == "onnxruntime":
-        return ["# what follows is exported by torch.onnx.export and run by onnxruntime"]
+        return ["# the code below is exported by torch.onnx.export and run by onnxruntime"]
     spellings = recording.note.get("spellings")
-    said = spellings.items() if isinstance(spellings, dict) else ()
+    noted = spellings.items() if isinstance(spellings, dict) else ()
     pairs = [
         (path, [name for name in spelled if is_path(name)])
-        for path, spelled in said
+        for path, spelled in noted
         if is_path(path) and len(path) <= _PATH_CHARS and isinstance(spelled, list)
     ]
     own = [(path, [finding.operator]) for path, spelled in pairs if finding.operator in spelled]
-    return [f"# {spelled[0]} is answered by {path}" for path, spelled in own[:1] or pairs[:3] if spelled]
+    # A module such as nn.MultiheadAttention hides which operators it calls: then each replacement is named.
+    return [f"# {spelled[0]} is replaced by {path}" for path, spelled in own[:1] or pairs[:3] if spelled]
 
 
 def mark(finding: Finding) -> str:
-    """Return what is written beside the line that is at fault."""
+    """Return the comment beside the line at fault."""
     if finding.kind == "nondeterminism":
         return "its gradient differs from run to run" if has_backward(finding) else "differs from run to run"
     if finding.kind == "leniency" and not has_backward(finding):
@@ -194,7 +193,7 @@ def mark(finding: Finding) -> str:
 
 
 def _marked(calls: list[str], finding: Finding, culprit: int) -> int:
-    """Return the position of the line at fault: the culprit's, a tuple's element, or what is to be refused."""
+    """Return the position of the line at fault: the culprit's, that of a tuple's element, or the one to be refused."""
     if finding.kind == "leniency" and "try:" in calls:
         return len(calls) - calls[::-1].index("except Exception as error:") - 2
     place = place_of(finding.where)

@@ -1,4 +1,4 @@
-"""One finding as a section of a page, in the forms that a budget chooses from, and as a page of its own."""
+"""One finding as a section of a page, in the forms that the size budget chooses from, and as a page of its own."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _TENSORS_SHOWN: Final = 10
 SECTIONS = "sections"
 ACCEPTED = "accepted"
 
-# A report may have been written by somebody else, and a command is there to be pasted: nothing that
-# a shell would read.
+# A report may have been written by somebody else, and readers paste commands: a command must not contain anything that
+# a shell interprets.
 _COMMAND = re.compile(r"[\w./=:,@+~\[\] -]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Say with what findings are shown.
+    """What a page knows beside the findings.
 
     Args:
-        links: Where files and the artifact are.
-        source: Finds the saved program, ``None`` where the report's own text is believed.
+        links: Addresses of files and of the artifact.
+        source: Finds the saved program; ``None`` if the report's own text can be trusted.
         new: Ids that the baseline lacks; ``None`` without a baseline.
         candidates: By name.
     """
@@ -57,7 +57,7 @@ class Setting:
         return None if self.new is None else finding.id in self.new
 
     def kernel(self, finding: Finding) -> Location | None:
-        """Where the function is defined that answers the finding's operator, where that is known."""
+        """Definition of the function that replaces the finding's operator, if it is known."""
         candidate = self.candidates.get(finding.candidate)
         return candidate.kernels.get(finding.operator) if candidate else None
 
@@ -68,13 +68,13 @@ class Setting:
 
 
 def finding_block(finding: Finding, setting: Setting, ranks: tuple[int, int], *, is_open: bool) -> Block:
-    """Return a finding's forms: whole, without its graph, and without its program; of an accepted one only a row.
+    """Return a finding's forms: whole, without its graph, and without its program; an accepted finding is only a row.
 
     Args:
         finding: Any.
-        setting: With what it is shown.
-        ranks: Of the section, and of the section with its graph.
-        is_open: Whether it is seen at once: else its headline is, and the rest is folded away.
+        setting: What the page knows.
+        ranks: Rank of the section, and of the section with its graph.
+        is_open: Whether the section is open; otherwise it is folded under its headline.
     """
     as_section, as_whole = ranks
     if finding.known is not None:
@@ -86,7 +86,7 @@ def finding_block(finding: Finding, setting: Setting, ranks: tuple[int, int], *,
 
 
 def finding_page(finding: Finding, links: Links | None, *, with_program: bool) -> str:
-    """Return the page that lies beside ``repro.py``: an issue that can be filed upstream as it is."""
+    """Return the page beside ``repro.py``, which can be filed upstream as an issue."""
     parts = [
         f"# {text(headline(finding))}",
         "## Describe the bug",
@@ -104,7 +104,9 @@ def finding_page(finding: Finding, links: Links | None, *, with_program: bool) -
 
 
 def _described(finding: Finding) -> str:
-    """Return the bug in sentences: what was expected, what was seen, who is wrong and how that is known."""
+    """Return the bug in sentences: what was expected, what was seen, and how it was confirmed."""
+    if finding.kind in {"crash", "timeout"}:
+        return " ".join([f"{text(headline(finding)).rstrip('.')}.", *_circumstances(finding)])
     seen = f"expected {text(finding.reference_seen)}, got {text(finding.candidate_seen)}"
     pair = finding.difference.first_pair_decimal if finding.difference is not None else None
     if pair is not None and finding.reference_seen == finding.candidate_seen:
@@ -113,16 +115,22 @@ def _described(finding: Finding) -> str:
     if finding.kind == "nondeterminism":
         values = pair or (finding.candidate_seen, finding.reference_seen)
         seen = f"{text(values[1])} in the first run, {text(values[0])} in the second"
-    sentences = [f"On the same inputs, {text(finding.where) or 'the result'} differs: {seen}."]
+    place = f"the {text(finding.where)}" if finding.where else "the result"
+    return " ".join([f"On the same inputs, {place} differs: {seen}.", *_circumstances(finding)])
+
+
+def _circumstances(finding: Finding) -> list[str]:
+    """Return the sentences that follow what was seen."""
+    sentences = []
     if finding.detail:
         sentences.append(text(finding.detail.splitlines()[0], 300).rstrip(".") + ".")
     if finding.accumulated:
-        sentences.append("No step is misaligned alone: the error is accumulated.")
+        sentences.append("No step is misaligned on its own: the error accumulates.")
     if finding.layer:
         sentences.append(f"The layer at fault is {text(finding.layer)}: the layers above it are aligned.")
     if finding.confirmed:
-        sentences.append("It was seen again in a fresh process, each side run twice.")
-    return " ".join(sentences)
+        sentences.append("It was confirmed in a fresh process, where each side ran twice.")
+    return sentences
 
 
 def _grown(finding: Finding) -> list[str]:
@@ -140,14 +148,14 @@ def _variants(finding: Finding, *, with_program: bool) -> list[str]:
     """Return the other smallest programs of the same identity."""
     if not finding.variants or not with_program:
         return []
-    parts = ["## Other programs that show the same"]
+    parts = ["## Other programs with the same finding"]
     for item in finding.variants:
         parts += [f"{text(item.headline)} ({code(item.test)}, case {item.case})", fence(item.program, "python")]
     return parts
 
 
 def _hits(finding: Finding) -> list[str]:
-    """Return the cases that hit it, by test."""
+    """Return the cases that show the finding, by test."""
     if not finding.hits:
         return []
     lines = []
@@ -155,7 +163,7 @@ def _hits(finding: Finding) -> list[str]:
         more = f" and {hit.count - len(hit.cases):,} more" if hit.count > len(hit.cases) else ""
         cases = ", ".join(map(str, hit.cases))
         lines.append(f"* {code(hit.test)}: {hit.count:,} of {plural(hit.of_cases, 'case')} ({cases}{more})")
-    return [folded("where it was seen", "\n".join(lines))]
+    return [folded("cases that show it", "\n".join(lines))]
 
 
 def _shown(finding: Finding, *, with_program: bool) -> list[str]:
@@ -196,7 +204,7 @@ def _acceptance(finding: Finding) -> list[str]:
 
 
 def _evidence(finding: Finding, setting: Setting) -> Evidence:
-    """Return what is shown of the program, as wide as a page: made anew from its file, or as the report has it."""
+    """Return the program, from its file or from the report, with lines that fit the page."""
     found = Evidence(program=finding.program) if setting.source is None else setting.source(finding) or Evidence()
     return replace(found, program=fitted(found.program))
 
@@ -211,11 +219,11 @@ def _without_room(evidence: Evidence, finding: Finding) -> list[str]:
     if not evidence.program:
         return []
     lines = evidence.program.count("\n") + 1
-    return [f"The program ({lines:,} lines) has no room here: it is in the artifact, in `findings/{finding.id}`."]
+    return [f"The program ({lines:,} lines) does not fit here: it is in the artifact, in `findings/{finding.id}`."]
 
 
 def _tensors(evidence: Evidence) -> list[str]:
-    """Return the table of the tensors that the text only names."""
+    """Return the table of the tensors that the program names but does not contain."""
     if not evidence.tensors:
         return []
     shown = [
@@ -229,18 +237,18 @@ def _tensors(evidence: Evidence) -> list[str]:
 
 
 def _detail(finding: Finding) -> list[str]:
-    """Return the candidate's exception, or the whole message where there are no numbers."""
-    told = finding.detail or ("" if finding.difference is not None else finding.message)
-    return [fence(told, "text")] if told.strip() else []
+    """Return the candidate's exception, or the whole message if the finding has no numbers."""
+    detail = finding.detail or ("" if finding.difference is not None else finding.message)
+    return [fence(detail, "text")] if detail.strip() else []
 
 
 def _message(finding: Finding) -> list[str]:
-    told = [item for item in (finding.message, finding.detail) if item.strip()]
-    return [folded("the whole message", fence("\n\n".join(told), "text"))] if told else []
+    parts = [item for item in (finding.message, finding.detail) if item.strip()]
+    return [folded("full message", fence("\n\n".join(parts), "text"))] if parts else []
 
 
 def _commands(finding: Finding, setting: Setting) -> list[str]:
-    """Return the lines that run it again, to be copied; those of the folder itself without links."""
+    """Return the commands that run the finding again; without a run to download from, those of the report folder."""
     links = setting.links
     if links and (again := links.replay(finding.id, on_gpu=setting.is_on_gpu(finding))):
         return [fence(again, "sh")]
@@ -248,13 +256,14 @@ def _commands(finding: Finding, setting: Setting) -> list[str]:
     if finding.repro is not None:
         path = f"findings/{finding.id}/repro.py"
         lines.append(f"python {path}  # after downloading the artifact; needs only the candidate")
-    if _COMMAND.fullmatch(finding.replay):
-        lines.append(f"{finding.replay}  # the same, with ci-autotest")
-    return [fence("\n".join(lines), "sh")] if lines else []
+    return _fenced_commands(lines, finding)
 
 
 def _commands_here(finding: Finding) -> list[str]:
     lines = ["python repro.py  # needs only the candidate"] if finding.repro is not None else []
-    if _COMMAND.fullmatch(finding.replay):
-        lines.append(f"{finding.replay}  # the same, with ci-autotest")
-    return [fence("\n".join(lines), "sh")] if lines else []
+    return _fenced_commands(lines, finding)
+
+
+def _fenced_commands(lines: list[str], finding: Finding) -> list[str]:
+    replay = [f"{finding.replay}  # the same, with ci-autotest"] if _COMMAND.fullmatch(finding.replay) else []
+    return [fence("\n".join([*lines, *replay]), "sh")] if lines or replay else []

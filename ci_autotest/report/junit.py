@@ -1,12 +1,11 @@
 """``junit.xml``: one testcase for each (test, candidate), one testsuite for each file and candidate.
 
-Valid against the schema of Jenkins' xUnit plugin (junit-10.xsd, jenkinsci/xunit-plugin at 031e285): no attribute
-that it does not know, so a test's line is in the text, and its file in the testsuite.
+The file is valid for Jenkins' xUnit plugin (junit-10.xsd, jenkinsci/xunit-plugin at 031e285). The schema has no
+attribute for a line, so a test's line is in the text and its file in the testsuite.
 
-
-A testcase fails exactly where a finding counts against the run, or where the test failed and no
-finding says why. What is accepted or tolerated is told in ``system-out`` and is no failure; what
-compared nothing is skipped, never passed.
+A testcase fails if a finding counts against the run, or if the test failed and no finding says why. Accepted and
+tolerated findings are listed in ``system-out`` and are no failures. A test that compared nothing is
+skipped, never passed.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def write(result: RunResult, path: Path) -> None:
     """Write the run as JUnit XML.
 
     Raises:
-        OutputError: The folder cannot be written; what was there before is untouched.
+        OutputError: The folder cannot be written; the earlier content is untouched.
     """
     write_text(path, render(result))
 
@@ -50,7 +49,7 @@ def render(result: RunResult) -> str:
     totals = {name: sum(int(suite.get(name, "0")) for suite in root) for name in ("tests", "failures", "errors")}
     root.attrib.update({name: str(count) for name, count in totals.items()})
     for element in root.iter():
-        element.attrib.pop("disabled", None)  # the library's own
+        element.attrib.pop("disabled", None)  # junit_xml adds it, and the schema does not know it
         if "time" in element.attrib:
             element.set("time", f"{float(element.attrib['time']):.3f}")
     xml: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
@@ -98,7 +97,7 @@ def _case(item: TestResult, findings: Mapping[str, Finding], prefix: str) -> Any
     counting = [finding for finding in own if counts_against(finding)]
     case = TestCase(
         f"{name}[{line(item.candidate)}]", file, _time_s(item.duration_s),
-        stdout=_place(item.location, prefix) + _told(item, own),
+        stdout=_place(item.location, prefix) + _details(item, own),
     )  # fmt: skip
     if counting:
         kind = "misaligned" if item.outcome not in _BAD else item.outcome
@@ -125,19 +124,19 @@ def _broken_case(item: BrokenTest, prefix: str) -> Any:
 
 
 def _time_s(duration_s: float) -> float:
-    """Return a duration that is written: the library leaves 0 out, and not every reader can do without one."""
+    # junit_xml leaves a duration of 0 out, and some readers require the attribute.
     return max(duration_s, 1e-6)
 
 
 def _place(location: Location | None, prefix: str) -> str:
-    """Return where a test is, from the repository's top, as the first line of a text."""
+    """Return the test's file from the repository's top with its line, as the first line of a text."""
     if location is None:
         return ""
     return f"{line(repository_path(prefix, location.file))}:{location.line}\n"
 
 
 def _names(test: str, location: Location | None) -> tuple[str, str]:
-    """Return the classname, which is the file, and the test's name in it; a file that is broken as a whole is both."""
+    """Return the classname, which is the file, and the test's name; a file that is broken as a whole is both."""
     file, _, name = test.partition("::")
     return line(location.file if location is not None else file), line(name or file)
 
@@ -151,8 +150,8 @@ def _whole(finding: Finding) -> str:
     return "\n\n".join(plain(part) for part in parts if part)
 
 
-def _told(item: TestResult, own: Sequence[Finding]) -> str:
-    """Return what the counts say, and the findings that do not make the testcase fail."""
+def _details(item: TestResult, own: Sequence[Finding]) -> str:
+    """Return the counts, and the findings that do not make the testcase fail."""
     attempts = item.attempts.accepted + item.attempts.rejected
     lines = [
         f"{plural(item.cases.compared, 'case')} compared, {item.attempts.rejected:,} of {attempts:,} attempts rejected"

@@ -1,4 +1,4 @@
-"""The row of the configuration that accepts a finding, to be pasted: as narrow as can be."""
+"""The ``known`` row that accepts one finding and nothing else, ready to paste into the configuration."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 _LONGEST: Final = 200
 _PLAIN: Final = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
-#: Words that are no text in YAML 1.1.
+#: Words that YAML 1.1 reads as booleans or null.
 _WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 
 
 def known_row(finding: Finding) -> str:
-    """Return the row of ``known``, "" for a finding that counts for nothing or whose names no row would bear."""
+    """Return the row of ``known``; "" for a finding that does not count or whose names do not fit a row."""
     names = {"operator": finding.operator, "candidate": finding.candidate, "kind": finding.kind}
     if not counts_against(finding) or not all(_is_name(name) for name in names.values()):
         return ""
     rows = [f"{key}: {_scalar(name)}" for key, name in names.items()]
-    return "\n    ".join(["known:\n  - " + rows[0], *rows[1:], "reason: say why it is right"])
+    return "\n    ".join(["known:\n  - " + rows[0], *rows[1:], "reason: say why this is acceptable"])
 
 
 def _is_name(name: str) -> bool:
@@ -31,5 +31,5 @@ def _is_name(name: str) -> bool:
 
 
 def _scalar(name: str) -> str:
-    """Return a text of YAML: in JSON's quotes, which YAML reads, unless it can be nothing but itself."""
+    """Return a YAML scalar, in JSON's quotes unless the plain word is unambiguous."""
     return name if _PLAIN.fullmatch(name) and name.lower() not in _WORDS else json.dumps(name, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Where things are on the server: addresses made from what the workflow knows, never from a report."""
+"""Addresses on the server, made from the workflow's variables and never from a report."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from ci_autotest.values.finding import Location
 
-#: Image that replays what a stranger wrote, where the job names none. Source: the release workflow.
+#: Image in which a program from a fork is replayed, unless the job names one. Source: the release workflow.
 IMAGE: Final = "ghcr.io/org/ci-autotest:v1"
-#: The server that ``gh`` asks unless told another.
+#: Default server of ``gh``.
 PUBLIC: Final = "https://github.com"
-#: Folder that a report is downloaded to.
+#: Folder into which the replay command downloads a report.
 FOLDER: Final = "autotest-report"
 
-# An image of this project's release workflow, without its variant: there is one for each device.
+# An image of this project's release workflow, which has a variant for CUDA.
 _OWN_IMAGE: Final = re.compile(r"(ghcr\.io/)[\w.-]+/[\w.-]*ci-autotest(:v[\d.]+)(?:-cuda)?", re.ASCII)
 _ANY_IMAGE: Final = re.compile(r"[\w][\w./:@-]{0,254}", re.ASCII)
 _SLUG: Final = re.compile(r"\w[\w.-]{0,99}/\w[\w.-]{0,99}", re.ASCII)
@@ -28,21 +28,21 @@ _SLUG: Final = re.compile(r"\w[\w.-]{0,99}/\w[\w.-]{0,99}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """Know a repository at a commit, and the run.
+    """Addresses of a repository at a commit, and of the run.
 
     Args:
-        server: ``https://github.com``, or an own server's address.
+        server: ``https://github.com``, or the address of an own server.
         repository: ``owner/name``.
-        sha: The commit that was tested.
+        sha: Commit to link to; the head of a pull request.
         prefix: The configuration's folder in the repository, ``""`` for its top.
-        run: Address of the workflow run, ``""`` where there is none.
-        artifact: Address of the artifact, ``""`` where there is none yet.
-        digest: sha256 of the artifact's archive, ``""`` where it is not known.
-        run_id: The run, 0 where there is none.
-        artifact_name: Name under which the report was uploaded, ``""`` where it is not known.
-        is_foreign: Whether a stranger may have written the programs: scripts of theirs are not to be run.
-        pull: Number of the pull request, 0 where there is none: its code is what is tested again.
-        image: That replays a stranger's program.
+        run: Address of the workflow run, or ``""``.
+        artifact: Address of the artifact, ``""`` before it is uploaded.
+        digest: sha256 of the artifact's archive, ``""`` if unknown.
+        run_id: Id of the run, or 0.
+        artifact_name: Name of the uploaded report, ``""`` if unknown.
+        is_foreign: Whether the programs may come from a fork; then its scripts must not be run.
+        pull: Number of the pull request whose code is replayed, or 0.
+        image: Image in which a program from a fork is replayed.
     """
 
     server: str
@@ -59,12 +59,12 @@ class Links:
     image: str = IMAGE
 
     def replay(self, finding: str, *, on_gpu: bool = False) -> str:
-        """Return lines for a shell that run a finding's program on the code of the pull request; "" where none can.
+        """Return shell commands that run a finding's program on the code of the pull request; "" without an artifact.
 
-        Of a stranger's pull request it runs in a container without network, and its script is not offered.
+        A program from a fork runs in a container without network, and its script is not offered.
 
         Args:
-            finding: Its id.
+            finding: Id of the finding.
             on_gpu: Whether its candidate runs on CUDA.
         """
         if not self.run_id or not self.artifact_name:
@@ -92,18 +92,18 @@ class Links:
 
     @property
     def commit(self) -> str:
-        """Address of the commit that was tested."""
+        """Address of the commit."""
         return f"{self._repository}/commit/{quote(self.sha, safe='', errors='replace')}"
 
     def kernel(self, location: Location) -> str:
-        """Return the address of a line of a file, which is named from the repository's top; "" where it is outside."""
+        """Return the address of a line of a file, relative to the repository's top; "" for a path outside of it."""
         parts = location.file.split("/")
         is_inside = not {"", ".", ".."}.intersection(parts) and "\\" not in location.file and location.line > 0
         return self._line(location.file, location.line) if is_inside else ""
 
     def source(self, location: Location) -> str:
-        """Return the address of a line of a file; every character that Markdown could read is quoted."""
-        # A browser follows `..`, out of the repository.
+        """Return the address of a line of a file; characters that Markdown interprets are quoted."""
+        # A browser resolves `..`, which could lead out of the repository.
         parts = f"{self.prefix}/{location.file}".split("/")
         path = "/".join(part for part in parts if part not in {"", ".", ".."})
         return self._line(path, location.line)
@@ -128,7 +128,7 @@ def repository_path(folder: str, file: str) -> str:
 
 
 def image_of(environ: Mapping[str, str]) -> str:
-    """Return the image that a job names: that of its input, in the registry of the action's own repository."""
+    """Return the image of the job's input, in the registry of the action's own repository."""
     given, repository = environ.get("AUTOTEST_IMAGE", "").strip(), environ.get("AUTOTEST_REPOSITORY", "").strip()
     image = given if _ANY_IMAGE.fullmatch(given) else IMAGE
     own = _OWN_IMAGE.fullmatch(image)

@@ -1,8 +1,7 @@
 """The pages: the pull request's comment, the job's summary and a finding's README, all from one renderer.
 
-What the reader needs first comes first: the verdict, the candidates, the table of findings, then one
-section for each finding that alone lets a maintainer repair the kernel, the first open and the others
-folded. What has no room is counted.
+A page begins with the verdict, the candidates and the table of findings. Then each finding has a section that is
+enough to repair the kernel, the first open and the others folded. What does not fit is counted.
 """
 
 from __future__ import annotations
@@ -40,26 +39,25 @@ if TYPE_CHECKING:
 COMMENT_LIMIT: Final = 65_536
 #: Bytes of a step's summary, below the 1 MiB beyond which GitHub drops it whole.
 SUMMARY_LIMIT: Final = 1_000_000
-#: Size below which a page has no room for what it always shows.
+#: Smallest size that holds what every page shows.
 LEAST: Final = 4_096
 
 _ROWS_REGION: Final = "rows"
 
-# What is seen when there is not room for all, from first to last.
+# Order in which the parts of a page get room when not everything fits.
 _FRAME, _FIRST_FINDING, _UNTESTED, _ROWS, _SECTIONS, _GRAPHS, _TRACEBACKS, _TESTS = range(8)
 
 
 @dataclass(frozen=True, slots=True)
 class _Extent:
-    """Say how much a page tries to show.
+    """How much a page tries to show.
 
     Args:
-        findings: Findings that are made at all: each takes a row at least, and rows must not push
-            sections out.
+        findings: Findings that are rendered at all. Each takes at least a row, and rows must not push sections out.
         most: Lines of every other list.
-        rest: Where the findings are that have no room.
+        rest: Where to find the findings that do not fit.
         has_tests: Whether the table of all tests is shown.
-        title: What the verdict is of.
+        title: Name before the verdict.
     """
 
     findings: int
@@ -70,7 +68,7 @@ class _Extent:
 
 
 _COMMENT: Final = _Extent(60, 20, "the summary and the artifact", has_tests=False)
-_UNSHOWN: Final = "{count} findings have no room here: their programs are in the artifact, in `findings/`.\n\n"
+_UNSHOWN: Final = "{count} findings do not fit here: their programs are in the artifact, in `findings/`.\n\n"
 _PLAIN: Final = Setting()
 _SUMMARY: Final = _Extent(1_000, 200, "the artifact, in report.json", has_tests=True)
 
@@ -80,10 +78,10 @@ def render_comment(result: RunResult, *, limit: int = COMMENT_LIMIT, setting: Se
 
     Args:
         result: The run.
-        limit: Size that the text may have, in UTF-8 bytes and in UTF-16 code units; 4,096 at least.
-            Whoever puts a marker before the text asks for so much less.
-        setting: Addresses of files, run and artifact, and where programs are read from.
-        title: What the verdict is of, such as a leg of a matrix.
+        limit: Largest size of the text, in UTF-8 bytes and in UTF-16 code units; at least 4,096.
+            A caller that puts a marker before the text passes a limit that is smaller by its length.
+        setting: Addresses of files, run and artifact, and the source of programs.
+        title: Name before the verdict, for example a leg of a matrix.
     """
     return _page(result, limit, setting, replace(_COMMENT, title=title))
 
@@ -104,8 +102,8 @@ def render_finding(finding: Finding, *, limit: int = SUMMARY_LIMIT, links: Links
 
     Args:
         finding: Any.
-        limit: Size beyond which the program is left to the file beside the page.
-        links: Where the test's file is shown.
+        limit: Size beyond which the page leaves the program out; the folder's files have it.
+        links: Addresses of the test's file.
     """
     full = finding_page(finding, links, with_program=True)
     return full if size(full) <= limit else finding_page(finding, links, with_program=False)
@@ -133,14 +131,14 @@ def _page(result: RunResult, limit: int, setting: Setting, extent: _Extent) -> s
 
 
 def _verdict_block(result: RunResult, title: str) -> Block:
-    """Return the heading, and a short one for a page on which not even long names have room."""
-    sign, _, told = verdict(result).partition(" ")
+    """Return the heading, with a short form for a page on which long names do not fit."""
+    sign, _, sentence = verdict(result).partition(" ")
     named = f"{text(title, 80)}: " if title else ""
     return Block(
         "verdict",
         tuple(
             Form(_FRAME, "verdict", partial(str, f"### {sign} {named}{each}\n\n"))
-            for each in (told, plural(len(result.findings), "finding"))
+            for each in (sentence, plural(len(result.findings), "finding"))
         ),
     )
 
@@ -150,7 +148,7 @@ def _finding_blocks(findings: Sequence[Finding], setting: Setting) -> list[Block
         finding_block(
             finding,
             setting,
-            # The first finding is shown before anything that is only a list.
+            # The first finding gets room before anything that is only a list.
             (_FIRST_FINDING, _GRAPHS) if position == 0 else (_SECTIONS, _GRAPHS),
             is_open=position == 0,
         )
@@ -159,7 +157,7 @@ def _finding_blocks(findings: Sequence[Finding], setting: Setting) -> list[Block
 
 
 def _rows_part(findings: Sequence[Finding], setting: Setting, extent: _Extent) -> Part:
-    """Return the table of the findings that are not accepted; those are the first in reading order."""
+    """Return the table of the findings that are not accepted, which come first in reading order."""
     heads = ("operator", "candidate", "kind", "blame", *(() if setting.new is None else ("baseline",)))
     region = Region(
         name=_ROWS_REGION,

@@ -1,9 +1,8 @@
-"""Making text harmless in Markdown: names and messages come from tests and candidates, that is, from anybody.
+"""Escape text for Markdown, because names and messages come from tests and candidates, that is, from anybody.
 
-Four ways, and no fifth: ``text`` for words in a line, ``code`` for a name in a line, ``fence`` for
-lines of code, ``title`` for words in a line of HTML, where Markdown is not read. Each takes anything
-and returns what GitHub shows as those characters and as nothing else: no HTML, no link, no mention,
-no reference to an issue, no comment marker, no text that runs the other way.
+There are four functions: ``text`` for words in a line, ``code`` for a name in a line, ``fence`` for lines of code, and
+``title`` for words in a line of HTML, where Markdown is not read. Each takes any string and returns text that GitHub
+shows as exactly those characters: no HTML, link, mention, issue reference, comment marker or reversed text.
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-#: Characters that one name or sentence in a line may take; a name of 70,000 would push everything
-#: else out.
+#: Characters of one name or sentence in a line, because a name of 70,000 would push everything else out.
 LINE_LIMIT: Final = 300
 
-# Controls but tab and line feed, invisible and bidirectional formatting, line separators,
-# surrogates, non-characters. Zero-width joiners stay: emoji are made with them. Source: Unicode 15,
+# Controls except tab and line feed, invisible and bidirectional formatting, line separators,
+# surrogates, non-characters. Zero-width joiners stay, because emoji need them. Source: Unicode 15,
 # general categories Cc, Cf, Zl, Zp, Cs.
 _UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
@@ -26,9 +24,8 @@ _UNSEEN: Final = re.compile(
 # and make links).
 _ANSI: Final = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[@-Z\\\\-_])")
 
-# An entity is never Markdown's syntax, but a mention or a link is looked for after entities are
-# read: those are broken by a zero-width space. An underscore between letters or digits is no syntax
-# and stays readable.
+# An entity is never Markdown syntax, but GitHub looks for mentions and links after it has read entities: a zero-width
+# space breaks those. An underscore between letters or digits is no syntax and stays readable.
 _SPECIAL: Final = re.compile(r"[<>&|@#\\`*~\[\]$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?i:://|www\.|\bgh-(?=\d))")
 _BREAK: Final = "&#8203;"
 _REPLACED: Final = {
@@ -53,18 +50,18 @@ def size(value: str) -> int:
 
 
 def visible(value: str) -> str:
-    """Return ``value`` with characters that cannot be seen, or that reorder others, shown as Python escapes."""
+    """Return ``value`` with invisible and reordering characters as Python escapes."""
     return _UNSEEN.sub(_escaped, value.replace("\r\n", "\n"))
 
 
 def plain(value: str) -> str:
-    """Return ``value`` without the colours of a terminal, and with what else cannot be seen as escapes."""
+    """Return ``value`` without terminal colours, and with other invisible characters as escapes."""
     return visible(_ANSI.sub("", value))
 
 
 def line(value: str, limit: int = LINE_LIMIT) -> str:
-    """Return ``value`` in one line of at most ``limit`` characters, not yet harmless in Markdown."""
-    # What is far beyond the limit is not worth the work.
+    """Return ``value`` in one line of at most ``limit`` characters, not yet escaped for Markdown."""
+    # Text far beyond the limit is cut first, because cleaning a huge name would take long.
     joined = " ".join(plain(value[: 4 * limit]).split())
     return joined if len(joined) <= limit and len(value) <= 4 * limit else f"{joined[: limit - 1].rstrip()}…"
 
@@ -78,8 +75,8 @@ def text(value: str, limit: int = LINE_LIMIT) -> str:
 def code(value: str, limit: int = LINE_LIMIT) -> str:
     """Return ``value`` as a code span in a line, a list or a cell of a table.
 
-    A cell ends at a pipe even inside a code span, and a span at a run of backticks: what has either
-    is shown as text.
+    A cell ends at a pipe even inside a code span, and a span ends at a run of backticks, so a value that has either is
+    shown as text.
     """
     shown = line(value, limit)
     if not shown or "|" in shown or "`" in shown:
@@ -88,24 +85,24 @@ def code(value: str, limit: int = LINE_LIMIT) -> str:
 
 
 def title(value: str, limit: int = LINE_LIMIT) -> str:
-    """Return ``value`` as words inside of ``<summary>``: characters of HTML as entities, mentions and links broken."""
+    """Return ``value`` as words inside of ``<summary>``: HTML as entities, mentions and links broken."""
     return _SPECIAL.sub(_in_html, line(value, limit))
 
 
 def fence(value: str, language: str = "") -> str:
-    """Return ``value`` as a block of code; the fence is longer than any run of backticks inside."""
+    """Return ``value`` as a code block whose fence is longer than any run of backticks inside."""
     body = visible(value).strip("\n")
     ticks = "`" * max(3, 1 + max((len(run) for run in _TICKS.findall(body)), default=0))
     return f"{ticks}{language}\n{body}\n{ticks}"
 
 
 def folded(title: str, body: str) -> str:
-    """Return ``body`` folded away under a title, which must be harmless already."""
+    """Return ``body`` folded under a title, which must be escaped already."""
     return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
 
 
 def row(*cells: str) -> str:
-    """Return a row of a table with its line end; the cells must be harmless already."""
+    """Return a row of a table with its line end; the cells must be escaped already."""
     return f"| {' | '.join(cells)} |\n"
 
 

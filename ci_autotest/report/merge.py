@@ -1,8 +1,7 @@
-"""Merging the shards of one run into the run that they are, and counting what a run showed.
+"""Merge the shards of one run into that run, and count its results.
 
-The rule: nothing gets better by merging. A test that was not aligned in one shard for a reason that
-its counts do not show stays so; a finding that counts against the run is kept before one that does
-not; a missing shard is refused.
+The rule: merging makes nothing better. A test that was not aligned in one shard for a reason that its counts do not
+show stays so; a finding that counts against the run is preferred to one that does not; a missing shard is refused.
 """
 
 from __future__ import annotations
@@ -40,10 +39,9 @@ Counts = TypeVar("Counts", CaseCounts, AttemptCounts)
 
 
 def merge(results: Sequence[RunResult]) -> RunResult:
-    """Return the run of which ``results`` are all the shards, in any order.
+    """Return the run whose shards are ``results``, in any order.
 
-    ``exit_code`` is 0: the caller knows what ``--fail-on`` says. ``duration_s`` is the longest
-    shard's.
+    ``exit_code`` is 0, because only the caller knows ``--fail-on``. ``duration_s`` is that of the longest shard.
 
     Raises:
         UsageError: The shards are not of one run, one is given twice, or one is missing.
@@ -97,7 +95,7 @@ def _merged_calls(parts: Sequence[RunResult]) -> dict[str, dict[str, int]]:
 
 
 def summarize(results: Iterable[TestResult], findings: Sequence[Finding], broken: Sequence[BrokenTest]) -> Summary:
-    """Count (test, candidate) pairs by outcome; ``cases`` are those that were compared."""
+    """Count (test, candidate) pairs by outcome; ``cases`` counts those that were compared."""
     results = tuple(results)
     outcomes: Counter[str] = Counter(item.outcome for item in results)
     cases = sum(item.cases.compared for item in results)
@@ -106,7 +104,7 @@ def summarize(results: Iterable[TestResult], findings: Sequence[Finding], broken
 
 def _check_shards(results: Sequence[RunResult]) -> None:
     if not results:
-        message = "there is no report to merge. Name the folders that the shards have written."
+        message = "there is no report to merge. Name the folders that the shards wrote."
         raise UsageError(message)
     for words, values in (
         ("seeds", {part.seed for part in results}),
@@ -118,11 +116,13 @@ def _check_shards(results: Sequence[RunResult]) -> None:
         if len(values) > 1:
             given = ", ".join(map(str, sorted(values)))
             hint = (
-                " Shards plan alike when they have the same tests and the same .autotest/." if words == "plans" else ""
+                " Shards have the same plan if they have the same tests and the same .autotest/."
+                if words == "plans"
+                else ""
             )
             message = (
                 f"the reports have different {words} ({given}): they are not shards of one run. "
-                f"Name one run's only.{hint}"
+                f"Name the folders of one run only.{hint}"
             )
             raise UsageError(message)
     _check_complete([part.shard[0] for part in results], results[0].shard[1])
@@ -133,14 +133,13 @@ def _check_complete(indices: list[int], count: int) -> None:
         message = f"{_shards(twice)} of {count} is given more than once. Name each shard's folder once."
         raise UsageError(message)
     if strange := sorted(index for index in indices if not 1 <= index <= count):
-        message = f"{_shards(strange)} of {count} cannot be: the index runs from 1 to the count."
+        message = f"{_shards(strange)} of {count} does not exist: the index runs from 1 to the count."
         raise UsageError(message)
-    # Not ``range(1, count + 1)``: the count comes from a file, and may be a number that no memory
-    # holds.
+    # Not ``range(1, count + 1)``: the count comes from a file, and a range of a hostile number would fill the memory.
     if count > len(indices):
         given = set(indices)
         missing = [index for index in range(1, min(count, len(indices) + 20) + 1) if index not in given]
-        message = f"{_shards(missing)} of {count} is missing: its tests would count for nothing. Name its folder too."
+        message = f"{_shards(missing)} of {count} is missing, so its tests would not count. Name its folder too."
         raise UsageError(message)
 
 
@@ -161,7 +160,7 @@ def _groups(
     items: Callable[[RunResult], Iterable[Item]],
     key: Callable[[Item], Hashable],
 ) -> list[list[Item]]:
-    """Return the items of all shards, those of one key together, in order of first appearance."""
+    """Return the items of all shards grouped by key, in order of first appearance."""
     groups: dict[Hashable, list[Item]] = {}
     for item in chain.from_iterable(map(items, parts)):
         groups.setdefault(key(item), []).append(item)
@@ -174,23 +173,23 @@ def _added(counts: Sequence[Counts]) -> Counts:
 
 
 def leaves_alone(counts: CaseCounts) -> bool:
-    """Whether cases ended their worker, and others were not run."""
+    """Whether cases ended their worker, and others were therefore not run."""
     return counts.not_run > 0 and counts.crashed + counts.timed_out > 0
 
 
 def left_alone(counts: CaseCounts) -> str:
-    """Return why cases were not run, where others of their window had ended their worker."""
+    """Return why cases were not run after others of their window had ended their worker."""
     ended = counts.crashed + counts.timed_out
-    return f"{ended} cases ended their worker; the other {counts.not_run} were left alone"
+    return f"{ended} cases ended their worker; the other {counts.not_run} were skipped"
 
 
 def all_rejected(attempts: AttemptCounts, refusal: str) -> str:
-    """Return why nothing was compared, where the reference rejected whatever was drawn."""
+    """Return why nothing was compared if the reference rejected every attempt."""
     return f"the reference rejected all {attempts.rejected} attempts, for example: {refusal}"
 
 
 def first_refusal(refusals: Iterable[str]) -> str:
-    """Return which of several refusals is told: the first in alphabetical order, whatever order they came in."""
+    """Return the refusal to report: the first in alphabetical order, so that the order of cases does not matter."""
     return min(filter(None, refusals), default="")
 
 
@@ -221,7 +220,7 @@ def _merged_result(parts: Sequence[TestResult], findings: Iterable[Finding]) -> 
 
 
 def _merged_reason(parts: Sequence[TestResult], cases: CaseCounts, attempts: AttemptCounts, outcome: Outcome) -> str:
-    """Return why a test is not aligned: as the unsharded run says it, where the added counts tell."""
+    """Return why a test is not aligned, in the words of an unsharded run if the added counts allow it."""
     if outcome == "aligned":
         return ""
     if any(part.left_alone for part in parts) and leaves_alone(cases):
@@ -230,18 +229,18 @@ def _merged_reason(parts: Sequence[TestResult], cases: CaseCounts, attempts: Att
     if refusal and attempts == AttemptCounts(rejected=attempts.rejected) and not cases.compared + cases.unsupported:
         return all_rejected(attempts, refusal)
     own = [part for part in parts if part.cases != CaseCounts()]  # the others had none of its cases
-    told = [part for part in own if part.cases.compared or outcome != worst(cases)] if cases.compared else own
-    return " ".join(dict.fromkeys(part.reason for part in told or parts if part.reason))
+    relevant = [part for part in own if part.cases.compared or outcome != worst(cases)] if cases.compared else own
+    return " ".join(dict.fromkeys(part.reason for part in relevant or parts if part.reason))
 
 
 def _merged_outcome(parts: Sequence[TestResult], cases: CaseCounts) -> Outcome:
-    """Return the worst of what the added counts say and of what a shard said against its own counts."""
-    told = {part.outcome for part in parts if part.outcome != worst(part.cases)}
-    return min({worst(cases), *told}, key=WORST_FIRST.index)
+    """Return the worst of the added counts' outcome and of outcomes that a shard's own counts do not explain."""
+    unexplained = {part.outcome for part in parts if part.outcome != worst(part.cases)}
+    return min({worst(cases), *unexplained}, key=WORST_FIRST.index)
 
 
 def _merged_candidates(parts: Sequence[RunResult]) -> tuple[CandidateInfo, ...]:
-    """Keep of each candidate the shard in which it was missing, if it was anywhere."""
+    """Return each candidate once, from a shard in which it was not available if there is one."""
     groups = _groups(parts, lambda part: part.candidates, lambda item: item.name)
     return tuple(min(group, key=lambda item: item.available) for group in groups)
 
@@ -256,7 +255,7 @@ def _merged_notes(parts: Sequence[RunResult]) -> tuple[str, ...]:
 
 
 def _merged_fixed(parts: Sequence[RunResult], findings: Sequence[Finding]) -> tuple[str, ...]:
-    """Return what every shard that speaks of it calls fixed: what one shard did not see, another may have."""
+    """Return what the shards call fixed, except findings that another shard still has."""
     seen = {" ".join(finding.identity) for finding in findings}
     return tuple({name for part in parts for name in part.fixed} - seen)
 

@@ -1,7 +1,7 @@
-"""A program as a mermaid graph: the misaligned step marked, the forward pass in solid lines.
+"""A program as a mermaid graph: the misaligned step marked, the forward pass in solid lines, the gradient dashed.
 
-Labels are made of targets that have passed the allow list, names of our own making, and numbers: no
-character ends a label.
+Labels consist of targets from the allow list, our own names, and numbers; characters that could end a label are
+replaced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Program, Ref, Step
 
-#: Steps beyond which a graph shows less than the text does, and calls below which it shows no more.
+#: A graph of more steps is harder to read than the text; one of fewer calls shows nothing that the text does not.
 MOST_NODES: Final = 40
 FEWEST_CALLS: Final = 4
 
@@ -26,12 +26,12 @@ _STYLE: Final = "  classDef culprit fill:#ffd7d5,stroke:#cf222e,stroke-width:3px
 
 
 def graph_text(program: Program, culprit: int | None, *, is_gradient: bool) -> str:
-    """Return the graph, empty for a program of few calls or of too many steps.
+    """Return the graph; empty for a program with few calls or too many steps.
 
     Args:
-        program: Checked.
-        culprit: Index of the step that is misaligned.
-        is_gradient: Whether the backward pass is what is misaligned.
+        program: A checked program.
+        culprit: Index of the misaligned step.
+        is_gradient: Whether the backward pass is misaligned.
     """
     steps = program.steps
     if len(steps) > MOST_NODES or len(program.calls) < FEWEST_CALLS:
@@ -62,7 +62,7 @@ def _label(text: str) -> str:
 
 
 def _gradient_path(program: Program, edges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the edges that lie between a leaf that requires grad and an output that a gradient is put into."""
+    """Return the edges between leaves that require grad and outputs that get a gradient."""
     leaves = {
         i
         for i, step in enumerate(program.steps)
@@ -76,7 +76,7 @@ def _gradient_path(program: Program, edges: Sequence[tuple[int, int]]) -> list[t
 
 
 def _reached(start: set[int], edges: Sequence[tuple[int, int]]) -> set[int]:
-    """Return what is reached from ``start`` along edges that are in the order of the program, or in its reverse."""
+    """Return the nodes reached from ``start``; the edges must be sorted in program order, or in its reverse."""
     found = set(start)
     for a, b in edges:
         if a in found:

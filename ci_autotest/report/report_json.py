@@ -1,8 +1,7 @@
-"""``report.json``: written in one way, read strictly.
+"""``report.json``: written deterministically, read strictly.
 
-The file is the run's record: shards are merged from it, comments are made from it and a later run
-is held against it. What is read may have been written by somebody else, so names that become paths
-are checked here.
+The file is the run's record: shards are merged from it, comments are made from it and a later run is compared with it.
+Somebody else may have written a file that is read, so names that become paths are checked here.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ from ci_autotest.values.result import SCHEMA, RunResult
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Bytes of the largest report that is read; 10,000 findings take about 20 MiB.
+#: Largest report that is read, in bytes; 10,000 findings take about 20 MiB.
 GREATEST_SIZE_BYTES: Final = 64 * 1024 * 1024
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """Read only what says how to read the rest."""
+    """The part of a report that decides how the rest is read."""
 
     schema: str = ""
 
 
 def ordered(result: RunResult) -> RunResult:
-    """Return the same run with everything sorted whose order has no meaning, so that equal runs are equal bytes.
+    """Return the run with every collection sorted whose order means nothing, so that equal runs give equal bytes.
 
-    Candidates and notes keep the order in which they were given.
+    Candidates and notes keep their order.
     """
     return msgspec.structs.replace(
         result,
@@ -54,8 +53,7 @@ def write(result: RunResult, path: Path) -> None:
     """Write the report as JSON, indented by 2, the same bytes for the same run.
 
     Raises:
-        OutputError: The folder cannot be written, or a number is not finite where the schema has no
-            ``null``.
+        OutputError: The folder cannot be written, or a number is not finite and the schema allows no ``null``.
     """
     data = _encoded(ordered(result))
     _decoded(data, str(path))
@@ -66,18 +64,18 @@ def read(path: Path) -> RunResult:
     """Read a report strictly.
 
     Raises:
-        OutputError: The file is missing, too large, truncated, of another schema, or holds what the
-            schema does not.
+        OutputError: The file is missing, too large, truncated, of another schema, or has something that the schema
+            does not allow.
     """
     return parsed(_content(path), str(path))
 
 
 def parsed(data: bytes, where: str) -> RunResult:
-    """Return the report that ``data`` are, read strictly.
+    """Return the report in ``data``, read strictly.
 
     Args:
-        data: Of ``report.json``.
-        where: They are from, for messages.
+        data: Content of ``report.json``.
+        where: Its origin, for messages.
 
     Raises:
         OutputError: As for ``read``.
@@ -92,7 +90,7 @@ def json_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of ``report.json``, as it is shipped in ``report.schema.json``."""
     schema = msgspec.json.schema(RunResult)
     definition = schema["$defs"]["RunResult"]
-    # The type has a default for whoever makes a result; a file must say what it is.
+    # The type has a default for code that builds a result; a file must name its schema.
     definition["required"] = ["schema", *definition["required"]]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": SCHEMA, **schema}
 
@@ -101,8 +99,7 @@ def _encoded(result: RunResult) -> bytes:
     try:
         return msgspec.json.encode(result, order="deterministic")
     except UnicodeEncodeError:
-        # A file name that is not UTF-8 reaches a message as lone surrogates, which JSON cannot
-        # hold.
+        # A file name that is not UTF-8 reaches a message as lone surrogates, which JSON cannot represent.
         return msgspec.json.encode(_without_surrogates(msgspec.to_builtins(result)), order="deterministic")
 
 
@@ -126,7 +123,10 @@ def _content(path: Path) -> bytes:
         message = f"{path} cannot be read: {error.strerror}. Name a folder that `ci-autotest run` has written."
         raise OutputError(message) from error
     if len(data) > GREATEST_SIZE_BYTES:
-        message = f"{path} is larger than {GREATEST_SIZE_BYTES:,} bytes, the most that is read. It is not a report."
+        message = (
+            f"{path} is larger than {GREATEST_SIZE_BYTES:,} bytes, the limit for a report. "
+            "Name a report that `ci-autotest run` has written."
+        )
         raise OutputError(message)
     return data
 
@@ -139,20 +139,22 @@ def _decoded(data: bytes, path: str) -> RunResult:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         message = f"{path} is not a report: {error}. It is truncated or was edited; run again to make a new one."
         raise OutputError(message) from error
-    said = f"is of schema '{schema[:80]}'" if schema else "does not say its schema"
-    message = f"{path} {said}: this version reads '{SCHEMA}'. Read it with the version that wrote it."
+    found = f"has schema '{schema[:80]}'" if schema else "names no schema"
+    message = f"{path} {found}: this version reads '{SCHEMA}'. Read it with the version that wrote it."
     raise OutputError(message)
 
 
 def _check_keys(data: bytes, path: str) -> None:
-    """Refuse an object that has a key twice: readers differ in which of the two they believe."""
+    """Refuse an object that has a key twice, because readers differ in which value they take."""
     twice: list[str] = []
 
     def note(pairs: list[tuple[str, object]]) -> None:
         if len({key for key, _ in pairs}) < len(pairs):
             twice.append(Counter(key for key, _ in pairs).most_common(1)[0][0])
 
-    json.loads(data, object_pairs_hook=note, parse_int=float)  # an integer of 5,000 digits is refused, a number is not
+    json.loads(
+        data, object_pairs_hook=note, parse_int=float
+    )  # parse_int=float, because Python refuses to parse an integer of 5,000 digits
     if twice:
         message = (
             f"{path} has the key {twice[0][:80]!r} twice in one object. It was edited; run again to make a new one."
@@ -161,11 +163,11 @@ def _check_keys(data: bytes, path: str) -> None:
 
 
 def _check_names(result: RunResult, path: str) -> None:
-    """Refuse names that would lead out of the output folder."""
+    """Refuse names that lead out of the output folder."""
     ids = [finding.id for finding in result.findings]
     for name in (*ids, *(result.new or ())):
         if not is_finding_id(name):
-            message = f"{path} names a finding {name[:80]!r}, which is no finding's id. The file was edited."
+            message = f"{path} names a finding {name[:80]!r}, which is not a finding id. The file was edited."
             raise OutputError(message)
     for repro in (finding.repro for finding in result.findings if finding.repro is not None):
         if PurePosixPath(repro).is_absolute() or ".." in PurePosixPath(repro).parts or "\\" in repro:

@@ -1,7 +1,6 @@
-"""The parts of a page beside its findings: candidates, what was not tested, what is broken, notes, where the rest is.
+"""The parts of a page beside its findings: candidates, untested and broken tests, notes and the footer.
 
-Each function returns a region with its blocks, ``most`` at most; which of them have room is decided
-in ``budget``.
+Each function returns a region with at most ``most`` blocks; ``size_budget`` decides which of them fit.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ _COLUMNS: Final[tuple[Outcome, ...]] = (
     "flaky",
     "not_run",
 )
-#: Candidates that the title of a folded table names.
+#: Candidates that the title of the folded table names.
 _CANDIDATES: Final = 8
 _ALARMING: Final = frozenset({"misaligned", "crashed", "timed_out"})
 
 
 def candidates_part(result: RunResult, most: int, rank: int) -> Part:
-    """Return the table of candidates: tests by outcome, those that there are, and cases compared."""
+    """Return the table of candidates: tests by outcome, without empty columns, and cases compared."""
     seen = {item.outcome for item in result.results}
     columns = [name for name in _COLUMNS if name in seen]
     heads = [name.replace("_", " ") for name in columns]
@@ -57,7 +56,7 @@ def candidates_part(result: RunResult, most: int, rank: int) -> Part:
 
 
 def broken_part(result: RunResult, most: int, ranks: tuple[int, int], links: Links | None) -> Part:
-    """Return the tests that are broken with their message; with their traceback where there is room (second rank)."""
+    """Return the broken tests with their message, and with their traceback if it fits (second rank)."""
     lead = f"**{plural(len(result.broken), 'broken test')}**\n\n"
     blocks = [
         Block(
@@ -87,18 +86,18 @@ def silent_part(result: RunResult, most: int, rank: int) -> Part:
 
 
 def unsupported_part(result: RunResult, most: int, rank: int) -> Part:
-    """Return the tests of which some cases were compared and some are unsupported, with the reasons."""
+    """Return the tests with both compared and unsupported cases, with the reasons."""
     partly = partly_unsupported(result)
     lines = [
         f"- {code(item.test)} on {code(item.candidate, 60)}: {text(unsupported_sentence(item), 400)}\n"
         for item in partly[:most]
     ]
-    title = f"Compared in part ({len(partly):,} of {len(result.results):,})"
+    title = f"Partly unsupported ({len(partly):,} of {len(result.results):,})"
     return _listing("unsupported", title, lines, rank, _beyond(partly, most))
 
 
 def notes_part(result: RunResult, most: int, rank: int) -> Part:
-    """Return the notes, and the tests whose inputs the reference mostly rejects."""
+    """Return the notes, and the tests whose inputs the reference rejects most of the time."""
     weak = list({item.test: item for item in result.results if item.weak}.values())
     lines = [f"- {text(note)}\n" for note in result.notes[:most]]
     lines += [
@@ -111,7 +110,7 @@ def notes_part(result: RunResult, most: int, rank: int) -> Part:
 
 
 def fixed_part(result: RunResult, rank: int) -> Part:
-    """Return how the run stands against the baseline, where there is one."""
+    """Return how the run compares with its baseline, if it has one."""
     if result.new is None and not result.fixed:
         return Region(name="baseline"), []
     known = sum(finding.known is not None for finding in result.findings)
@@ -138,8 +137,8 @@ def tests_part(result: RunResult, rank: int) -> Part:
 def coverage_part(result: RunResult, rank: int) -> Part:
     """Return the folded table of torch's public operators by candidate and family."""
     heads = ("candidate", "family", "public", "tested", "supported", "aligned", "misaligned")
-    said = "; ".join(_coverage_of(item) for item in result.coverage[:_CANDIDATES])
-    lead = f"<details><summary>Operators: {said}</summary>\n\n{row(*heads)}{row('---', '---', *['--:'] * 5)}"
+    summary = "; ".join(_coverage_of(item) for item in result.coverage[:_CANDIDATES])
+    lead = f"<details><summary>Operators: {summary}</summary>\n\n{row(*heads)}{row('---', '---', *['--:'] * 5)}"
     lines = [
         row(code(item.candidate, 60), text(family, 60), *_counts(counts))
         for item in result.coverage
@@ -161,14 +160,14 @@ def _counts(counts: CoverageCounts) -> tuple[str, ...]:
 
 
 def footer_part(result: RunResult, links: Links | None, rank: int) -> Part:
-    """Return the last line: the seed, what ran, how long, and where the files are."""
+    """Return the last line: seed, versions, duration and the place of the files."""
     where = f"[artifact]({links.artifact})" if links and links.artifact else "artifact"
     where += f" (sha256 {code(links.digest)})" if links and links.digest else ""
     ran = result.environment
     shard = [] if result.shard[1] == 1 else [f"shard {result.shard[0]} of {result.shard[1]}"]
     parts = [
         f"seed {result.seed}",
-        *([f"{result.shapes} shapes a test"] if result.shapes else []),
+        *([f"{result.shapes} shapes per test"] if result.shapes else []),
         *shard,
         f"ci-autotest {text(ran.ci_autotest, 40)}",
         f"Python {text(ran.python, 40)}",
@@ -183,7 +182,7 @@ def footer_part(result: RunResult, links: Links | None, rank: int) -> Part:
 
 
 def _commit(tested: str, links: Links | None) -> list[str]:
-    """Return the commit: of a pull request its head, which is not the one that was checked out to test the merge."""
+    """Return the commit; that of a pull request is its head, not the merge that was checked out and tested."""
     if links is not None:
         return [f"commit [{text(links.sha[:12])}]({links.commit})"]
     return [f"commit {code(tested[:12])}"] if tested else []
@@ -226,12 +225,12 @@ def _broken_line(item: BrokenTest, links: Links | None) -> str:
 
 
 def _broken_section(item: BrokenTest, links: Links | None) -> str:
-    said = _broken_line(item, links)
+    summary = _broken_line(item, links)
     if not item.traceback.strip():
-        return said
+        return summary
     block = folded("traceback", fence(item.traceback, "text"))
-    # Inside the list's item: the block ends with the item, whatever it holds.
-    return said + "\n" + "".join(f"  {part}\n" if part else "\n" for part in block.split("\n")) + "\n"
+    # Indented as part of the list item, so that nothing in the traceback can end the block early.
+    return summary + "\n" + "".join(f"  {part}\n" if part else "\n" for part in block.split("\n")) + "\n"
 
 
 def _reason(item: TestResult) -> str:

@@ -1,8 +1,8 @@
 """Fit blocks into a size limit: the most important first, and no block is cut.
 
-A block has several forms, from the fullest to the shortest, each of a rank (0 is what must be
-seen). Forms are tried in the order of rank; one that fits takes the place of the same block's form
-of an earlier rank. What found no room is counted, and the page says so.
+A block has several forms, from the fullest to the shortest, each with a rank (0 for what a reader must see). Forms are
+tried by rank; one that fits replaces the same block's form of an earlier rank. Blocks that do not fit are counted, and
+the page says how many.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """Name a part of the page.
+    """A part of the page.
 
     Args:
-        name: What forms refer to.
-        lead: Text before the region's blocks, where there are any.
+        name: Name that forms refer to.
+        lead: Text before the region's blocks, if it has any.
         tail: Text after them.
-        more: Text that tells how many blocks have no room, with ``{count}``.
-        beyond: Blocks that were not even made, for there are too many; counted as having no room.
+        more: Text for the number of blocks that do not fit, with ``{count}``.
+        beyond: Blocks that were not even made because there are too many; counted as not fitting.
     """
 
     name: str
@@ -38,12 +38,12 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Be one way to show a block: made only when its turn comes.
+    """One way to show a block; its text is made only when it is tried.
 
     Args:
-        rank: When it is tried; 0 first.
-        region: Where it is shown.
-        make: Returns its text with its line ends.
+        rank: Order in which forms are tried; 0 first.
+        region: Region that shows the form.
+        make: Returns its text with line ends.
     """
 
     rank: int
@@ -53,11 +53,11 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Hold a block's forms.
+    """Something to show, in several forms.
 
     Args:
-        home: The region that counts the block where it has no room.
-        forms: Of one rank the first that fits is taken, so the fullest stands first.
+        home: Region that counts the block if no form fits.
+        forms: The first of a rank that fits is taken, so the fullest comes first.
     """
 
     home: str
@@ -66,7 +66,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Hold the form that was taken, with its text and its size."""
+    """The form that was taken, with its text and its size."""
 
     form: Form
     text: str
@@ -74,24 +74,24 @@ class Shown:
 
 
 def fixed(region: str, text: str, rank: int = 0) -> Block:
-    """Return a block of one form."""
+    """Return a block with a single form."""
     return Block(region, (Form(rank, region, partial(str, text)),))
 
 
 def page(regions: Sequence[Region], blocks: Sequence[Block], limit: int) -> str:
-    """Return the regions in order with as much of the blocks as ``limit`` holds.
+    """Return the regions in order, with as many blocks as fit into ``limit``.
 
     Args:
-        regions: In the order in which they are shown; blocks of one region keep their order.
+        regions: In the order of the page; blocks of one region keep their order.
         blocks: In the order of importance within a rank.
-        limit: The larger of UTF-8 bytes and UTF-16 code units, 4,096 at least.
+        limit: In UTF-8 bytes and in UTF-16 code units, at least 4,096.
     """
     shown = fill(blocks, limit - sum(_reserve(region, blocks) for region in regions))
     return "".join(_region_text(region, blocks, shown) for region in regions)
 
 
 def fill(blocks: Sequence[Block], room: int) -> list[Shown | None]:
-    """Return the form taken of each block, ``None`` where none fits into ``room``."""
+    """Return the form taken of each block, ``None`` if none fits into ``room``."""
     taken: list[Shown | None] = [None] * len(blocks)
     for index, form in _in_turn(blocks):
         before = taken[index]
@@ -111,7 +111,7 @@ def _in_turn(blocks: Sequence[Block]) -> Iterator[tuple[int, Form]]:
 
 
 def _reserve(region: Region, blocks: Sequence[Block]) -> int:
-    """Return the size of what a region may need beside its blocks."""
+    """Return the size that a region may need besides its blocks."""
     if not region.beyond and not any(form.region == region.name for block in blocks for form in block.forms):
         return 0
     return size(region.lead) + size(region.tail) + size(region.more.format(count="1,000,000,000"))

@@ -1,7 +1,7 @@
 """The verdict of a run in one sentence, and the order of findings.
 
-The rule: ``✓`` is said only where everything that was asked for was compared and nothing counts
-against the run.
+The rule: a run gets ``✓`` only if everything that was asked for was compared and nothing counts
+against it.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _BAD = ("crashed", "timed_out", "misaligned")
 _REASONS = {
     UnsupportedReason.NO_COUNTERPART: "no counterpart",
     UnsupportedReason.NO_KERNEL: "no kernel on the device",
-    UnsupportedReason.NOT_REPLACED: "nothing of it is replaced",
+    UnsupportedReason.NOT_REPLACED: "calls no replaced operator",
     UnsupportedReason.CONSTANT: "exported as a constant",
     UnsupportedReason.NOT_IMPLEMENTED: "not implemented",
     UnsupportedReason.NOT_COMPILED: "not compiled",
-    UnsupportedReason.STEP_BY_STEP: "run step by step instead of as a graph",
-    UnsupportedReason.UNCHANGED: "left as it was by the pass",
-    UnsupportedReason.NO_GRAPH: "not one graph",
-    UnsupportedReason.OUTSIDE: "computed outside of the recorded steps",
-    UnsupportedReason.COPIED: "a copy on the device is written to",
+    UnsupportedReason.STEP_BY_STEP: "ran step by step instead of as a graph",
+    UnsupportedReason.UNCHANGED: "unchanged by the pass",
+    UnsupportedReason.NO_GRAPH: "cannot be one graph",
+    UnsupportedReason.OUTSIDE: "computed outside the recorded steps",
+    UnsupportedReason.COPIED: "writes to a tensor that is a copy on the device",
 }
 _NAMES_SHOWN = 3
 _UNAVAILABLE = 4
 _USAGE = 2
-#: Characters of why a run ended before it began.
+#: Characters of the reason why a run ended before it compared anything.
 _WHY_CHARS = 300
 _NOTHING_COMPARED = 3
 
 
 def in_reading_order(result: RunResult) -> list[Finding]:
-    """Return the findings, what must be repaired first: counting, then new, then the worst outcome."""
+    """Return the findings, most urgent first: those that count, then new ones, then the worst outcome."""
     new = set(result.new or ())
     return sorted(result.findings, key=lambda item: (*_rank(item, item.id in new), *item.identity))
 
@@ -55,35 +55,35 @@ def _rank(finding: Finding, is_new: bool) -> tuple[bool, bool, bool, int]:  # no
 
 
 def headline(finding: Finding) -> str:
-    """Return the finding's sentence, made up where it has none; not yet harmless in Markdown."""
+    """Return the finding's headline, or one made of its facts if it has none; not yet escaped for Markdown."""
     what = f"{finding.outcome.replace('_', ' ')} ({finding.where or finding.kind})"
     return finding.headline or f"{finding.operator or finding.test} on {finding.candidate}: {what}"
 
 
 def marks(finding: Finding, is_new: bool | None = None) -> list[str]:  # noqa: FBT001 - three states, not a switch
-    """Return what a reader must know before trusting a finding, as words that are harmless in Markdown.
+    """Return what a reader must know before trusting a finding, escaped for Markdown.
 
     Args:
         finding: Any.
         is_new: Whether the baseline lacks it; ``None`` without a baseline.
     """
-    told = {
+    conditions = {
         "**new**": is_new is True,
-        "in the baseline too": is_new is False,
+        "also in the baseline": is_new is False,
         f"accepted: {text(finding.known or '')}": finding.known is not None,
-        "flaky: it was seen once, and no second run shows it": finding.outcome == "flaky",
-        "not confirmed: it was not run again in a fresh process": not finding.confirmed and finding.outcome != "flaky",
+        "flaky: seen once, but not in a second run": finding.outcome == "flaky",
+        "not confirmed: not repeated in a fresh process": not finding.confirmed and finding.outcome != "flaky",
         "the candidate accepts what the reference rejects": is_found_leniency(finding),
         "not the candidate's fault": finding.blame in TOLERATED_BLAMES,
-        "accumulated: no step is misaligned when it is given the reference's inputs": finding.accumulated,
+        "accumulated error: each step is aligned when it gets the reference's inputs": finding.accumulated,
         "not shrunk": not finding.shrunk,
         "repro not verified": finding.repro is not None and not finding.repro_verified,
     }
-    return [words for words, holds in told.items() if holds]
+    return [words for words, holds in conditions.items() if holds]
 
 
 def unsupported_sentence(item: TestResult) -> str:
-    """Return how many cases of a test are unsupported and why, with examples; not yet harmless in Markdown."""
+    """Return how many cases of a test are unsupported and why, with examples; not yet escaped for Markdown."""
     count = sum(each.cases for each in item.unsupported)
     reasons = "; ".join(
         f"{each.cases:,} {_REASONS[each.reason]} ({' | '.join(each.details)})" for each in item.unsupported
@@ -102,14 +102,14 @@ def is_wholly_aligned(result: RunResult) -> bool:
 
 
 def verdict(result: RunResult) -> str:
-    """Return the run in one sentence, with its sign, harmless in Markdown."""
+    """Return the run in one sentence with its sign, escaped for Markdown."""
     faults, caveats = _faults(result), _caveats(result)
     if faults:
         return f"✗ {'; '.join(faults)}"
     accepted = sum(finding.known is not None for finding in result.findings)
     tail = f"; {plural(accepted, 'known difference')}" if accepted else ""
     if caveats:
-        standing = "misaligned as before" if _counting(result) else "aligned where compared"
+        standing = "still misaligned" if _counting(result) else "aligned where compared"
         return f"⚠ {standing}: {_scope(result)}; {'; '.join(caveats)}{tail}"
     return f"✓ aligned: {_scope(result)}{tail}"
 
@@ -136,7 +136,7 @@ def _faults(result: RunResult) -> list[str]:
 
 
 def _exit_faults(result: RunResult) -> list[str]:
-    """Return why a run without a finding did not end with 0."""
+    """Return why a run without a finding ended with a status other than 0."""
     silent = _silent(result)
     if result.exit_code == _USAGE and not result.results:
         return [text(result.notes[0] if result.notes else "ended before it compared anything", _WHY_CHARS)]
@@ -156,7 +156,7 @@ def _exit_faults(result: RunResult) -> list[str]:
 
 
 def _is_all_old(result: RunResult) -> bool:
-    """Whether ``--fail-on new`` passed: what counts was all in the baseline."""
+    """Whether ``--fail-on new`` passed because the baseline has every finding that counts."""
     new = result.new
     return new is not None and not result.exit_code and not any(item.id in new for item in _counting(result))
 
@@ -179,10 +179,10 @@ def _by_candidate(findings: Sequence[Finding]) -> str:
     groups: dict[str, list[str]] = {}
     for item in sorted(findings, key=lambda item: item.identity):
         groups.setdefault(item.candidate, []).append(item.operator or item.test)
-    told = [f"{_listed(list(dict.fromkeys(names)))} on {text(name, 60)}" for name, names in groups.items()]
-    rest = len(told) - _NAMES_SHOWN
+    parts = [f"{_listed(list(dict.fromkeys(names)))} on {text(name, 60)}" for name, names in groups.items()]
+    rest = len(parts) - _NAMES_SHOWN
     more = [f"and on {plural(rest, 'more candidate')}"] if rest > 0 else []
-    return ", ".join([*told[:_NAMES_SHOWN], *more])
+    return ", ".join([*parts[:_NAMES_SHOWN], *more])
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -192,24 +192,24 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _orphans(result: RunResult) -> int:
-    """Count the tests that failed on a candidate though no finding says why."""
+    """Count the tests that failed on a candidate without a finding that says why."""
     ids = {finding.id for finding in result.findings}
     return sum(item.outcome in _BAD and not ids.intersection(item.findings) for item in result.results)
 
 
 def _caveats(result: RunResult) -> list[str]:
-    """Return what keeps an aligned run from being wholly so."""
+    """Return why a run without faults is not wholly aligned."""
     silence = [_silence(result)] if _silent(result) else []
     if left := sum(item.cases.not_run for item in result.results if item.cases.compared):
         silence.append(f"{plural(left, 'case')} not run")
     if lacking := sum(each.cases for item in partly_unsupported(result) for each in item.unsupported):
         silence.append(f"{plural(lacking, 'case')} unsupported")
     counted = {
-        "test{} differing, and not by the candidate's fault": _excused(result),
+        "test{} with differences that are not the candidate's fault": _excused(result),
         "test{} flaky": sum(item.outcome == "flaky" for item in result.results),
         "candidate{} not available": sum(not item.available for item in result.candidates),
         "finding{} not confirmed": sum(not item.confirmed and item.outcome != "flaky" for item in result.findings),
-        "finding{} as in the baseline, none new": len(_counting(result)) if _is_all_old(result) else 0,
+        "finding{} also in the baseline, none new": len(_counting(result)) if _is_all_old(result) else 0,
     }
     return silence + [
         f"{count:,} {words.format('' if count == 1 else 's')}" for words, count in counted.items() if count
@@ -217,10 +217,10 @@ def _caveats(result: RunResult) -> list[str]:
 
 
 def _excused(result: RunResult) -> int:
-    """Count the (test, candidate) pairs that went wrong where nothing counts against the candidate."""
-    said = [item for item in result.findings if item.known is not None or counts_against(item)]
-    told = {(item.candidate, test) for item in said for test in item.tests or (item.test,)}
-    return sum(item.outcome in _BAD and (item.candidate, item.test) not in told for item in result.results)
+    """Count the (test, candidate) pairs that failed although nothing counts against the candidate."""
+    explained = [item for item in result.findings if item.known is not None or counts_against(item)]
+    counted = {(item.candidate, test) for item in explained for test in item.tests or (item.test,)}
+    return sum(item.outcome in _BAD and (item.candidate, item.test) not in counted for item in result.results)
 
 
 def _silent(result: RunResult) -> int:
@@ -228,4 +228,6 @@ def _silent(result: RunResult) -> int:
 
 
 def _silence(result: RunResult) -> str:
-    return f"nothing was compared in {_silent(result):,} of {plural(len(result.results), 'pair')} of test and candidate"
+    return (
+        f"nothing was compared for {_silent(result):,} of {plural(len(result.results), 'pair')} of test and candidate"
+    )

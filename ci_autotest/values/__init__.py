@@ -1,1 +1,1 @@
-"""Values: what the rest of the package says to itself and to others; frozen, and without a framework."""
+"""Frozen values that the other packages exchange and write to files; no framework is imported here."""

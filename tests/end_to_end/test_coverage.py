@@ -70,7 +70,7 @@ def test_report__operators__are_told_by_what_came_of_them(ran: tuple[Project, Do
 
 def test_console_and_summary__say_it_in_a_line_and_by_family(ran: tuple[Project, Done]):
     project, done = ran
-    line = "coverage of toy: 3 of 4 operators tested are supported, 2 aligned, 1 misaligned; torch has "
+    line = "coverage of toy: 3 of 4 tested operators are supported, 2 aligned, 1 misaligned; torch has "
     assert done.out.count(line) == 1
     summary = (project.folder / "autotest-report" / "summary.md").read_text("utf-8")
     assert "<summary>Operators: toy 3 of 4 tested are supported, 2 aligned, 1 misaligned</summary>" in summary

@@ -139,7 +139,7 @@ def test_run__one_identity_in_two_tests__lists_both_and_their_programs(project):
 def test_run__page_of_a_finding__is_an_issue_that_can_be_filed(project):
     finding = finding_of(project.report(), "exp")
     page = (project.folder / "autotest-report/findings" / finding["id"] / "README.md").read_text("utf-8")
-    for part in ("## Describe the bug", "## To reproduce", "## Versions", "seen again in a fresh process", "repro.py"):
+    for part in ("## Describe the bug", "## To reproduce", "## Versions", "confirmed in a fresh process", "repro.py"):
         assert part in page
 
 

@@ -232,7 +232,9 @@ def test_run__only_an_earlier_run_has_cases_of_a_finding__every_surface_says_so(
     report = project.report()
     finding = finding_of(report, "tanh")
     folder = tmp_path / "autotest-report" / "findings" / finding["id"]
-    said = f"no case of this run shows it: an earlier run found it, and its program still does, kept in .autotest/findings/{finding['id']}"
+    said = (
+        f"no case of this run shows it: an earlier run found it, and its program in .autotest/findings/{finding['id']}"
+    )
     assert (done.status, finding["earlier"], finding["cases"], finding["repro_verified"]) == (1, True, 0, True), (
         done.said
     )

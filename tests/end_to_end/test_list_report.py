@@ -176,9 +176,9 @@ def test_report__and_fail_on_never__is_not_1(project: Project):
         (lambda text: text[: len(text) // 2], "is not a report: "),
         (
             lambda text: text.replace("ci-autotest/report/1", "ci-autotest/report/9"),
-            "is of schema 'ci-autotest/report/9'",
+            "has schema 'ci-autotest/report/9'",
         ),
-        (lambda text: text.replace('"id": "', '"id": "../../'), "which is no finding's id. The file was edited."),
+        (lambda text: text.replace('"id": "', '"id": "../../'), "which is not a finding id. The file was edited."),
     ],
     ids=["truncated", "schema", "id"],
 )
@@ -200,7 +200,7 @@ def test_report__shards_of_two_runs__are_refused(project: Project, tmp_path: Pat
     done = copy.command("report", "one", "two")
     assert (done.status, done.err) == (
         2,
-        "the reports have different seeds (0, 7): they are not shards of one run. Name one run's only.\n",
+        "the reports have different seeds (0, 7): they are not shards of one run. Name the folders of one run only.\n",
     )
 
 
@@ -210,5 +210,5 @@ def test_report__a_shard_is_missing__is_refused(project: Project, tmp_path: Path
     done = copy.command("report", "one")
     assert (done.status, done.err) == (
         2,
-        "shard 2 of 2 is missing: its tests would count for nothing. Name its folder too.\n",
+        "shard 2 of 2 is missing, so its tests would not count. Name its folder too.\n",
     )

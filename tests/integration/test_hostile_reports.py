@@ -56,7 +56,7 @@ TEN_MB = "x" * 10_000_000
         pytest.param(report_bytes(samples.run())[:-1] + b', "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "is not", id="deep and unknown"),
         pytest.param(report_bytes(samples.run()).replace(b'"notes": []', b'"notes": ["\\ud800"]'), "is not a report", id="lone surrogate"),
         pytest.param(b"\xff\xfe" + report_bytes(samples.run()), "is not a report", id="UTF-16"),
-        pytest.param(damaged(lambda d: d["findings"][0].update(id="../../x")), "no finding's id", id="id that leads out"),
+        pytest.param(damaged(lambda d: d["findings"][0].update(id="../../x")), "not a finding id", id="id that leads out"),
         pytest.param(b" " * (65 << 20), "and 67,108,864 are allowed", id="too large"),
     ],
 )  # fmt: skip

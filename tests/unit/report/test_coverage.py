@@ -86,7 +86,7 @@ def test_sentence__says_the_numbers():
     found, _ = counts_of({"torch.add": ADD})
     public = sum(map(len, catalogue().public.values()))
     assert sentence(found) == (
-        "coverage of here: 1 of 3 operators tested are supported, 1 aligned, 0 misaligned; "
+        "coverage of here: 1 of 3 tested operators are supported, 1 aligned, 0 misaligned; "
         f"torch has {public} public operators"
     )
 

@@ -113,8 +113,8 @@ def test_evidence_of__gradient_of_what_is_no_value__is_no_line(where: str) -> No
 @pytest.mark.parametrize(
     ("spellings", "lines"),
     [
-        ({"mykernels.layer_norm": [programs.OPERATOR]}, [f"# {programs.OPERATOR} is answered by mykernels.layer_norm"]),
-        ({"mykernels.softmax": ["torch.softmax"]}, ["# torch.softmax is answered by mykernels.softmax"]),
+        ({"mykernels.layer_norm": [programs.OPERATOR]}, [f"# {programs.OPERATOR} is replaced by mykernels.layer_norm"]),
+        ({"mykernels.softmax": ["torch.softmax"]}, ["# torch.softmax is replaced by mykernels.softmax"]),
         ({f"a.{'b' * 300}": [programs.OPERATOR]}, []),
         ({"x\nimport os": [programs.OPERATOR]}, []),
         ({"a.b": 7}, []),

@@ -25,8 +25,10 @@ def test_facts_table__whole_finding__tells_everything():
         "differs": "value of layer_norm: 1 / 2 elements (50 %)",
         "candidate": "float32\\[1, 2\\] on cuda:0",
         "reference": "float32\\[1, 2\\] on cpu",
-        "greatest": ("absolute 0.0041, relative 0.0041, 34,359 ULP at \\[0, 1\\]; allowed: atol 1e-05, rtol 1.3e-06"),
-        "first bad": (
+        "greatest difference": (
+            "absolute 0.0041, relative 0.0041, 34,359 ULP at \\[0, 1\\]; allowed: atol 1e-05, rtol 1.3e-06"
+        ),
+        "first mismatch": (
             "\\[0, 1\\]: candidate **-0.9959006** (`-0x1.fde6ae0000000p-1`), "
             "reference **-0.9999900** (`-0x1.fffeb00000000p-1`), in float64 **-0.99999** (`-0x1.fffeb07466ee3p-1`)"
         ),
@@ -47,7 +49,7 @@ def test_facts_table__whole_finding__tells_everything():
         ("differs", {"difference": None, "outcome": "timed_out", "where": "step 3"}, "timed out: step 3"),
         ("differs", {"difference": samples.difference(total=0, mismatched=0)}, "value of layer_norm: 0 / 0 elements"),
         (
-            "greatest",
+            "greatest difference",
             {
                 "greatest_absolute_difference": None,
                 "greatest_relative_difference": None,
@@ -57,7 +59,7 @@ def test_facts_table__whole_finding__tells_everything():
             "absolute not finite at \\[0, 1\\]; allowed: none",
         ),
         (
-            "first bad",
+            "first mismatch",
             {
                 "difference": samples.difference(first_pair_decimal=("3", "4")),
                 "first_pair": ("3", "4"),
@@ -79,9 +81,9 @@ def test_facts_table__finding__tells_the_fact(name, changes, fact):
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("greatest", {"difference": None, "greatest_absolute_difference": None, "greatest_relative_difference": None,
+        ("greatest difference", {"difference": None, "greatest_absolute_difference": None, "greatest_relative_difference": None,
                       "greatest_ulp_difference": None}),
-        ("first bad", {"first_index": None}),
+        ("first mismatch", {"first_index": None}),
         ("blame", {"blame": "unknown", "oracle": ""}),
         ("candidate", {"candidate_seen": ""}),
         ("status", {}),
@@ -93,7 +95,7 @@ def test_facts_table__fact_that_is_not_there__has_no_row(name, changes):
 
 @pytest.mark.parametrize("value", ["0x1.8p+1+0x1p+0j", "nan", "12", "0x" + "f" * 400 + "p9999"])
 def test_facts_table__oracle_value_that_is_no_hexadecimal_float__is_shown_as_it_is(value):
-    assert f"in float64 `{value[:60]}" in facts(oracle_value=value)["first bad"]
+    assert f"in float64 `{value[:60]}" in facts(oracle_value=value)["first mismatch"]
 
 
 def test_facts_table__links__lead_to_the_line():
@@ -113,7 +115,7 @@ def test_facts_table__differs_from_itself__names_the_runs():
     table = facts_table(samples.finding(kind="nondeterminism"))
     assert "| second run | float32" in table
     assert "| first run | float32" in table
-    assert re.search(r"first bad .*: second run .*, first run ", table)
+    assert re.search(r"first mismatch .*: second run .*, first run ", table)
 
 
 def test_facts_table__only_an_earlier_run_has_its_cases__says_so_in_place_of_a_count():

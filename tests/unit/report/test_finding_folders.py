@@ -63,9 +63,9 @@ def test_write_finding__writing_fails__old_folder_stays(tmp_path):
 @pytest.mark.parametrize(
     ("name", "files", "message"),
     [
-        pytest.param("Relu", FILES, "'Relu' is no finding's id", id="id"),
-        pytest.param("relu-01", {"../x": b""}, "has no file '../x'", id="name that leads out"),
-        pytest.param("relu-01", {"evil.sh": b""}, "has no file 'evil.sh'", id="unknown name"),
+        pytest.param("Relu", FILES, "'Relu' is not a finding id", id="id"),
+        pytest.param("relu-01", {"../x": b""}, "cannot have a file '../x'", id="name that leads out"),
+        pytest.param("relu-01", {"evil.sh": b""}, "cannot have a file 'evil.sh'", id="unknown name"),
     ],
 )
 def test_write_finding__name_that_is_not_allowed__is_refused(tmp_path, name, files, message):

@@ -138,7 +138,7 @@ def test_message_lines__only_an_earlier_run_has_its_cases__says_so_and_how_it_is
     lines = message_lines(samples.finding(earlier=True))
     (said,) = [line for line in lines if "earlier run" in line]
     assert "no case of this run shows it" in said
-    assert ".autotest/findings/layer_norm-3f2a (delete that folder" in said
+    assert ".autotest/findings/layer_norm-3f2a still fails (delete that folder" in said
 
 
 def test_display_program__module_that_hides_what_it_calls__names_what_is_replaced():
@@ -147,7 +147,7 @@ def test_display_program__module_that_hides_what_it_calls__names_what_is_replace
         recording, note={"spellings": {"mine.relu": ["torch.nn.functional.relu", "torch.relu"]}}
     )
     text = display_program(noted, samples.finding(operator="torch.nn.Sequential"))
-    assert "# torch.nn.functional.relu is answered by mine.relu" in text
+    assert "# torch.nn.functional.relu is replaced by mine.relu" in text
 
 
 def test_headline__state__says_by_how_much():

@@ -24,7 +24,7 @@ def test_known_row__pasted__accepts_the_finding_and_no_other(candidate: str) -> 
     config = msgspec.convert(yaml.safe_load(known_row(finding)), Config)
 
     found = apply_known((finding, *others), config.known, date(2026, 11, 23))
-    assert [item.known for item in found] == ["say why it is right", None, None]
+    assert [item.known for item in found] == ["say why this is acceptable", None, None]
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_render_comment__unshrunk_and_unverified__says_so():
     comment = render_comment(samples.misaligned(findings=(found,)))
 
     assert (
-        "| status | accumulated: no step is misaligned when it is given the reference's inputs; "
+        "| status | accumulated error: each step is aligned when it gets the reference's inputs; "
         "not shrunk; repro not verified |" in comment
     )
 
@@ -172,7 +172,7 @@ def test_render_comment__program_without_room__is_left_to_the_artifact():
     comment = render_comment(samples.misaligned(findings=(large, samples.numbered(1))))
 
     assert (
-        "The program (20,001 lines) has no room here: it is in the artifact, in `findings/layer_norm-3f2a`." in comment
+        "The program (20,001 lines) does not fit here: it is in the artifact, in `findings/layer_norm-3f2a`." in comment
     )
     assert comment.count("```python") == 1
 

@@ -227,7 +227,7 @@ def test_merge__cases_left_alone_in_two_shards__are_told_together():
         for crashed in (1, 2)
     ]
     merged = merge([shard(number, results=(part,)) for number, part in enumerate(parts, 1)])
-    assert [item.reason for item in merged.results] == ["3 cases ended their worker; the other 10 were left alone"]
+    assert [item.reason for item in merged.results] == ["3 cases ended their worker; the other 10 were skipped"]
 
 
 def test_merge__smallest_program_of_another_test_stands_for_its_shard__is_a_variant_as_in_the_whole():

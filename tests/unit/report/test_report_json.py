@@ -104,8 +104,8 @@ def test_json_schema__damaged_report__does_not_validate(written, change):
     [
         pytest.param({"extra": 1}, "unknown field `extra`", id="unknown field"),
         pytest.param({"seed": "1729"}, r"Expected `int`, got `str` - at `\$\.seed`", id="wrong type"),
-        pytest.param({"schema": "ci-autotest/report/9"}, "is of schema 'ci-autotest/report/9'", id="other schema"),
-        pytest.param({"schema": ""}, "does not say its schema", id="no schema"),
+        pytest.param({"schema": "ci-autotest/report/9"}, "has schema 'ci-autotest/report/9'", id="other schema"),
+        pytest.param({"schema": ""}, "names no schema", id="no schema"),
         pytest.param({"duration_s": math.nan}, "is not a report", id="NaN"),
         pytest.param({"new": ["../../etc"]}, "names a finding '../../etc'", id="id that leads out"),
     ],

@@ -29,7 +29,7 @@ LAYER_NORM = "torch.nn.functional.layer_norm on kernels"
         ),
         pytest.param(
             samples.misaligned(exit_code=0, new=()),
-            "⚠ misaligned as before: 1 test on 2 candidates, 40 cases; 1 finding as in the baseline, none new",
+            "⚠ still misaligned: 1 test on 2 candidates, 40 cases; 1 finding also in the baseline, none new",
             id="misaligned, fail-on new",
         ),
         pytest.param(
@@ -50,13 +50,13 @@ LAYER_NORM = "torch.nn.functional.layer_norm on kernels"
         pytest.param(samples.run(results=(IDLE,)), "✗ nothing was compared", id="nothing compared"),
         pytest.param(
             samples.run(results=(IDLE, samples.outcome()), exit_code=3),
-            "✗ nothing was compared in 1 of 2 pairs of test and candidate",
+            "✗ nothing was compared for 1 of 2 pairs of test and candidate",
             id="one compared nothing",
         ),
         pytest.param(
             samples.run(results=(IDLE, samples.outcome())),
             "⚠ aligned where compared: 1 test on 1 candidate, 20 cases; "
-            "nothing was compared in 1 of 2 pairs of test and candidate",
+            "nothing was compared for 1 of 2 pairs of test and candidate",
             id="one compared nothing, as expected",
         ),
         pytest.param(
@@ -110,13 +110,13 @@ def test_in_reading_order__all_sorts__what_must_be_repaired_comes_first():
         ({"shrunk": False}, ["not shrunk"]),
         ({"repro_verified": False}, ["repro not verified"]),
         ({"repro": None, "repro_verified": False}, []),
-        ({"confirmed": False}, ["not confirmed: it was not run again in a fresh process"]),
-        ({"outcome": "flaky"}, ["flaky: it was seen once, and no second run shows it"]),
+        ({"confirmed": False}, ["not confirmed: not repeated in a fresh process"]),
+        ({"outcome": "flaky"}, ["flaky: seen once, but not in a second run"]),
         ({"blame": "ill_conditioned"}, ["not the candidate's fault"]),
         ({"kind": "leniency"}, ["the candidate accepts what the reference rejects"]),
         (
             {"accumulated": True},
-            ["accumulated: no step is misaligned when it is given the reference's inputs"],
+            ["accumulated error: each step is aligned when it gets the reference's inputs"],
         ),
     ],
     ids=str,
@@ -134,7 +134,7 @@ def test_verdict__note_says_what_we_say_of_replacements__is_not_taken_for_it():
     told = samples.run(
         results=(samples.outcome(), idle), exit_code=3, notes=("the queen was never called. Not at all",)
     )
-    assert verdict(told) == "✗ nothing was compared in 1 of 2 pairs of test and candidate"
+    assert verdict(told) == "✗ nothing was compared for 1 of 2 pairs of test and candidate"
 
 
 def test_verdict__replacement_never_called__is_named_whatever_the_notes_say():
