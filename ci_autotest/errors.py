@@ -1,7 +1,7 @@
-"""The errors that end a command, each with its exit status.
+"""The errors that end a command, each with its exit status, and helpers for errors of foreign code.
 
-A misaligned case is a result, never an exception. What is raised here is shown as one message,
-without a traceback. Exit statuses are those of the table in the README ("Exit status").
+A misaligned case is a result, never an exception. The command shows an ``AutotestError`` as one message without a
+traceback. The exit statuses are those of the README's table ("Exit status").
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: What Python's ``raise`` and ``assert`` are compiled into.
+#: Opcodes of ``raise`` and ``assert``.
 _RAISES: Final = frozenset({"RAISE_VARARGS", "RERAISE"})
 _PACKAGE: Final = Path(__file__).resolve().parent
 _SEARCHED: Final = (
@@ -25,37 +25,37 @@ _SEARCHED: Final = (
 
 
 class AutotestError(Exception):
-    """Carry a message that says what, where, got and allowed, and what to do."""
+    """An error whose message says what is wrong, where, what was found and allowed, and what to do."""
 
     exit_code: ClassVar[int] = 2
 
 
 class UsageError(AutotestError):
-    """Refuse an argument of the command line."""
+    """A command line argument is wrong."""
 
 
 class ConfigError(AutotestError):
-    """Refuse a configuration: an unknown key, a wrong type, a value out of range."""
+    """The configuration has an unknown key, a wrong type or a value out of range."""
 
 
 class ProgramError(AutotestError):
-    """Refuse a saved program that is damaged, edited or names a target that is not allowed."""
+    """A saved program is damaged, was edited or names a target that is not allowed."""
 
 
 class OutputError(AutotestError):
-    """Refuse an output folder that cannot be written, or a report that cannot be read."""
+    """The output folder cannot be written, or a report cannot be read."""
 
 
 class ToleranceError(AutotestError):
-    """Refuse a tolerance of which only one half is given, or that is negative."""
+    """A tolerance is negative, or only one of ``rtol`` and ``atol`` is given."""
 
 
 class PublishError(AutotestError):
-    """Refuse to publish: no token, no pull request, or an answer that is not GitHub's."""
+    """The comment cannot be published: no token, no pull request, or an answer that is not from GitHub."""
 
 
 class UnavailableError(AutotestError):
-    """Stop because a required candidate, device or worker is not there."""
+    """A required candidate, device or worker is not available."""
 
     exit_code: ClassVar[int] = 4
 
@@ -65,20 +65,20 @@ class SessionError(AutotestError):
 
 
 class UnsupportedReason(str, Enum):
-    """Say why a case is unsupported. What is decided of such a case goes by this value, never by the text beside it.
+    """Why a case is unsupported. Decisions depend on this value and never on the text beside it.
 
     Attributes:
-        NO_COUNTERPART: The framework, or its exporter, has no counterpart of what the test asks for.
-        NO_KERNEL: The device has no kernel of it.
+        NO_COUNTERPART: The framework or its exporter has no counterpart of what the test calls.
+        NO_KERNEL: The device has no kernel for it.
         NOT_REPLACED: The test calls nothing that the candidate replaces.
-        CONSTANT: The exporter computed the body itself: nothing is left to run.
-        NOT_IMPLEMENTED: A function of the user's raised ``NotImplementedError``.
-        NOT_COMPILED: No graph was made of the body.
-        STEP_BY_STEP: A graph was asked for, and the body ran step by step.
-        UNCHANGED: The pass left the graph as it was.
+        CONSTANT: The exporter computed the body itself, so that nothing is left to run.
+        NOT_IMPLEMENTED: A user function raised ``NotImplementedError``.
+        NOT_COMPILED: The body was not compiled.
+        STEP_BY_STEP: The body ran step by step instead of as a graph.
+        UNCHANGED: The pass did not change the graph.
         NO_GRAPH: The body cannot be one graph, or the candidate has no graphs.
-        OUTSIDE: All that the test gives was computed outside of the recorded steps.
-        COPIED: The test writes to what is a copy on the device, and no copy on the reference.
+        OUTSIDE: All outputs of the test were computed outside the recorded steps.
+        COPIED: The test writes to a tensor that is a copy on the device but not on the reference.
     """
 
     NO_COUNTERPART = "no_counterpart"
@@ -95,11 +95,11 @@ class UnsupportedReason(str, Enum):
 
 
 class Unsupported(NamedTuple):
-    """Say why a case is unsupported.
+    """Why a case is unsupported.
 
     Attributes:
-        reason: What decisions go by.
-        detail: For reading: the operator, the argument, what the framework said.
+        reason: Typed reason, on which all decisions depend.
+        detail: In words: the operator, the argument, the framework's error.
     """
 
     reason: UnsupportedReason
@@ -107,12 +107,12 @@ class Unsupported(NamedTuple):
 
 
 class UnsupportedError(AutotestError):
-    """Say that a candidate has no counterpart of what a program does; the case is unsupported, never misaligned.
+    """A candidate lacks something that a program uses; the case is unsupported, never misaligned.
 
     Args:
         message: Names the framework, the operator and the argument.
-        operator: Canonical operator that has none.
-        argument: The argument that has none, as torch's documentation spells it, where it is one.
+        operator: Canonical operator that is missing.
+        argument: Missing argument, as torch's documentation spells it, if it is one.
         reason: Why the case is unsupported.
     """
 
@@ -135,16 +135,16 @@ class UnsupportedError(AutotestError):
 
 
 class AuthorError(AutotestError):
-    """Tell a test's author what to write: a generator, a body or a declaration is wrong.
+    """A generator, a body or a declaration of a test is wrong; the message tells the author what to write.
 
-    Raised in a worker; it becomes the result of that test, and the run goes on.
+    A worker raises it. It becomes the result of that test, and the run goes on.
     """
 
     exit_code: ClassVar[int] = 1
 
 
 class UntypedError(AuthorError):
-    """Say that the type of a drawn number cannot be told from where it is used."""
+    """The type of a drawn number does not follow from its use."""
 
 
 def is_own(file: str) -> bool:
@@ -155,36 +155,36 @@ def is_own(file: str) -> bool:
 
 
 def error_text(error: BaseException) -> str:
-    """Return what foreign code's error says, as text that every file and pipe of ours can hold."""
+    """Return the text of a foreign error, safe for every file and pipe."""
     try:
         text = str(error)
-    except BaseException:  # noqa: BLE001 - an error whose own text raises
-        text = "(its message cannot be made)"
+    except BaseException:  # noqa: BLE001 - ``__str__`` is foreign code too
+        text = "(its message cannot be shown)"
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def path_text(path: str) -> str:
-    """Return a path as text that every file and message can hold: bytes of it that are not UTF-8 are written out."""
+    """Return a path as text that is safe for every file and message; bytes that are not UTF-8 become escapes."""
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def by_user(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function of the user's, so that what it raises is known as its own: a compiled one has no frame."""
+    """Call a user function so that its errors are known to be its own, because a compiled function has no frame."""
     return function(*args, **kwargs)
 
 
 def is_in_user_code(error: BaseException, framework: Path) -> bool:
-    """Whether foreign code's error passed through a function that neither a framework has nor this package.
+    """Whether a foreign error passed through a function that belongs neither to a framework nor to this package.
 
     Args:
-        error: As it was caught.
+        error: The error as it was caught.
         framework: Folder of the framework.
     """
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
         file = code.co_filename
-        is_generated = file.startswith("<")  # A program as a function, a graph as code.
+        is_generated = file.startswith("<")  # Code that was generated from a program or a graph.
         if code is by_user.__code__ or not (is_generated or is_own(file) or framework in Path(file).parents):
             return True
         trace = trace.tb_next
@@ -192,7 +192,7 @@ def is_in_user_code(error: BaseException, framework: Path) -> bool:
 
 
 def is_of_library(error: BaseException) -> bool:
-    """Whether a compiled library raised an error, and no ``raise`` in Python: at the innermost frame it was calling."""
+    """Whether a compiled library raised an error: then the innermost Python frame was at a call, not at a ``raise``."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -212,7 +212,7 @@ def import_failure(error: BaseException, module: str) -> str:
 
 
 def user_frame_text(error: BaseException) -> str:
-    """Return `` (file, line n in name)`` of the innermost frame of the user's in foreign code, or nothing."""
+    """Return `` (file, line n in name)`` for the innermost frame of user code, or ""."""
     found = ""
     trace = error.__traceback__
     while trace is not None:

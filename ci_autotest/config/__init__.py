@@ -1,7 +1,6 @@
-"""The configuration: ``autotest.yml`` as a frozen value, strictly read.
+"""The configuration: ``autotest.yml``, read strictly into a frozen value.
 
-Precedence, decided in ``commands/request_parsing``: command line over file over defaults. An unknown key is an error
-that names the nearest.
+The command line takes precedence over the file, and the file over defaults; ``commands/request_parsing`` decides that.
 """
 
 from ci_autotest.config.file_reader import (

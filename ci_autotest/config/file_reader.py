@@ -1,4 +1,4 @@
-"""``autotest.yml`` read strictly: an unknown key is an error that names the nearest."""
+"""Read ``autotest.yml`` strictly: an unknown key is an error that names the nearest known one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import yaml
 from ci_autotest.config.validation import check
 from ci_autotest.config.values import FILE_NAME, Candidate, Config, Known, Reference, ToleranceRule
 from ci_autotest.errors import ConfigError
+from ci_autotest.values.schema import schema_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Size of a file, and values in it when its aliases are written out.
+#: Largest file, and most values in it after its aliases are expanded.
 BYTES_AT_MOST: Final = 256 << 10
 VALUES_AT_MOST: Final = 100_000
 
@@ -27,8 +28,7 @@ def read(path: Path) -> Config:
     """Return the configuration of a file.
 
     Raises:
-        ConfigError: It cannot be read, is not YAML, has an unknown key or a value of the wrong
-            type.
+        ConfigError: It cannot be read, is not YAML, has an unknown key or a value of the wrong type.
     """
     try:
         text = _text(path)
@@ -40,31 +40,32 @@ def read(path: Path) -> Config:
 
 
 def _text(path: Path) -> str:
-    """Return the text of a file; a device or a pipe may have no end.
+    """Return the text of a file.
 
     Raises:
-        ValueError: It is no regular file, is too large, or is not UTF-8.
+        ValueError: It is not a regular file, is too large, or is not UTF-8.
     """
+    # A device or a pipe may never end.
     if not stat.S_ISREG(path.stat().st_mode):
-        message = "it is no regular file"
+        message = "it is not a regular file"
         raise ValueError(message)
     with path.open("rb") as file:
         data = file.read(BYTES_AT_MOST + 1)
     if len(data) > BYTES_AT_MOST:
-        message = f"it has more than {BYTES_AT_MOST >> 10} KiB"
+        message = f"it is larger than {BYTES_AT_MOST >> 10} KiB"
         raise ValueError(message)
     return data.decode("utf-8")
 
 
 def _placed(candidate: Candidate, folder: Path) -> Candidate:
-    """Return a candidate whose interpreter is found from anywhere: a path is meant from the file's folder."""
+    """Return a candidate with the absolute path of its interpreter, which the file gives relative to its folder."""
     if not candidate.python or not {"/", "\\"} & set(candidate.python):
         return candidate
     return msgspec.structs.replace(candidate, python=str(folder.resolve() / candidate.python))
 
 
 def parse(text: str, where: str) -> Any:
-    """Return what YAML says, a key written twice refused.
+    """Return the values of a YAML text; a repeated key is an error.
 
     Raises:
         ConfigError: It is not YAML; the message begins with ``where``.
@@ -84,34 +85,34 @@ def parse(text: str, where: str) -> Any:
 
 
 def _refuse_endless(node: yaml.Node) -> None:
-    """Refuse a document that names a part of itself, or is long when what it names is written out.
+    """Refuse a document with an alias to its own parent, or with too many values after its aliases are expanded.
 
     Raises:
-        ComposerError: It does, or is.
+        ComposerError: It has one of these.
     """
     sizes: dict[int, int] = {}
 
     def size_of(node: yaml.Node) -> int:
         if id(node) not in sizes:
-            sizes[id(node)] = 0  # while its parts are counted
+            sizes[id(node)] = 0  # marks a node whose parts are being counted
             parts: list[Any] = node.value if isinstance(node, yaml.CollectionNode) else []
             flat = [one for part in parts for one in (part if isinstance(part, tuple) else (part,))]
             sizes[id(node)] = 1 + sum(map(size_of, flat))
         elif not sizes[id(node)]:
-            problem = "an alias names what it stands in"
+            problem = "an alias refers to a value that contains it"
             raise yaml.composer.ComposerError(None, None, problem, node.start_mark)
         return sizes[id(node)]
 
     if size_of(node) > VALUES_AT_MOST:
-        problem = f"it has more than {VALUES_AT_MOST:,} values when its aliases are written out"
+        problem = f"it has more than {VALUES_AT_MOST:,} values after its aliases are expanded"
         raise yaml.composer.ComposerError(None, None, problem, node.start_mark)
 
 
 class _Loader(yaml.SafeLoader):
-    """Read YAML safely, ``2e-3`` as a number, and refuse a key that is written twice."""
+    """A safe YAML loader that reads ``2e-3`` as a number and refuses a repeated key."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
-        """Return a mapping whose keys are each written once."""
+        """Return a mapping in which no key is repeated."""
         seen: set[object] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
@@ -125,14 +126,14 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
-        """Return a value that can be written as UTF-8: half of a surrogate pair cannot."""
+        """Return a value that UTF-8 can represent; half of a surrogate pair is refused."""
         value = super().construct_scalar(node)
         if any("\ud800" <= letter <= "\udfff" for letter in str(value)):
             raise yaml.constructor.ConstructorError(None, None, "a text has half of a surrogate pair", node.start_mark)
         return value
 
 
-# PyYAML follows YAML 1.1, where `2e-3` is text; YAML 1.2 and every reader of this file take it for a number.
+# PyYAML follows YAML 1.1, where `2e-3` is text; in YAML 1.2, and for every human reader, it is a number.
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+"),
@@ -144,8 +145,8 @@ def decode(plain: object, where: str) -> Config:
     """Return the configuration of plain values.
 
     Raises:
-        ConfigError: An unknown key (the nearest known one is named), a wrong type, or values that
-            contradict.
+        ConfigError: An unknown key (the nearest known one is named), a wrong type, or values that contradict each
+            other.
     """
     if isinstance(plain, dict):
         plain = {str(key).replace("-", "_"): value for key, value in plain.items()}
@@ -153,13 +154,13 @@ def decode(plain: object, where: str) -> Config:
     try:
         config = msgspec.convert(plain, Config)
     except msgspec.ValidationError as error:
-        message = f"{where}: {_told(str(error))}"
+        message = f"{where}: {_sentence(str(error))}"
         raise ConfigError(message) from error
     check(config, where)
     return config
 
 
-#: What msgspec calls types, and what a reader calls them.
+#: msgspec's names of types, in plain words.
 _TYPES: Final = {
     "int": "a whole number", "str": "text", "array": "a list", "object": "a mapping", "bool": "true or false",
     "float": "a number", "null": "nothing",
@@ -167,8 +168,8 @@ _TYPES: Final = {
 _VALIDATION: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 
 
-def _told(error: str) -> str:
-    """Return a validation error as what, got and allowed."""
+def _sentence(error: str) -> str:
+    """Return msgspec's validation error as a sentence: what, got and allowed."""
     match = _VALIDATION.fullmatch(error)
     what, path = (match["what"], (match["path"] or "").lstrip(".")) if match else (error, "")
     expected = re.fullmatch(r"Expected `(.*)`, got `(.*)`", what)
@@ -181,10 +182,10 @@ def _told(error: str) -> str:
     if enum:
         return f"{path} is {enum[1]}; {_allowed(path)}."
     if what == "Invalid RFC3339 encoded date":
-        return f"{path} is no date. Write it as 2026-12-31."
+        return f"{path} is not a date. Write it as 2026-12-31."
     missing = re.fullmatch(r"Object missing required field `(.*)`", what)
     if missing:
-        return f"{path} has no {missing[1]!r}. Add it."
+        return f"{path} lacks {missing[1]!r}. Add it."
     return f"{path}: {what}."
 
 
@@ -237,6 +238,5 @@ def find(folder: Path) -> Path | None:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of ``autotest.yml``, for editors."""
-    schema: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(Config)))
-    return schema
+    """Return the JSON Schema of ``autotest.yml``, for editors and the documentation."""
+    return schema_of(Config)

@@ -1,4 +1,4 @@
-"""Known differences: match the rows of ``known`` in the configuration with findings, as narrowly as possible."""
+"""Known differences: match findings with the rows of ``known`` in the configuration."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _names(operator: str) -> set[str]:
 
 
 def matches(row: Known, finding: Finding) -> bool:
-    """Whether a row names a finding's operator, candidate and kind."""
+    """Whether a row accepts a finding's operator, candidate and kind."""
     spelled = _names(finding.operator) | {finding.target}
     return (
         any(fnmatchcase(name, row.operator) for name in spelled)
@@ -41,10 +41,10 @@ def matches(row: Known, finding: Finding) -> bool:
 
 
 def check_known(config: Config, where: str) -> None:
-    """Refuse a row of ``known`` or ``tolerances`` that can match nothing: no kind, candidate or dtype is called so.
+    """Refuse a row of ``known`` or ``tolerances`` whose kind, candidate or dtype does not exist.
 
     Raises:
-        ConfigError: One is; the nearest name is told.
+        ConfigError: There is such a row; the message names the nearest existing name.
     """
     candidates = {*BUILT_IN, *(candidate.name for candidate in config.candidates)}
     for number, known in enumerate(config.known):
@@ -59,12 +59,12 @@ def _check_name(name: str | None, allowed: Collection[str], what: str) -> None:
     if name is not None and name not in allowed:
         nearest = difflib.get_close_matches(name, allowed, 1, 0.5)
         hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(sorted(allowed))}."
-        message = f"{what} {name!r}, of which there is none. {hint}"
+        message = f"{what} {name!r}, which does not exist. {hint}"
         raise ConfigError(message)
 
 
 def apply_known(findings: tuple[Finding, ...], rows: Iterable[Known], today: date) -> tuple[Finding, ...]:
-    """Return the findings, those that a row accepts marked with its reason; a row past its date accepts nothing."""
+    """Return the findings, each with the reason of the row that accepts it; a row past its date accepts nothing."""
     valid = [row for row in rows if row.until is None or today <= row.until]
     return tuple(
         msgspec.structs.replace(finding, known=next((row.reason for row in valid if matches(row, finding)), None))
@@ -73,14 +73,16 @@ def apply_known(findings: tuple[Finding, ...], rows: Iterable[Known], today: dat
 
 
 def unmatched(findings: tuple[Finding, ...], rows: Iterable[Known], today: date) -> list[str]:
-    """Return a sentence for each row that accepts nothing: it is past its date, or matches no finding."""
-    said = []
+    """Return a sentence for each row that accepts nothing, because it matches no finding or its date has passed."""
+    sentences = []
     for row in rows:
         name = f"known difference '{row.operator}' ({row.reason})"
         if not any(matches(row, finding) for finding in findings):
-            said.append(
-                f"{name} matched no finding of this run. Where it never does, remove the row or correct its spelling."
+            sentences.append(
+                f"{name} matched no finding of this run. If it never does, remove the row or correct its spelling."
             )
         elif row.until is not None and today > row.until:
-            said.append(f"{name} was accepted until {row.until}, which is past. Mend the operator, or move the date.")
-    return said
+            sentences.append(
+                f"{name} was accepted until {row.until}, which has passed. Fix the operator, or move the date."
+            )
+    return sentences

@@ -17,13 +17,13 @@ def duration_s(text: str, name: str) -> float:
     """Return a duration in seconds from ``90s``, ``10m``, ``1.5h``.
 
     Raises:
-        ConfigError: It is not one, has no unit, or is 0.
+        ConfigError: The text is not a duration, has no unit, or is 0.
     """
     match = _DURATION.fullmatch(text.strip())
     seconds = float(match[1]) * _UNIT_S[match[2]] if match else 0.0
     if seconds <= 0:
         message = (
-            f"{name} is {text[:80]!r}, which is no duration. Write a number with ms, s, m or h, such as 90s or 10m."
+            f"{name} is {text[:80]!r}, which is not a duration. Write a number with ms, s, m or h, such as 90s or 10m."
         )
         raise ConfigError(message)
     return seconds
@@ -33,7 +33,7 @@ def size_bytes(text: str, name: str = "memory") -> int | None:
     """Return a size in bytes from ``512MiB``, ``4GiB``; ``None`` for ``auto``, 0 for ``off``.
 
     Raises:
-        ConfigError: It is not one.
+        ConfigError: The text is not a size.
     """
     if text in {"auto", "off"}:
         return None if text == "auto" else 0
@@ -41,7 +41,8 @@ def size_bytes(text: str, name: str = "memory") -> int | None:
     size = int(float(match[1]) * _UNIT_BYTES[match[2]]) if match else 0
     if size <= 0:
         message = (
-            f"{name} is {text[:80]!r}, which is no size. Write a number with MiB or GiB, such as 4GiB, or auto, or off."
+            f"{name} is {text[:80]!r}, which is not a size. "
+            "Write a number with MiB or GiB, such as 4GiB, or auto, or off."
         )
         raise ConfigError(message)
     return size

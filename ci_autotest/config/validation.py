@@ -1,4 +1,4 @@
-"""Values that contradict one another are refused: what, where, and what to write."""
+"""Refuse values that are out of range or contradict each other; the message says what to write."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from ci_autotest.values.tolerance import Tolerance
 
 _OPTIONS: Final = MappingProxyType({"torch.compile": COMPILE_OPTIONS, "onnxruntime": EXPORT_OPTIONS})
 _OWN_DEVICES: Final = ", ".join(DEVICES)
-#: A candidate's name is given to commands, and is part of paths, of tests' names and of a comment's lines.
+#: Names of candidates are command line arguments, and parts of paths, test names and lines of the comment.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def check(config: Config, where: str) -> None:
-    """Refuse values that contradict one another.
+    """Refuse a configuration with a value that is out of range or contradicts another.
 
     Raises:
-        ConfigError: One of them does.
+        ConfigError: It has one.
     """
     duration_s(config.case_timeout, f"{where}: case_timeout")
     size_bytes(config.memory, f"{where}: memory")
@@ -102,7 +102,7 @@ def _check_candidate(candidate: Candidate, where: str) -> None:
 
 
 def _check_process(candidate: Candidate, where: str) -> None:
-    """Refuse what asks for a process of its own where there is none."""
+    """Refuse keys for a process of its own if the backend has none."""
     if candidate.isolated and candidate.backend != "substitute":
         message = (
             f"{where}: candidate {candidate.name!r} has 'isolated', which backend {candidate.backend} does not use. "
@@ -119,8 +119,8 @@ def _check_process(candidate: Candidate, where: str) -> None:
     unread = next((name for name in candidate.env if name.startswith("PYTHON")), None)
     if unread is not None:
         message = (
-            f"{where}: candidate {candidate.name!r} sets {unread}, which its process does not read: it is started "
-            "isolated (-I). Leave it out."
+            f"{where}: candidate {candidate.name!r} sets {unread}, which its process does not read, because "
+            "Python starts isolated (-I). Remove it."
         )
         raise ConfigError(message)
     if wrong is not None:
@@ -137,10 +137,11 @@ def _check_options(candidate: Candidate, where: str) -> None:
     if not unknown:
         return
     nearest = difflib.get_close_matches(unknown[0], allowed, 1, 0.5)
-    known = f"Known: {', '.join(sorted(allowed))}." if allowed else "It takes none: drop `options`."
+    known = f"Known: {', '.join(sorted(allowed))}." if allowed else "It takes none: remove `options`."
     hint = f"Did you mean {nearest[0]!r}?" if nearest else known
     message = (
-        f"{where}: candidate {candidate.name!r} has option {unknown[0]!r}, which {candidate.backend} has not. {hint}"
+        f"{where}: candidate {candidate.name!r} has option {unknown[0]!r}, "
+        f"which {candidate.backend} does not have. {hint}"
     )
     raise ConfigError(message)
 
@@ -160,10 +161,10 @@ def _check_transform(candidate: Candidate, where: str) -> None:
 
 
 def _check_device(candidate: Candidate, where: str) -> None:
-    """Refuse a device that nothing registers."""
+    """Refuse a device that no module registers."""
     if candidate.device in DEVICES:
         return
-    known = f"{where}: candidate {candidate.name!r} has device {candidate.device!r}, which is none of {_OWN_DEVICES}"
+    known = f"{where}: candidate {candidate.name!r} has device {candidate.device!r}, which is not one of {_OWN_DEVICES}"
     if candidate.backend == "module":
         message = f"{known}. A framework of backend module runs on one of these."
     elif not candidate.module:
@@ -185,8 +186,8 @@ def _check_module(candidate: Candidate, where: str) -> None:
             raise ConfigError(message)
         if candidate.mode == "graph" and candidate.module not in GRAPHS:
             message = (
-                f"{where}: candidate {candidate.name!r} has mode: graph, and of module {candidate.module!r} no graph "
-                f"mode is known. Graph modes: {', '.join(GRAPHS)}. Write mode: eager, or leave it out."
+                f"{where}: candidate {candidate.name!r} has mode: graph, but module {candidate.module!r} has no "
+                f"known graph mode. Modules with one: {', '.join(GRAPHS)}. Write mode: eager, or leave it out."
             )
             raise ConfigError(message)
         return

@@ -1,4 +1,7 @@
-"""The configuration as frozen values: what a run is asked to do, and what candidates there are without a file."""
+"""The configuration as frozen values, and the candidates that need no configuration.
+
+The sections ``Attributes`` become the descriptions in ``autotest.schema.json`` and in the documentation.
+"""
 
 from __future__ import annotations
 
@@ -25,34 +28,51 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reference(Section, frozen=True, kw_only=True):
-    """The side believed: ``torch`` on a device; ``auto`` puts it where the candidates are."""
+    """The side that is believed.
+
+    Attributes:
+        backend: Framework of the reference. Only ``torch`` is supported.
+        device: Device of the reference: ``cpu``, ``cuda``, or ``auto`` for the device of the candidates, which kernels
+            that only take CUDA tensors need.
+    """
 
     backend: Literal["torch"] = "torch"
     device: Device = "cpu"
 
 
 class Candidate(Section, frozen=True, kw_only=True):
-    """A side tested.
+    """A side that is tested.
 
     Attributes:
-        name: Short name, unique: letters, digits, ``.``, ``_``, ``+`` and ``-``.
-        backend: Which adapter.
-        device: ``cpu``, ``cuda``, ``auto``, or the name of a device that ``module`` registers with torch.
-        options: Arguments of ``torch.compile``, or of ``torch.onnx.export`` for ``onnxruntime``.
-        replace: Dotted path of the replacement by operator, for ``substitute``.
-        transform: Dotted path of the pass that a program's graph is put through, for ``fx``.
-        module: The framework's module, for ``module``; else the module that registers ``device`` when it is imported.
-        python: Interpreter that has it, for ``module``: a path, relative to the configuration's folder, or a name on
-            PATH; this one where none is given.
-        mode: Whether each body runs step by step, ``eager``, or as one ``graph``, for ``module``.
-        mapping: Rows of the framework's table by operator, for ``module``, in place of those that ship.
-        shapes: Sets of sizes and choices that the cases of a test repeat, each time with new data: for what compiles
-            for every shape. 0: each case has its own. JAX has 3 unless told otherwise.
-        required: Whether the run ends with exit status 4 when it is not available.
-        isolated: Whether the functions of ``replace`` run in a process that holds neither the reference's values nor
-            the comparison.
-        env: Variables of the environment of the process that it runs in, which is one of its own; for ``module`` and
-            ``substitute``.
+        name: Unique short name of letters, digits, ``.``, ``_``, ``+`` and ``-``, at most 64 characters. Reports and
+            ``--candidate`` use it.
+        backend: How the candidate runs a program: ``torch`` (eager PyTorch on another device), ``torch.compile``,
+            ``fx`` (a graph pass), ``onnxruntime`` (exported by torch), ``substitute`` (your functions replace
+            operators) or ``module`` (another framework with torch's names).
+        device: Device of the candidate: ``cpu``, ``cuda``, ``auto`` (a GPU if there is one), or the name of a device
+            that ``module`` registers with torch, for example ``npu``.
+        options: Keyword arguments of ``torch.compile`` (``backend``, ``mode``, ``dynamic``, ``fullgraph``,
+            ``options``), or of ``torch.onnx.export`` for backend ``onnxruntime`` (``dynamo``, ``opset_version``).
+        replace: For backend ``substitute``: the dotted path of your function for each operator, for example
+            ``torch.nn.functional.softmax: mykernels.softmax``. It takes and returns torch tensors like the operator.
+        transform: For backend ``fx``: the dotted path of the pass that takes and returns the graph of a program.
+        module: For backend ``module``: the framework's module, for example ``oneflow``. For other backends: the module
+            that registers ``device`` with torch when it is imported, for example ``torch_npu``.
+        python: For backend ``module``: the interpreter in which the framework is installed, as a path relative to the
+            configuration's folder or a name on PATH. Empty for the interpreter of ci-autotest.
+        mode: For backend ``module``: ``eager`` runs a test's body step by step, ``graph`` as one graph of the
+            framework.
+        mapping: For backend ``module``: rows of the framework's operator table, by operator, that replace those that
+            ship with ci-autotest.
+        shapes: Number of sets of sizes and choices that the cases of a test share, each time with new data, for
+            frameworks that compile for every shape. 0 gives each case its own set. Null means 3 for JAX, and 0
+            otherwise.
+        required: Whether the run ends with exit status 4 if the candidate is not available. Otherwise it is skipped,
+            and the report says why.
+        isolated: For backend ``substitute``: whether the functions of ``replace`` run in a process that holds neither
+            the reference's values nor the comparison.
+        env: For backends ``module`` and ``substitute``: environment variables of the process in which the candidate
+            runs; the candidate then has a process of its own.
     """
 
     name: str
@@ -72,12 +92,22 @@ class Candidate(Section, frozen=True, kw_only=True):
 
     @property
     def is_isolated(self) -> bool:
-        """Whether functions of the user's run in a host."""
+        """Whether the user's functions run in a host."""
         return self.backend == "substitute" and (self.isolated or bool(self.env))
 
 
 class ToleranceRule(Section, frozen=True, kw_only=True):
-    """What is allowed for some operators; ``operator`` in any spelling, with ``*``; ``reason`` says why."""
+    """The tolerance of some operators, in place of the default for the dtype.
+
+    Attributes:
+        operator: Operator in any of torch's spellings; ``*`` stands for any text, for example
+            ``torch.nn.functional.conv*``.
+        rtol: Allowed difference relative to the reference: ``|candidate - reference| <= atol + rtol * |reference|``.
+        atol: Allowed absolute difference, in the unit of the elements.
+        dtype: Dtype that the row is for, for example ``float16``. Null for all dtypes.
+        candidate: Candidate that the row is for. Null for all candidates.
+        reason: Why this tolerance is right. Required, because a loose tolerance hides faults.
+    """
 
     operator: str
     rtol: float
@@ -88,7 +118,15 @@ class ToleranceRule(Section, frozen=True, kw_only=True):
 
 
 class Known(Section, frozen=True, kw_only=True):
-    """A difference that is accepted: as narrow as can be, until a date."""
+    """A difference that is accepted and does not fail the run. A row that matches no finding is reported.
+
+    Attributes:
+        operator: Operator in any of torch's spellings; ``*`` stands for any text.
+        reason: Why the difference is acceptable; reports show it.
+        candidate: Candidate that the row is for. Null for all candidates.
+        kind: Kind of difference, for example ``value``, ``gradient`` or ``dtype``. Null for all kinds.
+        until: Last day on which the row accepts anything, as ``2027-06-01``. Null for no end.
+    """
 
     operator: str
     reason: str
@@ -98,24 +136,30 @@ class Known(Section, frozen=True, kw_only=True):
 
 
 class Config(Section, frozen=True, kw_only=True):
-    """What a run is asked to do.
+    """The configuration of a run, ``autotest.yml``. The command line takes precedence over the file.
 
     Attributes:
-        paths: Files or folders, relative to the configuration's folder.
-        cases: Cases per test, where ``@autotest`` gives no ``n``.
-        budget: Of the whole run, ``90s``, ``10m``, ``1h``; ``None``: no limit.
-        seed: A number, ``commit`` (from the commit's hash) or ``random``.
-        strictness: How tolerances are read.
-        case_timeout: Of one case on one candidate.
-        workers: A number, or ``auto`` for one per core.
-        memory: Resident memory that a worker may hold, ``512MiB``, ``4GiB``; ``auto`` for its share of the machine's;
-            ``off`` for no limit.
-        reference: The side believed.
-        candidates: The sides tested.
-        tolerances: First match holds.
-        known: Accepted differences.
-        fail_on: Which findings end the run with exit status 1.
-        output: Folder of the report.
+        paths: Files and folders with tests, relative to the configuration's folder. Empty for ``autotests/``, or for
+            files named ``autotest_*.py`` or ``test_*.py`` that use ``@autotest`` if there is no such folder.
+        cases: Number of cases per test, from 1, unless ``@autotest`` gives ``n``.
+        budget: Time limit of the whole run, with a unit: ``90s``, ``10m`` or ``1h``. Cases that do not fit are reported
+            as not run. Null for no limit.
+        seed: Root seed of all inputs: a number, ``commit`` (made from the commit's hash) or ``random`` (drawn and
+            printed, for nightly runs).
+        strictness: How numbers are compared: ``tolerance`` allows the tolerance of the dtype, ``ulp`` 4 units in
+            the last place, ``bitwise`` no difference. The last two also tell -0.0 from 0.0.
+        case_timeout: Time limit of one case on one candidate, with a unit: ``ms``, ``s``, ``m`` or ``h``.
+        workers: Number of worker processes, or ``auto`` for one per core.
+        memory: Resident memory that a worker may hold: a size such as ``512MiB`` or ``4GiB``, ``auto`` for its share of
+            the machine's memory, or ``off`` for no limit. A worker that exceeds it is ended.
+        reference: The side that is believed: PyTorch on a device.
+        candidates: The sides that are tested. ``--candidate`` selects some of them by name.
+        tolerances: Tolerances of some operators, in place of the defaults per dtype. If a test uses several
+            operators, the loosest matching tolerance applies.
+        known: Accepted differences, which do not fail the run.
+        fail_on: Findings that end the run with exit status 1: ``misaligned`` (all that count against a candidate),
+            ``flaky`` and ``leniency`` (those too), ``new`` (only those that the baseline lacks) or ``never``.
+        output: Folder of the report, relative to the current folder.
     """
 
     paths: tuple[str, ...] = ()
@@ -136,17 +180,17 @@ class Config(Section, frozen=True, kw_only=True):
 
 #: Arguments of ``torch.compile`` (PyTorch 2.13) that `options:` may hold.
 COMPILE_OPTIONS: Final = frozenset({"backend", "mode", "dynamic", "fullgraph", "options"})
-#: Arguments of ``torch.onnx.export`` (PyTorch 2.13) that `options:` may hold: which of its two exporters, and for what.
+#: Arguments of ``torch.onnx.export`` (PyTorch 2.13) that `options:` may hold; ``dynamo`` chooses between its exporters.
 EXPORT_OPTIONS: Final = frozenset({"dynamo", "opset_version"})
 #: Modules that have a graph mode.
 GRAPHS: Final = ("oneflow", "paddle")
-#: Modules that compile for every shape, and how many sets of sizes and choices a test has for them.
+#: Default of ``shapes`` for modules that compile for every shape.
 SHAPES: Final[dict[str, int]] = {"jax": 3}
-#: Devices that torch itself knows here.
+#: Devices that need no module.
 DEVICES: Final = get_args(Device)
 #: Root seeds are below this.
 SEEDS: Final = 1 << 63
-#: Greatest numbers that a run may be asked for: of cases a test, and of workers.
+#: Upper limits of cases per test and of workers.
 AT_MOST: Final = MappingProxyType({"cases": 1_000_000_000, "workers": 10_000})
 #: Candidates that need no configuration.
 BUILT_IN: Final[dict[str, Candidate]] = {
@@ -185,17 +229,15 @@ def chosen(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ...]:
 
 
 def named_by(candidates: Iterable[Candidate]) -> frozenset[str]:
-    """Return the functions and modules of the user's that candidates are made of."""
+    """Return the user functions and modules that candidates consist of."""
     names = (name for each in candidates for name in (*each.replace.values(), each.transform, each.module))
     return frozenset(filter(None, names))
 
 
 def shapes_of(candidates: Iterable[Candidate]) -> int:
-    """Return how many sets of sizes and choices a test's cases share in a run of candidates, 0: each has its own.
-
-    All run the same cases, so the fewest that one of them asks for hold for all; of those that are not there too: what
-    is drawn must not depend on the machine.
-    """
+    """Return how many sets of sizes and choices the cases of a test share; 0 if each case has its own."""
+    # All candidates run the same cases, so the lowest number holds for all. Candidates that are not available count
+    # too, because what is drawn must not depend on the machine.
     asked = [
         candidate.shapes if candidate.shapes is not None else SHAPES.get(candidate.module, 0)
         for candidate in candidates

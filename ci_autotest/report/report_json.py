@@ -18,6 +18,7 @@ from ci_autotest.errors import OutputError
 from ci_autotest.report.atomic import write_bytes
 from ci_autotest.report.finding_folders import is_finding_id
 from ci_autotest.values.result import SCHEMA, RunResult
+from ci_autotest.values.schema import schema_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +89,7 @@ def parsed(data: bytes, where: str) -> RunResult:
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of ``report.json``, as it is shipped in ``report.schema.json``."""
-    schema = msgspec.json.schema(RunResult)
+    schema = schema_of(RunResult)
     definition = schema["$defs"]["RunResult"]
     # The type has a default for code that builds a result; a file must name its schema.
     definition["required"] = ["schema", *definition["required"]]

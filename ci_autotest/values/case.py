@@ -1,7 +1,6 @@
-"""Cases, attempts and draws: the names from which everything that a test body saw can be made again.
+"""Cases, attempts and draws: the names from which the inputs of a test's body can be generated again.
 
-The inputs of a case depend on (root seed, test, case, attempt) and on nothing else. ``key_of`` is
-the one place where that is decided.
+The inputs of a case depend on (root seed, test, case, attempt) and on nothing else; ``key_of`` alone decides that.
 """
 
 from __future__ import annotations
@@ -15,27 +14,27 @@ from ci_autotest.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: Attempts that one case may take before it counts as rejected.
+#: Attempts at one case before it counts as rejected.
 ATTEMPTS_PER_CASE: Final = 20
-#: Cases of a window after the first; see ``window_of``.
+#: Cases per window; see ``window_of``.
 WINDOW: Final = 10
 
-#: Bounds of a tensor's free sizes, exclusive above; source: OneFlow's AutoTest 0.9.0.
+#: Bounds of a size that a test leaves open, exclusive above. Source: OneFlow's AutoTest 0.9.0.
 FREE_SIZE: Final = (1, 8)
 
 DrawnValue: TypeAlias = bool | int | float | str | None
 
 
 class Draw(NamedTuple):
-    """Say what one random choice was.
+    """One random choice.
 
     Attributes:
-        site: Where in the attempt, ``<generator>.<field>``; the same after another draw was edited.
-        kind: ``int``, ``float``, ``bool`` or ``choice`` (the index of an alternative).
-        low: Least value, inclusive.
+        site: Place in the attempt, ``<generator>.<field>``; it does not change if another draw is edited.
+        kind: ``int``, ``float``, ``bool``, ``dim`` (a tensor's open size) or ``choice`` (the index of an alternative).
+        low: Lower bound, inclusive.
         high: Upper bound, exclusive for integers and choices.
-        value: What was chosen.
-        simplest: What the shrinker moves it toward.
+        value: The chosen value.
+        simplest: Value toward which the shrinker moves it.
     """
 
     site: str
@@ -47,7 +46,7 @@ class Draw(NamedTuple):
 
 
 def draws_of(log: Sequence[tuple[Any, ...]]) -> list[Draw]:
-    """Return the draws of a log; a tensor's free size stands in it as ``(slot, dimension, size)``."""
+    """Return the draws of a log, in which ``(slot, dimension, size)`` is a tensor's open size."""
     return [Draw(*entry) if len(entry) == len(Draw._fields) else _size(*entry) for entry in log]
 
 
@@ -56,10 +55,10 @@ def _size(slot: int, dimension: int, size: int) -> Draw:
 
 
 def root_seed(asked: int | str, environ: Mapping[str, str]) -> int:
-    """Return the root seed: a number as it is, ``random`` drawn, ``commit`` from the commit's hash.
+    """Return the root seed: a number as it is, a random number, or a hash of the commit.
 
     Raises:
-        ConfigError: ``commit`` is asked for and no commit is known.
+        ConfigError: The seed is ``commit`` and GITHUB_SHA is not set.
     """
     if isinstance(asked, int):
         return asked
@@ -73,7 +72,7 @@ def root_seed(asked: int | str, environ: Mapping[str, str]) -> int:
 
 
 def test_key(seed: int, test: str) -> int:
-    """Return the 64 bits that tell a test's streams from every other test's."""
+    """Return 64 bits that distinguish a test's streams from those of every other test."""
     digest = blake2b(f"{seed}\0{test}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 
@@ -84,13 +83,13 @@ def key_of(test: int, case: int, attempt: int) -> tuple[int, int]:
 
 
 def pattern_of(case: int, shapes: int) -> int:
-    """Return the ordinary case whose sizes and choices a case repeats, with data of its own; itself where none is.
+    """Return the ordinary case whose sizes and choices a case repeats with new data; the case itself without sharing.
 
-    An odd number of shapes lets each profile, of which there are eight, meet all of them.
+    With an odd number of shapes, each of the eight profiles meets all shapes.
 
     Args:
-        case: Its number.
-        shapes: Sets of sizes and choices that a test's cases share, ``0``: each has its own.
+        case: Number of the case.
+        shapes: Number of sets of sizes and choices that the cases of a test share; 0 if each has its own.
     """
     return 2 * (case // 2 % shapes) if shapes else case
 
@@ -104,10 +103,10 @@ def window_of(case: int) -> int:
 
 
 def is_late(case: int) -> bool:
-    """Whether a case is in the second half of its window: it is probed whatever its inputs are."""
+    """Whether a case is in the second half of its window, where cases are probed whatever their inputs are."""
     return case % WINDOW >= WINDOW // 2
 
 
 def has_series(case: int) -> bool:
-    """Whether the probe of a case is a series of calls instead of a sequence: in every other window."""
+    """Whether the probe of a case is a series of calls instead of a sequence, as in every other window."""
     return window_of(case) % 2 == 0

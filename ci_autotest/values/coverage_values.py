@@ -1,4 +1,4 @@
-"""How far operators were exercised, and how many of torch's were: what coverage is made of."""
+"""Coverage as values: how far each operator was exercised, and how many of torch's operators were."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ci_autotest.values.verdict import Struct
 
 
 class Exercised(Struct, frozen=True, kw_only=True):
-    """Say how far one operator was exercised.
+    """How far one operator was exercised.
 
     Attributes:
-        cases: Accepted cases whose program calls it; on a candidate those of them that were compared there.
-        aligned: Those of them that were aligned.
-        arguments: Torch's names of the arguments that were given in them.
-        dtypes: Of the tensors that it was given in them, or of its results where it was given none.
+        cases: Number of accepted cases whose program calls it; for a candidate, those that were compared on it.
+        aligned: Number of those that were aligned.
+        arguments: Torch's names of the arguments that were passed.
+        dtypes: Dtypes of its tensor arguments, or of its results if it had none.
     """
 
     cases: int = 0
@@ -25,7 +25,7 @@ class Exercised(Struct, frozen=True, kw_only=True):
     dtypes: tuple[str, ...] = ()
 
 
-#: Names of arguments, and of dtypes, that are told of an operator: a worker that makes names up cannot fill a report.
+#: Most names of arguments and of dtypes per operator, so that a worker that invents names cannot fill a report.
 NAMES_LISTED: Final = 64
 
 
@@ -39,10 +39,13 @@ def joined(one: Exercised, other: Exercised) -> Exercised:
 
 
 class OperatorCoverage(Struct, frozen=True, kw_only=True):
-    """Say how far an operator was exercised: ``recorded`` on the reference, then by candidate that compared it.
+    """How far an operator was exercised on the reference and on each candidate.
 
     Attributes:
-        family: Of torch's public operators; empty for an operator that is none of them.
+        operator: Canonical operator.
+        family: Family of a public operator of torch; empty for any other operator.
+        recorded: Calls on the reference.
+        candidates: Compared calls, by candidate.
     """
 
     operator: str
@@ -52,14 +55,14 @@ class OperatorCoverage(Struct, frozen=True, kw_only=True):
 
 
 class CoverageCounts(Struct, frozen=True, kw_only=True):
-    """Count operators.
+    """Number of operators.
 
     Attributes:
         public: Torch's public operators.
-        tested: Those of them that a case calls.
-        supported: Those of them that were compared on the candidate in a case, or that a finding names.
-        aligned: Those of them that have an aligned case, and no finding.
-        misaligned: Those of them that a finding names that is no leniency and not flaky.
+        tested: Public operators that a case calls.
+        supported: Tested operators that were compared on the candidate, or that have a finding.
+        aligned: Supported operators with an aligned case and without a finding.
+        misaligned: Tested operators with a finding that is neither a leniency nor flaky.
     """
 
     public: int = 0
@@ -70,7 +73,13 @@ class CoverageCounts(Struct, frozen=True, kw_only=True):
 
 
 class CandidateCoverage(Struct, frozen=True, kw_only=True):
-    """Count torch's public operators on a candidate, in all and by family."""
+    """Counts of torch's public operators on a candidate.
+
+    Attributes:
+        candidate: Name of the candidate.
+        counts: All operators.
+        families: Operators by family.
+    """
 
     candidate: str
     counts: CoverageCounts

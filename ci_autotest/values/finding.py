@@ -14,24 +14,29 @@ if TYPE_CHECKING:
 
 
 class Location(Struct, frozen=True, kw_only=True):
-    """Say where a test is defined: a file with ``/``, relative to the configuration's folder, and a line from 1."""
+    """Definition of a test.
+
+    Attributes:
+        file: Path relative to the configuration's folder, with ``/``.
+        line: Line number from 1.
+    """
 
     file: str
     line: int
 
 
-#: Cases of one test that a hit tells by number.
+#: Cases of one test that a hit lists by number.
 HITS_LISTED: Final = 100
 
 
 class Hit(Struct, frozen=True, kw_only=True):
-    """Say which cases of a test hit an identity.
+    """The cases of a test that hit an identity.
 
     Attributes:
-        test: Its id.
-        cases: Their numbers, the first hundred.
-        count: All of them.
-        of_cases: Cases of the test.
+        test: Id of the test.
+        cases: Numbers of the first hundred cases.
+        count: Number of all such cases.
+        of_cases: Number of cases of the test.
     """
 
     test: str
@@ -40,19 +45,20 @@ class Hit(Struct, frozen=True, kw_only=True):
     of_cases: int
 
 
-#: Other smallest programs of one identity that are looked for, each from a test of its own.
+#: Other smallest programs of one identity that a run looks for, each from another test.
 VARIANTS_AT_MOST: Final = 2
 
 
 class Variant(Struct, frozen=True, kw_only=True):
-    """Hold another smallest program of one identity: a sub-entry of its finding.
+    """Another smallest program of one identity, as a part of its finding.
 
     Attributes:
         test: Id of the test that it was shrunk from.
-        case: Its number.
+        case: Number of the case.
         headline: One sentence.
         program: The smallest program as Python text.
-        calls: What that program calls, with the names of keywords: programs that have them in common are told once.
+        calls: What the program calls, with the names of keyword arguments; of several programs with the same calls only
+            one is kept.
     """
 
     test: str
@@ -63,35 +69,61 @@ class Variant(Struct, frozen=True, kw_only=True):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """Hold a confirmed misalignment, crash or timeout with its smallest program.
+    """A misalignment, crash or timeout with its smallest program.
 
-    Identity is (candidate, operator, kind). Sizes are in elements, differences in the unit of the
-    elements.
+    Its identity is (candidate, operator, kind). Sizes are in elements, differences in the unit of the elements.
 
     Attributes:
-        id: ``<operator's last name>-<hash of the identity>``; the folder's name in ``findings/``.
-        where: What differs, for reading: ``value of softmax``, ``gradient of x``.
+        id: Last name of the operator and a hash of the identity, for example ``softmax-3f2a1c``; also the folder's name
+            in ``findings/``.
+        candidate: Name of the candidate.
+        operator: Canonical operator of the step that is wrong.
+        target: The operator as the test spells it.
+        kind: What differs.
+        blame: Which side is wrong, according to the float64 oracle.
+        outcome: Outcome of the case: misaligned, crashed, timed_out or flaky.
+        test: Id of the test, ``path::name``.
+        case: Number of the case.
+        seed: Root seed of the run.
+        profile: Profile of the case, for example ``ordinary``.
+        steps: Number of steps of the smallest program.
+        dims_max: Most dimensions of a tensor in the smallest program.
+        greatest_absolute_difference: In the unit of the elements; null if not finite.
+        greatest_relative_difference: A ratio to the reference; null if not finite.
+        greatest_ulp_difference: In units in the last place.
+        first_index: Index of the first element outside the tolerance.
+        first_pair: The candidate's and the reference's value at ``first_index``, hexadecimal for floating point.
+        message: The whole message, of several lines.
+        confirmed: Whether it was repeated in a fresh process.
+        shrunk: Whether the program is the smallest that was found.
+        repro: Path of ``repro.py`` in the output folder; null if there is none.
+        repro_verified: Whether ``repro.py`` was run and showed the finding.
+        where: What differs, in words: ``value of softmax``, ``gradient of x``.
         headline: One sentence.
-        message: The whole message, several lines.
-        first_pair: Candidate's and reference's value at ``first_index``, hexadecimal.
-        oracle: The float64 oracle's word.
+        candidate_seen: What the candidate has, in words.
+        reference_seen: What the reference has, in words.
+        detail: One more line, for example the candidate's exception.
+        difference: The numbers, if both sides are tensors of one shape.
+        oracle: What the float64 oracle says, in one sentence.
+        oracle_value: The float64 value at ``first_index``, hexadecimal.
+        accumulated: Whether the error accumulates over steps, none of which is misaligned on its own.
         program: The smallest program as Python text.
-        cases: Cases in which this identity was seen; ``of_cases`` were run.
-        tests: Ids of the tests that hit it.
-        known: Reason, where the configuration accepts this difference.
-        repro: Path of ``repro.py`` in the output folder, ``None`` where there is none.
-        replay: One line that runs it again.
-        growth: Of accumulated error, step by step.
-        layer: Of a compiled candidate, the layer at fault: ``dynamo``, ``aot_autograd`` or ``inductor``.
-        hits: Cases that hit this identity, by test.
-        versions: Of the frameworks and the platform.
-        variants: Other smallest programs, from other tests that hit it.
-        calls: What the smallest program calls, with the names of keywords.
+        cases: Number of cases that show this identity.
+        of_cases: Number of cases that were run.
+        tests: Ids of the tests that hit the identity.
+        known: Reason of the configuration's row that accepts this difference; null if none does.
+        location: Definition of the test.
+        replay: Command that runs the finding again.
+        growth: How an accumulated error grows, step by step.
+        layer: Layer at fault in a compiled candidate: ``dynamo``, ``aot_autograd`` or ``inductor``.
+        hits: Cases that hit the identity, by test.
+        versions: Versions of the frameworks and the platform.
+        variants: Other smallest programs, from other tests that hit the identity.
+        calls: What the smallest program calls, with the names of keyword arguments.
         attempt: Number of the accepted attempt at the case.
-        output: For a crash or a timeout, the end of what its process printed, with the fault handler's stack.
-        earlier: Whether an earlier run found it and no case of this one did: its program, kept in ``.autotest/``,
-            still shows it.
-        demanded: Of a leniency, whether the author wrote that the reference refuses it: then it fails the run.
+        output: For a crash or a timeout, the end of the process's output, with the fault handler's stack.
+        earlier: Whether only an earlier run's cases show it: its program in ``.autotest/`` still fails.
+        demanded: Whether a leniency fails the run, because the test says that the reference refuses the call.
     """
 
     id: str
@@ -146,11 +178,11 @@ class Finding(Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What makes two findings one, between runs too."""
+        """Candidate, operator and kind, by which findings of different runs are matched."""
         return self.candidate, self.operator, self.kind
 
 
-#: Blames that never fail the candidate.
+#: Blames that never fail the run.
 TOLERATED_BLAMES: Final = frozenset({"reference", "ill_conditioned"})
 
 
@@ -162,10 +194,10 @@ def counts_against(finding: Finding) -> bool:
 
 
 def representative(findings: Iterable[Finding]) -> Finding:
-    """Return the finding that stands for all of one identity, the same in whatever order they came.
+    """Return the finding that represents all of one identity, whatever their order.
 
-    One that counts against the run comes before one that does not, then a confirmed one, then one with its program,
-    then one that a case of this run showed; of those the lowest test and case.
+    A finding that counts against the run is preferred, then a confirmed one, then one with its program, then one that a
+    case of this run shows; of those the lowest test and case.
     """
 
     def rank(item: Finding) -> tuple[bool, bool, bool, bool, str, int]:
@@ -175,5 +207,5 @@ def representative(findings: Iterable[Finding]) -> Finding:
 
 
 def is_found_leniency(finding: Finding) -> bool:
-    """Whether a candidate accepts what the reference refuses, and nobody wrote that it must be refused."""
+    """Whether a candidate accepts what the reference refuses, and no test demands the refusal."""
     return finding.kind == "leniency" and not finding.demanded

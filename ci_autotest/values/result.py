@@ -1,8 +1,7 @@
-"""What a run found, as values: outcomes, misalignments, findings, results, the report.
+"""The result of a run as values: counts, tests, candidates, the report.
 
-Everything here is a frozen msgspec struct: it crosses processes and is written to ``report.json``,
-whose JSON Schema is derived from ``RunResult``. The words are those of the README's glossary.
-Differences that are not finite are ``None``.
+Everything here is a frozen msgspec struct that crosses processes and is written to ``report.json``, whose JSON Schema
+is derived from ``RunResult``. Differences that are not finite are ``None``.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ SCHEMA: Final = "ci-autotest/report/1"
 
 
 class CaseCounts(Struct, frozen=True, kw_only=True):
-    """Count the cases of one (test, candidate) by outcome."""
+    """Number of cases of one (test, candidate) by outcome."""
 
     aligned: int = 0
     misaligned: int = 0
@@ -35,21 +34,21 @@ class CaseCounts(Struct, frozen=True, kw_only=True):
 
     @property
     def compared(self) -> int:
-        """Cases in which something of the candidate's was held against the reference."""
+        """Number of cases in which the candidate was compared with the reference."""
         return self.aligned + self.misaligned + self.crashed + self.timed_out + self.flaky
 
 
-#: Texts that are kept of the cases that are unsupported for one reason.
+#: Examples that are kept for each reason.
 _DETAILS: Final = 3
 
 
 class UnsupportedCases(Struct, frozen=True, kw_only=True):
-    """Count the cases of one (test, candidate) that are unsupported for one reason.
+    """The cases of one (test, candidate) that are unsupported for one reason.
 
     Attributes:
-        reason: What decisions go by.
-        cases: How many.
-        details: What was said of them, for reading: the first three texts in alphabetical order.
+        reason: Typed reason, on which all decisions depend.
+        cases: Number of cases.
+        details: Up to three examples in words, in alphabetical order.
     """
 
     reason: UnsupportedReason
@@ -58,7 +57,7 @@ class UnsupportedCases(Struct, frozen=True, kw_only=True):
 
 
 def joined_unsupported(counts: Iterable[UnsupportedCases]) -> tuple[UnsupportedCases, ...]:
-    """Return counts with one entry for each reason, the most frequent first: the same in whatever order they came."""
+    """Return counts with one entry for each reason, the most frequent first, whatever the order of ``counts``."""
     groups: dict[UnsupportedReason, list[UnsupportedCases]] = {}
     for item in counts:
         groups.setdefault(item.reason, []).append(item)
@@ -74,20 +73,27 @@ def joined_unsupported(counts: Iterable[UnsupportedCases]) -> tuple[UnsupportedC
 
 
 class AttemptCounts(Struct, frozen=True, kw_only=True):
-    """Count attempts: ``accepted`` and ``rejected`` by the reference."""
+    """Number of attempts that the reference accepted and rejected."""
 
     accepted: int = 0
     rejected: int = 0
 
 
 class CandidateInfo(Struct, frozen=True, kw_only=True):
-    """Say what a candidate is, why it is not there when it is not, and which operators it replaces.
+    """A candidate of the run.
 
     Attributes:
-        version: Of the framework.
-        libraries: In an interpreter of its own: Python's version and those of what the framework computes with.
-        mode: ``graph`` where each body runs as one graph, ``graph, forward only`` where such graphs have no gradients.
-        kernels: Where replacements that are Python functions of the checkout are defined, by operator; their files are
+        name: Name in the configuration.
+        backend: Backend that runs it.
+        version: Version of the framework.
+        libraries: In an interpreter of its own: versions of Python and of the libraries with which the framework
+            computes.
+        mode: ``graph`` if each body runs as one graph, ``graph, forward only`` if such graphs have no gradients.
+        device: Device on which it runs.
+        available: Whether it could be used.
+        reason: Why it was not available.
+        replaces: Operators that it replaces.
+        kernels: Definitions of replacements that are Python functions of the checkout, by operator; their files are
             relative to its top.
     """
 
@@ -104,12 +110,14 @@ class CandidateInfo(Struct, frozen=True, kw_only=True):
 
 
 class OperatorStanding(Struct, frozen=True, kw_only=True):
-    """Say whether a candidate has an operator.
+    """Whether a candidate has an operator.
 
     Attributes:
-        standing: ``supported``: it has it; ``unsupported``: its table says why not; ``absent``: its framework has no
-            function of the name that is meant; ``no_kernel``: its device has none; ``unmapped``: its table does not
-            speak of it.
+        operator: Canonical operator.
+        standing: ``supported``; ``unsupported`` if its table says why not; ``absent`` if its framework lacks the
+            function that the table names; ``no_kernel`` if its device has no kernel; ``unmapped`` if its table has no
+            row.
+        reason: Why it is not supported.
     """
 
     operator: str
@@ -118,20 +126,25 @@ class OperatorStanding(Struct, frozen=True, kw_only=True):
 
 
 class TestResult(Struct, frozen=True, kw_only=True):
-    """Hold what one test showed on one candidate.
+    """The result of one test on one candidate.
 
     Attributes:
-        outcome: The worst of its cases.
+        test: Id of the test, ``path::name``.
+        candidate: Name of the candidate.
+        outcome: The worst outcome of its cases.
+        cases: Number of cases by outcome.
+        attempts: Number of attempts that the reference accepted and rejected.
         profiles: Accepted cases by profile.
         duration_s: Seconds spent in its cases, on all workers.
         findings: Ids of its findings.
-        reason: Why it is not aligned, where no finding says so.
-        unsupported: Why its unsupported cases are, most frequent first.
-        weak: Fewer than one ordinary attempt in ten was accepted.
-        refusal: Of a weak test, what the reference said to an attempt that it rejected.
-        undefined_gradients: Cases whose backward pass the reference refused: their values alone were compared.
+        reason: Why it is not aligned, if no finding says so.
+        unsupported: Why cases are unsupported, the most frequent reason first.
+        weak: Whether the reference accepted fewer than one in ten ordinary attempts.
+        refusal: For a weak test, the reference's error for a rejected attempt.
+        undefined_gradients: Cases whose backward pass the reference refused, so that only values were compared.
         rejected_cases: Cases of which the reference rejected every attempt; they are among ``cases.not_run``.
-        left_alone: Whether the rest of a window is left out after cases of it have ended their worker: some have.
+        left_alone: Whether the rest of a window was skipped after some of its cases had ended their worker.
+        location: Definition of the test.
     """
 
     test: str
@@ -153,13 +166,20 @@ class TestResult(Struct, frozen=True, kw_only=True):
 
     @property
     def run(self) -> int:
-        """Cases that were run: those with an outcome, and those that the reference rejected."""
+        """Number of cases that were run: those with an outcome, and those that the reference rejected."""
         counts = self.cases
         return counts.compared + counts.unsupported + min(counts.not_run, self.rejected_cases)
 
 
 class BrokenTest(Struct, frozen=True, kw_only=True):
-    """Say why a file could not be imported, or why a test's body or declaration is wrong."""
+    """A file that could not be imported, or a test whose body or declaration is wrong.
+
+    Attributes:
+        test: Id of the test, or the file.
+        message: What is wrong and what to do.
+        traceback: The traceback, if there is one.
+        location: Definition of the test.
+    """
 
     test: str
     message: str
@@ -168,7 +188,16 @@ class BrokenTest(Struct, frozen=True, kw_only=True):
 
 
 class Environment(Struct, frozen=True, kw_only=True):
-    """Say what ran: versions, platform, the commit where there is one, the configuration's folder in the repository."""
+    """What ran.
+
+    Attributes:
+        ci_autotest: Version of ci-autotest.
+        python: Version of Python.
+        platform: Operating system and architecture.
+        torch: Version of the reference.
+        commit: Commit that was tested; empty outside a workflow.
+        folder: The configuration's folder in the repository.
+    """
 
     ci_autotest: str
     python: str
@@ -179,7 +208,13 @@ class Environment(Struct, frozen=True, kw_only=True):
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """Count (test, candidate) pairs by outcome, and what else a reader wants first."""
+    """Number of (test, candidate) pairs by outcome.
+
+    Attributes:
+        broken: Number of broken tests.
+        findings: Number of findings.
+        cases: Number of cases that were compared.
+    """
 
     aligned: int = 0
     misaligned: int = 0
@@ -194,24 +229,31 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
-    """Hold a whole run: what ``report.json`` is.
+    """A whole run: the content of ``report.json``.
 
     Attributes:
-        seed: Root seed; replays exactly with ``--seed``.
-        shard: ``(K, N)``; ``(1, 1)`` is everything.
-        shapes: Sets of sizes and choices that the cases of a test shared; 0: each had its own. A case is the same in
-            another run where seed, test, case and this are.
-        interrupted: The run was stopped before its end.
-        notes: Sentences a reader must see: rules that matched nothing, devices skipped.
-        fixed: Identities of findings of the baseline that were not seen again, as ``candidate
-            operator kind``.
-        new: Ids of findings that the baseline does not have; ``None`` without a baseline.
-        calls: For candidates that replace operators, the calls that were replaced, by operator.
-        is_partial: Tests were selected by name, or cases were left out: what is missing here says nothing.
-        plan: Of a shard, tells its plan from others: shards of one run have it in common.
-        coverage: Torch's public operators by candidate.
-        operators: How far each operator was exercised, with which arguments and dtypes.
-        exit_code: What the command ended with.
+        schema: Version of this format.
+        seed: Root seed; ``--seed`` with it replays the run exactly.
+        environment: Versions, platform and commit.
+        candidates: The candidates of the run.
+        results: One result for each test and candidate.
+        findings: Confirmed misalignments, crashes and timeouts.
+        summary: Number of (test, candidate) pairs by outcome.
+        broken: Files and tests that could not be run.
+        shard: Index and number of shards; ``[1, 1]`` is the whole run.
+        shapes: Number of sets of sizes and choices that the cases of a test shared; 0 if each had its own. A case is
+            the same in another run if seed, test, case and this number are.
+        interrupted: Whether the run was stopped before its end.
+        notes: Sentences that a reader must see, for example rules that matched nothing.
+        fixed: Findings of the baseline that were not seen again, as ``candidate operator kind``.
+        new: Ids of findings that the baseline lacks; null without a baseline.
+        duration_s: Seconds from start to end.
+        calls: For candidates that replace operators, the number of replaced calls by operator.
+        is_partial: Whether tests were selected by name or cases left out, so that an absent finding means nothing.
+        plan: Hash of the plan, which all shards of one run share.
+        coverage: Counts of torch's public operators by candidate.
+        operators: How far each operator was exercised, with its arguments and dtypes.
+        exit_code: Exit status of the command.
     """
 
     schema: Literal["ci-autotest/report/1"] = SCHEMA
@@ -238,7 +280,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
 
 def uncalled(result: RunResult) -> dict[str, list[str]]:
-    """Return the replacements that were never called, by candidate; only a whole run can say that of one."""
+    """Return the replacements that were never called, by candidate; empty unless the run is whole."""
     if result.interrupted or result.is_partial or result.broken or result.shard != (1, 1):
         return {}
     found = {}
@@ -246,7 +288,7 @@ def uncalled(result: RunResult) -> dict[str, list[str]]:
         if not candidate.replaces or not candidate.available:
             continue
         called = {name.rpartition(".")[2] for name, count in result.calls.get(candidate.name, {}).items() if count}
-        # A call that ended its worker was counted by no one; its finding says that it was made.
+        # A call that ended its worker was never counted, but its finding proves that it was made.
         called |= {item.operator.rpartition(".")[2] for item in result.findings if item.candidate == candidate.name}
         missing = [name for name in candidate.replaces if name.rpartition(".")[2].rstrip("_") not in called]
         if missing:
@@ -255,7 +297,7 @@ def uncalled(result: RunResult) -> dict[str, list[str]]:
 
 
 def worst(counts: CaseCounts) -> Outcome:
-    """Return the outcome of a test from the outcomes of its cases: the worst that happened, ``not_run`` if none did."""
+    """Return the outcome of a test: the worst of its cases, ``not_run`` without cases."""
     for outcome in WORST_FIRST:
         if getattr(counts, outcome):
             return "aligned" if outcome in {"unsupported", "not_run"} and counts.aligned else outcome

@@ -1,7 +1,7 @@
-"""Tolerances: how far a candidate may be from the reference, per dtype, and how strictly that is read.
+"""Tolerances: how far a candidate may be from the reference, per dtype and strictness.
 
-One formula everywhere: ``|candidate - reference| <= atol + rtol * |reference|``. It is not
-symmetric: the reference is the side that is believed.
+The formula is ``|candidate - reference| <= atol + rtol * |reference|`` everywhere. It is not symmetric, because the
+reference is the side that is believed.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ from ci_autotest.errors import ToleranceError
 Strictness = Literal["tolerance", "ulp", "bitwise"]
 STRICTNESSES: Final[tuple[str, ...]] = get_args(Strictness)
 
-#: Units in the last place that ``strictness: ulp`` allows between two floating point numbers of one
-#: dtype.
+#: Units in the last place that ``strictness: ulp`` allows between two numbers of one dtype.
 ULP_LIMIT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Say what is allowed: ``rtol`` is a ratio, ``atol`` is in the unit of the elements."""
+    """An allowed difference: ``rtol`` is a ratio, ``atol`` is in the unit of the elements."""
 
     rtol: float
     atol: float
     strictness: Strictness = "tolerance"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot bound anything.
+        """Refuse a value that is no bound.
 
         Raises:
             ToleranceError: A bound is negative or not a number.
@@ -40,7 +39,7 @@ class Tolerance:
                 raise ToleranceError(message)
 
 
-#: Lets every element pass, whatever it is: for tests that compare shapes, dtypes and flags only.
+#: A tolerance that every element meets, for tests that only compare shapes, dtypes and flags.
 ANY: Final = Tolerance(math.inf, math.inf)
 #: Defaults per dtype. Source: ``torch.testing._comparison._DTYPE_PRECISIONS`` (PyTorch 2.13).
 DEFAULTS: Final[dict[str, tuple[float, float]]] = {
@@ -60,13 +59,13 @@ def tolerance_for(
     atol: float | None = None,
     strictness: Strictness = "tolerance",
 ) -> Tolerance:
-    """Return the tolerance for elements of ``dtype``: what was given, else the default of that dtype (integers: exact).
+    """Return the given tolerance, else the default for ``dtype``; integers must be equal by default.
 
     Args:
         dtype: A dtype's name without ``torch.``.
-        rtol: A ratio; given together with ``atol`` or not at all.
+        rtol: A ratio; requires ``atol``.
         atol: In the unit of the elements.
-        strictness: How the bound is read.
+        strictness: How the numbers are compared.
 
     Raises:
         ToleranceError: Only one of ``rtol`` and ``atol`` is given.

@@ -1,4 +1,4 @@
-"""The verdict on one case as frozen values: outcome, what differs, which side is wrong. Written as JSON."""
+"""The verdict on one case as frozen values: its outcome, what differs and which side is wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Kind: TypeAlias = Literal[
     "crash", "timeout", "nondeterminism", "stateful",
 ]  # fmt: skip
 Blame: TypeAlias = Literal["candidate", "reference", "both", "ill_conditioned", "unknown"]
-#: Outcomes of a case, in the order in which the worst is chosen for a test (first is worst).
+#: Outcomes of a case, worst first: a test has the worst outcome of its cases.
 WORST_FIRST: Final[tuple[Outcome, ...]] = (
     "crashed", "timed_out", "misaligned", "flaky", "unsupported", "not_run", "aligned",
 )  # fmt: skip
@@ -31,20 +31,20 @@ class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """Say by how much a tensor departs from its counterpart.
+    """The difference between a tensor and its counterpart.
 
     Attributes:
-        mismatched: Elements outside the tolerance.
-        total: Elements compared.
-        greatest_absolute: In the unit of the elements, exact of integers; ``None`` when not finite.
-        greatest_relative: A ratio to the reference; ``None`` when not finite or the reference is 0.
-        greatest_ulp: Units in the last place; ``None`` for what has none.
-        greatest_index: Where ``greatest_absolute`` is.
+        mismatched: Number of elements outside the tolerance.
+        total: Number of elements compared.
+        greatest_absolute: In the unit of the elements, exact for integers; null if not finite.
+        greatest_relative: A ratio to the reference; null if not finite or the reference is 0.
+        greatest_ulp: In units in the last place; null for dtypes without them.
+        greatest_index: Index of ``greatest_absolute``.
         first_index: The first element outside the tolerance, in row-major order.
-        first_pair: Candidate's and reference's value there; hexadecimal for floating point.
-        first_pair_decimal: The same, for reading.
-        rtol: Ratio that was allowed.
-        atol: Absolute difference that was allowed, in the unit of the elements.
+        first_pair: The candidate's and the reference's value there; hexadecimal for floating point.
+        first_pair_decimal: The same values in decimal.
+        rtol: Allowed difference relative to the reference.
+        atol: Allowed absolute difference, in the unit of the elements.
     """
 
     mismatched: int
@@ -61,12 +61,12 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class Value(Struct, frozen=True, kw_only=True, tag="value"):
-    """What a step gave.
+    """The result of a step.
 
     Attributes:
-        name: Of the step.
-        aspect: What of it; ``memory`` is what it shares, ``end`` the value as it is after the run.
-        element: Which element of a tuple it is, where it is one.
+        name: Name of the step.
+        aspect: The property that differs; ``memory`` is the storage that it shares, ``end`` the value after the run.
+        element: Index in a tuple, if the step returned one.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Gradient(Struct, frozen=True, kw_only=True, tag="gradient"):
 
 
 class Cotangent(Struct, frozen=True, kw_only=True, tag="cotangent"):
-    """The gradient that was put into an output, by the output's position: the backward pass wrote to it."""
+    """The gradient passed to an output, named by its position, to which the backward pass wrote."""
 
     position: int
 
@@ -99,7 +99,7 @@ class Cotangent(Struct, frozen=True, kw_only=True, tag="cotangent"):
 
 
 class State(Struct, frozen=True, kw_only=True, tag="state"):
-    """A parameter or buffer after the run; without a name, which of them there are."""
+    """A parameter or buffer after the run; without a name, the set of their names."""
 
     name: str = ""
 
@@ -108,7 +108,7 @@ class State(Struct, frozen=True, kw_only=True, tag="state"):
 
 
 class Call(Struct, frozen=True, kw_only=True, tag="call"):
-    """A call as such: what it raises, or accepts."""
+    """A call that raises or accepts something, not its result."""
 
     name: str
 
@@ -117,7 +117,7 @@ class Call(Struct, frozen=True, kw_only=True, tag="call"):
 
 
 class BackwardPass(Struct, frozen=True, tag="backward"):
-    """The backward pass as one thing: what it raises, or accepts."""
+    """A backward pass that raises or accepts something, not one of its gradients."""
 
     def __str__(self) -> str:
         return "backward pass"
@@ -133,17 +133,17 @@ class InFlight(Struct, frozen=True, kw_only=True, tag="in flight"):
 
 
 class Result(Struct, frozen=True, tag="result"):
-    """All that a candidate gave, where it cannot be looked at."""
+    """The whole result of a candidate, if its parts cannot be compared."""
 
     def __str__(self) -> str:
         return "result"
 
 
 Place: TypeAlias = Value | Gradient | Cotangent | State | Call | BackwardPass | InFlight | Result
-#: Kinds of a finding whose worker was lost.
+#: Kinds of findings that cost the worker.
 _LOST: Final = frozenset({"crash", "timeout"})
 _AS_A_GRAPH: Final = ", as a graph"
-#: How a place is read back from its text, which is all that a report holds of it: the inverse of ``place_text``.
+#: The inverse of ``place_text``, because a report only has the text of a place.
 _READ: Final[tuple[tuple[str, Callable[[re.Match[str]], Place]], ...]] = (
     (r"(?:in its )?backward pass", lambda _: BackwardPass()),
     (r"gradient put into output (\d{1,9}), which the backward pass wrote to", lambda m: Cotangent(position=int(m[1]))),
@@ -162,41 +162,38 @@ _READ: Final[tuple[tuple[str, Callable[[re.Match[str]], Place]], ...]] = (
 
 
 def place_text(at: Place | None, kind: Kind) -> str:
-    """Return where something differs, for reading."""
+    """Return a place in words."""
     if isinstance(at, BackwardPass) and kind in _LOST:
         return f"in its {at}"
     return ("" if at is None else str(at)) + (_AS_A_GRAPH if kind == "graph" else "")
 
 
 def place_of(text: str) -> Place | None:
-    """Return the place that a text of ``place_text`` is of, as a report holds it; ``None`` of any other text.
-
-    A report comes from outside, and its names are written beside code: no line ends in them.
-    """
-    told = text.removesuffix(_AS_A_GRAPH)
-    if not told.isprintable():
+    """Return the place that ``place_text`` wrote, or ``None`` for any other text."""
+    place = text.removesuffix(_AS_A_GRAPH)
+    # A report comes from outside, and its names are printed beside code: a line end in one could smuggle code in.
+    if not place.isprintable():
         return None
-    found = ((re.fullmatch(pattern, told), make) for pattern, make in _READ)
+    found = ((re.fullmatch(pattern, place), make) for pattern, make in _READ)
     return next((make(match) for match, make in found if match is not None), None)
 
 
 def is_of_backward(at: Place | None) -> bool:
-    """Whether it takes the backward pass to see what differs."""
+    """Whether the difference only shows in the backward pass."""
     return isinstance(at, Gradient | Cotangent | BackwardPass)
 
 
 class Misalignment(Struct, frozen=True, kw_only=True):
-    """Say how a candidate departs from the reference at one place of a program.
+    """How a candidate differs from the reference at one place of a program.
 
     Attributes:
         kind: What differs.
-        step: Index of the step whose value, gradient or state it is; the refused step for ``error``
-            and ``leniency``.
-        at: What was compared; ``None`` of two observations alone.
-        candidate: What the candidate has, for reading.
-        reference: What the reference has, for reading.
-        difference: Numbers, where both sides are tensors of one shape.
-        detail: One more line where needed, such as the candidate's exception.
+        step: Index of the step whose value, gradient or state differs; the refused step for ``error`` and ``leniency``.
+        at: What was compared; null for two observations without a program.
+        candidate: What the candidate has, in words.
+        reference: What the reference has, in words.
+        difference: The numbers, if both sides are tensors of one shape.
+        detail: One more line if needed, for example the candidate's exception.
     """
 
     kind: Kind
@@ -209,18 +206,18 @@ class Misalignment(Struct, frozen=True, kw_only=True):
 
     @property
     def what(self) -> str:
-        """The thing compared, for reading: ``value of softmax``, ``gradient of x``."""
+        """What was compared, in words: ``value of softmax``, ``gradient of x``."""
         return place_text(self.at, self.kind)
 
 
 class StepError(Struct, frozen=True, kw_only=True):
-    """Say how far the sides are apart after one step of a program whose error is accumulated.
+    """The error after one step of a program whose error accumulates.
 
     Attributes:
-        step: Its index.
-        what: The value's name.
-        greatest_absolute: In the unit of the elements; ``None`` when not finite.
-        greatest_ulp: Units in the last place; ``None`` for what has none.
+        step: Index of the step.
+        what: Name of the value.
+        greatest_absolute: In the unit of the elements; null if not finite.
+        greatest_ulp: In units in the last place; null for dtypes without them.
     """
 
     step: int
@@ -230,23 +227,23 @@ class StepError(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """Say what a trial showed, once localized and blamed: what a shrinker must keep.
+    """The result of a trial, localized and blamed. The shrinker keeps outcome, operator, kind and blame.
 
     Attributes:
-        outcome: Of the trial.
-        operator: The culprit's operator.
-        target: As the test spelled it.
+        outcome: Outcome of the trial.
+        operator: Operator of the culprit.
+        target: The operator as the test spells it.
         kind: What differs.
-        blame: Which side is wrong, by the float64 oracle.
+        blame: Which side is wrong, according to the float64 oracle.
         step: Index of the culprit in the program.
-        accumulated: No step is misaligned alone.
-        misalignment: Of the culprit alone, else of the whole program.
-        oracle: The oracle's word, one sentence; of an unsupported case the detail of its reason.
+        accumulated: Whether the error accumulates over steps, none of which is misaligned on its own.
+        misalignment: Misalignment of the culprit on its own, else of the whole program.
+        oracle: What the oracle says, in one sentence; for an unsupported case the detail of its reason.
         oracle_value: The float64 value at ``first_index``, hexadecimal.
-        growth: Of accumulated error, step by step.
-        reason: Why the case is unsupported, where it is.
-        is_demanded: The author wrote that the reference refuses the step, so that a candidate that accepts it fails.
-        is_of_a_rejected_attempt: The reference rejected the attempt: it is reported, and no case.
+        growth: How an accumulated error grows, step by step.
+        reason: Why the case is unsupported, if it is.
+        is_demanded: Whether the test says that the reference refuses the step, so that accepting it is a failure.
+        is_of_a_rejected_attempt: Whether the reference rejected the attempt, so that the verdict belongs to no case.
     """
 
     outcome: Outcome
@@ -266,10 +263,10 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
     @property
     def is_no_case(self) -> bool:
-        """Whether it is reported beside the case that it is of, which has an outcome of its own."""
+        """Whether the verdict is reported beside a case that has an outcome of its own."""
         return self.is_of_a_rejected_attempt or self.kind == "stateful"
 
 
 def unsupported_verdict(why: Unsupported) -> Verdict:
-    """Return the verdict on a case that is not compared."""
+    """Return the verdict on an unsupported case."""
     return Verdict(outcome="unsupported", reason=why.reason, oracle=why.detail)

@@ -93,7 +93,9 @@ CONFIGURATION = {
         config="candidates: [\n",
     ),
     "missing file": Row("run --config none.yml", "configuration none.yml cannot be read: No such file or directory."),
-    "a folder as file": Row("run --config autotests", "configuration autotests cannot be read: it is no regular file."),
+    "a folder as file": Row(
+        "run --config autotests", "configuration autotests cannot be read: it is not a regular file."
+    ),
     "no candidate": Row(
         "run",
         "no candidate: name one with --candidate (cuda, jax, mindspore, oneflow, onnxruntime, paddle, torch, torch.compile), or list your own under `candidates:` "
@@ -121,7 +123,7 @@ CONFIGURATION = {
     ),
     "case_timeout": Row(
         "run",
-        "{folder}/autotest.yml: case_timeout is 'soon', which is no duration. Write a number with ms, s, m or h, "
+        "{folder}/autotest.yml: case_timeout is 'soon', which is not a duration. Write a number with ms, s, m or h, "
         "such as 90s or 10m.",
         config="case_timeout: soon\n" + TORCH,
     ),
@@ -156,7 +158,7 @@ ARGUMENTS = {
     **{
         f"budget {budget}": Row(
             f"run --budget {budget}",
-            f"--budget is '{budget}', which is no duration. Write a number with ms, s, m or h, such as 90s or 10m.",
+            f"--budget is '{budget}', which is not a duration. Write a number with ms, s, m or h, such as 90s or 10m.",
         )
         for budget in ("soon", "0s")
     },
@@ -252,8 +254,8 @@ TESTS = {
     ),
     "env that is not read": Row(
         "run",
-        "{folder}/autotest.yml: candidate 't' sets PYTHONPATH, which its process does not read: it is started isolated (-I). "
-        "Leave it out.",
+        "{folder}/autotest.yml: candidate 't' sets PYTHONPATH, which its process does not read, because Python starts "
+        "isolated (-I). Remove it.",
         config="candidates: [{name: t, backend: module, module: torch, env: {PYTHONPATH: b}}]\n",
     ),
     "named candidate without its function": Row(

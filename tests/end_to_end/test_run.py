@@ -49,7 +49,7 @@ def {name}():
 """
 #: Matches nothing in any run here.
 UNKNOWN = {"operator": "torch.argsort", "reason": "int32 indices", "kind": "dtype"}
-UNMATCHED = "known difference 'torch.argsort' (int32 indices) matched no finding of this run. Where it never does, remove the row or correct its spelling."
+UNMATCHED = "known difference 'torch.argsort' (int32 indices) matched no finding of this run. If it never does, remove the row or correct its spelling."
 
 
 def kernels(folder: Path, *names: str, **keys: Any) -> Project:

@@ -95,12 +95,12 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
         ("strictness: strict", "strictness is 'strict'; allowed: tolerance, ulp, bitwise."),
         ("seed: tuesday", "seed is 'tuesday'; allowed: a number, commit, random."),
         ("fail_on: always", "fail_on is 'always'; allowed: misaligned, new, never, flaky, leniency."),
-        ("budget: soon", "budget is 'soon', which is no duration. Write a number with ms, s, m or h, such as 90s or 10m."),
-        ("budget: 0s", "budget is '0s', which is no duration."),
-        ("case_timeout: -1s", "case_timeout is '-1s', which is no duration."),
-        ("case_timeout: 5d", "case_timeout is '5d', which is no duration."),
+        ("budget: soon", "budget is 'soon', which is not a duration. Write a number with ms, s, m or h, such as 90s or 10m."),
+        ("budget: 0s", "budget is '0s', which is not a duration."),
+        ("case_timeout: -1s", "case_timeout is '-1s', which is not a duration."),
+        ("case_timeout: 5d", "case_timeout is '5d', which is not a duration."),
         ("candidates: {name: a}", "candidates is a mapping; a list is expected."),
-        ("candidates: [{name: a}]", "candidates[0] has no 'backend'. Add it."),
+        ("candidates: [{name: a}]", "candidates[0] lacks 'backend'. Add it."),
         ("candidates: [{name: a, backend: tensorflow}]", "candidates[0].backend is 'tensorflow'; allowed: torch, torch.compile, fx, onnxruntime, substitute, module."),
         ("candidates: [{name: ../a, backend: torch}]",
          "a candidate is named '../a'. Write letters, digits and . _ + -, a letter or digit first, 64 at most."),
@@ -120,23 +120,23 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
          "candidate 'a' has a transform, which backend torch does not run. Write backend: fx."),
         ("candidates: [{name: a, backend: substitute, replace: {torch.exp: 'os;x.y'}}]", "Write module.function."),
         ("candidates: [{name: a, backend: module, module: torch, mode: graph}]",
-         "mode: graph, and of module 'torch' no graph mode is known. Graph modes: oneflow, paddle. Write mode: eager"),
+         "mode: graph, but module 'torch' has no known graph mode. Modules with one: oneflow, paddle. Write mode: eager"),
         ("candidates: [{name: a, backend: torch, mode: graph}]", "mode: graph, which backend torch does not have."),
         ("candidates: [{name: a, backend: module, module: oneflow, mode: lazy}]",
          "candidates[0].mode is 'lazy'; allowed: eager, graph."),
         ("candidates: [{name: a, backend: torch, device: gpu}]",
-         "candidate 'a' has device 'gpu', which is none of cpu, cuda, auto. Write module: with the module that registers it"),
+         "candidate 'a' has device 'gpu', which is not one of cpu, cuda, auto. Write module: with the module that registers it"),
         ("candidates: [{name: a, backend: torch, device: npu, module: 'os; x'}]",
          "candidate 'a' has module 'os; x'. Write the name of the module that registers device 'npu', such as torch_npu."),
         ("candidates: [{name: a, backend: torch, device: 'n pu', module: torch_npu}]",
-         "candidate 'a' has device 'n pu', which is none of cpu, cuda, auto. Write the name that module 'torch_npu' registers"),
+         "candidate 'a' has device 'n pu', which is not one of cpu, cuda, auto. Write the name that module 'torch_npu' registers"),
         ("candidates: [{name: a, backend: torch, module: torch_npu}]",
          "candidate 'a' has 'module', which backend torch does not use on device cpu. Write backend: module, or device:"),
         ("candidates: [{name: a, backend: module, module: oneflow, device: npu}]",
-         "candidate 'a' has device 'npu', which is none of cpu, cuda, auto. A framework of backend module runs on one"),
-        ("known: [{operator: a}]", "known[0] has no 'reason'. Add it."),
-        ("known: [{operator: a, reason: b, until: someday}]", "known[0].until is no date. Write it as 2026-12-31."),
-        ("tolerances: [{operator: a, rtol: 0.1, reason: b}]", "tolerances[0] has no 'atol'. Add it."),
+         "candidate 'a' has device 'npu', which is not one of cpu, cuda, auto. A framework of backend module runs on one"),
+        ("known: [{operator: a}]", "known[0] lacks 'reason'. Add it."),
+        ("known: [{operator: a, reason: b, until: someday}]", "known[0].until is not a date. Write it as 2026-12-31."),
+        ("tolerances: [{operator: a, rtol: 0.1, reason: b}]", "tolerances[0] lacks 'atol'. Add it."),
         ("tolerances: [{operator: a, rtol: -0.1, atol: 0.1, reason: b}]", "rtol"),
         ("tolerances: [{operator: a, rtol: 0.1, atol: .inf, reason: b}]", "tolerances[0] is infinite: nothing would be compared."),
         ("[1, 2]", "the file is a list; a mapping is expected."),
@@ -185,7 +185,7 @@ def test_size_bytes__what_is_none__says_what_to_write(text):
     with pytest.raises(ConfigError) as caught:
         size_bytes(text)
     assert str(caught.value) == (
-        f"memory is {text!r}, which is no size. Write a number with MiB or GiB, such as 4GiB, or auto, or off."
+        f"memory is {text!r}, which is not a size. Write a number with MiB or GiB, such as 4GiB, or auto, or off."
     )
 
 
@@ -275,12 +275,12 @@ def test_built_in__each__needs_no_configuration():
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("{name: c, backend: torch.compile, options: {mod: x}}", "has option 'mod', which torch.compile has not. Did you mean 'mode'?"),
+        ("{name: c, backend: torch.compile, options: {mod: x}}", "has option 'mod', which torch.compile does not have. Did you mean 'mode'?"),
         ("{name: c, backend: onnxruntime, options: {opset: 18}}",
-         "has option 'opset', which onnxruntime has not. Did you mean 'opset_version'?"),
+         "has option 'opset', which onnxruntime does not have. Did you mean 'opset_version'?"),
         ("{name: c, backend: fx, transform: a.b, options: {transform: a.c}}",
-         "has option 'transform', which fx has not. It takes none: drop `options`."),
-        ("{name: c, backend: torch, options: {mode: x}}", "has option 'mode', which torch has not. It takes none: drop `options`."),
+         "has option 'transform', which fx does not have. It takes none: remove `options`."),
+        ("{name: c, backend: torch, options: {mode: x}}", "has option 'mode', which torch does not have. It takes none: remove `options`."),
     ],
 )  # fmt: skip
 def test_read__option_that_a_backend_has_not__is_refused(tmp_path, row, said):
@@ -298,13 +298,13 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     [
         ("? [a, b]\n: 3\n", "a key is a list or a mapping"),
         ('seed: "\\ud800"\n', "half of a surrogate pair"),
-        ("candidates: &a\n  - *a\n", "an alias names what it stands in"),
-        (BOMB, "more than 100,000 values when its aliases are written out"),
-        ("# " + "x" * (257 << 10), "it has more than 256 KiB"),
+        ("candidates: &a\n  - *a\n", "an alias refers to a value that contains it"),
+        (BOMB, "more than 100,000 values after its aliases are expanded"),
+        ("# " + "x" * (257 << 10), "it is larger than 256 KiB"),
         ("cases: 99999999999999999999\n", "Give 1 to 1,000,000,000."),
         ("workers: 100000\n", "Give 1 to 10,000."),
-        (f"memory: {'9' * 400}GiB\n", "which is no size"),
-        (f"budget: {'9' * 400}h\n", "which is no duration"),
+        (f"memory: {'9' * 400}GiB\n", "which is not a size"),
+        (f"budget: {'9' * 400}h\n", "which is not a duration"),
     ],
 )
 def test_read__file_without_bounds__is_refused(tmp_path, text, said):
@@ -316,5 +316,5 @@ def test_read__file_without_bounds__is_refused(tmp_path, text, said):
 def test_read__no_regular_file__is_refused(tmp_path):
     os.mkfifo(tmp_path / "autotest.yml")
     for path in (tmp_path / "autotest.yml", Path("/dev/zero")):
-        with pytest.raises(ConfigError, match="it is no regular file"):
+        with pytest.raises(ConfigError, match="it is not a regular file"):
             read(path)

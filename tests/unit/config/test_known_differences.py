@@ -70,18 +70,18 @@ def test_apply_known__other_findings__are_left_alone():
 def test_unmatched__rows__each_says_what_to_do():
     rows = [row(), row("torch.exp"), row(until=date(2020, 1, 1))]
     assert unmatched((FINDING,), rows, TODAY) == [
-        "known difference 'torch.exp' (because) matched no finding of this run. Where it never does, remove the row or correct its spelling.",
-        "known difference 'torch.nn.functional.layer_norm' (because) was accepted until 2020-01-01, which is past. "
-        "Mend the operator, or move the date.",
+        "known difference 'torch.exp' (because) matched no finding of this run. If it never does, remove the row or correct its spelling.",
+        "known difference 'torch.nn.functional.layer_norm' (because) was accepted until 2020-01-01, which has passed. "
+        "Fix the operator, or move the date.",
     ]
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"kind": "valeu"}, "known[0] has kind 'valeu', of which there is none. Did you mean 'value'?"),
-        ({"candidate": "kernel"}, "known[0] has candidate 'kernel', of which there is none. Did you mean 'kernels'?"),
-        ({"candidate": "zzz"}, "known[0] has candidate 'zzz', of which there is none. Known: cuda, "),
+        ({"kind": "valeu"}, "known[0] has kind 'valeu', which does not exist. Did you mean 'value'?"),
+        ({"candidate": "kernel"}, "known[0] has candidate 'kernel', which does not exist. Did you mean 'kernels'?"),
+        ({"candidate": "zzz"}, "known[0] has candidate 'zzz', which does not exist. Known: cuda, "),
     ],
 )
 def test_check_known__a_name_of_nothing__is_refused(given, expected):
@@ -95,9 +95,9 @@ def test_check_known__a_name_of_nothing__is_refused(given, expected):
     [
         (
             {"candidate": "kernel"},
-            "tolerances[0] has candidate 'kernel', of which there is none. Did you mean 'kernels'?",
+            "tolerances[0] has candidate 'kernel', which does not exist. Did you mean 'kernels'?",
         ),
-        ({"dtype": "flaot16"}, "tolerances[0] has dtype 'flaot16', of which there is none. Did you mean 'float16'?"),
+        ({"dtype": "flaot16"}, "tolerances[0] has dtype 'flaot16', which does not exist. Did you mean 'float16'?"),
     ],
 )
 def test_check_known__a_tolerance_of_nothing__is_refused(given, expected):

@@ -157,7 +157,7 @@ def test_merge__whole_run__is_itself():
         pytest.param([], "there is no report to merge", id="none"),
         pytest.param([(1, 2), (1, 2)], "shard 1 of 2 is given more than once", id="twice"),
         pytest.param([(1, 4), (3, 4)], "shard 2, 4 of 4 is missing", id="missing"),
-        pytest.param([(1, 2), (3, 2)], "shard 3 of 2 cannot be", id="beyond the count"),
+        pytest.param([(1, 2), (3, 2)], "shard 3 of 2 does not exist", id="beyond the count"),
         pytest.param([(1, 2), (2, 3)], r"different numbers of shards \(2, 3\)", id="two runs"),
         pytest.param([(1, 10**18)], "of 1000000000000000000 is missing", id="a count that no memory holds"),
     ],
