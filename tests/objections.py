@@ -97,7 +97,7 @@ OBJECTIONS: dict[str, Objection] = {
     "403 on the list": Objection(lambda g: g.plant(refusal("GET", "comments")), "lacks `pull-requests: write`", 0),
     "403 with Retry-After": Objection(planted(**POST_403, headers={"Retry-After": "7"}), "(created)"),
     "403 with a long Retry-After": Objection(
-        planted(**POST_403, headers={"Retry-After": "3600"}), "3,600 s must be waited", 0
+        planted(**POST_403, headers={"Retry-After": "3600"}), "must wait 3,600 s", 0
     ),
     "403 with no requests left": Objection(
         planted(**POST_403, headers={"x-ratelimit-remaining": "0"}), "(created)"
@@ -163,13 +163,13 @@ OBJECTIONS: dict[str, Objection] = {
     ),
     "store sends elsewhere": Objection(
         planted(method="GET", path="/zip$", status=302, headers={"Location": "file:///etc/passwd"}),
-        "is no https address", 0, ways=("run",),
+        "is not an https address", 0, ways=("run",),
     ),
     "store fails three times": Objection(
         planted(method="GET", path="^/store/", status=503, times=3), "(created)", ways=("run",)
     ),
     "store answers HTML": Objection(
-        planted(method="GET", path="^/store/", status=200, body=b"<html>"), "is no archive", 0, ways=("run",)
+        planted(method="GET", path="^/store/", status=200, body=b"<html>"), "is not an archive", 0, ways=("run",)
     ),
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Own what came back for a request, as values: whole answers, refusals, and what is unclear."""
+"""Answers to requests as values: replies, refusals, and writes whose result is unknown."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Statuses of a server that failed, not of a request that is wrong; 0 is no answer at all.
+#: Statuses of a server that failed, in contrast to a wrong request; 0 means no answer.
 BROKEN: Final = frozenset({0, 500, 502, 503, 504})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """Hold a whole answer.
+    """A complete answer.
 
     Attributes:
-        status: 0 when no answer came.
+        status: 0 if no answer came.
         headers: Names in lower case.
         body: Decompressed.
-        lost: Name of the reason for which no answer came.
+        lost: Name of the error if no answer came.
     """
 
     status: int
@@ -36,20 +36,19 @@ class Reply:
     lost: str = ""
 
     @property
-    def said(self) -> str:
+    def predicate(self) -> str:
         """The end of a sentence that begins with the request."""
         return f"answered {self.status}" if self.status else f"was not answered ({self.lost})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forbidden:
-    """Say that GitHub refused a request (403), or hides what it is about (404).
+    """GitHub refused a request (403) or hides its target (404).
 
     Attributes:
         where: Method and address.
         reason: GitHub's own words, shortened.
-        permissions: ``x-accepted-github-permissions``: what would have been enough; empty when not
-            said.
+        permissions: Permissions that would suffice, from ``x-accepted-github-permissions``; empty if not given.
     """
 
     status: int
@@ -60,7 +59,7 @@ class Forbidden:
 
 @dataclass(frozen=True)
 class Unclear:
-    """Say that it is unknown whether a request that must not be repeated blindly was carried out."""
+    """It is unknown whether a request took effect that must not simply be repeated."""
 
     reason: str
 
@@ -77,7 +76,7 @@ class _Refusal(msgspec.Struct, frozen=True):
 
 
 def is_broken(reply: Reply) -> bool:
-    """Whether it is unknown what the request did: no answer came, or the server failed."""
+    """Whether the effect of the request is unknown, because no answer came or the server failed."""
     return reply.status in BROKEN
 
 
@@ -85,7 +84,7 @@ def decoded(where: str, reply: Reply, shape: msgspec.json.Decoder[T]) -> T:
     """Return the content of an answer.
 
     Raises:
-        PublishError: It is not JSON, or lacks what GitHub always says.
+        PublishError: It is not JSON, or lacks a field that GitHub always sends.
     """
     try:
         return shape.decode(reply.body)
@@ -93,29 +92,29 @@ def decoded(where: str, reply: Reply, shape: msgspec.json.Decoder[T]) -> T:
         kind = reply.headers.get("content-type", "no content type").split(";")[0][:60]
         detail = error if isinstance(error, msgspec.ValidationError) else "it is not JSON"
         message = (
-            f"{where} answered {reply.status} with {len(reply.body):,} bytes of {kind} that are not GitHub's: "
-            f"{detail}. Check GITHUB_API_URL, and what stands between this machine and GitHub."
+            f"{where} answered {reply.status} with {len(reply.body):,} bytes of {kind} that are not from GitHub: "
+            f"{detail}. Check GITHUB_API_URL, and any proxy between this machine and GitHub."
         )
         raise PublishError(message) from None
 
 
 def reason_of(reply: Reply) -> str:
-    """Return GitHub's own words for a refusal; empty when there are none."""
+    """Return GitHub's own words for a refusal, or ""."""
     try:
-        said = msgspec.json.decode(reply.body, type=_Refusal)
-        return ": ".join(part for part in (said.message, "; ".join(map(_reason, said.errors))) if part)
+        refusal = msgspec.json.decode(reply.body, type=_Refusal)
+        return ": ".join(part for part in (refusal.message, "; ".join(map(_reason, refusal.errors))) if part)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
 
 
 def _reason(error: str | _Reason) -> str:
-    """Return what is wrong with one field of a request, which a 422 says beside its message."""
+    """Return what is wrong with one field of a request, as a 422 lists it."""
     if isinstance(error, str):
         return error
     return error.message or " ".join(part for part in (error.field, error.code) if part)
 
 
 def has_next(reply: Reply) -> bool:
-    """Whether a list says that it goes on."""
+    """Whether a list has a next page."""
     links = requests.utils.parse_header_links(reply.headers.get("link", ""))
     return any(link.get("rel") == "next" for link in links)

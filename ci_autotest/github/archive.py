@@ -1,7 +1,7 @@
-"""Own the reading of an artifact: by an allow list of names, sizes and counts; nothing is unpacked.
+"""Read an artifact by an allow list of names, sizes and counts; nothing is unpacked.
 
-Whoever opened the pull request may have written the archive. A plain file that is none of a report's is passed over
-unread, as a test or a later version may have left it; a name that leads anywhere refuses the whole.
+The author of the pull request may have written the archive. An unknown plain file is skipped unread, because a test or
+a later version may have left it there. A name that leads out of the folder makes the whole archive refused.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import BinaryIO
 
-#: Bytes of an archive that is downloaded at all; 10,000 findings take about 40 MB.
+#: Largest archive that is downloaded, in bytes; 10,000 findings take about 40 MB.
 MOST_BYTES: Final = 128 << 20
-#: Entries; 10,000 findings of four files each leave room for their folders.
+#: Most entries: 10,000 findings of four files each, with their folders.
 MOST_ENTRIES: Final = 60_000
-#: Bytes of all entries together, as they say themselves. They are not read; more is no report.
+#: Bytes of all entries together, by their headers: a report is never larger.
 MOST_UNPACKED_BYTES: Final = 4 << 30
-#: Bytes that are looked through at once.
+#: Bytes that are searched at once.
 _PIECE_BYTES: Final = 1 << 20
-#: Bytes that an entry of this name may have, read or not.
+#: Largest size of an entry with this name, whether it is read or not.
 MOST_OF: Final = {
     "report.json": 64 << 20,
     "junit.xml": 256 << 20,
@@ -45,13 +45,13 @@ _ALLOWED: Final = re.compile(
     r"(?:report\.json|junit\.xml|summary\.md|comment\.md|index\.html)"
     r"|findings/(?:[a-z0-9_-]{1,200}/(?:repro\.py|program\.json|tensors\.safetensors|README\.md)?)?"
 )
-#: Names of other files, which are passed over: no way up, no drive, nothing hidden.
+#: Names of other files, which are skipped: no parent folder, no drive, nothing hidden.
 _OTHER: Final = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9_. -]{0,199}/){0,8}[A-Za-z0-9_-][A-Za-z0-9_. -]{0,199}")
 # Source: .ZIP File Format Specification 6.3.10, 4.3.12 (central directory header), 4.4.4 (flags), 4.4.5 (methods).
 _HEADER: Final = b"PK\x01\x02"
 _ENCRYPTED: Final = 0x1 | 0x40 | 0x2000
 _METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
-#: What the standard library raises on archives that are none.
+#: What the standard library raises for damaged archives.
 _DAMAGED: Final = (
     zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError,
     OSError, ValueError, OverflowError, IndexError,
@@ -60,10 +60,10 @@ _DAMAGED: Final = (
 
 @dataclass(frozen=True)
 class Archive:
-    """Hold an artifact whose entries are all allowed.
+    """An artifact whose entries are all allowed.
 
     Attributes:
-        name: Of the artifact, for messages.
+        name: Name of the artifact, for messages.
     """
 
     name: str
@@ -71,30 +71,32 @@ class Archive:
     _entries: Mapping[str, zipfile.ZipInfo]
 
     def __contains__(self, entry: str) -> bool:
-        """Whether there is an entry of this name."""
+        """Whether the archive has an entry with this name."""
         return entry in self._entries
 
     def read(self, entry: str, most_bytes: int) -> bytes:
         """Return the content of an entry.
 
         Raises:
-            PublishError: There is none, it is larger than it says or than ``most_bytes``, or is damaged.
+            PublishError: It does not exist, is larger than its header or ``most_bytes`` says, or is damaged.
         """
         info = self._entries.get(entry)
         if info is None:
-            message = f"artifact {self.name!r} holds no {entry}: no run of ci-autotest has written it."
+            message = f"artifact {self.name!r} has no {entry}, so no run of ci-autotest wrote it."
             raise PublishError(message)
         if info.file_size > most_bytes:
-            message = f"{entry} of artifact {self.name!r} has {info.file_size:,} bytes, and {most_bytes:,} are read."
+            message = (
+                f"{entry} of artifact {self.name!r} has {info.file_size:,} bytes; at most {most_bytes:,} are read."
+            )
             raise PublishError(message)
         try:
             with self._zip.open(info) as file:
-                # Reads no more than the entry says that it has, and checks its sum at the end.
+                # zipfile reads no more than the size in the header, and checks the checksum at the end.
                 content = file.read()
         except _DAMAGED as error:
             raise _refusal(self.name, f"{entry} cannot be read: {error}") from None
         if len(content) != info.file_size:
-            why = f"{entry} cannot be read: it has {len(content):,} bytes and says {info.file_size:,}"
+            why = f"{entry} cannot be read: it has {len(content):,} bytes, but its header says {info.file_size:,}"
             raise _refusal(self.name, why)
         return content
 
@@ -103,21 +105,21 @@ def opened(name: str, file: BinaryIO) -> Archive:
     """Return the archive, every entry of it checked.
 
     Raises:
-        PublishError: It is damaged, or holds what a report's folder does not.
+        PublishError: It is damaged, or has entries that a report's folder cannot have.
     """
-    # Counted before the library makes an object of each.
+    # Counted first, because zipfile makes an object of each entry.
     count = _count(file, _HEADER)
     if count > MOST_ENTRIES:
         raise _refusal(name, f"it has {count:,} entries, and {MOST_ENTRIES:,} are allowed")
     try:
         archive = zipfile.ZipFile(file)
     except _DAMAGED as error:
-        raise _refusal(name, f"it is no archive: {error}") from None
+        raise _refusal(name, f"it is not an archive: {error}") from None
     entries: dict[str, zipfile.ZipInfo] = {}
     for info in archive.infolist():
         wrong = _wrong(info)
         if wrong or info.filename in entries:
-            raise _refusal(name, f"entry {info.orig_filename[:100]!r} {wrong or 'is there twice'}")
+            raise _refusal(name, f"entry {info.orig_filename[:100]!r} {wrong or 'appears twice'}")
         entries[info.filename] = info
     total = sum(info.file_size for info in entries.values())
     if total > MOST_UNPACKED_BYTES:
@@ -137,14 +139,14 @@ def _count(file: BinaryIO, wanted: bytes) -> int:
 
 
 def _wrong(info: zipfile.ZipInfo) -> str:
-    """Return what is wrong with an entry; the library has renamed what it does not like, so the name is asked twice."""
+    """Return what is wrong with an entry; both names are checked, because zipfile rewrites unusual ones."""
     kind = stat.S_IFMT(info.external_attr >> 16)
     is_known = _ALLOWED.fullmatch(info.filename) is not None
     most = MOST_OF.get(info.filename.rpartition("/")[2], 0) if is_known else MOST_UNPACKED_BYTES
     is_named = is_known or _OTHER.fullmatch(info.filename) is not None
     faults = {
-        "is none of a report's files": info.orig_filename != info.filename or not is_named,
-        "is no plain file": kind not in {0, stat.S_IFREG, stat.S_IFDIR},
+        "is not a file of a report": info.orig_filename != info.filename or not is_named,
+        "is not a plain file": kind not in {0, stat.S_IFREG, stat.S_IFDIR},
         "is a folder with a file's name": kind == stat.S_IFDIR and not info.is_dir(),
         "is encrypted": bool(info.flag_bits & _ENCRYPTED),
         f"is compressed by method {info.compress_type}": info.compress_type not in _METHODS,
@@ -154,4 +156,6 @@ def _wrong(info: zipfile.ZipInfo) -> str:
 
 
 def _refusal(name: str, why: str) -> PublishError:
-    return PublishError(f"artifact {name!r} is not read: {why}. It is no report of ci-autotest; see what uploaded it.")
+    return PublishError(
+        f"artifact {name!r} is not read: {why}. It is not a report of ci-autotest; check what uploaded it."
+    )

@@ -1,4 +1,4 @@
-"""Own which artifacts are read: those of one run by their names, and the base branch's last one."""
+"""Find the artifacts to read: those of one run by name, and the last one of the base branch."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
     from ci_autotest.github.client import Client
 
-#: Artifacts of one run that are read: a matrix has 256 legs at most.
+#: Most artifacts of one run that are read: a matrix has at most 256 legs.
 MOST_LEGS: Final = 256
-#: Artifacts of a name among which the base branch's last one is looked for.
+#: Most artifacts that are searched for the last one of the base branch.
 _MOST_LOOKED_AT: Final = 300
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_. -]{0,99}")
 
 
 class ArtifactRun(msgspec.Struct, frozen=True):
-    """Say which run uploaded an artifact; the head's repository is another one for a fork."""
+    """The run that uploaded an artifact; for a fork, the head's repository is another one."""
 
     id: int = 0
     repository_id: int = 0
@@ -37,7 +37,7 @@ class ArtifactRun(msgspec.Struct, frozen=True):
 
 
 class Artifact(msgspec.Struct, frozen=True):
-    """Hold what is needed of an artifact; GitHub has its ``digest`` where a recent action uploaded it."""
+    """An artifact; GitHub has a ``digest`` if a recent version of the action uploaded it."""
 
     id: int
     name: str
@@ -54,19 +54,19 @@ _PAGE: Final = msgspec.json.Decoder(_Page)
 
 
 def check_artifact_name(name: str) -> str:
-    """Return a name that may be looked for and be a folder's.
+    """Return ``name`` if it is safe in a request and as a folder.
 
     Raises:
-        UsageError: It has other characters than letters, digits, blanks and ``_ . -``.
+        UsageError: It has characters other than letters, digits, blanks and ``_ . -``.
     """
     if not _NAME.fullmatch(name):
-        message = f"artifact name {name[:100]!r} is none that is read: letters, digits, '_', '.', '-' and blanks only."
+        message = f"artifact name {name[:100]!r} is not allowed. Use letters, digits, '_', '.', '-' and blanks only."
         raise UsageError(message)
     return name
 
 
 def of_run(client: Client, repository: str, run_id: int, name: str) -> list[Artifact] | Forbidden:
-    """Return the artifact ``name`` of a run, or those of its legs, ``name-...``, where there is none; each the latest.
+    """Return the latest artifact ``name`` of a run; if there is none, those of its legs, ``name-...``.
 
     Raises:
         PublishError: GitHub does not answer as GitHub.
@@ -83,16 +83,14 @@ def of_run(client: Client, repository: str, run_id: int, name: str) -> list[Arti
 
 
 def of_branch(client: Client, repository: str, branch: str, name: str, but: int) -> Artifact | Forbidden | None:
-    """Return the last artifact of this name from a run of the repository's own ``branch``, ``None`` where none is left.
+    """Return the last artifact with this name from the repository's own ``branch``, or ``None``.
 
     Args:
-        client: For the requests.
+        client: Sends the requests.
         repository: ``owner/name``.
-        branch: As GitHub names it.
-        name: Of the artifact.
-        but: A run that is not looked at: the one that is compared, which may have uploaded before it was run again.
-
-    A fork's branch may bear the same name: the head's repository is compared.
+        branch: Name of the branch.
+        name: Name of the artifact.
+        but: A run to skip: the one that is compared, which may have uploaded before it was run again.
 
     Raises:
         PublishError: GitHub does not answer as GitHub.
@@ -105,6 +103,7 @@ def of_branch(client: Client, repository: str, branch: str, name: str, but: int)
         if looked_at == _MOST_LOOKED_AT:
             break
         run = item.workflow_run
+        # A branch of a fork may have the same name, so the head's repository is compared too.
         is_own = run is not None and run.head_repository_id == run.repository_id and run.head_branch == branch
         is_other = run is not None and run.id != but
         if is_own and is_other and item.name == name and not item.expired:
@@ -113,10 +112,10 @@ def of_branch(client: Client, repository: str, branch: str, name: str, but: int)
 
 
 def download(client: Client, repository: str, artifact: Artifact) -> BinaryIO | Forbidden:
-    """Return the archive of an artifact, in a file without a name: ten of 100 MB each are no burden to memory.
+    """Return the archive of an artifact in an unnamed file, because ten of 100 MB would fill the memory.
 
     Raises:
-        PublishError: It is too large, or GitHub does not answer as GitHub.
+        PublishError: It is too large, or the answer is not from GitHub.
     """
     file: BinaryIO = client.files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack is one
     refusal = client.file(f"/repos/{repository}/actions/artifacts/{artifact.id}/zip", MOST_BYTES, file)

@@ -1,8 +1,7 @@
-"""Own the text of the comment: two hidden lines, then one section for each leg of a matrix.
+"""The text of the comment: two hidden lines, then one section for each leg of a matrix.
 
-The second line lists the sections from the last to the first character of the text: run, attempt,
-length and leg of each. So what a section holds, which strangers may have a part in, can be taken for
-no other section.
+The second line lists run, attempt, length and leg of each section. Sections are cut by these lengths from the end of
+the text, so that text inside a section, which strangers may have written, cannot pose as another section.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ if TYPE_CHECKING:
 
 #: Source: GitHub's answer 422 to a longer body, "body is too long (maximum is 65536 characters)".
 MAX_CHARS: Final = 65_536
-#: Room that the two hidden lines and the line about the legs take at most, where there is one leg.
+#: Most characters of the two hidden lines and of the line about the legs, for a single leg.
 HEADER_CHARS: Final = 1_024
-#: Characters of a leg's name.
+#: Longest name of a leg.
 LEG_CHARS: Final = 60
-#: How the first line of a section begins that is not aligned. Source: ``report.standing.verdict``.
+#: Begin of a section that is not aligned. Source: ``report.verdict_line.verdict``.
 FAULTY: Final = "### ✗"
 
 _NAME_CHARS: Final = 64
@@ -33,7 +32,7 @@ _BETWEEN: Final = "\n\n"
 
 
 class Turn(NamedTuple):
-    """Say which run a section is from; a later one is greater. Ids of runs grow with time."""
+    """The run that a section is from; a later run is greater, because ids grow with time."""
 
     run_id: int
     attempt: int
@@ -41,13 +40,13 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Hold what one leg shows.
+    """The part of one leg.
 
     Attributes:
-        leg: Empty where there is no matrix.
+        leg: Name of the leg; empty without a matrix.
         turn: The run that wrote it.
-        text: Begins with a heading of one line.
-        again: Instead of ``text``, where the section says until then that the leg is not aligned.
+        text: Markdown that begins with a heading of one line.
+        again: Replaces ``text`` if the section says so far that the leg is not aligned.
     """
 
     leg: str
@@ -57,15 +56,14 @@ class Section:
 
     @property
     def headline(self) -> str:
-        """The first line: what is left where there is no room for more."""
+        """The first line, which remains if the rest does not fit."""
         return self.text.partition("\n")[0]
 
 
 def marker(name: str) -> str:
-    """Return the first line of the comment of check ``name``, which no name can end early.
+    """Return the hidden first line of the comment of check ``name``; no name can end it early.
 
-    What is left out of a name comes back as a part of its hash, so that ``gpu 8.0`` and ``gpu 80``
-    have two comments.
+    A name that has to be changed gets a part of its hash, so that ``gpu 8.0`` and ``gpu 80`` have two comments.
 
     Raises:
         UsageError: The name has no letter and no digit.
@@ -80,15 +78,15 @@ def marker(name: str) -> str:
 
 
 def plain(body: str | None) -> str:
-    """Return a comment as it was sent: one that was edited in a browser comes back with CRLF."""
+    """Return a comment with LF line ends, because one that was edited in a browser has CRLF."""
     return (body or "").replace("\r\n", "\n").rstrip()
 
 
 def compose(first_line: str, sections: Iterable[Section]) -> str:
-    """Return the comment; sections for which there is no room are left with their first line, the longest first.
+    """Return the comment; until it fits, the longest section is cut to its first line.
 
     Raises:
-        PublishError: Not even first lines have room.
+        PublishError: Not even the first lines fit.
     """
     placed = sorted(sections, key=lambda section: section.leg)
     while _size(body := _composed(first_line, placed)) > MAX_CHARS:
@@ -97,7 +95,7 @@ def compose(first_line: str, sections: Iterable[Section]) -> str:
         if _size(shorter) >= _size(longest.text):
             message = (
                 f"the comment has {_size(body):,} characters, and {MAX_CHARS:,} are allowed: "
-                f"{len(placed)} legs have no room in one. Give some of them another --name."
+                f"{len(placed)} legs do not fit into one. Give some of them another --name."
             )
             raise PublishError(message)
         placed[placed.index(longest)] = replace(longest, text=shorter)
@@ -105,7 +103,7 @@ def compose(first_line: str, sections: Iterable[Section]) -> str:
 
 
 def sections_of(body: str | None) -> tuple[Section, ...]:
-    """Return the sections of a comment that was written by ``compose``; none where it was edited since."""
+    """Return the sections of a comment that ``compose`` wrote; none if somebody edited it."""
     lines = plain(body).split("\n", 2)
     found = _INDEX_LINE.fullmatch(lines[1].strip()) if len(lines) > 2 else None  # noqa: PLR2004
     if found is None:
@@ -131,16 +129,16 @@ def _composed(first_line: str, placed: Sequence[Section]) -> str:
 
 
 def _overview(placed: Sequence[Section]) -> str:
-    """Return one line on all legs, where there are several: a reader must not take the first for the whole."""
+    """Return a line about all legs if there are several, so that nobody takes the first for the whole."""
     if len(placed) < 2:  # noqa: PLR2004
         return ""
     newest = max(section.turn.run_id for section in placed)
     faulty = sum(section.text.startswith(FAULTY) for section in placed)
     old = sum(section.turn.run_id < newest for section in placed)
-    waiting = f"; {old} of an earlier run, which this one has not reached yet" if old else ""
+    waiting = f"; {old} still from an earlier run" if old else ""
     return f"**{faulty} of {len(placed)} legs not aligned{waiting}**"
 
 
 def _size(text: str) -> int:
-    """Return the bytes of UTF-8, which are never fewer than characters or UTF-16 units: GitHub's unit is not said."""
+    """Return the size in UTF-8 bytes, an upper bound of characters and UTF-16 units; GitHub does not name its unit."""
     return len(text.encode(errors="surrogatepass"))

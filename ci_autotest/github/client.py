@@ -1,8 +1,8 @@
-"""Own the exchange with GitHub's REST API: one deadline for all of it, bounded answers, retries, no token in any text.
+"""A client of GitHub's REST API: one deadline for everything, bounded answers, retries, and no token in any text.
 
-What a caller can act on is a value (``Forbidden``, ``Unclear``); what it cannot is a
-``PublishError``. Reading is repeated here when GitHub fails; writing never is, for what stands there
-may have changed while one waited: the caller looks again and decides again.
+A failure that the caller can handle is a value (``Forbidden``, ``Unclear``), any other is a ``PublishError``. Reads are
+repeated here if GitHub fails. Writes never are, because the target may have changed during the wait: the caller reads
+and decides again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ READ_S: Final = 30.0
 
 _REASON_CHARS: Final = 200
 _PIECE_BYTES: Final = 65_536
-#: Pages in a row that bring nothing new, after which a list that says that it goes on is not believed.
+#: Pages in a row without a new item, after which a list is considered to be at its end.
 _BARREN_PAGES: Final = 2
 _UNAUTHORIZED: Final = 401
 _HIDDEN: Final = frozenset({403, 404, 410})
@@ -57,11 +57,11 @@ class Client:
 
     Attributes:
         api_url: Without a slash at the end, checked.
-        clock: Seconds from any origin, never backward.
+        clock: Returns seconds from any origin, never going backward.
         sleep: Waits for a number of seconds.
-        deadline_s: For all requests and waits together, from ``start_s`` on.
-        start_s: What ``clock`` said at the start.
-        files: Closes the files that are downloaded.
+        deadline_s: Limit of all requests and waits together, from ``start_s`` on.
+        start_s: Time of ``clock`` at the start.
+        files: Closes the downloaded files.
     """
 
     session: requests.Session
@@ -74,15 +74,14 @@ class Client:
     files: ExitStack = field(default_factory=ExitStack)
 
     def get(self, path: str, shape: msgspec.json.Decoder[T], params: Mapping[str, str | int]) -> T | Forbidden:
-        """Return what is at ``path``; ``params`` are those of the query."""
+        """Return the content at ``path``; ``params`` are query parameters."""
         return self._content(Request(method="GET", url=self.api_url + path, params=params), shape)
 
     def pages(self, listing: Listing[Page, Item]) -> Iterator[Item] | Forbidden:
-        """Return the items of a list, each once, in GitHub's order; pages are read as they are asked for.
+        """Return the items of a list, each once, in GitHub's order; pages are read lazily.
 
-        Pages are counted here: of ``Link`` only the presence of a next page is believed, never its
-        address. An empty page in the middle is passed over; a list that keeps bringing nothing new is
-        at its end.
+        Pages are counted here: the header ``Link`` only decides whether there is a next page, its address is not used.
+        An empty page in the middle is skipped; a list without new items on several pages is at its end.
 
         Raises:
             PublishError: There are more than ``MAX_PAGES`` pages.
@@ -110,7 +109,7 @@ class Client:
     def _page(self, listing: Listing[Page, Item], number: int) -> tuple[Page, bool] | Forbidden:
         url = self.api_url + listing.path
         if number > MAX_PAGES:
-            message = f"GET {url} goes on after {MAX_PAGES} pages of {PER_PAGE}: more than GitHub holds."
+            message = f"GET {url} goes on after {MAX_PAGES} pages of {PER_PAGE}, which is more than GitHub stores."
             raise PublishError(message)
         request = Request(method="GET", url=url, params={**listing.params, "per_page": PER_PAGE, "page": number})
         reply = self._judged(request, self._answered(request))
@@ -119,10 +118,10 @@ class Client:
         return decoded(request.where, reply, listing.shape), has_next(reply)
 
     def file(self, path: str, most_bytes: int, into: BinaryIO) -> Forbidden | None:
-        """Write the file that ``path`` sends to; whoever stores it does not see the token.
+        """Write the file to which ``path`` redirects; the storage server does not get the token.
 
         Raises:
-            PublishError: It is larger than ``most_bytes``, or is kept where no token's owner would look.
+            PublishError: It is larger than ``most_bytes``, or the redirect is not to an https address.
         """
         request = Request(method="GET", url=self.api_url + path, most_bytes=most_bytes, into=into)
         reply = self._answered(request)
@@ -131,7 +130,7 @@ class Client:
             return judged if isinstance(judged, Forbidden) else None
         place = reply.headers.get("location", "")
         if not is_safe_url(place.partition("?")[0]):
-            message = f"{request.where} sends to {self._plain(place)!r}, which is no https address: it is not fetched."
+            message = f"{request.where} redirects to {self._plain(place)!r}, which is not an https address."
             raise PublishError(message)
         stored = Request(method="GET", url=place, most_bytes=most_bytes, is_api=False, into=into)
         judged = self._judged(stored, self._answered(stored))
@@ -140,45 +139,45 @@ class Client:
     def post(
         self, path: str, shape: msgspec.json.Decoder[T], content: object, failures: int = 0
     ) -> T | Forbidden | Unclear:
-        """Create something at ``path``, at most once; ``failures`` is how often that failed before."""
+        """Create something at ``path``, at most once; ``failures`` counts earlier failures."""
         return self._written("POST", path, shape, content, failures)
 
     def patch(
         self, path: str, shape: msgspec.json.Decoder[T], content: object, failures: int = 0
     ) -> T | Forbidden | Unclear:
-        """Replace what is at ``path``, at most once; ``failures`` is how often that failed before."""
+        """Replace the content at ``path``, at most once; ``failures`` counts earlier failures."""
         return self._written("PATCH", path, shape, content, failures)
 
     def _written(
         self, method: str, path: str, shape: msgspec.json.Decoder[T], content: object, failures: int
     ) -> T | Forbidden | Unclear:
-        """Send once; where it must be sent again, wait as told first, and leave it to the caller."""
+        """Send once; if it must be sent again, wait as GitHub asks and leave the retry to the caller."""
         request = Request(method=method, url=self.api_url + path, body=msgspec.json.encode(content))
         reply = self._exchange(request)
         seconds = wait_s(reply, failures)
         if seconds is not None:
-            why = f"{request.where} {reply.said}"
+            why = f"{request.where} {reply.predicate}"
             self.pause(seconds, why)
             return Unclear(why)
         judged = self._judged(request, reply)
         return judged if isinstance(judged, Forbidden) else decoded(request.where, judged, shape)
 
     def delete(self, path: str) -> Forbidden | None:
-        """Remove what is at ``path``."""
+        """Delete the content at ``path``."""
         request = Request(method="DELETE", url=self.api_url + path)
         reply = self._judged(request, self._answered(request))
         return reply if isinstance(reply, Forbidden) else None
 
     def pause(self, seconds: float, why: str) -> None:
-        """Wait, unless the deadline would pass meanwhile.
+        """Wait, unless the deadline would pass during the wait.
 
         Raises:
-            PublishError: There is not that much time left.
+            PublishError: There is not enough time left.
         """
         left_s = self._left_s(why)
         if seconds >= left_s:
             message = (
-                f"{why}, so {seconds:,.0f} s must be waited, and {left_s:,.0f} s are left "
+                f"{why}, so the next try must wait {seconds:,.0f} s, but only {left_s:,.0f} s are left "
                 f"of the {self.deadline_s:,.0f} s that publishing may take. Run this job again later."
             )
             raise PublishError(message)
@@ -196,7 +195,7 @@ class Client:
         return reply if isinstance(reply, Forbidden) else decoded(request.where, reply, shape)
 
     def _answered(self, request: Request) -> Reply:
-        """Send a request that may be repeated until an answer stands."""
+        """Send a request until its answer is final; only for requests that may be repeated."""
         failures = 0
         while True:
             reply = self._exchange(request)
@@ -204,7 +203,7 @@ class Client:
             if seconds is None:
                 return reply
             failures += 1
-            why = f"{request.where} {reply.said}"
+            why = f"{request.where} {reply.predicate}"
             if failures == MAX_TRIES:
                 message = f"{why}, {MAX_TRIES} times in a row. Run this job again later."
                 raise PublishError(message)
@@ -226,7 +225,7 @@ class Client:
         raise PublishError(message)
 
     def _plain(self, text: str) -> str:
-        """Return foreign text fit for a message: short, printable, and without the token, should it be echoed."""
+        """Return foreign text for a message: short, printable, and without the token in case it is echoed."""
         text = " ".join(text.replace(self.token, "***").split())
         return "".join(filter(str.isprintable, text))[:_REASON_CHARS].rstrip(". ")
 
@@ -247,16 +246,16 @@ class Client:
                 headers = {name.lower(): value for name, value in response.headers.items()}
                 return Reply(status=response.status_code, headers=headers, body=self._read(request, response))
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-            # The name only: its text may quote addresses and headers.
+            # Only the name, because the text may quote addresses and headers.
             return Reply(status=0, headers={}, body=b"", lost=type(error).__name__)
 
     def _read(self, request: Request, response: requests.Response) -> bytes:
-        # `read1` returns what has come, so that the deadline is seen between two drops; an old
-        # urllib3 lacks it.
+        # `read1` returns what has arrived so far, so that a slow answer cannot outlast the deadline; an old urllib3
+        # lacks it.
         read = getattr(response.raw, "read1", response.raw.read)
         body, size = bytearray(), 0
         into = request.into if response.status_code in _GOOD else None
-        if into is not None:  # a try before may have left a part
+        if into is not None:  # an earlier try may have left a part
             into.seek(0)
             into.truncate()
         while piece := read(_PIECE_BYTES, decode_content=True):

@@ -1,4 +1,4 @@
-"""Own the comment on the pull request: list, do what ``sticky`` decides, list again, until nothing is left to do."""
+"""Publish the comment: list the comments, do what ``sticky`` decides, and repeat until nothing is left to do."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 
 Action: TypeAlias = Literal["created", "updated", "unchanged", "skipped", "degraded"]
 
-#: Author of what is written with a workflow's own token, which may not ask who it is.
+#: Author of comments written with a workflow's own token, which may not ask for its login.
 ACTIONS_LOGIN: Final = "github-actions[bot]"
-#: How the token of an app begins, which may not ask who it is.
+#: Begin of an app's token, which may not ask for its login.
 _OF_APP: Final = "ghs_"
-#: Steps of one publication: create, overwrite, delete, and as much again for publishers that meet.
+#: Most steps of one publication: create, overwrite, delete, and the same again if other publishers interfere.
 MAX_STEPS: Final = 24
-#: Between a write and the look at what came of it: a list may lag, and a publisher that met us may
-#: still be writing.
+#: Wait between a write and the next list, because lists lag and another publisher may still be writing.
 SETTLE_S: Final = 1.0
 
 _GONE: Final = 404
@@ -37,12 +36,12 @@ _USER: Final = msgspec.json.Decoder(User)
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """Say what became of the comment.
+    """The outcome for the comment.
 
     Attributes:
-        url: Address of the comment; ``None`` when there is none.
-        action: ``unchanged`` also when a newer run has the comment.
-        message: For the log: what happened, and what to do where something is missing.
+        url: Address of the comment, or ``None``.
+        action: ``unchanged`` also if a newer run has the comment.
+        message: For the log: what happened, and what to do if something is missing.
     """
 
     url: str | None
@@ -52,20 +51,20 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True)
 class _Progress:
-    """Hold what was done so far, and what ended it early.
+    """What was done so far, and what ended it early.
 
     Attributes:
-        author: Login that our comments have.
+        author: Login of our comments.
         created: The comment that we created.
         posted: A comment was sent, whether or not an answer came.
         updated: A comment was overwritten.
-        seen: Sections of our comments, as far as they were ever seen, the latest of each leg: what another
-            publisher overwrote, which had not seen it, is written again by everyone who had.
-        is_steady: All was as wanted when we last looked.
-        missed: The comment to overwrite was not there.
-        failures: Writes of which it is not known what became.
-        unclear: Why it is not known what became of the comment that was sent.
-        refused: The last step was refused.
+        seen: Latest section of each leg that was ever seen. If a publisher that had not seen a section overwrites it,
+            everyone who has seen it writes it again.
+        is_steady: The last list had everything as wanted.
+        missed: The comment to overwrite did not exist.
+        failures: Number of writes with unknown result.
+        unclear: Why the result of a write is unknown.
+        refused: The refusal of the last step.
     """
 
     author: str
@@ -87,7 +86,7 @@ class _Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class _Thread:
-    """Bind the client to the comments of one pull request and to the comment that is wanted."""
+    """The comments of one pull request, and the comment that is wanted."""
 
     client: Client
     repository: str
@@ -107,13 +106,12 @@ class _Thread:
 
 
 def publish(client: Client, event: Event, target: PullRequestTarget, wanted: Wanted) -> Published:
-    """Make the one comment of a check on a pull request say what is ``wanted``.
+    """Make the check's single comment on a pull request say what is ``wanted``.
 
-    A missing permission is no error: the result says which one, and the report is in the summary
-    and the files.
+    A missing permission is no error: the result names it, and the report is in the summary and the files.
 
     Raises:
-        PublishError: GitHub cannot be reached, refuses the token, or answers what is not GitHub's.
+        PublishError: GitHub cannot be reached, refuses the token, or the answer is not from GitHub.
     """
     published = _converge(_Thread(client=client, repository=event.repository, number=target.number, wanted=wanted))
     if published.action == "degraded" and _is_read_only(event, target):
@@ -138,23 +136,23 @@ def _converge(thread: _Thread) -> Published:
         if isinstance(comments, Forbidden):
             return _degraded(comments)
         if progress.created and not ours(comments, progress.author, thread.wanted.marker):
-            comments.append(progress.created)  # the list lags behind what GitHub said itself
+            comments.append(progress.created)  # the list lags behind GitHub's own answer
         progress = replace(progress, seen=seen(comments, progress.author, thread.wanted, progress.seen))
         step = decide(comments, progress.author, thread.wanted, wrote=progress.wrote, remembered=progress.seen)
         if isinstance(step, Skip):
-            message = "no comment: there is none yet, and this run gives no reason to begin one."
+            message = "no comment: the pull request has none yet, and this run has nothing to report."
             return Published(url=None, action="skipped", message=message)
         if isinstance(step, Done):
             if progress.is_steady or thread.wanted.legs == 1 or not progress.wrote:
                 return _published(step, progress)
-            # Another leg may be writing what it had read before we wrote: look twice.
+            # Another leg may still overwrite the comment with a version from before our write, so look twice.
             progress = replace(progress, is_steady=True)
         else:
             progress = replace(_act(thread, step, progress), is_steady=False)
             if progress.refused:
                 return _refused(step, progress, progress.refused)
-        thread.client.pause(SETTLE_S, f"{thread.client.api_url}{thread.path} was written to and is looked at again")
-    cause = progress.unclear or "others write it at the same time"
+        thread.client.pause(SETTLE_S, f"{thread.client.api_url}{thread.path} was written and must be read again")
+    cause = progress.unclear or "other jobs write to it at the same time"
     message = (
         f"the comment on {thread.repository}#{thread.number} did not settle in {MAX_STEPS} steps: {cause}. "
         "Run this job again later."
@@ -182,10 +180,9 @@ def _create(thread: _Thread, step: Create, progress: _Progress) -> _Progress:
     if isinstance(answer, Forbidden):
         return replace(progress, refused=answer)
     if isinstance(answer, Unclear):
-        # The next look at the list says whether it is there.
+        # The next list shows whether the comment exists.
         return replace(progress, posted=True, unclear=answer.reason, failures=progress.failures + 1)
-    # The token of an app may not ask who it is, and is not always that of Actions: its first
-    # comment says it.
+    # An app's token may not ask for its login, and not every app is Actions: the first comment shows the login.
     author = answer.user.login if answer.user else progress.author
     return replace(progress, posted=True, created=answer, author=author)
 
@@ -195,7 +192,7 @@ def _update(thread: _Thread, step: Update, progress: _Progress) -> _Progress:
     if isinstance(answer, Unclear):
         return replace(progress, unclear=answer.reason, failures=progress.failures + 1)
     if isinstance(answer, Forbidden):
-        # Once, it was deleted meanwhile, and the next list has it no more; twice, it is hidden from
+        # The first time, somebody deleted the comment and the next list lacks it; the second time, it is hidden from
         # this token.
         is_gone = answer.status == _GONE and not progress.missed
         return replace(progress, missed=True) if is_gone else replace(progress, refused=answer)
@@ -226,7 +223,7 @@ def _action(done: Done, progress: _Progress) -> Literal["created", "updated", "u
     created = progress.created.id if progress.created else None
     if progress.updated:
         return "updated" if done.kept.id != created else "created"
-    # After an answer that did not come, the comment that is there with our text is the one we sent.
+    # If no answer came, a comment with our text is the one that we sent.
     return "created" if progress.posted and created in {None, done.kept.id} else "unchanged"
 
 
@@ -244,7 +241,7 @@ def _degraded(refusal: Forbidden) -> Published:
 
 
 def refusal_text(refusal: Forbidden, needed: str) -> str:
-    """Return what to say of a refusal: the permission that is missing, or that the conversation is locked."""
+    """Return the message for a refusal: which permission is missing, or that the conversation is locked."""
     head = f"no comment was written: {refusal.where} answered {refusal.status} ({refusal.reason})."
     if "locked" in refusal.reason:
         return f"{head}\nThe conversation is locked; the report is in the job's summary and in the files."

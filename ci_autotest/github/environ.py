@@ -1,4 +1,4 @@
-"""Own the variables of a workflow step: each is checked where it is read, and no token stands in a message."""
+"""Read the variables of a workflow step: each is checked where it is read, and no message contains the token."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Hold what reading a repository needs.
+    """What reading a repository needs.
 
     Attributes:
-        branch: The one that is merged into, else the one that was pushed to.
+        branch: The branch to merge into, else the branch that was pushed to.
     """
 
     repository: str
@@ -36,7 +36,7 @@ class Access:
 
 
 def read_access(environ: Mapping[str, str]) -> Access:
-    """Return what the environment of a workflow step says of its repository, whatever its event.
+    """Return the repository of a workflow step, whatever its event.
 
     Raises:
         PublishError: A variable is missing or ill-formed.
@@ -51,16 +51,16 @@ def read_access(environ: Mapping[str, str]) -> Access:
 
 
 def required(environ: Mapping[str, str], variable: str) -> str:
-    """Return a variable that a step always has."""
+    """Return a variable that every step has."""
     value = environ.get(variable, "").strip()
     if not value:
-        message = f"{variable} is not set: a step of a GitHub workflow has it. Run this in one, or set it."
+        message = f"{variable} is not set. Run this in a step of a GitHub workflow, which sets it, or set it yourself."
         raise PublishError(message)
     return value
 
 
 def matching(environ: Mapping[str, str], variable: str, pattern: str, shape: str) -> str:
-    """Return a variable that has a pattern, which ``shape`` names."""
+    """Return a variable that matches a pattern; ``shape`` names the pattern in the message."""
     value = required(environ, variable)
     if re.fullmatch(pattern, value) is None:
         message = f"{variable} {value!r} is not {shape}. Leave it as GitHub sets it."
@@ -74,9 +74,8 @@ def positive(environ: Mapping[str, str], variable: str) -> int:
 
 
 def token_of(environ: Mapping[str, str]) -> str:
-    """Return the token that a step was given."""
-    # The value never stands in a message, and never reaches the HTTP library ill-formed: that would
-    # quote it.
+    """Return the token of the step."""
+    # No message contains the value. An ill-formed one must not reach the HTTP library, whose error would quote it.
     value = environ.get("GITHUB_TOKEN", "").strip()
     if not value:
         message = (
@@ -84,13 +83,13 @@ def token_of(environ: Mapping[str, str]) -> str:
         )
         raise PublishError(message)
     if re.fullmatch(r"[!-~]+", value) is None:
-        message = "GITHUB_TOKEN has blanks or characters that no token has. Give the step one token and nothing else."
+        message = "GITHUB_TOKEN has blanks or characters that no token has. Give the step a single token."
         raise PublishError(message)
     return value
 
 
 def url_of(environ: Mapping[str, str], variable: str, default: str) -> str:
-    """Return an address that the token may be sent to."""
+    """Return an address to which the token may be sent."""
     value = environ.get(variable, "").strip() or default
     if not is_safe_url(value):
         message = (
@@ -102,7 +101,7 @@ def url_of(environ: Mapping[str, str], variable: str, default: str) -> str:
 
 
 def is_safe_url(value: str) -> bool:
-    """Whether an address is https, or this machine's own, and holds no user, query or fragment."""
+    """Whether an address is https, or this machine's own, and has no user, query or fragment."""
     try:
         parts = urlsplit(value)
     except ValueError:

@@ -1,8 +1,7 @@
-"""Own what a workflow run says about itself: repository, run, commit and pull request, as one frozen value.
+"""The workflow run as a frozen value: repository, run, commit and pull request.
 
-Everything is read from the environment that is passed in and from the event's file, and checked
-here, so that the rest of the package builds addresses and headers without checking again. Nothing
-is sent from here.
+Everything is read from the given environment and the event's file and checked here, so that the rest of the package
+builds addresses and headers without checking again. Nothing is sent from here.
 """
 
 from __future__ import annotations
@@ -37,13 +36,12 @@ _Number = Annotated[int, msgspec.Meta(ge=1)]
 
 @dataclass(frozen=True, kw_only=True)
 class PullRequestTarget:
-    """Name the pull request that is commented on.
+    """The pull request to comment on.
 
     Attributes:
-        head_sha: Commit at its head; ``None`` where the event does not say it.
-        from_fork: Whether its head is in another repository; ``None`` where the event does not say
-            it.
-        base: Branch that it is to be merged into; empty where the event does not say it.
+        head_sha: Commit at its head; ``None`` if the event does not say.
+        from_fork: Whether its head is in another repository; ``None`` if the event does not say.
+        base: Branch to merge into; empty if the event does not say.
     """
 
     number: int
@@ -54,10 +52,10 @@ class PullRequestTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class RunTarget:
-    """Name the run whose pull request is to be found: a ``workflow_run`` event does not carry that of a fork.
+    """The run whose pull request has to be found, because a ``workflow_run`` event lacks that of a fork.
 
     Attributes:
-        run: What GitHub's event says of it; ``None`` where it must be asked for.
+        run: The run in GitHub's event; ``None`` if it must be requested.
     """
 
     run_id: int
@@ -69,15 +67,15 @@ Target: TypeAlias = PullRequestTarget | RunTarget
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Hold what publishing needs to know.
+    """What publishing needs to know.
 
     Attributes:
         name: ``GITHUB_EVENT_NAME``.
         repository: ``owner/name``, checked.
         api_url: Without a slash at the end.
         server_url: Without a slash at the end.
-        run_id: The run that tested: the one that a ``workflow_run`` event is about, else this one.
-        attempt: Of ``run_id``, from 1.
+        run_id: The run that tested: that of a ``workflow_run`` event, else this one.
+        attempt: Attempt of that run, from 1.
     """
 
     name: str
@@ -104,20 +102,20 @@ class _Base(msgspec.Struct, frozen=True):
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Name the account that a repository belongs to."""
+    """The account that owns a repository."""
 
     login: str
 
 
 class HeadRepository(msgspec.Struct, frozen=True):
-    """Name the repository that a head is in."""
+    """The repository of a head."""
 
     full_name: str
     owner: Owner
 
 
 class Run(msgspec.Struct, frozen=True):
-    """Hold what is needed of a workflow run; a fork that was deleted leaves no ``head_repository``."""
+    """A workflow run; it has no ``head_repository`` if the fork was deleted."""
 
     id: int
     head_sha: str
@@ -159,12 +157,12 @@ class _IssuePayload(msgspec.Struct, frozen=True):
 
 
 def read_event(environ: Mapping[str, str], run_id: int | None = None) -> Event:
-    """Return what the environment of a workflow step and the file of its event say.
+    """Return the event of a workflow step, from its environment and the event's file.
 
     Args:
-        environ: ``GITHUB_*`` as a step sees them, and ``GITHUB_TOKEN``, which a step must be given. ``AUTOTEST_EVENT``
-            is the event as JSON, for a step that follows tests: they can write to the event's file.
-        run_id: The run that tested, where it is named; then the event need have no pull request.
+        environ: ``GITHUB_*`` as a step sees them, and ``GITHUB_TOKEN``, which the workflow passes.
+            ``AUTOTEST_EVENT`` is the event as JSON, for a step after tests, which can write to the event's file.
+        run_id: The run that tested, if it is given; then the event needs no pull request.
 
     Raises:
         PublishError: A variable is missing or ill-formed, or the event has no pull request.
@@ -190,8 +188,8 @@ def read_event(environ: Mapping[str, str], run_id: int | None = None) -> Event:
 def _target(name: str, environ: Mapping[str, str], repository: str, run_id: int | None) -> Target:
     reader = _READERS.get(name)
     if run_id is not None:
-        told = _of_run(environ, repository) if name == "workflow_run" else None
-        return told if told and told.run_id == run_id else RunTarget(run_id=run_id)
+        own = _of_run(environ, repository) if name == "workflow_run" else None
+        return own if own and own.run_id == run_id else RunTarget(run_id=run_id)
     if reader is None:
         message = (
             f"event {name!r} has no pull request to comment on: the events that have one are {', '.join(_READERS)}. "
@@ -216,7 +214,7 @@ def _of_run(environ: Mapping[str, str], repository: str) -> RunTarget:  # noqa: 
 def _of_issue(environ: Mapping[str, str], repository: str) -> PullRequestTarget:  # noqa: ARG001 - one signature for all readers
     issue = _payload(environ, _IssuePayload).issue
     if issue.pull_request is None:
-        message = f"issue {issue.number} of the event is not a pull request: there is nothing to comment on."
+        message = f"issue {issue.number} of the event is not a pull request, so there is nothing to comment on."
         raise PublishError(message)
     return PullRequestTarget(number=issue.number, head_sha=None, from_fork=None)
 
@@ -239,7 +237,7 @@ def _payload(environ: Mapping[str, str], kind: type[T]) -> T:
 
 
 def _event_text(environ: Mapping[str, str]) -> tuple[str, str | bytes]:
-    """Return where the event stands, and its JSON."""
+    """Return the source of the event, for messages, and its JSON."""
     if given := environ.get("AUTOTEST_EVENT"):
         return "AUTOTEST_EVENT", given
     path = required(environ, "GITHUB_EVENT_PATH")

@@ -1,4 +1,4 @@
-"""Own which pull request a run belongs to: asked of GitHub, never of an artifact, which a stranger may have written."""
+"""Find the pull request of a run by asking GitHub, never from an artifact, which a stranger may have written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Head(msgspec.Struct, frozen=True):
-    """Say where the head of a pull request is."""
+    """The head of a pull request."""
 
     ref: str
     sha: str
@@ -27,13 +27,13 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Base(msgspec.Struct, frozen=True):
-    """Name the branch that a pull request is to be merged into."""
+    """The branch into which a pull request is to be merged."""
 
     ref: str
 
 
 class Pull(msgspec.Struct, frozen=True):
-    """Hold what is needed of a pull request."""
+    """A pull request."""
 
     id: int
     number: int
@@ -43,11 +43,11 @@ class Pull(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Say what a run is about.
+    """The pull request and commit that a run tested.
 
     Attributes:
         pull: The pull request to comment on.
-        sha: The head that was tested; its own repository has it, and that of the pull request.
+        sha: The tested head, which both the fork and the repository have.
     """
 
     pull: PullRequestTarget
@@ -56,7 +56,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Absent:
-    """Say why there is no pull request to comment on; that is no error: it was closed, or has newer commits."""
+    """Why there is no pull request to comment on. This is no error: it was closed, or has newer commits."""
 
     message: str
 
@@ -67,7 +67,7 @@ PULLS: Final = msgspec.json.Decoder(list[Pull])
 
 
 def find_pull_request(client: Client, event: Event) -> Origin | Absent | Forbidden:
-    """Return the pull request that ``event`` is about.
+    """Return the pull request of ``event``.
 
     Raises:
         PublishError: GitHub does not answer as GitHub.
@@ -78,7 +78,7 @@ def find_pull_request(client: Client, event: Event) -> Origin | Absent | Forbidd
 
 
 def _still_there(client: Client, event: Event, target: PullRequestTarget) -> Origin | Absent | Forbidden:
-    """Return the event's own pull request, unless it has newer commits by now: a run of those will tell."""
+    """Return the event's own pull request, unless it has newer commits, for which another run will comment."""
     pull = client.get(f"/repos/{event.repository}/pulls/{target.number}", PULL, {})
     if isinstance(pull, Forbidden):
         return pull

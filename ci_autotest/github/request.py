@@ -1,4 +1,4 @@
-"""Own what is sent: requests and lists as values, and who sees the token."""
+"""Requests and lists as values, and the rule which of them carry the token."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _API: Final = {**_AGENT, "Accept": "application/vnd.github+json", "X-GitHub-Api-
 
 
 class Identified(Protocol):
-    """Anything that a list of GitHub's holds."""
+    """Any item of a list from GitHub."""
 
     @property
     def id(self) -> int:
-        """GitHub's own number of it."""
+        """GitHub's number of the item."""
 
 
 Page = TypeVar("Page")
@@ -35,13 +35,13 @@ Item = TypeVar("Item", bound=Identified)
 
 @dataclass(frozen=True, kw_only=True)
 class Listing(Generic[Page, Item]):
-    """Name a list that comes in pages.
+    """A list that comes in pages.
 
     Attributes:
-        path: Below the API's address.
+        path: Path below the API's address.
         shape: Decodes a page.
-        items: Takes the items out of a page.
-        params: Of the query, without those that count pages.
+        items: Returns the items of a page.
+        params: Query parameters, without those for pages.
     """
 
     path: str
@@ -52,12 +52,12 @@ class Listing(Generic[Page, Item]):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Hold one request.
+    """One request.
 
     Attributes:
-        most_bytes: Of the answer, decompressed.
-        is_api: Whether it goes to the API, which alone sees the token.
-        into: File that takes what a good answer holds, so that no memory does.
+        most_bytes: Largest answer, decompressed.
+        is_api: Whether it goes to the API; only the API gets the token.
+        into: File for the content of a good answer, to save memory.
     """
 
     method: str
@@ -70,12 +70,12 @@ class Request:
 
     @property
     def where(self) -> str:
-        """Method and address; of a place that GitHub sent us to, without the query, which may let anyone in."""
+        """Method and address. A redirect's query is left out, because it may grant access to anyone."""
         return f"{self.method} {self.url if self.is_api else self.url.partition('?')[0]}"
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What is said besides the token."""
+        """Headers except the token."""
         if not self.is_api:
             return _AGENT
         return _API if self.body is None else _API | {"Content-Type": "application/json"}
@@ -83,7 +83,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Bearer(requests.auth.AuthBase):
-    """Set the token; given as ``auth``, so that no ``.netrc`` replaces it."""
+    """Send the token; passed as ``auth``, so that no ``.netrc`` replaces it."""
 
     token: str = field(repr=False)
 
@@ -95,7 +95,7 @@ class Bearer(requests.auth.AuthBase):
 
 @dataclass(frozen=True)
 class Nobody(requests.auth.AuthBase):
-    """Set nothing; given as ``auth``, so that no ``.netrc`` sets anything either."""
+    """Send no credentials; passed as ``auth``, so that no ``.netrc`` adds any."""
 
     def __call__(self, r: requests.PreparedRequest) -> requests.PreparedRequest:
         """Return the request as it is."""

@@ -1,7 +1,6 @@
-"""Own when a request is sent again: pure decisions over an answer and the number of failures so far.
+"""Decide when a request is sent again, from its answer and the number of failures so far.
 
-The order is GitHub's: ``Retry-After``, then the time of the rate limit's reset, then a minute that
-doubles.
+The order is GitHub's: ``Retry-After``, then the reset of the rate limit, then a minute that doubles with each failure.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _LONGEST_DIGITS: Final = 12  # 30,000 years
 
 
 def is_rate_limited(reply: Reply) -> bool:
-    """Whether an answer asks to come back later; a 403 may as well mean that a permission is missing.
+    """Whether an answer asks to come back later; a 403 may also mean that a permission is missing.
 
     Source:
         GitHub REST API, "Rate limits for the REST API", "Exceeding the rate limit".
@@ -35,11 +34,11 @@ def is_rate_limited(reply: Reply) -> bool:
 
 
 def wait_s(reply: Reply, failures: int) -> float | None:
-    """Return for how many seconds to wait before the request is sent again, or ``None`` when the answer stands.
+    """Return how many seconds to wait before the request is sent again, or ``None`` if the answer is final.
 
     Args:
-        reply: To the last request.
-        failures: How many times the same request failed before this one.
+        reply: Answer to the last request.
+        failures: Earlier failures of the same request.
     """
     if is_rate_limited(reply):
         return _first(_retry_after_s(reply), _until_reset_s(reply), RATE_LIMITED_S * 2.0**failures)
@@ -61,7 +60,7 @@ def _retry_after_s(reply: Reply) -> float | None:
 
 
 def _until_reset_s(reply: Reply) -> float | None:
-    """Return the seconds to the reset by the server's own clock: this machine's may be wrong."""
+    """Return the seconds to the reset by the server's clock, because this machine's may be wrong."""
     reset = _whole(reply.headers.get("x-ratelimit-reset", ""))
     if reset is None or not _is_spent(reply):
         return None

@@ -1,9 +1,8 @@
-"""Own which comments are ours, and what is to be done about them: pure decisions over the comments there are.
+"""Decide which comments are ours and what to do about them, from the list of comments alone.
 
-Ours is a comment of our own author whose first line is the marker of the check. The comment with the
-lowest id is kept; every publisher decides so, hence publishers that meet end with one comment. A
-section says which run wrote it, so that a run that started earlier and ends later overwrites nothing
-that is newer.
+A comment is ours if our login wrote it and its first line is the marker of the check. Every publisher keeps the one
+with the lowest id, so that publishers at the same time end with one comment. A section names the run that wrote it, so
+that a run that started earlier and ends later overwrites nothing newer.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class User(msgspec.Struct, frozen=True):
-    """Name an account; the login of an app ends in ``[bot]``."""
+    """An account; the login of an app ends in ``[bot]``."""
 
     login: str
 
 
 class Comment(msgspec.Struct, frozen=True):
-    """Hold what is needed of a comment; a deleted account leaves no ``user``."""
+    """A comment; it has no ``user`` if the account was deleted."""
 
     id: int
     html_url: str
@@ -36,14 +35,14 @@ class Comment(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Hold what the comment must say when a publisher is done.
+    """What the comment must say when a publisher is done.
 
     Attributes:
-        marker: Its first line.
+        marker: First line of the comment.
         turn: The run that publishes.
-        sections: Of the publisher; the comment may have those of others.
-        legs: How many legs publish to the comment in one run: when all have, what is older goes.
-        may_create: Whether a comment is made where there is none.
+        sections: Sections of this publisher; the comment may have others.
+        legs: Number of legs that publish to the comment in one run; when all have, older sections are removed.
+        may_create: Whether a comment is created if there is none.
     """
 
     marker: str
@@ -55,14 +54,14 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Create:
-    """Ask for a new comment."""
+    """Create a comment."""
 
     body: str
 
 
 @dataclass(frozen=True)
 class Update:
-    """Ask for the comment ``id`` to be overwritten."""
+    """Overwrite the comment ``id``."""
 
     id: int
     body: str
@@ -70,12 +69,12 @@ class Update:
 
 @dataclass(frozen=True)
 class Skip:
-    """Say that there is no comment and none is wanted."""
+    """There is no comment, and none is wanted."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """Say that nothing is left to do; ``newer`` is the later run that has the comment, if one has."""
+    """Nothing is left to do; ``newer`` is a later run that has the comment, if there is one."""
 
     kept: Comment
     newer: Turn | None = None
@@ -83,7 +82,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Delete:
-    """Ask for our own duplicates to be deleted; ``then`` holds when they are gone."""
+    """Delete our own duplicates; ``then`` is the state after that."""
 
     ids: tuple[int, ...]
     then: Done
@@ -93,33 +92,33 @@ Step: TypeAlias = Create | Update | Skip | Delete | Done
 
 
 def ours(comments: Iterable[Comment], author: str, first_line: str) -> list[Comment]:
-    """Return the comments that are ``author``'s and have the marker, the lowest id first."""
+    """Return the comments by ``author`` that have the marker, the lowest id first."""
     mine = [comment for comment in comments if _is_ours(comment, author, first_line)]
     return sorted(mine, key=lambda comment: comment.id)
 
 
 def turn_of(comment: Comment) -> Turn:
-    """Return the latest run that wrote a comment; the earliest there can be when the comment does not say it."""
+    """Return the latest run that wrote a comment; the lowest possible if the comment does not say."""
     return max((section.turn for section in sections_of(comment.body)), default=Turn(0, 0))
 
 
 def seen(comments: Iterable[Comment], author: str, wanted: Wanted, before: Iterable[Section]) -> tuple[Section, ...]:
-    """Return the latest section of each leg, of our comments and of what was seen ``before``."""
+    """Return the latest section of each leg, from our comments and from those seen ``before``."""
     return tuple(_united(ours(comments, author, wanted.marker), before).values())
 
 
 def decide(
     comments: Iterable[Comment], author: str, wanted: Wanted, *, wrote: bool, remembered: Iterable[Section] = ()
 ) -> Step:
-    """Return the next thing to do; what it needs is in the list, so it is asked again after each.
+    """Return the next step; it is called again with a fresh list after each step.
 
     Args:
         comments: All comments of the pull request.
-        author: Login under which we write.
+        author: Our login.
         wanted: What the comment must say.
-        wrote: Whether that was written before; then another publisher of the same run and leg may
-            have the last word, or two of them would overwrite each other for ever.
-        remembered: Sections that were seen before, in case they were overwritten since.
+        wrote: Whether we wrote it before; then another publisher of the same run and leg may have the last word,
+            because two of them would overwrite each other forever.
+        remembered: Sections that were seen before, in case they have been overwritten.
     """
     mine = ours(comments, author, wanted.marker)
     if not mine:
@@ -130,7 +129,7 @@ def decide(
     kept, *duplicates = mine
     there = _united(mine, remembered)
     newer = _newer_attempt(there, wanted)
-    # The text is brought to the comment that stays before a duplicate that may hold it goes.
+    # The kept comment gets the text first, because a duplicate that is deleted may be the only one that has it.
     if newer:
         body = compose(wanted.marker, there.values())
         return _without(duplicates, Done(kept, newer)) if _holds(kept, there) else Update(kept.id, body)
@@ -141,7 +140,7 @@ def decide(
 
 
 def _united(mine: Iterable[Comment], remembered: Iterable[Section] = ()) -> dict[str, Section]:
-    """Return the sections of all our comments: of one leg the latest, in the comment with the lowest id."""
+    """Return the latest section of each leg in all our comments."""
     there: dict[str, Section] = {}
     for section in (*(section for comment in mine for section in sections_of(comment.body)), *remembered):
         if section.leg not in there or there[section.leg].turn < section.turn:
@@ -150,14 +149,14 @@ def _united(mine: Iterable[Comment], remembered: Iterable[Section] = ()) -> dict
 
 
 def _newer_attempt(there: Mapping[str, Section], wanted: Wanted) -> Turn | None:
-    """Return the later attempt of the same run that has our sections already, if one has them all."""
+    """Return a later attempt of the same run that already wrote all our sections, if there is one."""
     turns = [there[section.leg].turn for section in wanted.sections if section.leg in there]
     is_later = len(turns) == len(wanted.sections) and all(turn > wanted.turn for turn in turns)
     return max(turns) if is_later else None
 
 
 def _merged(there: Mapping[str, Section], wanted: Wanted) -> tuple[Section, ...]:
-    """Return the sections that there are with ours in their places; those of earlier runs go when all legs are in."""
+    """Return the existing sections with ours in place; those of earlier runs are dropped when all legs are in."""
     merged = dict(there)
     for section in wanted.sections:
         before = there.get(section.leg)
@@ -174,14 +173,14 @@ def _has_turns(kept: Comment, wanted: Wanted) -> bool:
 
 
 def _holds(kept: Comment, there: Mapping[str, Section]) -> bool:
-    """Whether the comment that stays has all that is the latest of its leg."""
+    """Whether the kept comment has the latest section of every leg."""
     turns = {section.leg: section.turn for section in sections_of(kept.body)}
     newest = max((turn.run_id for turn in turns.values()), default=0)
     return all(turns.get(leg) == part.turn for leg, part in there.items() if part.turn.run_id >= newest)
 
 
 def _yield_to(newest: Turn, mine: Sequence[Comment]) -> Delete | Done:
-    """Leave what a newer run wrote; its publisher moves it to the lowest id, so only older duplicates may go."""
+    """Keep what a newer run wrote; its publisher moves it to the lowest id, so we only delete older duplicates."""
     kept, *duplicates = mine
     is_in_place = turn_of(kept) == newest
     stale = [

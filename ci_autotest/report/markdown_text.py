@@ -41,10 +41,9 @@ _TICKS: Final = re.compile("`+")
 
 
 def size(value: str) -> int:
-    """Return the larger of the UTF-8 bytes and the UTF-16 code units of ``value``, which is always the bytes.
+    """Return the size of ``value`` in UTF-8 bytes, which is never less than in UTF-16 code units.
 
-    GitHub's limits are said in characters and counted sometimes in one unit and sometimes in the
-    other.
+    GitHub states its limits in characters, but counts them in one unit or the other.
     """
     return len(value.encode(errors="surrogatepass"))
 

@@ -46,7 +46,7 @@ def test_publish__post_never_succeeds__says_so(github: FakeGithub) -> None:
     clock = FakeClock()
 
     message = (
-        f"POST {github.base}{LIST} answered 503, so 64 s must be waited, and 51 s are left of the 120 s that "
+        f"POST {github.base}{LIST} answered 503, so the next try must wait 64 s, but only 51 s are left of the 120 s that "
         "publishing may take. Run this job again later."
     )
     assert (refused(github, clock=clock), clock.slept_s) == (
@@ -95,7 +95,7 @@ def test_publish__asked_to_wait_beyond_the_deadline__ends_at_once(github: FakeGi
     clock = FakeClock()
 
     message = (
-        f"POST {github.base}{LIST} answered 429, so 3,600 s must be waited, and 120 s are left of the 120 s that "
+        f"POST {github.base}{LIST} answered 429, so the next try must wait 3,600 s, but only 120 s are left of the 120 s that "
         "publishing may take. Run this job again later."
     )
     assert (refused(github, clock=clock), clock.slept_s) == (message, [])
@@ -106,8 +106,8 @@ def test_publish__html_instead_of_json__gives_one_clear_message(github: FakeGith
     github.plant(Fault(method="GET", path="comments", status=200, headers={"Content-Type": "text/html"}, body=page))
 
     assert refused(github) == (
-        f"GET {github.base}{LIST} answered 200 with 56 bytes of text/html that are not GitHub's: it is not JSON. "
-        "Check GITHUB_API_URL, and what stands between this machine and GitHub."
+        f"GET {github.base}{LIST} answered 200 with 56 bytes of text/html that are not from GitHub: it is not JSON. "
+        "Check GITHUB_API_URL, and any proxy between this machine and GitHub."
     )
 
 
@@ -124,7 +124,7 @@ def test_publish__html_instead_of_json__gives_one_clear_message(github: FakeGith
 def test_publish__answer_is_not_githubs__says_what(github: FakeGithub, body: bytes, detail: str) -> None:
     github.plant(Fault(method="GET", path="comments", status=200, body=body))
 
-    assert f"that are not GitHub's: {detail}. Check GITHUB_API_URL" in refused(github)
+    assert f"that are not from GitHub: {detail}. Check GITHUB_API_URL" in refused(github)
 
 
 def test_publish__links_in_a_loop__ends(github: FakeGithub) -> None:
@@ -155,7 +155,9 @@ def test_publish__list_lags_behind__does_not_post_again(github: FakeGithub) -> N
 def test_publish__endless_pages__are_not_believed(github: FakeGithub) -> None:
     github.comments = [(NUMBER, index, "someone", "x") for index in range(10_001)]
 
-    assert refused(github) == f"GET {github.base}{LIST} goes on after 100 pages of 100: more than GitHub holds."
+    assert (
+        refused(github) == f"GET {github.base}{LIST} goes on after 100 pages of 100, which is more than GitHub stores."
+    )
 
 
 def test_publish__answer_drips__ends_at_the_deadline(github: FakeGithub) -> None:

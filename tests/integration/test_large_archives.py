@@ -34,7 +34,7 @@ def refused_with(data: bytes) -> tuple[str, int]:
 def refusal(data: bytes) -> str:
     with pytest.raises(PublishError) as caught:
         opened("report", io.BytesIO(data)).read("report.json", 1 << 20)
-    return str(caught.value).removeprefix("artifact 'report' is not read: ").partition(". It is no report")[0]
+    return str(caught.value).removeprefix("artifact 'report' is not read: ").partition(". It is not a report")[0]
 
 
 def test_opened__bomb__is_refused_unread() -> None:

@@ -556,7 +556,7 @@ def test_comment__artifact_name_that_leads_out__is_refused(github, tmp_path) -> 
     status, said, _ = published_archive(github, tmp_path, b"", artifact_name="../x")
 
     assert (status, said) == (
-        2, "artifact name '../x' is none that is read: letters, digits, '_', '.', '-' and blanks only."
+        2, "artifact name '../x' is not allowed. Use letters, digits, '_', '.', '-' and blanks only."
     )  # fmt: skip
 
 

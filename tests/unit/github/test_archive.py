@@ -38,7 +38,7 @@ def refusal(data: bytes, entry: str = "report.json", most_bytes: int = 1 << 20) 
         opened("report", io.BytesIO(data)).read(entry, most_bytes)
     said = str(caught.value)
     return said.removeprefix("artifact 'report' is not read: ").removesuffix(
-        ". It is no report of ci-autotest; see what uploaded it."
+        ". It is not a report of ci-autotest; check what uploaded it."
     )
 
 
@@ -73,7 +73,7 @@ def test_opened__name_that_is_not_allowed__refuses_the_whole(name: str) -> None:
     said = refusal(made([("report.json", REPORT, {}), (name, b"x", {})]))
 
     assert said.startswith("entry ")
-    assert said.endswith(("is none of a report's files", "is a folder with a file's name"))
+    assert said.endswith(("is not a file of a report", "is a folder with a file's name"))
     assert said.isprintable()
 
 
@@ -91,15 +91,15 @@ def test_opened__name_that_the_library_shortens__is_asked_for_as_written() -> No
     # The library reads "report.json\0.py" as "report.json".
     data = zipped({"report.jsonX.py": REPORT}).replace(b"report.jsonX.py", b"report.json\x00.py")
 
-    assert refusal(data) == "entry 'report.json\\x00.py' is none of a report's files"
+    assert refusal(data) == "entry 'report.json\\x00.py' is not a file of a report"
 
 
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        pytest.param(stat.S_IFLNK, "is no plain file", id="symbolic link"),
-        pytest.param(stat.S_IFCHR, "is no plain file", id="device"),
-        pytest.param(stat.S_IFIFO, "is no plain file", id="pipe"),
+        pytest.param(stat.S_IFLNK, "is not a plain file", id="symbolic link"),
+        pytest.param(stat.S_IFCHR, "is not a plain file", id="device"),
+        pytest.param(stat.S_IFIFO, "is not a plain file", id="pipe"),
         pytest.param(stat.S_IFDIR, "is a folder with a file's name", id="folder"),
     ],
 )
@@ -111,7 +111,7 @@ def test_opened__no_plain_file__is_refused(kind: int, said: str) -> None:
 
 def test_opened__name_twice__is_refused() -> None:
     assert (
-        refusal(made([("report.json", REPORT, {}), ("report.json", b"{}", {})])) == "entry 'report.json' is there twice"
+        refusal(made([("report.json", REPORT, {}), ("report.json", b"{}", {})])) == "entry 'report.json' appears twice"
     )
 
 
@@ -130,8 +130,8 @@ def test_opened__many_bombs_under_the_limit_of_one__are_refused() -> None:
     ("declared", "said"),
     [
         pytest.param(10, "Bad CRC-32", id="less than there is"),
-        pytest.param(1 << 19, "it has 1,500 bytes and says 524,288", id="more than there is"),
-        pytest.param(2 << 20, "has 2,097,152 bytes, and 1,048,576 are read", id="more than is read"),
+        pytest.param(1 << 19, "it has 1,500 bytes, but its header says 524,288", id="more than there is"),
+        pytest.param(2 << 20, "has 2,097,152 bytes; at most 1,048,576 are read", id="more than is read"),
     ],
 )
 def test_read__lie_about_the_size__is_refused(declared: int, said: str) -> None:
@@ -179,12 +179,12 @@ def test_opened__every_byte_damaged__is_refused_or_read() -> None:
     "data", [b"", b"PK", b"<html>", b"PK\x05\x06" + b"\xff" * 18, b"PK\x01\x02" * 10], ids=range(5)
 )
 def test_opened__no_archive__is_refused(data: bytes) -> None:
-    assert refusal(data).startswith("it is no archive: ")
+    assert refusal(data).startswith("it is not an archive: ")
 
 
 def test_read__entry_is_not_there__says_so() -> None:
     assert refusal(zipped({"junit.xml": b""})) == (
-        "artifact 'report' holds no report.json: no run of ci-autotest has written it."
+        "artifact 'report' has no report.json, so no run of ci-autotest wrote it."
     )
 
 

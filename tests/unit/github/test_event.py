@@ -137,7 +137,7 @@ def test_read_event__issue_comment_on_a_pull_request__leaves_open_what_it_does_n
 def test_read_event__issue_comment_on_an_issue__is_refused(environ) -> None:
     variables = environ({"issue": {"number": 12}}, GITHUB_EVENT_NAME="issue_comment")
 
-    assert refused(variables) == ("issue 12 of the event is not a pull request: there is nothing to comment on.")
+    assert refused(variables) == ("issue 12 of the event is not a pull request, so there is nothing to comment on.")
 
 
 def test_read_event__event_is_given__its_file_is_not_read(environ) -> None:
@@ -174,7 +174,7 @@ def test_read_event__variable_is_missing__is_named(environ, variable) -> None:
     del variables[variable]
 
     assert refused(variables) == (
-        f"{variable} is not set: a step of a GitHub workflow has it. Run this in one, or set it."
+        f"{variable} is not set. Run this in a step of a GitHub workflow, which sets it, or set it yourself."
     )
 
 
@@ -233,7 +233,7 @@ def test_read_event__no_token__says_what_to_write(environ) -> None:
 @pytest.mark.parametrize("token", ["ghs_a\nX-Evil: 1", "ghs_a b", "ghs_\N{CHECK MARK}", "ghs_\x00"])
 def test_read_event__token_is_ill_formed__is_not_shown(environ, token) -> None:
     assert refused(environ(**{VARIABLE: token})) == (
-        "GITHUB_TOKEN has blanks or characters that no token has. Give the step one token and nothing else."
+        "GITHUB_TOKEN has blanks or characters that no token has. Give the step a single token."
     )
 
 
