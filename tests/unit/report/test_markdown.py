@@ -280,3 +280,17 @@ def test_render_summary__test_that_is_weak_on_two_candidates__is_told_once_with_
     page = render_summary(samples.run(results=tuple(weak)))
     assert page.count("is weak") == 1
     assert "for example: it says no" in page
+
+
+def test_render_finding__crash__says_what_happened_and_not_what_differs():
+    crash = samples.finding(
+        kind="crash", outcome="crashed", where="in torch.cumsum", difference=None, candidate_seen="ended by signal 11",
+        reference_seen="", headline="torch.cumsum on kernels: the worker ended by signal 11 (SIGSEGV)",
+    )  # fmt: skip
+
+    described = render_finding(crash).split("\n\n")[2]
+
+    assert described == (
+        "torch.cumsum on kernels: the worker ended by signal 11 (SIGSEGV). "
+        "It was confirmed in a fresh process, where each side ran twice."
+    )
