@@ -69,8 +69,8 @@ def check_demand(declaration: Declaration, error: BaseException | None) -> None:
         raise AuthorError(message)
     if not is_met(declaration, error):
         message = (
-            f"the reference raises {type(error).__name__}: {error_text(error)[:_SHOWN]}, but the body should raise {demand}. "
-            "Correct raises= and match=, or the body."
+            f"the reference raises {type(error).__name__}: {error_text(error)[:_SHOWN]}, "
+            f"but the body should raise {demand}. Correct raises= and match=, or the body."
         )
         raise AuthorError(message)
 
