@@ -248,22 +248,18 @@ def _message(finding: Finding) -> list[str]:
 
 
 def _commands(finding: Finding, setting: Setting) -> list[str]:
-    """Return the commands that run the finding again; without a run to download from, those of the report folder."""
+    """Return the shell lines that run a finding again; without links, those for the machine that found it."""
     links = setting.links
     if links and (again := links.replay(finding.id, on_gpu=setting.is_on_gpu(finding))):
         return [fence(again, "sh")]
-    lines = []
-    if finding.repro is not None:
-        path = f"findings/{finding.id}/repro.py"
-        lines.append(f"python {path}  # after downloading the artifact; needs only the candidate")
-    return _fenced_commands(lines, finding)
+    return _commands_here(finding)
 
 
 def _commands_here(finding: Finding) -> list[str]:
-    lines = ["python repro.py  # needs only the candidate"] if finding.repro is not None else []
-    return _fenced_commands(lines, finding)
-
-
-def _fenced_commands(lines: list[str], finding: Finding) -> list[str]:
-    replay = [f"{finding.replay}  # the same, with ci-autotest"] if _COMMAND.fullmatch(finding.replay) else []
-    return [fence("\n".join([*lines, *replay]), "sh")] if lines or replay else []
+    command = finding.replay if _COMMAND.fullmatch(finding.replay) else ""
+    # Both lines start in the folder of the run: `replay` finds the configuration from there.
+    folder = command.rpartition(" ")[2] or f"findings/{finding.id}"
+    lines = [f"python {folder}/repro.py  # needs only the candidate"] if finding.repro is not None else []
+    if command:
+        lines.append(f"{command}  # the same, with ci-autotest")
+    return [fence("\n".join(lines), "sh")] if lines else []

@@ -243,11 +243,13 @@ def test_render_comment__without_a_baseline__does_not_speak_of_it():
     assert "baseline" not in render_comment(samples.misaligned())
 
 
-def test_render_finding__finding__runs_beside_its_files():
+def test_render_finding__commands__start_in_the_folder_of_the_run():
     page = render_finding(samples.finding(), links=LINKS)
 
     assert page.startswith("# torch.nn.functional.layer_norm on kernels: the value is off by up to 0.0041\n\n")
-    assert "\npython repro.py  # needs only the candidate\n" in page
+    folder = f"autotest-report/findings/{samples.finding().id}"
+    lines = ["python {}/repro.py  # needs only the candidate", "ci-autotest replay {}  # the same, with ci-autotest"]
+    assert "\n".join(line.format(folder) for line in lines) in page
     assert samples.MESSAGE in page
     assert foreign(page) == []
 
