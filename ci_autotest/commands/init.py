@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from importlib.resources import files
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from ci_autotest.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
     from typing import TextIO
 
@@ -81,7 +83,9 @@ def init(root: Path, stream: TextIO, system: System = "github") -> int:
     # An image is taken from GitHub's registry, where only an organisation of the public GitHub has one.
     named = owner if owner and (system == "github" or owner.host == _PUBLIC_HOST) else None
     texts = {name: template(source) for name, source in FILES[system].items()}
-    written = [name for name, text in texts.items() if write(root / name, filled(text, named))]
+    # All are checked before the first is written: a failure must not leave half of the files behind.
+    written = [name for name in texts if is_missing(root, name)]
+    write_all({root / name: filled(texts[name], named) for name in written})
     for name in texts:
         stream.write(f"{'wrote' if name in written else 'kept '} {name}\n")
     is_open = any(f"{PLACEHOLDER}/{_PROJECT}" in text for text in texts.values())
@@ -143,18 +147,59 @@ def template(name: str) -> str:
     return (files("ci_autotest.commands") / "templates" / name).read_text(encoding="utf-8")
 
 
-def write(path: Path, text: str) -> bool:
-    """Write a new file and its folders; whether it was not there before."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        if path.is_file():
-            return False
-        message = f"'{path}' cannot be written: something else has its place. Move it away."
-        raise OutputError(message) from None
-    except OSError as error:
-        message = f"'{path}' cannot be written: {error.strerror}. Correct that, and run init again."
-        raise OutputError(message) from error
+def is_missing(root: Path, name: str) -> bool:
+    """Return whether the file ``name`` below ``root`` has to be written; ``False`` if it exists.
+
+    Raises:
+        OutputError: Something else is in the way, or the file's folder cannot be written.
+    """
+    path = root / name
+    if path.is_file():
+        return False
+    folder = path.parent
+    while not folder.exists() and not folder.is_symlink():
+        folder = folder.parent
+    blocking = path if path.is_symlink() or path.exists() else folder
+    if blocking == path or not folder.is_dir():
+        wanted = "file" if blocking == path else "folder"
+        message = (
+            f"'{blocking}' is in the way: it is {_kind(blocking)}, and init needs a {wanted} there. "
+            "Move it away, and run init again. Nothing was written."
+        )
+        raise OutputError(message)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        message = (
+            f"'{path}' cannot be written: permission denied in '{folder}'. "
+            "Make that folder writable, and run init again. Nothing was written."
+        )
+        raise OutputError(message)
     return True
+
+
+def _kind(path: Path) -> str:
+    if path.is_symlink() and not path.exists():
+        return "a broken link"
+    return "a folder" if path.is_dir() else "a file" if path.is_file() else "no regular file"
+
+
+def write_all(texts: Mapping[Path, str]) -> None:
+    """Write new files and their folders: all of them, or none.
+
+    Raises:
+        OutputError: A file cannot be written.
+    """
+    written: list[Path] = []
+    for path, text in texts.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # "x": a link that appeared since the check is not followed.
+            with path.open("x", encoding="utf-8") as file:
+                written.append(path)
+                file.write(text)
+        except OSError as error:
+            for done in written:
+                done.unlink()
+            message = (
+                f"'{path}' cannot be written: {error.strerror}. Correct that, and run init again. Nothing was written."
+            )
+            raise OutputError(message) from error

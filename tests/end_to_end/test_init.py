@@ -6,13 +6,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
 from ci_autotest.commands import init as starting
 from ci_autotest.commands.init import template
+from ci_autotest.errors import OutputError
 from tests.projects import Project
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FILES = starting.FILES["github"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,11 +60,38 @@ def test_init__inside_a_repository__says_where_to_run_it(project: Project):
     assert done.err.endswith("CI systems read their files from its root. Run init there.\n")
 
 
-def test_init__link_in_the_place_of_a_file__is_not_followed(project: Project, tmp_path: Path):
-    (project.folder / "autotest.yml").symlink_to(tmp_path / "elsewhere.yml")
-    done = project.command("init")
-    assert (done.status, (tmp_path / "elsewhere.yml").exists()) == (2, False)
-    assert "something else has its place. Move it away." in done.err
+def link(path: Path) -> None:
+    path.symlink_to(path.parent / "elsewhere.yml")
+
+
+@pytest.mark.parametrize(
+    ("system", "name", "make", "reason"),
+    [
+        ("github", "autotest.yml", link, "it is a broken link, and init needs a file there."),
+        ("github", ".github", Path.touch, "it is a file, and init needs a folder there."),
+        ("github", "autotests", link, "it is a broken link, and init needs a folder there."),
+        ("gitlab", ".gitlab-ci.yml", Path.mkdir, "it is a folder, and init needs a file there."),
+        ("jenkins", "Jenkinsfile", Path.mkdir, "it is a folder, and init needs a file there."),
+    ],
+)
+def test_init__something_in_the_way_of_a_file__is_named_and_nothing_is_written(
+    project: Project, system: str, name: str, make: Callable[[Path], None], reason: str
+):
+    make(project.folder / name)
+    before = sorted(project.folder.iterdir())
+    done = project.command("init", "--ci", system)
+    assert done.status == 2
+    assert done.err == (
+        f"'{project.folder / name}' is in the way: {reason} Move it away, and run init again. Nothing was written.\n"
+    )
+    assert sorted(project.folder.iterdir()) == before
+
+
+def test_write_all__file_that_cannot_be_written__takes_the_others_back(tmp_path: Path):
+    (tmp_path / "b").touch()
+    with pytest.raises(OutputError, match="/b/c' cannot be written: File exists"):
+        starting.write_all({tmp_path / "a": "text", tmp_path / "b" / "c": "text"})
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 
 is_open = pytest.mark.skipif(
