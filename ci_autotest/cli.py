@@ -29,6 +29,35 @@ if TYPE_CHECKING:
 _FAIL_ON = ("misaligned", "new", "never", "flaky", "leniency")
 #: A fault of this package: EX_SOFTWARE of sysexits.h, so that no caller takes it for a finding.
 _FAULT = 70
+#: As in ``config.values`` likewise.
+_CASES_AT_MOST = 1_000_000_000
+
+
+class _Number(click.ParamType):
+    """A whole number from ``least`` to ``most``; anything else is refused with what is allowed."""
+
+    name = "N"
+
+    def __init__(self, least: int, most: int | None = None) -> None:
+        self._least = least
+        self._most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ARG002 - click's own signature
+        """Return the number.
+
+        Raises:
+            ConfigError: It is none, or out of range.
+        """
+        try:
+            number = int(value)
+        except ValueError:
+            number = self._least - 1
+        if number < self._least or (self._most is not None and number > self._most):
+            option = param.opts[0] if param is not None else "the number"
+            allowed = f"{self._least} or more" if self._most is None else f"from {self._least} to {self._most:,}"
+            message = f"{option} is {str(value)[:80]!r}. Give a whole number, {allowed}."
+            raise ConfigError(message)
+        return number
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -68,7 +97,7 @@ _artifact_option = click.option(
 @cli.command()
 @click.argument("paths", nargs=-1, metavar="[PATH[::TEST] | builtin:suite[::FAMILY]]...")
 @_config_options
-@click.option("--cases", type=click.IntRange(1), help="Cases per test; overrides @autotest(n=...).")
+@click.option("--cases", type=_Number(1, _CASES_AT_MOST), help="Cases per test; overrides @autotest(n=...).")
 @click.option(
     "--budget",
     metavar="DURATION",
@@ -118,8 +147,8 @@ def run(paths: tuple[str, ...], **given: Any) -> int:
 @cli.command(name="list")
 @click.argument("paths", nargs=-1)
 @_config_options
-@click.option("--cases", type=click.IntRange(1), help="Cases per test; overrides @autotest(n=...).")
-@click.option("--shards", type=click.IntRange(1), metavar="N", help="Print which cases each of N shards would run.")
+@click.option("--cases", type=_Number(1, _CASES_AT_MOST), help="Cases per test; overrides @autotest(n=...).")
+@click.option("--shards", type=_Number(1), metavar="N", help="Print which cases each of N shards would run.")
 def list_command(paths: tuple[str, ...], **given: Any) -> int:
     """List tests with their ids, lines and numbers of cases; with --shards, who would run what."""
     from ci_autotest.commands.list import list_tests  # noqa: PLC0415 - after --help
@@ -133,7 +162,7 @@ def list_command(paths: tuple[str, ...], **given: Any) -> int:
 @cli.command()
 @click.argument("test", required=False, metavar="[PATH::TEST]")
 @_config_options
-@click.option("--case", type=click.IntRange(0), default=0, help="Which one, from 0.")
+@click.option("--case", type=_Number(0), default=0, help="Which one, from 0.")
 @click.option("--edit", multiple=True, metavar="SITE=VALUE", help="Draw this instead; repeatable.")
 @click.option("--log", type=click.Path(path_type=Path, exists=True), help="What this command printed, edited.")
 @click.option("--seed", metavar="N", help="Root seed.")
@@ -190,7 +219,7 @@ def report(folders: tuple[Path, ...], output: Path, fail_on: str, baseline: str,
 @cli.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("surface", type=click.Choice(["summary", "annotations"]))
-@click.option("--limit", type=click.IntRange(0), help="Bytes that the summary may have.")
+@click.option("--limit", type=_Number(0), help="Bytes that the summary may have.")
 def render(folder: Path, surface: str, limit: int | None) -> int:
     """Print a surface of a report, made anew from report.json."""
     from ci_autotest.commands.output_writer import rendered  # noqa: PLC0415 - after --help
@@ -214,11 +243,11 @@ def ended(folder: Path, lines: tuple[str, ...]) -> int:
 
 @cli.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
-@click.option("--run-id", type=click.IntRange(1), help="Publish the artifacts of this run instead of a folder.")
+@click.option("--run-id", type=_Number(1), help="Publish the artifacts of this run instead of a folder.")
 @_artifact_option
 @click.option("--name", default="ci-autotest", help="Name of the check: one comment for each.")
 @click.option("--leg", default="", help="Leg of a matrix, a section of the comment: a name, or GitHub's JSON.")
-@click.option("--legs", type=click.IntRange(1), default=1, help="How many legs publish to the comment.")
+@click.option("--legs", type=_Number(1), default=1, help="How many legs publish to the comment.")
 @click.option(
     "--when",
     type=click.Choice(["always", "changes", "failures"]),

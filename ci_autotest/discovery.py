@@ -49,7 +49,7 @@ def select(paths: Iterable[str], root: Path, start: Path) -> Selection:
         start: The folder that relative paths start from.
 
     Raises:
-        UsageError: A path does not exist.
+        UsageError: A path is empty, or does not exist.
     """
     asked = tuple(paths)
     if not asked:
@@ -60,6 +60,9 @@ def select(paths: Iterable[str], root: Path, start: Path) -> Selection:
     read = 0
     for path in asked:
         location, _, name = path.partition("::")
+        if not location.strip():  # The empty path would be the current folder: a variable of a script that is not set.
+            message = f"path '{path}' names no file. Give a file, a folder or {SUITE}."
+            raise UsageError(message)
         if location.startswith(SUITE):
             found, count = _suite(path if location == SUITE else location), 0
             name = "" if location == SUITE else name

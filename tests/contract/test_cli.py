@@ -9,7 +9,9 @@ import sys
 import click
 import pytest
 
+from ci_autotest import cli as cli_module
 from ci_autotest.cli import cli
+from ci_autotest.config import AT_MOST
 from tests.projects import environment
 
 #: Options by command, as the README documents them.
@@ -97,3 +99,7 @@ def test_command__without_arguments__shows_the_help_and_nothing_else():
     assert said.startswith("Usage: ")
     assert "See ci-autotest --help" not in said
     assert done.returncode in {0, 2}
+
+
+def test_cases__most_that_the_command_line_takes__are_those_of_the_configuration():
+    assert cli_module._CASES_AT_MOST == AT_MOST["cases"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from importlib.metadata import version
 from types import MappingProxyType
@@ -162,10 +163,21 @@ ARGUMENTS = {
         )
         for budget in ("soon", "0s")
     },
-    "cases 0": Row(
-        "run --cases 0",
-        "Invalid value for '--cases': 0 is not in the range x>=1. See ci-autotest run --help.",
-    ),
+    **{
+        f"cases {count}": Row(
+            f"{command} --cases {count}", f"--cases is '{count}'. Give a whole number, from 1 to 1,000,000,000."
+        )
+        for command, count in (("run", "0"), ("run", "nine"), ("list", "1.5"), ("run", "1000000001"))
+    },
+    "shards nine": Row("list --shards nine", "--shards is 'nine'. Give a whole number, 1 or more."),
+    "case nine": Row("draws --case nine", "--case is 'nine'. Give a whole number, 0 or more."),
+    **{
+        f"empty path of {command}": Row(
+            f"{command} ''", "path '' names no file. Give a file, a folder or builtin:suite."
+        )
+        for command in ("run", "list")
+    },
+    "test without a file": Row("run ::add", "path '::add' names no file. Give a file, a folder or builtin:suite."),
     "fail-on x": Row(
         "run --fail-on x",
         "Invalid value for '--fail-on': 'x' is not one of 'misaligned', 'new', 'never', 'flaky', 'leniency'. "
@@ -319,7 +331,7 @@ def answer(row: Row, folders: pytest.TempPathFactory) -> Answer:
     project.write("autotest-report/report.json", "of an earlier run")
     project.write("autotest-report/findings/softmax-abc123/program.json", "of an earlier run")
     before = files(project.folder)
-    done = project.command(*row.words.split())
+    done = project.command(*shlex.split(row.words))
     message = row.message.replace("{folder}", str(project.folder)).replace("{torch}", version("torch"))
     return Answer(done, message, before, files(project.folder))
 
