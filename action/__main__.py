@@ -1,4 +1,4 @@
-"""Carry out one step of ``action.yml``: ``python -I action plan|prepare|run|publish``.
+"""Carry out one step of ``action.yml``: ``python -I action plan|prepare|install|run|publish``.
 
 A folder that is run stands first on the import path, also under ``-I``; its parent takes that
 place, so that these modules have one name whoever imports them.

@@ -15,6 +15,7 @@ import site
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,9 +42,14 @@ START = "import sys; sys.path += [sys.argv.pop(1), sys.argv.pop(1)]; from ci_aut
 
 def pip_install(python: Path, arguments: list[str], environ: Mapping[str, str]) -> None:
     """Install with the pip of ``python``; modules are compiled when they are imported, which most never are."""
-    pip = [str(python), "-I", "-m", "pip", "install", "--no-input", "--no-compile", "--disable-pip-version-check"]
+    pip(python, "install", ["--no-compile", *arguments], environ)
+
+
+def pip(python: Path, command: str, arguments: list[str], environ: Mapping[str, str]) -> None:
+    """Run a command of pip, with the cache that the job keeps."""
+    argv = [str(python), "-I", "-m", "pip", command, "--no-input", "--disable-pip-version-check", *arguments]
     folder = inputs.cache_folder(environ)
-    if status := run_foreign([*pip, *arguments], {**environ, "PIP_CACHE_DIR": folder} if folder else environ):
+    if status := run_foreign(argv, {**environ, "PIP_CACHE_DIR": folder} if folder else environ):
         message = f"pip ended with {status} for {shlex.join(arguments)}: its last lines above say why."
         raise StepError(message)
 
@@ -80,21 +86,16 @@ def present_packages(python: Path) -> list[str]:
     return listed.stdout.split()
 
 
-def install_tested(python: Path, folder: Path, environ: Mapping[str, str]) -> None:
+def install_package(python: Path, environ: Mapping[str, str]) -> None:
     """Install the action in the tests' environment; torch only where there is none.
 
-    What the caller asks for comes first and unpinned; the pins hold for the rest.
+    What the caller asks for is installed before, and unpinned; the pins hold for the rest.
     """
-    if asked := inputs.install_arguments(environ):
-        pip_install(python, asked, environ)
     present = present_packages(python)
-    constraints = folder / "constraints.txt"
-    constraints.write_text(inputs.kept_constraints(PINS.read_text("utf-8"), present), encoding="utf-8")
     build = torch_build(environ, present)
     if build == "cpu":
         install_torch_cpu(python, environ)
-    torch = [] if build == "present" else ["torch"]
-    pip_install(python, ["-c", str(constraints), *requirements(), *torch], environ)
+    pip_install(python, package_requirements(python, present, build), environ)
     packages = subprocess.run(
         [str(python), "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
         check=True, capture_output=True, text=True,
@@ -102,6 +103,34 @@ def install_tested(python: Path, folder: Path, environ: Mapping[str, str]) -> No
     shutil.copytree(
         ACTION / "ci_autotest", Path(packages) / "ci_autotest", ignore=shutil.ignore_patterns("__pycache__")
     )
+
+
+def package_requirements(python: Path, present: list[str], build: str) -> list[str]:
+    """Return pip's arguments for what the package needs, pinned where it is not ``present``."""
+    constraints = python.parents[2] / "constraints.txt"
+    constraints.write_text(inputs.kept_constraints(PINS.read_text("utf-8"), present), encoding="utf-8")
+    return ["-c", str(constraints), *requirements(), *([] if build == "present" else ["torch"])]
+
+
+def fill_cache(python: Path, environ: Mapping[str, str]) -> bool:
+    """Download what `install_package` will need into the cache; return whether all of it is there.
+
+    Only wheels, so that nothing is built: the cache is saved before code of the checkout has run. What the input
+    `install` names is left to it.
+    """
+    present = [*present_packages(python), *inputs.install_names(environ)]
+    build = torch_build(environ, present)
+    with tempfile.TemporaryDirectory(dir=python.parents[2]) as folder:
+        wheels = ["--dest", folder, "--only-binary=:all:"]
+        try:
+            if build == "cpu":
+                torch = ["--index-url", TORCH_CPU_INDEX, "--no-deps", f"{torch_pin()}+cpu"]
+                pip(python, "download", [*wheels, *torch], environ)
+            needed = package_requirements(python, present, build)
+            pip(python, "download", [*wheels, "--find-links", folder, *needed], environ)
+        except StepError:
+            return False  # The step `install` meets the same fault, and says so if it matters there.
+    return True
 
 
 def requirements() -> list[str]:
@@ -128,10 +157,8 @@ def install_torch_cpu(python: Path, environ: Mapping[str, str]) -> None:
 
     Where nobody asked for this build, and that index cannot be had, pip's own choice is installed later.
     """
-    pin = re.search(r"^torch==\S+$", PINS.read_text("utf-8"), re.MULTILINE)
-    assert pin is not None  # noqa: S101 - a test holds the file to it
     try:
-        pip_install(python, ["--index-url", TORCH_CPU_INDEX, "--no-deps", f"{pin[0]}+cpu"], environ)
+        pip_install(python, ["--index-url", TORCH_CPU_INDEX, "--no-deps", f"{torch_pin()}+cpu"], environ)
     except StepError:
         if inputs.torch_choice(environ) == "cpu":
             raise
@@ -142,6 +169,13 @@ def install_torch_cpu(python: Path, environ: Mapping[str, str]) -> None:
         say(workflow_command("warning", message))
 
 
+def torch_pin() -> str:
+    """Return the requirement of torch that is pinned."""
+    pin = re.search(r"^torch==\S+$", PINS.read_text("utf-8"), re.MULTILINE)
+    assert pin is not None  # noqa: S101 - a test holds the file to it
+    return pin[0]
+
+
 def cache_key(environ: Mapping[str, str]) -> str:
     """Return the name under which the files that pip downloads are kept, nothing where they are not.
 
@@ -150,8 +184,9 @@ def cache_key(environ: Mapping[str, str]) -> str:
     is_tested = inputs.task(environ) == "run" and inputs.runtime(environ, is_installed=False) == "python"
     if not (inputs.keeps_cache(environ) and is_tested and environ.get("RUNNER_ENVIRONMENT") == "github-hosted"):
         return ""
-    build = torch_build(environ, present_packages(Path(sys.executable)))
-    parts = [sys.version, build, *inputs.install_arguments(environ), PINS.read_text("utf-8"), LOCK.read_text("utf-8")]
+    present = [*present_packages(Path(sys.executable)), *inputs.install_names(environ)]
+    build = torch_build(environ, present)
+    parts = [sys.version, build, PINS.read_text("utf-8"), LOCK.read_text("utf-8")]
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     return f"ci-autotest-{sys.platform}-{platform.machine()}-torch-{build}-{digest[:16]}"
 
@@ -162,6 +197,24 @@ def install_publisher(python: Path, folder: Path, environ: Mapping[str, str]) ->
     hashed = ["--require-hashes", "--only-binary=:all:", "--no-deps", "--target", str(packages)]
     pip_install(python, [*hashed, "--requirement", str(LOCK)], environ)
     return packages
+
+
+def keep_configuration(folder: Path, environ: Mapping[str, str]) -> Path:
+    """Copy the configuration, empty where there is none: a test can rewrite the one in the checkout.
+
+    What publishes reads the copy, because the configuration says which kernels a shown program may name.
+    """
+    named, here = inputs.single(environ, "config"), Path.cwd()
+    paths = [Path(named)] if named else [each / "autotest.yml" for each in (here, *here.parents)]
+    found = next((path for path in paths if path.is_file()), None)
+    kept = folder / "configuration" / "autotest.yml"
+    kept.parent.mkdir()
+    try:
+        content = found.read_bytes() if found is not None else b""
+    except OSError:
+        content = b""  # The run refuses it, and says why.
+    kept.write_bytes(content)
+    return kept
 
 
 def sealed_paths(packages: Path) -> list[str]:

@@ -174,12 +174,18 @@ def comment_argv(environ: Mapping[str, str]) -> list[str]:
     artifact = single(environ, "artifact-name")
     uploaded = artifact if task(environ) == "publish" else artifact + leg_suffix(environ)
     named = [f"--name={artifact.removesuffix('-report')}", f"--artifact-name={uploaded}"]
-    when = [f"--when={comment_policy(environ)}", *named]
+    when = [f"--when={comment_policy(environ)}", *named, *configuration_options(environ)]
     baseline = single(environ, "baseline") or ("auto-if-any" if mode(environ) == "report" else "")
     compared = [f"--baseline={baseline}"] if baseline else []
     if task(environ) == "publish":
         return ["comment", *when, *compared, f"--run-id={run_id(environ)}", f"--output={output_folder(environ)}"]
     return ["comment", *when, *compared, *leg(environ), "--", environ.get("ARTIFACT_DIR", "")]
+
+
+def configuration_options(environ: Mapping[str, str]) -> list[str]:
+    """Return the option that names the configuration as it was before the tests ran."""
+    path = environ.get("CONFIGURATION", "")
+    return [f"--config={path}"] if path else []
 
 
 def leg(environ: Mapping[str, str]) -> list[str]:
@@ -219,6 +225,12 @@ def install_arguments(environ: Mapping[str, str]) -> list[str]:
             message = f"the line {line!r} of the input 'install' cannot be read: {error}."
             raise StepError(message) from None
     return arguments
+
+
+def install_names(environ: Mapping[str, str]) -> list[str]:
+    """Return the packages that ``install`` names; those of a file or an address are not known before it is read."""
+    found = (re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line) for line in several(environ, "install"))
+    return [match[0] for match in found if match]
 
 
 def kept_constraints(constraints: str, present: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""The steps of ``action.yml``: plan, prepare, run, publish. They act; what is decided is beside them.
+"""The steps of ``action.yml``: plan, prepare, install, run, publish. They act; what is decided is beside them.
 
 The standard library only: the first starts in the caller's interpreter, with nothing installed.
 """
@@ -46,14 +46,20 @@ def prepare(environ: Mapping[str, str]) -> int:
     runtime = inputs.runtime(environ, is_installed=has_own) if task == "run" else "python"
     venv = environment.make_environment(folder / "venv", environ)
     packages = environment.install_publisher(venv, folder, environ)
+    configuration = environment.keep_configuration(folder, environ)
     python = tested_python(task, runtime, venv, environ)
+    # What the caller asks for may build code of the checkout: the cache is saved and the publisher sealed before that.
+    is_later = python == venv and inputs.install_arguments(environ) != []
+    is_cached = install_own(python, environ, is_later=is_later) if python == venv else False
     say(f"::endgroup::\nci-autotest {VERSION}: task '{task}', runtime '{runtime}'.\n")
     write_outputs(
         environ,
         {
             "task": task, "runtime": runtime, "python": str(python), "publisher": str(environment.interpreter()),
             "libraries": environment.library_folder(), "packages": str(packages),
-            "sealed": "\n".join(environment.sealed_paths(packages)),
+            "installs": "true" if is_later else "", "cached": "true" if is_cached else "",
+            "configuration": str(configuration),
+            "sealed": "\n".join([*environment.sealed_paths(packages), str(configuration)]),
             "listed": "\n".join(environment.listed_folders()),
         },
     )  # fmt: skip
@@ -111,11 +117,10 @@ def refuse_foreign_head(environ: Mapping[str, str]) -> None:
 
 
 def tested_python(task: str, runtime: str, venv: Path, environ: Mapping[str, str]) -> Path:
-    """Return the interpreter that runs the tests, with what it needs installed."""
+    """Return the interpreter that runs the tests; on the runtime ``host`` it has what it needs."""
     if task != "run" or runtime == "container":
         return Path(sys.executable)
     if runtime == "python":
-        environment.install_tested(venv, venv.parent, environ)
         return venv
     if asked := inputs.install_arguments(environ):
         environment.pip_install(Path(sys.executable), asked, environ)
@@ -129,6 +134,27 @@ def tested_python(task: str, runtime: str, venv: Path, environ: Mapping[str, str
     return Path(sys.executable)
 
 
+def install_own(python: Path, environ: Mapping[str, str], *, is_later: bool) -> bool:
+    """Install the action in the tests' environment, or download it for later; return whether the cache has it all."""
+    if not is_later:
+        environment.install_package(python, environ)
+        return inputs.cache_folder(environ) != ""
+    is_new = inputs.cache_folder(environ) != "" and environ.get("CACHE_HIT") != "true"
+    return is_new and environment.fill_cache(python, environ)
+
+
+def install(environ: Mapping[str, str]) -> int:
+    """Install what the caller asks for, which may run code of the checkout, and then the action."""
+    foreign.adopt_orphans()
+    python = Path(sys.executable)
+    try:
+        environment.pip_install(python, inputs.install_arguments(environ), environ)
+        environment.install_package(python, environ)
+    finally:
+        take_back_all(environ, "what was installed")
+    return 0
+
+
 def run(environ: Mapping[str, str]) -> int:
     """Run ``ci-autotest`` and write what came of it to the outputs; the step does not fail."""
     foreign.forget_secrets(environ)
@@ -138,7 +164,8 @@ def run(environ: Mapping[str, str]) -> int:
     if inputs.task(environ) == "run" and folder.is_dir():  # a report from before must not pass for this run's
         (folder / "report.json").unlink(missing_ok=True)
     ended = carried_out(environ)
-    tidy(environ, folder)
+    take_back_all(environ, "the tests")
+    tidy(folder)
     report = read_report(folder)
     if report is None and ended.status == outputs.USAGE:
         report = explained(environ, ended.said, None if was_there else folder)
@@ -218,19 +245,22 @@ def explained(environ: Mapping[str, str], said: str, folder: Path | None) -> out
     return read_report(folder)
 
 
-def tidy(environ: Mapping[str, str], folder: Path) -> None:
-    """Undo what foreign code must not leave behind, and say what that was."""
-    if left := foreign.end_orphans():
-        say(outputs.workflow_command("warning", f"the tests left {left} processes running, which were ended."))
+def tidy(folder: Path) -> None:
+    """Remove what must not be uploaded from the report's folder, and say what that was."""
     if folder.is_symlink():
         folder.unlink()
         say(outputs.workflow_command("warning", f"the tests put a link in the place of '{folder}': it was removed."))
     if dropped := foreign.drop_irregular(folder):
         text = f"'{folder}' held {len(dropped)} links or other things that are no files, which were removed: "
         say(outputs.workflow_command("warning", text + ", ".join(sorted(dropped)[:10])))
+
+
+def take_back_all(environ: Mapping[str, str], who: str) -> None:
+    """End the processes that foreign code has left, and discard what it wrote to the runner's files."""
+    if left := foreign.end_orphans():
+        say(outputs.workflow_command("warning", f"{who} left {left} processes running, which were ended."))
     if written := take_back(environ):
-        text = f"the tests wrote to {', '.join(written)}: that was discarded."
-        say(outputs.workflow_command("warning", text))
+        say(outputs.workflow_command("warning", f"{who} wrote to {', '.join(written)}: that was discarded."))
 
 
 def read_report(folder: Path) -> outputs.Report | None:
@@ -254,7 +284,7 @@ def show(environ: Mapping[str, str], folder: Path) -> None:
 
 def rendered(environ: Mapping[str, str], folder: Path, surface: str, *options: str) -> str:
     """Return a surface of the report; nothing, and its reason in the log, where that cannot be made."""
-    argv = ["render", str(folder), surface, *options]
+    argv = ["render", str(folder), surface, *options, *inputs.configuration_options(environ)]
     done = subprocess.run(
         environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), argv),
         env=inputs.foreign_environ(environ), check=False, capture_output=True, text=True, errors="replace",
@@ -291,7 +321,7 @@ def publish(environ: Mapping[str, str]) -> int:
     return 0
 
 
-STEPS = {"plan": plan, "prepare": prepare, "run": run, "publish": publish}
+STEPS = {"plan": plan, "prepare": prepare, "install": install, "run": run, "publish": publish}
 
 
 def main(argv: list[str], environ: Mapping[str, str]) -> int:

@@ -33,31 +33,22 @@ _FAULT = 70
 _CASES_AT_MOST = 1_000_000_000
 
 
-class _Number(click.ParamType):
-    """A whole number from ``least`` to ``most``; anything else is refused with what is allowed."""
+class _Number(click.IntRange):
+    """A whole number in a range; anything else is refused in our own words, with what is allowed."""
 
-    name = "N"
-
-    def __init__(self, least: int, most: int | None = None) -> None:
-        self._least = least
-        self._most = most
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ARG002 - click's own signature
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number.
 
         Raises:
             ConfigError: It is none, or out of range.
         """
         try:
-            number = int(value)
-        except ValueError:
-            number = self._least - 1
-        if number < self._least or (self._most is not None and number > self._most):
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
             option = param.opts[0] if param is not None else "the number"
-            allowed = f"{self._least} or more" if self._most is None else f"from {self._least} to {self._most:,}"
+            allowed = f"{self.min} or more" if self.max is None else f"from {self.min} to {self.max:,}"
             message = f"{option} is {str(value)[:80]!r}. Give a whole number, {allowed}."
-            raise ConfigError(message)
-        return number
+            raise ConfigError(message) from None
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -216,16 +207,24 @@ def report(folders: tuple[Path, ...], output: Path, fail_on: str, baseline: str,
     return _status(result)
 
 
+_named_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="autotest.yml that lists the kernels a shown program may name; the nearest one above unless given.",
+)
+
+
 @cli.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("surface", type=click.Choice(["summary", "annotations"]))
 @click.option("--limit", type=_Number(0), help="Bytes that the summary may have.")
-def render(folder: Path, surface: str, limit: int | None) -> int:
+@_named_option
+def render(folder: Path, surface: str, limit: int | None, config: Path | None) -> int:
     """Print a surface of a report, made anew from report.json."""
     from ci_autotest.commands.output_writer import rendered  # noqa: PLC0415 - after --help
 
     # Bytes: the summary is UTF-8 whatever the runner's locale is, and `--limit` counts them.
-    click.echo(rendered(folder, surface, limit, os.environ).encode(errors="backslashreplace"), nl=False)
+    click.echo(rendered(folder, surface, limit, os.environ, config).encode(errors="backslashreplace"), nl=False)
     return 0
 
 
@@ -261,6 +260,7 @@ def ended(folder: Path, lines: tuple[str, ...]) -> int:
     help=f"{_BASELINE_HELP} auto-if-any says nothing where there is none.",
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Folder for the reports of --run-id, by artifact.")
+@_named_option
 def comment(**given: Any) -> int:
     """Post or update the comment of a report on its pull request."""
     from ci_autotest.commands.comment import Publication  # noqa: PLC0415 - after --help

@@ -20,7 +20,7 @@ from ci_autotest.commands.downloaded_report import read_downloaded
 from ci_autotest.commands.output_writer import (
     ended_early,
     links_from,
-    named_here,
+    named_in,
     read_report,
     saved_programs,
     write_surfaces,
@@ -72,6 +72,7 @@ class Publication:
         when: What makes a first comment.
         baseline: A report, ``auto``, ``auto-if-any``, or nothing.
         output: Folder for what was downloaded.
+        config: The configuration whose kernels a shown program may name; the nearest one if ``None``.
     """
 
     folder: Path | None
@@ -83,6 +84,7 @@ class Publication:
     when: When
     baseline: str
     output: Path | None
+    config: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +234,9 @@ def _own_leg(asked: Publication, result: RunResult, environ: Mapping[str, str], 
         result=result,
         setting=Setting(
             links=_of_pull(links, origin, environ) if links else None,
-            source=saved_programs(asked.folder, is_own=False) if asked.folder is not None else None,
+            source=saved_programs(asked.folder, named_in(asked.config), is_own=False)
+            if asked.folder is not None
+            else None,
         ),
         artifact_name=asked.artifact_name,
     )
@@ -263,7 +267,7 @@ def _downloaded(
 
 
 def _downloaded_leg(asked: Publication, artifact: Artifact, data: BinaryIO, event: Event) -> Leg:
-    read = read_downloaded(artifact.name, data, named_here())
+    read = read_downloaded(artifact.name, data, named_in(asked.config))
     links = Links(
         server=event.server_url, repository=event.repository, sha="", prefix=read.result.environment.folder,
         run=event.run_url, artifact=f"{event.run_url}/artifacts/{artifact.id}", run_id=event.run_id,

@@ -59,9 +59,9 @@ def links_from(environ: Mapping[str, str], result: RunResult) -> Links | None:
     )  # fmt: skip
 
 
-def named_here() -> frozenset[str]:
-    """Return what a program from outside may name: what the nearest configuration does."""
-    file = configuration.find(Path.cwd())
+def named_in(config: Path | None) -> frozenset[str]:
+    """Return the kernels that a program from outside may name: those of ``config``, or of the nearest file."""
+    file = configuration.find(Path.cwd()) if config is None else config
     try:
         candidates = configuration.read(file).candidates if file is not None else ()
     except ConfigError:
@@ -69,16 +69,16 @@ def named_here() -> frozenset[str]:
     return configuration.named_by(candidates)
 
 
-def saved_programs(output: Path, *, is_own: bool) -> Source:
+def saved_programs(output: Path, named: frozenset[str], *, is_own: bool) -> Source:
     """Return what finds the programs in an output folder, with their tensors; each is read once.
 
     Args:
         output: The folder.
+        named: Functions and modules that the programs may name.
         is_own: Whether this process has just made it: then the text is the report's own. Else a test
             may have written to it since, and the text is made anew.
     """
     found: dict[str, Evidence] = {}
-    named = named_here()
 
     def source(finding: Finding) -> Evidence:
         if finding.id not in found:
@@ -103,9 +103,11 @@ def _content(path: Path) -> bytes | None:
     return data if len(data) <= _MOST_READ_BYTES else None
 
 
-def setting_for(result: RunResult, output: Path, environ: Mapping[str, str], *, is_own: bool) -> Setting:
-    """Return with what a page is shown; ``is_own`` as for ``saved_programs``."""
-    return Setting(links=links_from(environ, result), source=saved_programs(output, is_own=is_own))
+def setting_for(
+    result: RunResult, output: Path, environ: Mapping[str, str], named: frozenset[str] = frozenset(), *, is_own: bool
+) -> Setting:
+    """Return with what a page is shown; ``named`` and ``is_own`` as for ``saved_programs``."""
+    return Setting(links=links_from(environ, result), source=saved_programs(output, named, is_own=is_own))
 
 
 def write_surfaces(result: RunResult, output: Path, setting: Setting) -> RunResult:
@@ -163,7 +165,9 @@ def ended_early(run_id: str, lines: Sequence[str]) -> RunResult:
     )  # fmt: skip
 
 
-def rendered(folder: Path, surface: str, limit: int | None, environ: Mapping[str, str]) -> str:
+def rendered(
+    folder: Path, surface: str, limit: int | None, environ: Mapping[str, str], config: Path | None = None
+) -> str:
     """Return a surface of a report, made anew.
 
     Args:
@@ -171,6 +175,7 @@ def rendered(folder: Path, surface: str, limit: int | None, environ: Mapping[str
         surface: ``summary`` or ``annotations``.
         limit: Bytes that the summary may have.
         environ: For addresses.
+        config: The configuration whose kernels may be named; the nearest one if ``None``.
 
     Raises:
         AutotestError: There is no report, or it is damaged.
@@ -182,7 +187,9 @@ def rendered(folder: Path, surface: str, limit: int | None, environ: Mapping[str
     if room < LEAST:
         short = f"### {verdict(result)}\n\nThere is no room for the summary: it is in the artifact, in summary.md.\n"
         return short if size(short) <= room else ""
-    return render_summary(result, limit=room, setting=setting_for(result, folder, environ, is_own=False))
+    return render_summary(
+        result, limit=room, setting=setting_for(result, folder, environ, named_in(config), is_own=False)
+    )
 
 
 def read_report(path: Path) -> RunResult:

@@ -107,7 +107,8 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         if state.plan is None:
             prepare(state.output)
         result = _result(state, environ, baseline)
-        return write_surfaces(result, state.output, setting_for(result, state.output, environ, is_own=True))
+        named = configuration.named_by(request.candidates)
+        return write_surfaces(result, state.output, setting_for(result, state.output, environ, named, is_own=True))
 
 
 def _begun(request: Request, environ: Mapping[str, str], begun: float) -> _Run:

@@ -142,7 +142,19 @@ def test_outputs__declared__are_written_by_the_step_that_they_name():
     written = {
         "plan": {"cache-key"},
         "cache": {"cache-hit"},  # of actions/cache
-        "prepare": {"python", "publisher", "packages", "libraries", "sealed", "listed", "task", "runtime"},
+        "prepare": {
+            "python",
+            "publisher",
+            "packages",
+            "libraries",
+            "sealed",
+            "listed",
+            "task",
+            "runtime",
+            "installs",
+            "cached",
+            "configuration",
+        },
         "seal": {"digest"},
         "run": set(outputs.step_outputs(0, None, None)),
         "upload": {"artifact-url", "artifact-digest"},  # of actions/upload-artifact
@@ -158,20 +170,22 @@ def test_outputs__declared__are_written_by_the_step_that_they_name():
         assert re.fullmatch(rf"\$\{{\{{ steps\.[\w-]+\.outputs\.{name} \}}\}}", entry["value"]), name
 
 
-#: Outcomes of the steps prepare, seal, run and publish, what `run` and `prepare` wrote, and the word for it.
+#: Outcomes of the steps prepare, seal, install, run and publish, what `run` and `prepare` wrote, and the word for it.
 ENDS = [
-    ("success success success success", "failure", "run", "failure"),
-    ("failure skipped skipped skipped", "", "", "usage"),
-    ("cancelled skipped skipped skipped", "", "", "interrupted"),
-    ("skipped skipped skipped skipped", "", "", "interrupted"),
-    ("success cancelled skipped skipped", "", "run", "interrupted"),
-    ("success success cancelled skipped", "", "run", "interrupted"),
-    ("success success cancelled skipped", "interrupted", "run", "interrupted"),
-    ("success success failure skipped", "", "run", "error"),
-    ("success failure skipped skipped", "", "run", "error"),
-    ("success success skipped success", "", "publish", "success"),
-    ("success success skipped failure", "", "publish", "error"),
-    ("success success skipped cancelled", "", "publish", "interrupted"),
+    ("success success skipped success success", "failure", "run", "failure"),
+    ("failure skipped skipped skipped skipped", "", "", "usage"),
+    ("cancelled skipped skipped skipped skipped", "", "", "interrupted"),
+    ("skipped skipped skipped skipped skipped", "", "", "interrupted"),
+    ("success cancelled skipped skipped skipped", "", "run", "interrupted"),
+    ("success success failure skipped skipped", "", "run", "usage"),
+    ("success success cancelled skipped skipped", "", "run", "interrupted"),
+    ("success success success cancelled skipped", "", "run", "interrupted"),
+    ("success success skipped cancelled skipped", "interrupted", "run", "interrupted"),
+    ("success success success failure skipped", "", "run", "error"),
+    ("success failure skipped skipped skipped", "", "run", "error"),
+    ("success success skipped skipped success", "", "publish", "success"),
+    ("success success skipped skipped failure", "", "publish", "error"),
+    ("success success skipped skipped cancelled", "", "publish", "interrupted"),
 ]
 
 
@@ -180,7 +194,7 @@ ENDS = [
 def test_conclusion__however_it_ends__is_never_empty(outcomes: str, said: str, task: str, word: str):
     steps: dict[str, Any] = {
         name: {"outcome": outcome, "outputs": {}}
-        for name, outcome in zip(("prepare", "seal", "run", "publish"), outcomes.split(), strict=True)
+        for name, outcome in zip(("prepare", "seal", "install", "run", "publish"), outcomes.split(), strict=True)
     }
     steps["run"]["outputs"] = {"conclusion": said} if said else {}
     steps["prepare"]["outputs"] = {"task": task} if task else {}
@@ -211,7 +225,7 @@ def test_steps__run__hold_no_expression():
 
 def test_steps__of_python__are_isolated():
     started = [line for step in STEPS for line in step.get("run", "").splitlines() if "_PATH/action" in line]
-    assert len(started) == 4
+    assert len(started) == 5
     assert [line for line in started if re.search(r"exec \"\$\w+\" -I ", line) is None] == []
 
 
@@ -227,13 +241,14 @@ def test_run_step__has_the_head_of_the_pull_request_from_github():
 def test_steps__after_a_failure__still_upload_comment_and_end():
     conditions = [str(step.get("if", "")) for step in STEPS]
     regardless = [bool(re.search(r"always\(\)|!cancelled\(\)", text)) for text in conditions]
-    assert regardless == [False] * 6 + [True, True, True]
+    assert regardless == [False] * 7 + [True, True, True]
 
 
-def test_steps__cache__is_left_before_a_test_can_write_to_it():
-    order = [step.get("uses", step.get("id", "")).partition("@")[0] for step in STEPS]
-    assert order.index("actions/cache/restore") < order.index("prepare") < order.index("actions/cache/save")
-    assert order.index("actions/cache/save") < order.index("run")
+def test_steps__cache_and_seal__are_made_before_code_of_the_checkout_runs():
+    order = [step.get("id") or step.get("uses", "end").partition("@")[0] for step in STEPS]
+    assert order == [
+        "plan", "cache", "prepare", "actions/cache/save", "seal", "install", "run", "upload", "publish", "end",
+    ]  # fmt: skip
     assert [step["continue-on-error"] for step in STEPS if "cache" in step.get("uses", "")] == [True, True]
 
 

@@ -26,8 +26,8 @@ OPTIONS = {
     "draws": {"config", "set", "candidate", "case", "edit", "log", "seed"},
     "replay": {"config", "set", "candidate"},
     "report": {"output", "fail-on", "baseline", "artifact-name"},
-    "render": {"limit"},
-    "comment": {"run-id", "artifact-name", "name", "leg", "legs", "when", "baseline", "output"},
+    "render": {"limit", "config"},
+    "comment": {"run-id", "artifact-name", "name", "leg", "legs", "when", "baseline", "output", "config"},
 }  # fmt: skip
 FRAMEWORKS = ("torch", "numpy", "rich", "requests", "yaml", "msgspec", "jinja2", "junit_xml")
 #: Runs a command and prints, last, which modules it has imported.

@@ -36,10 +36,11 @@ def test_action__planted_kernel__ends_with_the_status_of_the_table(planted: Acti
             "prepare": "success",
             "step-3": "skipped",
             "seal": "success",
+            "install": "skipped",
             "run": "success",
             "upload": "success",
             "publish": "success",
-            "step-8": "failure",
+            "step-9": "failure",
         },
     ), "\n".join(step.log for step in planted.steps.values())
 

@@ -15,7 +15,7 @@ from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.process import Interpreter
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.commands.output_writer import named_here
+from ci_autotest.commands.output_writer import named_in
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
 from ci_autotest.report.finding_program import display_program
@@ -110,7 +110,7 @@ def test_display_program__of_a_framework__fails_while_it_is_wrong_and_passes_whe
 def test_evidence_of__a_strangers_program_of_a_framework__is_torchs_alone(target: str, framework: Any):
     name, backend, (wrong, _) = framework
     recording, _ = recorded(lambda: torch.exp(x(2, 3)), backend)
-    tensors, named = encode_tensors(recording), named_here()
+    tensors, named = encode_tensors(recording), named_in(None)
     for program in (wrong, f"{name}.{target}", "adapters.exec"):
         given = encode_program(recording).replace(wrong.encode(), program.encode())
         shown = evidence_of(samples.finding(where="value of exp"), given, tensors, named).program

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import zipfile
@@ -31,7 +32,7 @@ python = environment.make_environment(folder / "venv", os.environ)
 environment.install_publisher(python, folder, os.environ)
 present = environment.present_packages(python)
 environment.present_packages = lambda _: [*present, "torch"]
-environment.install_tested(python, folder, os.environ)
+environment.install_package(python, os.environ)
 code = "import setuptools, ci_autotest.cli; print('installed beside', setuptools.__version__)"
 subprocess.run([str(python), "-I", "-c", code], check=True)
 """
@@ -118,13 +119,34 @@ def index(tmp_path: Path) -> Iterator[str]:
         server.shutdown()
 
 
+#: A package of the checkout whose build leaves a file in the cache, another in the publisher, and a process.
+PROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+BACKEND = """
+import os, pathlib, subprocess, zipfile
+def build_wheel(folder, settings=None, metadata=None):
+    temp = pathlib.Path(os.environ["RUNNER_TEMP"])
+    for each in (temp / "ci-autotest-pip", *temp.glob("ci-autotest-*/packages")):
+        if each.is_dir():
+            (each / "owned").touch()
+    subprocess.Popen(["sleep", "600"], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    name = "kernels-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(pathlib.Path(folder, name), "w") as wheel:
+        wheel.writestr("kernels-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: kernels\\nVersion: 1.0\\n")
+        wheel.writestr("kernels-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr("kernels-1.0.dist-info/RECORD", "")
+    return name
+"""
+
+
 @pytest.mark.heavy
-def test_prepare__machine_without_gpu_and_torch__has_the_cpu_build_builds_nothing_and_keeps_what_it_downloads(
+def test_action__machine_without_gpu_and_torch__has_the_cpu_build_and_keeps_nothing_that_the_checkout_wrote(
     tmp_path: Path, index: str
 ):
     """On CPython 3.11, whose CPU build of torch is at hand where PyTorch's own index is not."""
     subprocess.run([interpreter("3.11"), "-m", "venv", str(tmp_path / "callers")], check=True)
     (tmp_path / "workspace").mkdir()
+    (tmp_path / "workspace" / "pyproject.toml").write_text(PROJECT)
+    (tmp_path / "workspace" / "backend.py").write_text(BACKEND)
     runs = []
     for name in ("first", "second"):
         runner = ActionRunner(
@@ -137,16 +159,23 @@ def test_prepare__machine_without_gpu_and_torch__has_the_cpu_build_builds_nothin
         )  # fmt: skip
         given = {
             "python": str(tmp_path / "callers" / "bin" / "python"),
-            "install": f"--index-url {index}\n--trusted-host 127.0.0.1\ntiny",
+            "install": f"--index-url {index}\n--trusted-host 127.0.0.1\ntiny\n.",
         }
         runs.append(runner.run({**given, "comment": "off"}))
     first, second = runs
-    log = first.steps["prepare"].log
-    assert (first.steps["prepare"].outcome, second.steps["prepare"].outcome) == ("success", "success"), log
-    assert [text for text in ("Building wheel", "Getting requirements to build") if text in log] == []
+    for run in runs:
+        log = run.steps["prepare"].log + run.steps["install"].log
+        assert (run.steps["prepare"].outcome, run.steps["install"].outcome) == ("success", "success"), log
+        assert "what was installed left 1 processes running, which were ended." in run.steps["install"].log
+        assert "Building wheel" not in run.steps["prepare"].log
     assert (first.steps["step-3"].outcome, second.steps["step-3"].outcome) == ("success", "skipped")
     assert second.steps["cache"].outputs == {"cache-hit": "true"}
-    assert [path for path in Index.asked if path.endswith(".whl")] == [f"/simple/tiny/{TINY}"]
+    assert not list((tmp_path / "caches").rglob("owned"))
+    assert (tmp_path / "first" / "temp" / "ci-autotest-pip" / "owned").exists()  # it was tried
+    # The publisher was hashed before: what the build left in it would be seen.
+    assert list((tmp_path / "first" / "temp").glob("ci-autotest-*/packages/owned"))
+    assert re.search(r"Using cached \S*torch-", second.steps["install"].log)
+    assert not re.search(r"Downloading \S*torch-", second.steps["install"].log)
     installed = Path(second.steps["prepare"].outputs["python"])
     shown = subprocess.run([installed, "-I", "-c", LOOK], check=True, capture_output=True, text=True)
     version, where = shown.stdout.split()

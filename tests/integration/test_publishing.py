@@ -74,23 +74,28 @@ KERNELS = {
 }  # fmt: skip
 
 
+def naming(kernel: str) -> str:
+    return f"candidates: [{{name: kernels, backend: substitute, replace: {{{samples.OPERATOR}: {kernel}}}}}]"
+
+
+def archive_naming(kernel: str) -> bytes:
+    note = {
+        "candidate": "kernels", "backend": "substitute", "device": "cpu", "reference_device": "cpu",
+        "renames": {samples.OPERATOR: kernel}, "spellings": {kernel: [samples.OPERATOR]},
+    }  # fmt: skip
+    program, tensors = programs.files(note=note)
+    at = "findings/layer_norm-3f2a"
+    return archive_of(MISALIGNED, **{f"{at}/program.json": program, f"{at}/tensors.safetensors": tensors})
+
+
 @pytest.mark.parametrize(("path", "is_named"), KERNELS.items())
 def test_comment__kernel_of_a_strangers_program__is_called_where_the_configuration_here_names_it(
     github, tmp_path, monkeypatch, path: str, is_named: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "autotest.yml").write_text(
-        f"candidates: [{{name: kernels, backend: substitute, replace: {{{samples.OPERATOR}: mykernels.layer_norm}}}}]"
-    )
-    note = {
-        "candidate": "kernels", "backend": "substitute", "device": "cpu", "reference_device": "cpu",
-        "renames": {samples.OPERATOR: path}, "spellings": {path: [samples.OPERATOR]},
-    }  # fmt: skip
-    program, tensors = programs.files(note=note)
-    at = "findings/layer_norm-3f2a"
-    archive = archive_of(MISALIGNED, **{f"{at}/program.json": program, f"{at}/tensors.safetensors": tensors})
+    (tmp_path / "autotest.yml").write_text(naming("mykernels.layer_norm"))
 
-    _, _, body = published_archive(github, tmp_path, archive)
+    _, _, body = published_archive(github, tmp_path, archive_naming(path))
 
     (shown,) = re.findall(r"```python\n(.*?)```", body, re.DOTALL)
     tree = ast.parse(shown)
@@ -98,6 +103,19 @@ def test_comment__kernel_of_a_strangers_program__is_called_where_the_configurati
     assert imported == ({"torch", "mykernels"} if is_named else {"torch"})
     assert (f"found = run({path})" in ast.unparse(tree)) is is_named
     assert (path in ast.unparse(tree)) is is_named
+
+
+@pytest.mark.parametrize("kernel", ["mykernels.layer_norm", "evil.payload"])
+def test_comment__configuration_that_a_test_rewrote__does_not_say_which_kernel_may_be_named(
+    github, tmp_path, monkeypatch, kernel: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kept.yml").write_text(naming("mykernels.layer_norm"))
+    (tmp_path / "autotest.yml").write_text(naming("evil.payload"))
+
+    _, _, body = published_archive(github, tmp_path, archive_naming(kernel), config=tmp_path / "kept.yml")
+
+    assert (f"found = run({kernel})" in body) is (kernel == "mykernels.layer_norm")
 
 
 def test_comment__tensors_of_a_fork__are_never_loaded(github, tmp_path) -> None:

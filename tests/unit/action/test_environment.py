@@ -100,6 +100,40 @@ def test_cache_key__nothing_to_keep__is_empty(environ: dict[str, str]):
 
 
 def test_cache_key__what_changes_the_downloads__changes_it():
-    keys = [environment.cache_key({**HOSTED, **more}) for more in ({}, {"INPUT_INSTALL": "numpy<2"}, {})]
-    assert keys[0] == keys[2] != keys[1]
+    keys = [environment.cache_key({**HOSTED, **more}) for more in ({}, {"INPUT_DEVICE": "cuda"}, {})]
+    # Whether torch is here is what the machine has.
+    assert keys[0] == keys[2]
+    assert (keys[1] == keys[0]) is ("torch-present" in keys[0])
     assert keys[0].startswith("ci-autotest-linux-")
+
+
+def test_cache_key__what_the_caller_asks_for__is_not_kept():
+    keys = [environment.cache_key({**HOSTED, "INPUT_INSTALL": text}) for text in ("", "numpy<2", "-e .\nscipy")]
+    assert len(set(keys)) == 1
+
+
+def test_install_names__requirements__are_those_that_name_a_package():
+    lines = "torch==2.5\n-r more.txt\nscipy[all]>=1 ; python_version > '3'\n.\n./kernels\n--pre"
+    assert inputs.install_names({"INPUT_INSTALL": lines}) == ["torch", "scipy"]
+
+
+@pytest.mark.parametrize(
+    ("files", "given", "kept"),
+    [
+        ({"autotest.yml": "cases: 1\n"}, {}, "cases: 1\n"),
+        ({"above/autotest.yml": "", "autotest.yml": "cases: 1\n"}, {"INPUT_CONFIG": "above/autotest.yml"}, ""),
+        ({"other.yml": "cases: 2\n", "autotest.yml": "cases: 1\n"}, {"INPUT_CONFIG": "other.yml"}, "cases: 2\n"),
+        ({"autotest.yml": "cases: 1\n"}, {"INPUT_CONFIG": "absent.yml"}, ""),
+    ],
+    ids=["nearest", "named and empty", "named", "named and absent"],
+)
+def test_keep_configuration__of_the_job__is_as_it_was_when_a_test_rewrites_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], given: dict[str, str], kept: str
+):
+    for name, text in files.items():
+        (tmp_path / "checkout" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "checkout" / name).write_text(text)
+    monkeypatch.chdir(tmp_path / "checkout")
+    path = environment.keep_configuration(tmp_path, given)
+    (tmp_path / "checkout" / "autotest.yml").write_text("candidates: []\n")
+    assert path.read_text() == kept

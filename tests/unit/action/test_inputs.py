@@ -206,3 +206,8 @@ def test_kept_constraints__packages_of_the_caller__lose_their_pins():
         '# exact\ntorch==2.13.0\nnetworkx==3.6.1; python_version >= "3.11"\nJinja2==3.1.6\ntyping_extensions==4.16.0\n'
     )
     assert inputs.kept_constraints(pins, ["Torch", "typing-extensions", "networkx"]) == "Jinja2==3.1.6\n"
+
+
+def test_comment_argv__configuration_from_before_the_tests__is_the_one_that_is_read():
+    environ = {"ARTIFACT_DIR": "out", "INPUT_ARTIFACT_NAME": "ci-autotest-report", "CONFIGURATION": "/kept/autotest.yml"}
+    assert "--config=/kept/autotest.yml" in inputs.comment_argv(environ)

@@ -65,7 +65,9 @@ def test_saved_programs__folder_of_a_finding__gives_graph_and_tensors_beside_the
     result = report_json.read(folder / "report.json")
 
     write_surfaces(
-        result, folder, Setting(links=links_from(ENVIRON, result), source=saved_programs(folder, is_own=True))
+        result,
+        folder,
+        Setting(links=links_from(ENVIRON, result), source=saved_programs(folder, frozenset(), is_own=True)),
     )
 
     page = (folder / "comment.md").read_text()
@@ -90,7 +92,7 @@ def test_write_surfaces__any_run__writes_every_file_of_the_report(tmp_path) -> N
 def test_saved_programs__damaged_file__says_so_and_keeps_the_text(folder, name) -> None:
     (folder / "findings" / "op00000-0000" / name).write_bytes(b"{")
 
-    found = saved_programs(folder, is_own=True)(samples.numbered(0))
+    found = saved_programs(folder, frozenset(), is_own=True)(samples.numbered(0))
 
     assert found is not None
     assert (found.program, found.graph, found.refusal.startswith("The program is not shown: ")) == (
