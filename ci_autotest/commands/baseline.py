@@ -1,4 +1,4 @@
-"""What a run is held against: a report that is named, or the base branch's last one, found over the API."""
+"""Baselines: a run is compared with a report that is named, or with the base branch's last one, found over the API."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Names the base branch's last report.
 AUTO: Final = "auto"
-#: The same, and no word where there is none: nobody asked for it.
+#: The same, without a note if there is none: the action looks for one by itself, so nobody misses it.
 IF_ANY: Final = "auto-if-any"
 #: Seconds that finding it may take.
 DEADLINE_S: Final = 120.0
@@ -36,10 +36,12 @@ DEADLINE_S: Final = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class Baselines:
-    """Find what reports are held against; that none can be had is told in a note and ends nothing.
+    """Finder of the report to compare with; if there is none, the run goes on with a note.
 
     Attributes:
-        branch: The one that is merged into.
+        client: Of GitHub's API.
+        repository: ``owner/name``.
+        branch: The base branch.
         run_id: The run that is compared.
         asked: A report's path, ``auto``, ``auto-if-any``, or nothing.
     """
@@ -51,18 +53,18 @@ class Baselines:
     asked: str
 
     def applied(self, result: RunResult, artifact_name: str) -> RunResult:
-        """Return the result with what is new and fixed, where there is a baseline."""
+        """Return the result with its new and fixed findings, if there is a baseline."""
         if self.asked not in {AUTO, IF_ANY}:
             return held_against(result, read_baseline(Path(self.asked))) if self.asked else result
         try:
             found = self._last(artifact_name)
         except AutotestError as error:
-            return _noted(result, f"The last report of branch '{self.branch}' is not compared with: {error}")
+            return _noted(result, f"The last report of branch '{self.branch}' cannot be compared with: {error}")
         if self.asked == IF_ANY and (found is None or isinstance(found, Forbidden)):
             return result
         if isinstance(found, Forbidden):
-            where = f"{found.where} answered {found.status}"
-            return _noted(result, f"There is no baseline: the token lacks `actions: read` ({where}).")
+            response = f"{found.where} answered {found.status}"
+            return _noted(result, f"There is no baseline: the token lacks `actions: read` ({response}).")
         if found is None:
             return _noted(result, f"There is no baseline: branch '{self.branch}' has no report '{artifact_name}'.")
         return held_against(result, found)
@@ -76,16 +78,16 @@ class Baselines:
 
 
 def against(result: RunResult, asked: str, artifact_name: str, environ: Mapping[str, str]) -> RunResult:
-    """Return a merged result held against its baseline.
+    """Return a merged result with its new and fixed findings.
 
     Args:
-        result: Of all shards.
+        result: All shards, merged.
         asked: A report's path, ``auto``, or nothing.
-        artifact_name: Under which the base branch's report was uploaded.
-        environ: Of a step; ``auto`` needs its GITHUB_TOKEN.
+        artifact_name: Name under which the base branch's report was uploaded.
+        environ: Environment of a step; ``auto`` needs its GITHUB_TOKEN.
 
     Raises:
-        AutotestError: The path holds no report, or ``auto`` is asked for outside a step.
+        AutotestError: The path holds no report, or ``auto`` is used outside of a workflow step.
     """
     if asked != AUTO:
         return held_against(result, read_baseline(Path(asked))) if asked else result

@@ -1,4 +1,4 @@
-"""The budget: how long cases may run, and how long what they found may be looked at. Pure, but for the clock given."""
+"""The time budget: how long cases may run, and how much is left to confirm and shrink findings."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ if TYPE_CHECKING:
 
     from ci_autotest.commands.run_statistics import Ledger
 
-#: Share of the budget that is kept for confirming and shrinking once something was found.
+#: Share of the budget that is reserved for confirming and shrinking as soon as a case has failed.
 FINDINGS_SHARE: Final = 0.25
-#: Seconds of it at most.
+#: Upper limit of that share in seconds.
 FINDINGS_AT_MOST_S: Final = 300.0
-#: Seconds of it at least, where that is no more than half of the budget: a fresh process imports a framework.
+#: Lower limit in seconds, unless it is more than half of the budget: a fresh process has to import a framework.
 FINDINGS_AT_LEAST_S: Final = 15.0
-#: Seconds beyond the budget in which a finding that is being made may be brought to its end.
+#: Seconds beyond the budget in which a finding that has been started may be completed.
 GRACE_S: Final = 3.0
-#: Tests whose cases were not run that a note names.
+#: Number of tests with cases left over that the note lists.
 _NAMED: Final = 50
 
 
 class Budget(NamedTuple):
-    """Say when a run must end.
+    """The time that a run may take.
 
     Attributes:
-        clock: Monotonic seconds.
-        begun: When it began.
-        total_s: Seconds that it may take; ``None``: as many as it needs.
+        clock: Returns monotonic seconds.
+        begun: When the run began.
+        total_s: Seconds that it may take; ``None`` for no limit.
     """
 
     clock: Callable[[], float]
@@ -35,7 +35,7 @@ class Budget(NamedTuple):
     total_s: float | None
 
     def is_over(self, *, has_found: bool) -> bool:
-        """Whether no further case is run."""
+        """Return whether no further case is started."""
         if self.total_s is None:
             return False
         share = max(self.total_s * FINDINGS_SHARE, min(FINDINGS_AT_LEAST_S, self.total_s / 2))
@@ -44,12 +44,12 @@ class Budget(NamedTuple):
 
     @property
     def deadline(self) -> float | None:
-        """When no finding is looked at any longer."""
+        """When work on findings stops."""
         return None if self.total_s is None else self.begun + self.total_s + GRACE_S
 
 
 def not_run_note(ledger: Ledger) -> str:
-    """Return the sentence that names the tests of which cases were not run; empty where all were."""
+    """Return the note that lists tests with cases that were not run; empty if all were."""
     missing = []
     for test, entry in ledger.tests.items():
         for name in ledger.candidates:

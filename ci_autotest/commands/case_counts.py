@@ -1,4 +1,4 @@
-"""What is counted of a test, and of a test on a candidate: its size does not grow with its cases."""
+"""Counts per test and per (test, candidate), in memory that does not grow with the number of cases."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from ci_autotest.run.messages import CaseFailure, TestInfo
     from ci_autotest.values.result import UnsupportedCases
 
-#: How many times slower than the reference a candidate is told of, and by how many seconds in all, at least.
+#: A note reports a candidate that is at least this many times slower than the reference, by this many seconds in total.
 _TIMES_SLOWER: Final = 100
 _SLOWER_S: Final = 0.05
-#: Bytes that a candidate keeps of each case, and in all, before that is told.
+#: A note reports a candidate that keeps more than this many bytes of memory per case, and in total.
 _KEPT_BY_CASE: Final = 1 << 19
 _KEPT_IN_ALL: Final = 1 << 23
-#: Failing cases of a test that are kept whole, of each kind of failure: the first, and two to look at if it is flaky.
+#: Failing cases per test and kind of failure that are kept in full: the first, and two more to try if it is flaky.
 KEPT: Final = 3
 
 
 @dataclass(slots=True)
 class TestEntry:
-    """Hold what is counted once per test, for all candidates."""
+    """Counts of one test that hold for all candidates."""
 
     info: TestInfo
     cases: Sequence[int]
@@ -49,14 +49,14 @@ class TestEntry:
 
 
 class Failing(NamedTuple):
-    """What makes failing cases of one test on one candidate alike.
+    """Key that groups the failing cases of one test on one candidate.
 
     Attributes:
-        outcome: Of the case.
-        operator: Canonical.
-        kind: Of the misalignment.
+        outcome: Outcome of the case.
+        operator: Canonical operator.
+        kind: Kind of the misalignment.
         is_tolerated: Whether the candidate is not to blame.
-        is_no_case: Whether it is reported beside its case: the reference rejected the attempt, or a probe showed it.
+        is_no_case: Whether the failure does not count as a case: the reference rejected the attempt, or a probe failed.
     """
 
     outcome: str
@@ -68,14 +68,14 @@ class Failing(NamedTuple):
 
 @dataclass(slots=True)
 class Hits:
-    """Count the cases that fail alike; keep the first few whole, and the numbers of some more."""
+    """Cases that fail in the same way: how many, the first few in full, and the numbers of some more."""
 
     count: int = 0
     first: list[CaseFailure] = field(default_factory=list)
     cases: list[int] = field(default_factory=list)
 
     def add(self, failure: CaseFailure) -> None:
-        """Count one."""
+        """Count one failing case."""
         self.count += 1
         if bisect(self.cases, failure.case) >= HITS_LISTED:
             return
@@ -87,7 +87,7 @@ class Hits:
 
 @dataclass(slots=True)
 class PairEntry:
-    """Hold what is counted for one (test, candidate): its size does not grow with its cases."""
+    """Counts of one (test, candidate)."""
 
     aligned: int = 0
     unsupported: tuple[UnsupportedCases, ...] = ()
@@ -96,19 +96,19 @@ class PairEntry:
     lost: list[Lost] = field(default_factory=list)
 
     def fail(self, failure: CaseFailure) -> None:
-        """Count a case that was not aligned."""
+        """Count a case that is not aligned."""
         verdict = failure.verdict
         is_tolerated = verdict.blame in TOLERATED_BLAMES or (verdict.kind == "leniency" and not verdict.is_demanded)
-        alike = Failing(verdict.outcome, verdict.operator, verdict.kind or "", is_tolerated, verdict.is_no_case)
-        self.failures.setdefault(alike, Hits()).add(failure)
+        group = Failing(verdict.outcome, verdict.operator, verdict.kind or "", is_tolerated, verdict.is_no_case)
+        self.failures.setdefault(group, Hits()).add(failure)
 
     @property
     def misaligned(self) -> dict[Failing, Hits]:
-        """What counts as a case."""
+        """Misaligned cases, by the way they fail."""
         return {
-            alike: hits
-            for alike, hits in self.failures.items()
-            if alike.outcome == "misaligned" and not alike.is_no_case
+            group: hits
+            for group, hits in self.failures.items()
+            if group.outcome == "misaligned" and not group.is_no_case
         }
 
     @property
@@ -124,12 +124,12 @@ class PairEntry:
 
     @property
     def is_left_alone(self) -> bool:
-        """Whether cases were left out for those that ended their worker; not where the run was ended meanwhile."""
+        """Whether the remaining cases were skipped because earlier ones ended their worker."""
         return any(item.repeats != "unknown" for item in self.lost)
 
 
 def uncompared(cost: Cost) -> list[str]:
-    """Return sentences on what nothing compares, where it is off by orders of magnitude."""
+    """Return sentences about time, memory and random draws: no verdict depends on them, but these are far off."""
     found = []
     if cost.candidate_s > _TIMES_SLOWER * cost.reference_s and cost.candidate_s > _SLOWER_S:
         found.append(
@@ -142,16 +142,16 @@ def uncompared(cost: Cost) -> list[str]:
             "held; no finding"
         )
     if cost.drawn:
-        told = "leaves the generator alone" if cost.drawn == "nothing" else "takes another number of draws from it"
-        found.append(f"the reference draws from the generator, and the candidate {told}; no finding")
+        use = "does not use it" if cost.drawn == "nothing" else "takes another number of draws from it"
+        found.append(f"the reference draws from the generator, and the candidate {use}; no finding")
     return found
 
 
 def left_notes(left: Mapping[tuple[str, str], Mapping[tuple[str, str], None]]) -> list[str]:
-    """Return sentences on what tests left changed of their process, those of one operator together.
+    """Return sentences about state of the process that tests left changed, one per operator and candidate.
 
     Args:
-        left: By (test, candidate): operators and what was changed.
+        left: Operators and what they changed, by (test, candidate).
     """
     tests: dict[tuple[str, str], list[str]] = {}
     changes: dict[tuple[str, str], set[str]] = {}
@@ -161,8 +161,8 @@ def left_notes(left: Mapping[tuple[str, str], Mapping[tuple[str, str], None]]) -
             changes.setdefault((name, operators), set()).add(what)
     return [
         f"{_some(names)} on {name}: {operators} left the process changed "
-        f"({'; '.join(sorted(changes[name, operators]))}); what was not aligned there was run again alone, in another "
-        "process, and that counts"
+        f"({'; '.join(sorted(changes[name, operators]))}); cases that were not aligned there were run again alone, in "
+        "another process, and that result counts"
         for (name, operators), names in sorted(tests.items())
     ]
 

@@ -1,4 +1,4 @@
-"""Cases to workers: the plan as tasks, events into the ledger."""
+"""Dispatch of cases to the workers: the plan becomes tasks, and the pool's events go into the ledger."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class Plan:
-    """Hold what this process runs.
+    """The cases that this process runs.
 
     Args:
-        tests: In order.
-        request: Says how many cases, and which shard.
-        learned: What the database knows of tests.
+        tests: All tests, in order.
+        request: Has the number of cases and the shard.
+        learned: Durations of earlier runs, by test.
     """
 
     def __init__(self, tests: Sequence[TestInfo], request: Request, learned: Mapping[str, Learned]) -> None:
@@ -40,13 +40,13 @@ class Plan:
         self.digest = digest(list(zip(ids, self.counts, strict=True)), self.case_s)
 
     def ledger(self, infos: Sequence[CandidateInfo]) -> Ledger:
-        """Return an empty ledger of what is planned."""
+        """Return an empty ledger for the planned cases."""
         available = tuple(info.name for info in infos if info.available)
         planned = [(test, share.cases) for test, share in zip(self.tests, self.shares, strict=True)]
         return Ledger(planned, available)
 
     def tasks(self, ledger: Ledger, learned: Mapping[str, Learned]) -> Iterator[Task]:
-        """Yield tasks, breadth first, the longest test first; what this run shows of durations counts at once."""
+        """Yield tasks breadth first, the longest test first; durations of this run replace those of earlier ones."""
 
         def case_s(test: int) -> float:
             entry = ledger.tests[self.tests[test].id]
@@ -61,7 +61,7 @@ class Plan:
 
 
 def execute(pool: Pool, ledger: Ledger, tasks: Iterator[Task], is_over: Callable[[], bool], stream: TextIO) -> None:
-    """Run tasks; events go into the ledger, and what cannot be run is left out."""
+    """Run tasks and book their events; tasks of a test that broke meanwhile are dropped."""
     if not ledger.candidates:
         return
     total = sum(len(entry.cases) for entry in ledger.tests.values()) * len(ledger.candidates)
@@ -73,7 +73,7 @@ def execute(pool: Pool, ledger: Ledger, tasks: Iterator[Task], is_over: Callable
 
 
 def book(ledger: Ledger, event: Event) -> None:
-    """Write an event into the ledger."""
+    """Count an event of the pool in the ledger."""
     match event:
         case Part(task, done, before):
             ledger.part(task.test.id, done, before)
@@ -90,7 +90,7 @@ def book(ledger: Ledger, event: Event) -> None:
 
 
 def learned_of(ledger: Ledger, before: Mapping[str, Learned]) -> dict[str, Learned]:
-    """Return what is known of tests after a run: what it has seen goes before what was known."""
+    """Return duration and acceptance by test: those of this run, else those of earlier ones."""
     found = dict(before)
     for test, entry in ledger.tests.items():
         cases = entry.accepted + entry.empty

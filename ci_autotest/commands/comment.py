@@ -1,8 +1,7 @@
-"""The command ``comment``: a report, or those of another run, as the comment on the pull request.
+"""The command ``comment``: publishes a report, or the reports of another run, as the comment on a pull request.
 
-What is downloaded may have been written by whoever opened the pull request. Its archive is not
-unpacked, its report is decoded strictly, its programs are printed from ``program.json`` alone, and
-which pull request it is about is GitHub's word.
+The author of the pull request may have written everything that is downloaded. So the archive is never unpacked, the
+report is decoded strictly, programs are printed from ``program.json`` alone, and GitHub says which pull request it is.
 """
 
 from __future__ import annotations
@@ -60,18 +59,18 @@ _AGAIN: Final = "What was misaligned here before is aligned again."
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """Say what is to be published, as the command line does.
+    """Options of the command.
 
     Attributes:
-        folder: Output folder of a run; ``None`` where ``run_id`` names one.
+        folder: Output folder of a run; ``None`` if ``run_id`` is given.
         run_id: The run whose artifacts are downloaded.
-        artifact_name: Under which reports are uploaded.
-        name: Of the check: one comment for each.
-        leg: Of a matrix, as GitHub's JSON or as a name; empty without one.
+        artifact_name: Name under which reports are uploaded.
+        name: Name of the check; each check has a comment of its own.
+        leg: Leg of a matrix, as GitHub's JSON or as a name; empty without a matrix.
         legs: Number of legs that publish to the comment.
-        when: What makes a first comment.
+        when: Condition for creating the comment.
         baseline: A report, ``auto``, ``auto-if-any``, or nothing.
-        output: Folder for what was downloaded.
+        output: Folder for the downloaded reports.
         config: The configuration whose kernels a shown program may name; the nearest one if ``None``.
     """
 
@@ -89,7 +88,7 @@ class Publication:
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """Tell the time, in seconds from any origin, and wait."""
+    """A monotonic clock, in seconds, and a way to wait."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -100,7 +99,7 @@ _REAL: Final = Clock()
 
 @dataclass(frozen=True, kw_only=True)
 class Leg:
-    """Hold one report with what it is shown with."""
+    """One report and what its section of the comment needs."""
 
     name: str
     result: RunResult
@@ -109,16 +108,16 @@ class Leg:
 
 
 def comment(asked: Publication, environ: Mapping[str, str], stream: TextIO, clock: Clock = _REAL) -> int:
-    """Post or update the sticky comment; what the report says does not change the exit status.
+    """Create or update the sticky comment; the exit status does not depend on the report's verdict.
 
     Args:
-        asked: What is to be published.
-        environ: Of a step.
-        stream: Takes what became of it.
-        clock: Tells the time and waits.
+        asked: Options of the command.
+        environ: Environment of a workflow step.
+        stream: Receives the address of the comment and what was done.
+        clock: Limits the time of all requests.
 
     Raises:
-        AutotestError: There is no report, no token or no pull request, or GitHub does not answer as GitHub.
+        AutotestError: There is no report, no token or no pull request, or the server's answers are not GitHub's.
     """
     check_artifact_name(asked.artifact_name)
     marker(asked.name)
@@ -170,7 +169,7 @@ def _degraded(refusal: Forbidden, needed: str) -> Published:
 
 
 def wanted_of(asked: Publication, legs: list[Leg], turn: Turn) -> Wanted:
-    """Return what the comment must say of these reports; each has its share of the room."""
+    """Return the sections of the comment; each report has an equal share of the comment's length."""
     count = max(asked.legs, len(legs))
     room = max(LEAST, (MAX_CHARS - HEADER_CHARS) // count)
     return Wanted(
@@ -190,7 +189,7 @@ def _section(leg: Leg, turn: Turn, room: int) -> Section:
 
 
 def _begins(result: RunResult, when: When) -> bool:
-    """Whether a report is a reason for a first comment; one that is there is brought up to date in any case."""
+    """Return whether a report is a reason to create a comment; an existing comment is updated in any case."""
     if when == "always":
         return True
     if when == "changes" and result.new is not None:
@@ -199,7 +198,7 @@ def _begins(result: RunResult, when: When) -> bool:
 
 
 def leg_name(given: str) -> str:
-    """Return a leg's name as GitHub shows it, the values of the matrix joined; ``{}`` and ``null`` are no matrix."""
+    """Return a leg's name as GitHub displays it, the matrix's values joined; ``{}`` and ``null`` mean no matrix."""
     try:
         matrix = json.loads(given) if given.strip().startswith(("{", "null")) else given
     except (ValueError, RecursionError):
@@ -211,18 +210,18 @@ def leg_name(given: str) -> str:
 
 
 def _marked(asked: Publication, client: Client, event: Event, origin: Origin) -> Published:
-    """Write over a comment that is there that this run left no report: what it says is of another commit."""
-    why = (
+    """Note in an existing comment that this run left no report, because the comment describes an older commit."""
+    reason = (
         f"it has no artifact '{asked.artifact_name}', and none that begins with '{asked.artifact_name}-': it ended "
         "before it had a report, or gave it another name."
     )
     leg = Leg(
-        name="", result=ended_early(str(event.run_id), [why]), setting=Setting(), artifact_name=asked.artifact_name
+        name="", result=ended_early(str(event.run_id), [reason]), setting=Setting(), artifact_name=asked.artifact_name
     )
     wanted = wanted_of(asked, [leg], Turn(event.run_id, event.attempt))
     published = publish(client, event, origin.pull, replace(wanted, may_create=False))
     if published.action == "skipped":
-        message = f"run {event.run_id} left no report: {why}"
+        message = f"run {event.run_id} left no report: {reason}"
         raise PublishError(message)
     return published
 
@@ -243,7 +242,7 @@ def _own_leg(asked: Publication, result: RunResult, environ: Mapping[str, str], 
 
 
 def _of_pull(links: Links, origin: Origin, environ: Mapping[str, str]) -> Links:
-    """Return the addresses for a comment: of the pull request's own commit, not of the one that merges it."""
+    """Return the links of a comment, which name the pull request's own commit, not the merge commit."""
     pull = origin.pull
     return replace(links, sha=origin.sha, pull=pull.number, is_foreign=pull.from_fork is True, image=image_of(environ))
 

@@ -1,4 +1,4 @@
-"""The command ``doctor``: whether candidates can be used here, what they have, and what is missing to install."""
+"""The command ``doctor``: whether candidates can be used here, which operators they have, and what to install."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 _SILENCE_S: Final = 300.0
 _WIDTH: Final = 118
-#: What is said of operators that a candidate does not have, by standing.
+#: Why a candidate lacks operators, by standing.
 _WORDS: Final = {
     "unsupported": "its table says that there is no counterpart",
     "absent": "its framework has no function of that name",
-    "no_kernel": "its device has no kernel of it; what torch puts together out of others is not among them",
-    "unmapped": "its table has no row",
+    "no_kernel": "its device has no kernel for it; operators that torch composes of others are not counted here",
+    "unmapped": "its table has no row for it",
 }
 
 
 class Examination(NamedTuple):
-    """What was seen of one candidate.
+    """Result of examining one candidate.
 
     Attributes:
-        info: Whether it is available, versions, device.
-        examined: What it has; ``None`` where it is not available.
-        failure: Why what it has cannot be told.
+        info: Whether it is available, its versions and its device.
+        examined: Its operators and devices; ``None`` if it is not available.
+        failure: Why it could not be examined.
     """
 
     info: CandidateInfo
@@ -50,11 +50,11 @@ class Examination(NamedTuple):
 
 
 def doctor(request: Request, environ: Mapping[str, str], stream: TextIO) -> int:
-    """Print what is to be said of the candidates of a request.
+    """Examine the candidates of a request and print what they have and what is missing.
 
     Raises:
-        ConfigError: A candidate's rows are wrong.
-        UnavailableError: One that is required, or named on the command line, cannot be used.
+        ConfigError: A row of a candidate's configuration is wrong.
+        UnavailableError: A candidate that is required, or named on the command line, cannot be used.
     """
     operators = [operator for own in catalogue().suite.values() for operator in own]
     missing = []
@@ -69,7 +69,7 @@ def doctor(request: Request, environ: Mapping[str, str], stream: TextIO) -> int:
     finally:
         pool.close()
     if missing:
-        message = f"not available: {', '.join(missing)}. What is missing stands above."
+        message = f"not available: {', '.join(missing)}. The lines above say what is missing."
         raise UnavailableError(message)
     return FINE
 
@@ -88,7 +88,6 @@ def _examined(pool: Pool, info: CandidateInfo, operators: Sequence[str]) -> Exam
 
 
 def _lines(found: Examination, candidate: Candidate, *, is_named: bool) -> list[str]:
-    """Return what is said of a candidate; the names of operators only where it was asked for by name."""
     info = found.info
     if found.examined is None:
         reason = info.reason or f"candidate '{info.name}': {found.failure}."
@@ -99,14 +98,14 @@ def _lines(found: Examination, candidate: Candidate, *, is_named: bool) -> list[
     lines = [f"{info.name}: available", *_wrapped(f"{framework} {info.version}{f' ({versions})' if versions else ''}")]
     if candidate.python:
         lines += _wrapped(f"interpreter: {candidate.python}")
-    known = ", ".join(found.examined.devices) or "not told by its adapter"
+    known = ", ".join(found.examined.devices) or "not reported by its adapter"
     lines += _wrapped(f"devices here: {known}; it runs on {info.device}")
     return [*lines, *_operators(found.examined.operators, is_named=is_named), ""]
 
 
 def _operators(operators: Sequence[OperatorStanding], *, is_named: bool) -> list[str]:
     if not operators:
-        return _wrapped("operators of the shipped suite: torch's exporter says of each body whether it can be exported")
+        return _wrapped("operators of the shipped suite: torch's exporter decides for each body if it can be exported")
     supported = sum(item.standing == "supported" for item in operators)
     lines = _wrapped(f"operators of the shipped suite: it has {supported} of {len(operators)}")
     for standing, words in _WORDS.items():
@@ -119,7 +118,7 @@ def _operators(operators: Sequence[OperatorStanding], *, is_named: bool) -> list
 
 
 def _how_to_install(candidate: Candidate) -> list[str]:
-    """Return how an interpreter with the framework is made, and where it is named; nothing where that is unknown."""
+    """Return the commands that install the framework, and the row for autotest.yml; nothing if they are unknown."""
     if candidate.backend in BESIDE_TORCH:
         return ["  in the interpreter that has torch:", *_wrapped(environments.beside_torch(candidate.backend), "    ")]
     name = next((name for name in RECIPES if _is_for(name, candidate)), None)
@@ -135,9 +134,9 @@ def _how_to_install(candidate: Candidate) -> list[str]:
 
 
 def _is_for(name: str, candidate: Candidate) -> bool:
-    """Whether an environment is what a candidate lacks; torch of that version only where it is named by its folder."""
     if candidate.backend != "module" or candidate.module != RECIPES[name].module:
         return False
+    # Several environments hold a torch: only the one in the candidate's own path is meant.
     return candidate.module != "torch" or f"/{name}/" in candidate.python
 
 

@@ -1,4 +1,4 @@
-"""A downloaded report: decoded strictly from an archive that is not unpacked; its tensors are never loaded."""
+"""Reader of downloaded reports: decodes strictly from an archive that is never unpacked, and loads no tensor file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Downloaded:
-    """Hold a report, and what finds its programs."""
+    """A report and the lookup of its programs."""
 
     result: RunResult
     source: Source
@@ -33,13 +33,13 @@ def read_downloaded(name: str, file: BinaryIO, named: Collection[str] = ()) -> D
     """Return the report in an artifact.
 
     Args:
-        name: Of the artifact, for messages.
-        file: Its archive, which is read as long as the report is.
+        name: Name of the artifact, for messages.
+        file: Its archive; it must stay open as long as the report is used.
         named: Functions and modules that its programs may name.
 
     Raises:
-        PublishError: The archive holds what no report's folder does, or is damaged.
-        OutputError: Its report is damaged, or of another version.
+        PublishError: The archive is damaged, or has entries that no report folder has.
+        OutputError: Its report is damaged, or has another version.
     """
     archive = opened(name, file)
     content = archive.read("report.json", report_json.GREATEST_SIZE_BYTES)
@@ -48,7 +48,6 @@ def read_downloaded(name: str, file: BinaryIO, named: Collection[str] = ()) -> D
 
 
 def _source(archive: Archive, named: Collection[str]) -> Source:
-    """Return what finds the programs of an archive; each is read once."""
     found: dict[str, Evidence | None] = {}
 
     def source(finding: Finding) -> Evidence | None:

@@ -19,15 +19,15 @@ _FIELDS: Final[dict[str, type]] = {"test": str, "seed": int, "case": int, "attem
 
 @dataclass(frozen=True, slots=True)
 class DrawLog:
-    """Name a case and what was drawn in it.
+    """A case and its draws.
 
     Args:
-        test: Its id.
-        seed: Root seed: the data of tensors follow from it.
-        case: Its number.
-        attempt: ``None`` for the one that the reference accepts.
-        profile: What the attempt is about; ``None`` for the case's own.
-        values: By site; what is not named is drawn.
+        test: Id of the test.
+        seed: Root seed, which determines the data of tensors.
+        case: Number of the case.
+        attempt: ``None`` for the attempt that the reference accepts.
+        profile: Profile of the attempt; ``None`` for the one of the case.
+        values: Edited draws by site; all others are drawn anew.
     """
 
     test: str
@@ -39,28 +39,28 @@ class DrawLog:
 
 
 def render(log: DrawLog, draws: Iterable[Draw], profile: str) -> str:
-    """Return the text of a case: its name, then each draw with its kind and range behind it.
+    """Return the text of a case: the fields that name it, then each draw with its kind and range.
 
-    The profile that came of it stands behind, as a note: it follows from the case's number unless the log names one.
+    The profile is a comment, because it follows from the case's number unless the log names one.
     """
     lines = [f"{name} = {getattr(log, name)!r}" for name in _FIELDS if getattr(log, name) is not None]
     lines.append(f"# profile: {profile}")
     for draw in draws:
-        said = f"{draw.site} = {draw.value!r}"
-        lines.append(f"{said:<28}  # {draw.kind} of [{draw.low:g}, {draw.high:g})")
+        line = f"{draw.site} = {draw.value!r}"
+        lines.append(f"{line:<28}  # {draw.kind} of [{draw.low:g}, {draw.high:g})")
     return "\n".join(lines) + "\n"
 
 
 def parse(text: str, file: str) -> DrawLog:
-    """Return the log that a text is, edits and all.
+    """Parse a draw log, edited or not.
 
     Raises:
-        UsageError: A line is no ``name = value``, a name is said twice, or the test or case is missing.
+        UsageError: A line is not ``name = value``, a name occurs twice, or the test or case is missing.
     """
     found: dict[str, DrawnValue] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("def "):
-            break  # The program that was printed behind the draws follows from them.
+            break  # The program below the draws follows from them.
         if not line.partition("#")[0].strip():
             continue
         name, value = edit_of(line, f"{file}, line {number}")
@@ -79,28 +79,32 @@ def parse(text: str, file: str) -> DrawLog:
     return DrawLog(**{"seed": 0, **fields}, values=found)  # type: ignore[arg-type]
 
 
-def edit_of(text: str, where: str) -> tuple[str, DrawnValue]:
+def edit_of(text: str, source: str) -> tuple[str, DrawnValue]:
     """Return the name and the value of ``name = value``.
 
+    Args:
+        text: The assignment.
+        source: Where it stands, for messages.
+
     Raises:
-        UsageError: It is none, or the value is no number, boolean or quoted text.
+        UsageError: It is not an assignment, or the value is not a number, boolean or quoted text.
     """
     name, equals, rest = text.partition("=")
     try:
         value = ast.literal_eval(rest.strip())
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # the last ones of depth
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # the last two for deep nesting
         value = ...
     if not equals or not name.strip() or not isinstance(value, bool | int | float | str):
-        message = f"{where}: {text.strip()!r} is no draw. Write SITE=VALUE, such as 0.ndim=2."
+        message = f"{source}: {text.strip()!r} is no draw. Write SITE=VALUE, such as 0.ndim=2."
         raise UsageError(message)
     return name.strip(), value
 
 
 def asked_for(test: str | None, case: int, edits: Iterable[str], file: Path | None, seed: int | str) -> DrawLog:
-    """Return the log that a command line asks for: a test and a case, or a file; edits come on top.
+    """Return the log of a command line, which gives a test and a case, or a file; edits override it.
 
     Raises:
-        UsageError: Neither or both are given, or an edit cannot be read.
+        UsageError: Both or neither are given, or an edit cannot be parsed.
     """
     values = dict(edit_of(text, "--edit") for text in edits)
     if (test is None) == (file is None):
@@ -113,14 +117,9 @@ def asked_for(test: str | None, case: int, edits: Iterable[str], file: Path | No
 
 
 def _text(file: Path) -> str:
-    """Return the text of a log.
-
-    Raises:
-        UsageError: It cannot be read, or is no text.
-    """
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or f"it is not UTF-8 ({error})"
-        message = f"{file} cannot be read: {why}. Give --log a file with what `ci-autotest draws` printed."
+        reason = getattr(error, "strerror", None) or f"it is not UTF-8 ({error})"
+        message = f"{file} cannot be read: {reason}. Give --log a file with what `ci-autotest draws` printed."
         raise UsageError(message) from error

@@ -1,4 +1,4 @@
-"""The command ``draws``: the draw log of a case printed, edited, and the case run again from it."""
+"""The command ``draws``: prints the draw log of a case and runs the case again, with edited draws if any are given."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _SILENCE_S: Final = 300.0
 
 
 def draws(log: DrawLog, request: Request, environ: Mapping[str, str], stream: TextIO) -> int:
-    """Print a case's draws, program and verdict, with the draws that were edited in place of the test's own.
+    """Print the draws, the program and the verdict of a case; edited draws replace the test's own.
 
     Raises:
-        UsageError: The path names no single test, or an edit names a draw that the case does not make.
-        AuthorError: The test is wrong.
+        UsageError: The path does not name exactly one test, or an edit names a draw that the case does not make.
+        AuthorError: The test cannot be run.
     """
     limits = Limits(duration_s(request.config.case_timeout, "case_timeout"))
     test = _test(log, request, LocalExecutor(environ, Limits(_SILENCE_S)))
@@ -75,7 +75,6 @@ def _test(log: DrawLog, request: Request, executor: Executor) -> TestInfo:
 
 
 def _placed(log: DrawLog, fresh: SingleWorker, test: TestInfo, candidate: str) -> DrawLog:
-    """Return the log with the attempt that the reference accepts, where none is named."""
     if log.attempt is not None:
         return replace(log, test=test.id)
     answer = fresh.ask(Record(test=test, case=log.case, attempt=None, candidate=candidate))
@@ -100,9 +99,9 @@ def _confirm(log: DrawLog, test: TestInfo, candidate: str) -> Confirm:
 
 def _refuse_unknown(log: DrawLog, answer: Tried) -> None:
     for draw in answer.draws:
-        asked = log.values.get(draw.site)
-        if asked is not None and draw.value != asked:
-            message = f"{draw.site} = {asked!r} is outside its range: {draw.kind} of [{draw.low:g}, {draw.high:g})."
+        edited = log.values.get(draw.site)
+        if edited is not None and draw.value != edited:
+            message = f"{draw.site} = {edited!r} is outside its range: {draw.kind} of [{draw.low:g}, {draw.high:g})."
             raise UsageError(message)
     known = {draw.site for draw in answer.draws}
     unknown = [site for site in log.values if site not in known]

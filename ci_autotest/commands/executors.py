@@ -1,4 +1,4 @@
-"""What a request's processes are started by: this machine's, one a core or a GPU, or a cluster's."""
+"""Choice of the executor for a request: workers on this machine, one per core or GPU, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from ci_autotest.run.machine import Gpu
 
 
-#: Workers that one core may have: more only wait for it, and each takes its memory.
+#: Workers that one core may have: more would only wait for the core, and each takes memory.
 _WORKERS_PER_CORE: Final = 16
 
 
 class Means(NamedTuple):
-    """What processes are started by.
+    """What starts the processes of a run.
 
     Attributes:
         executor: Starts workers.
-        nursery: Runs repros alone, on this machine.
+        fork_client: Starts fresh processes on this machine, for example to run a repro alone.
     """
 
     executor: Executor
     fork_client: ForkClient
 
     def close(self) -> None:
-        """End what they hold."""
+        """End the processes that both hold."""
         self.fork_client.close()
         self.executor.close()
 
@@ -43,7 +43,7 @@ def means_for(request: Request, environ: Mapping[str, str]) -> Means:
     """Return what starts the processes of a request.
 
     Raises:
-        UnavailableError: The executor asked for is not there.
+        UnavailableError: The requested executor is not available.
     """
     if request.executor == "local":
         devices = machine.gpus(environ) if needs_gpu(request) is not False else []
@@ -58,15 +58,15 @@ def means_for(request: Request, environ: Mapping[str, str]) -> Means:
 
 
 def local_means(request: Request, environ: Mapping[str, str], devices: Sequence[Gpu]) -> Means:
-    """Return what starts processes here, on some GPUs.
+    """Return what starts processes on this machine and its GPUs ``devices``.
 
     Raises:
-        UsageError: As many workers were asked for as no machine of these cores can hold.
+        UsageError: More workers were requested than this machine's cores can serve.
     """
     cores, workers = machine.cores(), _workers(request)
     if workers is not None and workers > _WORKERS_PER_CORE * cores:
         message = (
-            f"{workers:,} workers were asked for, and this machine has {cores} cores. "
+            f"{workers:,} workers are too many for the {cores} cores of this machine. "
             f"Give at most {_WORKERS_PER_CORE * cores}, or leave --workers out."
         )
         raise UsageError(message)
@@ -85,13 +85,13 @@ def _silence_s(request: Request) -> float:
 
 
 def memory_limit(request: Request, workers: int) -> int:
-    """Return the resident memory in bytes that each of some workers may hold here; 0: no limit."""
+    """Return the resident memory in bytes that each of ``workers`` may hold on this machine; 0 for no limit."""
     allowed = configuration.size_bytes(request.config.memory)
     return machine.memory_bytes(workers) if allowed is None else allowed
 
 
 def needs_gpu(request: Request) -> bool | None:
-    """Whether a side of a request runs on a GPU; ``None``: where there is one."""
+    """Return whether a side of a request needs a GPU; ``None`` if it uses one only when there is one."""
     asked = {candidate.device for candidate in request.candidates} | {request.config.reference.device}
     if "cuda" in asked:
         return True

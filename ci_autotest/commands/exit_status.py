@@ -1,7 +1,4 @@
-"""The exit status, and what ends a run with it. Pure.
-
-The exit table of the README is ``exit_code``, row by row from the top.
-"""
+"""The exit status of a run: ``exit_code`` is the table of the README, row by row from the top."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from ci_autotest.values.result import CaseCounts, RunResult, TestResult, uncalle
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: What a candidate lacks and no test can give it: a test that shows nothing else does not by itself fail the run.
+#: Reasons that lie in the candidate, not in the test: a test that is unsupported for these alone does not fail the run.
 _EXCUSED: Final = frozenset({
     UnsupportedReason.NO_COUNTERPART, UnsupportedReason.NO_KERNEL, UnsupportedReason.NOT_REPLACED,
     UnsupportedReason.CONSTANT,
@@ -25,7 +22,7 @@ INTERRUPTED, NOTHING, FAILED, FINE = 130, 3, 1, 0
 
 
 def settled(result: RunResult, fail_on: str) -> RunResult:
-    """Return a result with its exit status, and with what a whole run says of replacements that were never called."""
+    """Return a result with its exit status and a note for each replacement that was never called."""
     sentences = tuple(
         f"candidate '{name}': the replacement of {', '.join(missing)} was never called. "
         f"Operators that were called: {', '.join(sorted(result.calls.get(name, {}))) or 'none'}. "
@@ -36,13 +33,13 @@ def settled(result: RunResult, fail_on: str) -> RunResult:
     return msgspec.structs.replace(noted, exit_code=exit_code(result, fail_on))
 
 
-def not_written(result: RunResult, told: Sequence[str]) -> RunResult:
-    """Return a result with a note of what could not be written, where something could not; its status says so too."""
-    if not told:
+def not_written(result: RunResult, failures: Sequence[str]) -> RunResult:
+    """Return a result with a note and the exit status for files that could not be written, if there are any."""
+    if not failures:
         return result
-    more = f" {len(told) - 1} more could not be written either." if len(told) > 1 else ""
+    more = f" {len(failures) - 1} more could not be written either." if len(failures) > 1 else ""
     status = result.exit_code if result.interrupted else OutputError.exit_code
-    return msgspec.structs.replace(result, exit_code=status, notes=(*result.notes, f"{told[0]}{more}"))
+    return msgspec.structs.replace(result, exit_code=status, notes=(*result.notes, f"{failures[0]}{more}"))
 
 
 def exit_code(result: RunResult, fail_on: str) -> int:
@@ -57,10 +54,10 @@ def exit_code(result: RunResult, fail_on: str) -> int:
 
 
 def _unexplained(results: tuple[TestResult, ...], findings: tuple[Finding, ...]) -> bool:
-    """Whether a (test, candidate) went wrong and no finding tells of it: that is never green."""
-    told = {(item.candidate, test) for item in findings for test in item.tests or (item.test,)}
+    """Return whether a (test, candidate) failed and no finding reports it: such a run must not be green."""
+    reported = {(item.candidate, test) for item in findings for test in item.tests or (item.test,)}
     bad = {"misaligned", "crashed", "timed_out"}
-    return any(item.outcome in bad and (item.candidate, item.test) not in told for item in results)
+    return any(item.outcome in bad and (item.candidate, item.test) not in reported for item in results)
 
 
 def _fails(findings: tuple[Finding, ...], fail_on: str, new: tuple[str, ...] | None) -> bool:
@@ -77,14 +74,14 @@ def _fails(findings: tuple[Finding, ...], fail_on: str, new: tuple[str, ...] | N
 
 
 def _is_untested(item: TestResult, result: RunResult) -> bool:
-    """Whether a (test, candidate) has no compared case.
+    """Return whether a (test, candidate) has no compared case and that fails the run.
 
-    A test of operators that a substitute does not replace is no test of that substitute, and one of operators that a
-    framework has no counterpart of, or a device no kernel, none of that one, as long as some other test is: that every
-    replacement was called is checked by itself, and the report names what is missing.
+    A candidate may lack the operators of a test: a substitute replaces others, a framework has no counterpart, or a
+    device has no kernel. Such a test does not count for that candidate if another test was compared on it. Replacements
+    that were never called are checked separately, and the report lists the operators that are missing.
     """
     if item.cases.compared or (item.cases == CaseCounts() and not item.attempts.rejected):
-        return False  # compared, or no case of it belongs to this shard
+        return False  # Compared, or all its cases are in other shards.
     elsewhere = any(other.candidate == item.candidate and other.cases.compared for other in result.results)
     is_lacking = bool(item.unsupported) and all(each.reason in _EXCUSED for each in item.unsupported)
     return not (item.outcome == "unsupported" and is_lacking and elsewhere)

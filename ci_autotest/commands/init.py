@@ -1,4 +1,4 @@
-"""The command ``init``: files that a repository needs to begin, written where there are none, and what to do next."""
+"""The command ``init``: writes the files that a repository needs to start, never over existing ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 System = Literal["github", "gitlab", "jenkins"]
 
 _COMMON: Final = {"autotest.yml": "autotest.yml", "autotests/autotest_first.py": "autotest_first.py"}
-#: Template by the file that it becomes, below the repository's root, by the system that runs it.
+#: Templates by CI system and by the path of the file below the repository's root.
 FILES: Final[dict[System, dict[str, str]]] = {
     "github": {
         **_COMMON,
@@ -32,39 +32,39 @@ FILES: Final[dict[System, dict[str, str]]] = {
     },
     "jenkins": {**_COMMON, "Jenkinsfile": "Jenkinsfile"},
 }
-#: What stands in the templates for the organisation whose ci-autotest is used, until one has put its own name there.
+#: Placeholder in the templates for the organisation whose release of ci-autotest is used.
 PLACEHOLDER: Final = "org"
 _PROJECT: Final = "ci-autotest"
 _NEXT: Final = """
 Next:
   1. {organisation}
   2. ci-autotest run                      the test in autotests/ on the candidate in autotest.yml
-  3. name your kernels in autotest.yml under `candidates:`, and write a test for each in autotests/
+  3. list your kernels in autotest.yml under `candidates:`, and write a test for each in autotests/
   4. add `autotest-report/` and `.autotest/` to .gitignore
   5. {last}
 """
 _LAST: Final[dict[System, str]] = {
-    "github": """commit, and open a pull request. The workflow `autotest` tests it from there on. `autotest-report`
-     comments, and works only once it is on the default branch: GitHub starts it from nowhere else.""",
-    "gitlab": """commit, and open a merge request. Where `.gitlab-ci.yml` was kept, add this to it:
+    "github": """commit, and open a pull request. The workflow `autotest` tests it. The workflow `autotest-report`
+     comments; it works only once it is on the default branch, because GitHub starts it from there alone.""",
+    "gitlab": """commit, and open a merge request. If `.gitlab-ci.yml` existed before, add this to it:
      include: [{local: .gitlab/autotest.gitlab-ci.yml}]""",
     "jenkins": """commit, and make a multibranch pipeline of this repository; it needs the plugins
-     `docker-workflow` and `junit`. Where `Jenkinsfile` was kept, docs/how-to/ci-systems.md has the stage.""",
+     `docker-workflow` and `junit`. If `Jenkinsfile` existed before, docs/how-to/ci-systems.md has the stage to add.""",
 }
-#: Remotes whose organisation is taken, the first that is there: a fork's `origin` is a person's.
+#: Remotes that name the organisation, in this order: the `origin` of a fork is a person's.
 _REMOTES: Final = ("upstream", "origin")
 #: `https://user:word@host:443/acme/kernels.git` and `git@host:acme/kernels.git`.
 _ADDRESSES: Final = (
     re.compile(r"[a-z+]+://(?:[^@/]*@)?(?P<host>[^/:]+)(?::[0-9]+)?/(?P<owner>[^/]+)/"),
     re.compile(r"(?:[^@/:]+@)?(?P<host>[^/:]+):(?P<owner>[^/]+)/"),
 )
-#: Where the images of ci-autotest's release workflow lie.
+#: Registry to which ci-autotest's release workflow pushes the images.
 _IMAGE_REGISTRY: Final = "ghcr.io"
 _PUBLIC_HOST: Final = "github.com"
 
 
 class Organisation(NamedTuple):
-    """Hold who owns a repository, and which remote says so."""
+    """The owner of a repository, and the remote that names it."""
 
     name: str
     host: str
@@ -72,15 +72,15 @@ class Organisation(NamedTuple):
 
 
 def init(root: Path, stream: TextIO, system: System = "github") -> int:
-    """Write the files for ``system`` that are missing below ``root``; nothing that is there is changed.
+    """Write the files for ``system`` that are missing below ``root``; existing files do not change.
 
     Raises:
-        UsageError: ``root`` lies inside a repository, and not at its root, where CI systems look for their files.
+        UsageError: ``root`` is a folder inside a repository: CI systems read their files from the repository's root.
         OutputError: A file cannot be written.
     """
     refuse_inside(root.resolve())
     owner = organisation(root)
-    # An image is taken from GitHub's registry, where only an organisation of the public GitHub has one.
+    # The images are in GitHub's registry, so an organisation of another server has none.
     named = owner if owner and (system == "github" or owner.host == _PUBLIC_HOST) else None
     texts = {name: template(source) for name, source in FILES[system].items()}
     # All are checked before the first is written: a failure must not leave half of the files behind.
@@ -94,7 +94,7 @@ def init(root: Path, stream: TextIO, system: System = "github") -> int:
 
 
 def organisation(root: Path) -> Organisation | None:
-    """Return who owns the repository in ``root`` by its remotes; ``None`` where they do not say."""
+    """Return the owner of the repository in ``root`` from its remotes; ``None`` if they do not name one."""
     for remote in _REMOTES:
         try:
             argv = ["git", "-C", str(root), "remote", "get-url", remote]
@@ -108,27 +108,28 @@ def organisation(root: Path) -> Organisation | None:
 
 
 def filled(text: str, owner: Organisation | None) -> str:
-    """Return a template with the organisation in the place of ``org``; an image's name has small letters only."""
+    """Return a template with the organisation in place of ``org``."""
     if owner is None:
         return text
+    # A registry accepts lower case only.
     text = text.replace(f"{_IMAGE_REGISTRY}/{PLACEHOLDER}/", f"{_IMAGE_REGISTRY}/{owner.name.lower()}/")
     return text.replace(f" {PLACEHOLDER}/{_PROJECT}", f" {owner.name}/{_PROJECT}")
 
 
 def about(owner: Organisation | None, *, is_open: bool) -> str:
-    """Return what there is to do about the organisation in the files.
+    """Return the first of the next steps: what to do about the organisation in the files.
 
     Args:
-        owner: Whose name was put in.
-        is_open: Whether the templates still leave it open.
+        owner: The organisation that was filled in.
+        is_open: Whether the templates have a placeholder for it.
     """
     if not is_open:
-        return "look at what was written: the files take ci-autotest from the organisation that released this one"
+        return "look at the files: they use ci-autotest from the organisation that released this version"
     if owner is None:
-        return f"replace `{PLACEHOLDER}/{_PROJECT}` in what was written by the organisation that has ci-autotest"
+        return f"replace `{PLACEHOLDER}/{_PROJECT}` in these files by the organisation that releases ci-autotest"
     return (
-        f"`{owner.name}/{_PROJECT}` is what the files use, for remote '{owner.remote}' belongs to '{owner.name}': "
-        "change that where ci-autotest is another's"
+        f"the files use `{owner.name}/{_PROJECT}`, because remote '{owner.remote}' belongs to '{owner.name}': "
+        "change that if another organisation releases ci-autotest"
     )
 
 
@@ -137,7 +138,7 @@ def refuse_inside(root: Path) -> None:
     above = next((parent for parent in root.parents if (parent / ".git").exists()), None)
     if above is not None and not (root / ".git").exists():
         message = (
-            f"'{root}' lies inside the repository '{above}': CI systems read their files from its root. Run init there."
+            f"'{root}' is inside the repository '{above}': CI systems read their files from its root. Run init there."
         )
         raise UsageError(message)
 

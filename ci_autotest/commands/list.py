@@ -1,4 +1,4 @@
-"""The command ``list``: the tests, and which cases each of some shards would run."""
+"""The command ``list``: lists the tests, or the cases that each shard would run."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _RANGES_AT_MOST: Final = 50
 
 
 def list_tests(request: Request, environ: Mapping[str, str], stream: TextIO, shards: int | None = None) -> int:
-    """Print the tests by file, and the files that do not import; with ``shards``, what each would run."""
+    """Print the tests by file, and the files that cannot be imported; with ``shards``, the cases of each shard."""
     if shards is not None:
-        shard_of(f"1/{shards}")  # as many as a run may have
-    hello = hello_for(replace(request, candidates=()), 0)  # nothing is run: no candidate is started
+        shard_of(f"1/{shards}")  # Refuses more shards than a run may have.
+    hello = hello_for(replace(request, candidates=()), 0)  # Nothing runs, so no candidate is started.
     pool = Pool(LocalExecutor(environ, Limits(_SILENCE_S)), hello)
     try:
         tests, broken = discovered(pool, request)
@@ -62,7 +62,7 @@ def _show_broken(broken: Sequence[BrokenTest], stream: TextIO) -> None:
 
 
 def _show_shards(tests: Sequence[TestInfo], request: Request, stream: TextIO, count: int) -> None:
-    """Print, for each shard, its cases by test and the seconds that earlier runs say they take."""
+    """Print the cases of each shard by test, and the seconds that they took in earlier runs."""
     learned = Database(request.root / FOLDER).durations()
     for index in range(1, count + 1):
         plan = Plan(tests, replace(request, shard=(index, count)), learned)
@@ -76,7 +76,7 @@ def _show_shards(tests: Sequence[TestInfo], request: Request, stream: TextIO, co
 
 
 def _ranges(cases: Sequence[int]) -> str:
-    """Return numbers as ranges, ``0, 10-19``; of many the first."""
+    """Return numbers as ranges, for example ``0, 10-19``; the first ones if there are many."""
     if isinstance(cases, range):
         return f"{cases[0]}-{cases[-1]}" if len(cases) > 1 else str(cases[0])
     runs = (list(run) for _, run in groupby(enumerate(cases), key=lambda pair: pair[1] - pair[0]))

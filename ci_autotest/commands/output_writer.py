@@ -1,4 +1,4 @@
-"""The output folder: every surface written from one result; reports read back."""
+"""Writer of the output folder: every file of a report comes from one result; reports are read back here, too."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from ci_autotest.values.finding import Finding
 
 REPORT = "report.json"
-#: Bytes of a program or of its tensors that a page is made of; a shrunk case has a few thousand.
+#: Upper limit in bytes for a program or tensor file that a page shows; a shrunk case has a few thousand.
 _MOST_READ_BYTES: Final = 64 << 20
 
 
 def links_from(environ: Mapping[str, str], result: RunResult) -> Links | None:
-    """Return the repository's addresses inside a workflow, ``None`` elsewhere."""
+    """Return the links of a workflow run, ``None`` outside of a workflow."""
     server, repository = environ.get("GITHUB_SERVER_URL"), environ.get("GITHUB_REPOSITORY")
     merged = environ.get("GITHUB_SHA")
     if not server or not repository or not merged:
@@ -70,13 +70,13 @@ def named_in(config: Path | None) -> frozenset[str]:
 
 
 def saved_programs(output: Path, named: frozenset[str], *, is_own: bool) -> Source:
-    """Return what finds the programs in an output folder, with their tensors; each is read once.
+    """Return a lookup of the programs in an output folder, with their tensors; it reads each of them once.
 
     Args:
         output: The folder.
         named: Functions and modules that the programs may name.
-        is_own: Whether this process has just made it: then the text is the report's own. Else a test
-            may have written to it since, and the text is made anew.
+        is_own: Whether this process has just written the folder, so that the report's own text is shown. Otherwise a
+            test may have changed the report since, and the text is generated from the checked program.
     """
     found: dict[str, Evidence] = {}
 
@@ -106,47 +106,46 @@ def _content(path: Path) -> bytes | None:
 def setting_for(
     result: RunResult, output: Path, environ: Mapping[str, str], named: frozenset[str] = frozenset(), *, is_own: bool
 ) -> Setting:
-    """Return with what a page is shown; ``named`` and ``is_own`` as for ``saved_programs``."""
+    """Return the links and programs of a page; ``named`` and ``is_own`` as for ``saved_programs``."""
     return Setting(links=links_from(environ, result), source=saved_programs(output, named, is_own=is_own))
 
 
 def write_surfaces(result: RunResult, output: Path, setting: Setting) -> RunResult:
-    """Write every file of the report; report.json last: it says that the rest is whole.
+    """Write every file of the report; report.json last, because its presence means that the others are complete.
 
-    Where the disk is full, the others make room for report.json, from which they can be made again.
+    If the disk is full, the other files are removed to make room for report.json, from which they can be made again.
 
     Returns:
-        The result as it is in report.json: with a note, and status 2, where something could not be written.
+        The result as it is in report.json: with a note and status 2 if a file could not be written.
     """
-    with suppress(OSError):  # Else each of them says what is wrong.
-        output.mkdir(parents=True, exist_ok=True)  # a test may have removed it
+    with suppress(OSError):  # If this fails, each file reports its own error.
+        output.mkdir(parents=True, exist_ok=True)  # A test may have removed it.
     surfaces: dict[str, Callable[[Path], None]] = {
         "junit.xml": lambda path: junit.write(result, path),
         "summary.md": lambda path: write_text(path, render_summary(result, setting=setting)),
         "comment.md": lambda path: write_text(path, render_comment(result, setting=setting)),
         "results.sarif": lambda path: sarif.write(result, path),
     }
-    told = _written(surfaces, output)
-    whole = not_written(result, told)
+    failures = _written(surfaces, output)
+    whole = not_written(result, failures)
     failure = _failure(partial(report_json.write, whole), output / REPORT)
     for page in (output / name for name in reversed(surfaces) if (output / name).is_file()):
         if failure is None or not is_full(failure):
             break
         page.unlink()
-        told.append(f"{page} is left out, to make room for {REPORT}: No space left on device.")
-        whole = not_written(result, told)
+        failures.append(f"{page} is left out, to make room for {REPORT}: No space left on device.")
+        whole = not_written(result, failures)
         failure = _failure(partial(report_json.write, whole), output / REPORT)
     return whole if failure is None else not_written(result, [str(failure), *_written(surfaces, output)])
 
 
 def _written(surfaces: Mapping[str, Callable[[Path], None]], output: Path) -> list[str]:
-    """Write surfaces; return why some could not be, in sentences."""
+    """Write files; return a sentence for each that could not be written."""
     failures = [_failure(write, output / name) for name, write in surfaces.items()]
     return [str(failure) for failure in failures if failure is not None]
 
 
 def _failure(write: Callable[[Path], None], path: Path) -> OutputError | None:
-    """Write a surface; return why it could not be."""
     try:
         write(path)
     except OutputError as error:
@@ -155,7 +154,7 @@ def _failure(write: Callable[[Path], None], path: Path) -> OutputError | None:
 
 
 def ended_early(run_id: str, lines: Sequence[str]) -> RunResult:
-    """Return the result of a run that refused to begin, or left nothing; the last of ``lines`` says why."""
+    """Return the result of a run that refused to start or left no report; the last of ``lines`` says why."""
     sentence = f"{f'run {run_id} ' if run_id else ''}ended before it compared anything"
     return RunResult(
         seed=0,
@@ -168,14 +167,14 @@ def ended_early(run_id: str, lines: Sequence[str]) -> RunResult:
 def rendered(
     folder: Path, surface: str, limit: int | None, environ: Mapping[str, str], config: Path | None = None
 ) -> str:
-    """Return a surface of a report, made anew.
+    """Return the summary or the annotations of a report, generated from report.json.
 
     Args:
         folder: Output folder of a run.
         surface: ``summary`` or ``annotations``.
-        limit: Bytes that the summary may have.
-        environ: For addresses.
-        config: The configuration whose kernels may be named; the nearest one if ``None``.
+        limit: Upper limit of the summary in bytes.
+        environ: Environment of a workflow step, for links.
+        config: The configuration whose kernels a program may name; the nearest one if ``None``.
 
     Raises:
         AutotestError: There is no report, or it is damaged.
@@ -185,6 +184,7 @@ def rendered(
         return "".join(f"{command}\n" for command in annotate(result, result.environment.folder))
     room = min(SUMMARY_LIMIT if limit is None else limit, SUMMARY_LIMIT)
     if room < LEAST:
+        # One step's summary may have 1 MiB, and the job may have written to it before.
         short = f"### {verdict(result)}\n\nThere is no room for the summary: it is in the artifact, in summary.md.\n"
         return short if size(short) <= room else ""
     return render_summary(
@@ -196,7 +196,7 @@ def read_report(path: Path) -> RunResult:
     """Return the report of an output folder or of a report.json.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no report.json.
         OutputError: It is damaged.
     """
     file = path / REPORT if path.is_dir() else path

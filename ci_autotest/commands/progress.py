@@ -1,4 +1,4 @@
-"""Progress: one line on a terminal, plain lines elsewhere, and the table at the end."""
+"""Progress of a run: one line that is overwritten on a terminal, plain lines elsewhere, and the table at the end."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _COLOURS: Final = {
     "timed_out": "red",
     "flaky": "yellow",
 }
-#: Rows of tests that the table shows besides those that need attention.
+#: Rows of aligned tests in the table; tests that need attention are always shown.
 _ROWS: Final = 24
 
 
 class Progress:
-    """Tell how a run goes.
+    """Progress line of a run.
 
     Args:
-        stream: Where to.
-        total: Cases on all candidates.
-        is_terminal: Whether one line is written over and over.
+        stream: Receives the lines.
+        total: Number of cases on all candidates.
+        is_terminal: Whether one line is overwritten again and again.
     """
 
     def __init__(self, stream: TextIO, total: int, *, is_terminal: bool) -> None:
@@ -54,14 +54,14 @@ class Progress:
         self._total = total
         self._is_terminal = is_terminal
         self._begun = time.monotonic()
-        self._told = self._begun
+        self._last_update = self._begun
 
     def update(self, test: str, done: int, findings: int) -> None:
-        """Tell the test that was heard of last, cases, cases per second, findings and the time left."""
+        """Show cases, cases per second, suspected findings, the time left and the last test."""
         now = time.monotonic()
-        if now - self._told < (_LINE_EVERY_S if self._is_terminal else _PLAIN_EVERY_S) and done < self._total:
+        if now - self._last_update < (_LINE_EVERY_S if self._is_terminal else _PLAIN_EVERY_S) and done < self._total:
             return
-        self._told = now
+        self._last_update = now
         spent = max(now - self._begun, 1e-6)
         rate = done / spent
         left = max(self._total - done, 0) / rate if rate and done else 0.0
@@ -70,7 +70,7 @@ class Progress:
         self._write(line)
 
     def say(self, line: str) -> None:
-        """Tell something that stays."""
+        """Write a line that stays."""
         if self._is_terminal:
             self._stream.write("\r\x1b[2K")
         self._stream.write(f"{line}\n")
@@ -84,14 +84,14 @@ class Progress:
         self._stream.flush()
 
     def end(self) -> None:
-        """Leave the line."""
+        """Clear the line."""
         if self._is_terminal:
             self._stream.write("\r\x1b[2K")
             self._stream.flush()
 
 
 def show_result(result: RunResult, stream: TextIO, output: str) -> None:
-    """Write the table, the findings with their programs, and where the report is."""
+    """Write the table, the findings with their programs, the notes and the folder of the report."""
     console = Console(file=stream, width=None if stream.isatty() else 160, highlight=False, soft_wrap=True)
     console.print(_table(result))
     for finding in result.findings:
@@ -106,15 +106,15 @@ def show_result(result: RunResult, stream: TextIO, output: str) -> None:
         console.print(Text(f"broken: {wrong.test}: {wrong.message}", style="red"))
         if wrong.traceback:
             console.print(Text("\n".join(f"    {line}" for line in wrong.traceback.strip().splitlines()[-12:])))
-    said = {wrong.message for wrong in result.broken} | {info.reason for info in result.candidates if info.reason}
+    # A reason that holds for many tests is printed once.
+    printed = {wrong.message for wrong in result.broken} | {info.reason for info in result.candidates if info.reason}
     for item in result.results:
-        if item.reason and not item.cases.compared and item.reason not in said:
-            said.add(item.reason)
+        if item.reason and not item.cases.compared and item.reason not in printed:
+            printed.add(item.reason)
             console.print(Text(f"not compared: {item.test} on {item.candidate}: {item.reason}", style="yellow"))
     for line in (*_in_part(result), *_of_tests(result)):
         console.print(Text(line, style="yellow"))
-    said_last = [*(f"note: {note}" for note in result.notes), *map(sentence, result.coverage)]
-    for line in said_last:
+    for line in (*(f"note: {note}" for note in result.notes), *map(sentence, result.coverage)):
         console.print(Text(line))
     console.print()
     console.print(Text(verdict(result).replace("\\", "").replace("`", "")))
@@ -122,7 +122,6 @@ def show_result(result: RunResult, stream: TextIO, output: str) -> None:
 
 
 def _in_part(result: RunResult) -> list[str]:
-    """Return what is said of the tests of which some cases are unsupported."""
     return [
         f"compared in part: {item.test} on {item.candidate}: {unsupported_sentence(item)}"
         for item in partly_unsupported(result)
@@ -130,15 +129,15 @@ def _in_part(result: RunResult) -> list[str]:
 
 
 def _of_tests(result: RunResult) -> list[str]:
-    """Return what is said of a test once, whichever candidates it was compared on."""
+    """Return the lines about a test that hold for all its candidates."""
     lines = []
     for item in {item.test: item for item in result.results if item.cases.compared}.values():
         if item.undefined_gradients:
-            said = f"{item.undefined_gradients} cases of {item.test}: the reference has no backward pass there"
-            lines.append(f"gradients not compared: {said}")
+            cases = f"{item.undefined_gradients} cases of {item.test}"
+            lines.append(f"gradients not compared: {cases}: the reference has no backward pass there")
         if item.weak:
-            last = f", the reference said for example: {item.refusal}" if item.refusal else ""
-            lines.append(f"weak: {item.test}: fewer than one ordinary attempt in ten is accepted{last}")
+            example = f"; for example, the reference said: {item.refusal}" if item.refusal else ""
+            lines.append(f"weak: {item.test}: fewer than one ordinary attempt in ten is accepted{example}")
     return lines
 
 
@@ -155,5 +154,5 @@ def _table(result: RunResult) -> Table:
         outcome = Text(item.outcome.replace("_", " "), style=_COLOURS.get(item.outcome, ""))
         table.add_row(escape(item.test), escape(item.candidate), outcome, *counts, f"{item.duration_s:.1f}")
     if len(quiet) > _ROWS:
-        table.add_row(f"… and {len(quiet) - _ROWS} more that are aligned", "", "")
+        table.add_row(f"… and {len(quiet) - _ROWS} more aligned tests", "", "")
     return table

@@ -1,4 +1,4 @@
-"""The command ``replay``: a saved program again on its candidate."""
+"""The command ``replay``: runs a saved program again on its candidate."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def replay(path: Path, request: Request, environ: Mapping[str, str], stream: Tex
     """Run a saved program again on its candidate.
 
     Raises:
-        ProgramError: The program is damaged, or names what is not allowed.
-        UsageError: There is none, or its candidate is not known here.
+        ProgramError: The program is damaged, or names something that is not allowed.
+        UsageError: There is no program, or its candidate is unknown here.
     """
     folder = path if path.is_dir() else path.parent
     program, tensors = folder / "program.json", folder / "tensors.safetensors"
@@ -40,11 +40,15 @@ def replay(path: Path, request: Request, environ: Mapping[str, str], stream: Tex
     candidate = next((item for item in request.candidates if item.name == name), None)
     if candidate is None:
         known = ", ".join(item.name for item in request.candidates) or "none"
-        message = f"the program was found on candidate {name!r}; known here: {known}. Give --config or --candidate."
+        message = (
+            f"the program was saved for candidate {name!r}, which is unknown here; known: {known}. "
+            "Give --config or --candidate."
+        )
         raise UsageError(message)
     if candidate.backend != recording.note.get("backend"):
         message = (
-            f"candidate {name!r} is {candidate.backend} here and {recording.note.get('backend')!r} in the program."
+            f"candidate {name!r} has the backend {candidate.backend} here and {recording.note.get('backend')!r} in the "
+            "program. Give the --config of the run that saved it."
         )
         raise ProgramError(message)
     silence_s = duration_s(request.config.case_timeout, "case_timeout")
@@ -57,7 +61,7 @@ def replay(path: Path, request: Request, environ: Mapping[str, str], stream: Tex
 
 
 def say(answer: Tried | Broken | WorkerLostError, candidate: str, stream: TextIO) -> int:
-    """Print what a program showed on its candidate, and return the exit status of that."""
+    """Print the verdict on a program and return its exit status."""
     if isinstance(answer, WorkerLostError):
         stream.write(f"{'timed out' if answer.timed_out else 'crashed'}: the worker {answer.reason}\n{answer.output}\n")
         return FAILED

@@ -1,4 +1,4 @@
-"""The command ``report``: the shards of one run as the run that they are, and what the next run learns from it."""
+"""The command ``report``: merges the shards of one run, and saves what the next run learns from it."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 def report(
     folders: tuple[Path, ...], output: Path, fail_on: str, baseline: tuple[str, str], environ: Mapping[str, str]
 ) -> RunResult:
-    """Merge the shards of one run, and write the whole; ``baseline`` is what it is held against, and its artifact."""
+    """Merge the shards of one run and write the report; ``baseline`` is the option and the artifact's name."""
     parts = [read_report(folder) for folder in folders]
     merged = merge(parts)
     check_writable(output)
     result = settled(against(merged, *baseline, environ), fail_on)
-    told = [_copied(finding, _origin(finding, parts, folders), output) for finding in result.findings]
-    result = not_written(result, [said for said in told if said])
+    failures = [_copied(finding, _origin(finding, parts, folders), output) for finding in result.findings]
+    result = not_written(result, [failure for failure in failures if failure])
     if len(parts) > 1:
         _learn(result, output, Database(Path.cwd() / FOLDER))
     return write_surfaces(result, output, setting_for(result, output, environ, named_in(None), is_own=False))
 
 
 def _origin(finding: Finding, parts: Sequence[RunResult], folders: Sequence[Path]) -> Path:
-    """Return the folder of the shard whose finding the merged one is: its files are that one's, and no other's."""
+    """Return the folder of the shard that has the merged finding, because its files are there."""
     for part, folder in zip(parts, folders, strict=True):
         for other in part.findings:
-            # Merging adds the counts of all shards up; everything else is of one shard.
+            # Merging adds up the counts of all shards; everything else is taken from one shard.
             if other == msgspec.structs.replace(
                 finding, cases=other.cases, of_cases=other.of_cases, tests=other.tests, hits=other.hits,
                 known=other.known, variants=other.variants,
@@ -53,7 +53,7 @@ def _origin(finding: Finding, parts: Sequence[RunResult], folders: Sequence[Path
 
 
 def _copied(finding: Finding, folder: Path, output: Path) -> str:
-    """Copy a finding's folder; return why it could not be."""
+    """Copy a finding's folder; return the error message, or nothing."""
     try:
         _copy(finding, folder, output)
     except OutputError as error:
@@ -67,12 +67,12 @@ def _copy(finding: Finding, folder: Path, output: Path) -> None:
         return
     files = {name: (source / name).read_bytes() for name in sorted(FILES) if (source / name).is_file()}
     if files:
-        # The counts of the whole are told in it.
+        # The page shows the counts of all shards, so it is written anew.
         write_finding(target, {**files, "README.md": render_finding(finding).encode()})
 
 
 def _learn(result: RunResult, output: Path, database: Database) -> None:
-    """Keep what the shards themselves must not write, so that all of them plan alike."""
+    """Save durations and findings for the next run: shards write none, because all of them must plan alike."""
     durations = database.durations()
     for item in result.results:
         cases = item.attempts.accepted

@@ -1,4 +1,4 @@
-"""A request and the tests that it names: what is asked of workers before any case is run."""
+"""A request of the command line, and the discovery of its tests by the workers."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from ci_autotest.discovery import Selection
     from ci_autotest.run.pool import Pool
 
-#: Said of a test file whose name cannot be told in a message.
+#: Answer for a test file whose name cannot be part of a message.
 _NO_TEXT: Final = Broken(message="its path is not UTF-8. Rename the file or the folder that it is in.", traceback="")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Say what a run was asked to do, command line and file merged.
+    """What a command is asked to do, from the command line and the configuration file.
 
     Args:
-        config: As merged.
-        root: The configuration's folder; ids are relative to it.
-        start: The folder the command was given in.
-        paths: As given; none: the configuration's, else the default ones.
-        candidates: Those that run; named ones are required.
+        config: The merged configuration.
+        root: The configuration's folder; ids of tests are relative to it.
+        start: The folder in which the command was started.
+        paths: Paths of the command line; if there are none, those of the configuration, or else the default ones.
+        candidates: The candidates to run; those named on the command line are required.
         shard: ``(K, N)``.
-        baseline: A report to hold this one against.
-        cases: From the command line: overrides ``@autotest(n=...)`` too.
+        baseline: A report to compare with.
+        cases: ``--cases``, which also overrides ``@autotest(n=...)``.
         executor: ``local``, or ``ray`` for the workers of a cluster.
-        file: The configuration's file as ``--config`` names it; ``None`` where it was looked for.
+        file: The path that ``--config`` gives; ``None`` if the nearest file was used.
     """
 
     config: Config
@@ -54,20 +54,20 @@ class Request:
 
     @property
     def replay(self) -> str:
-        """What runs a finding's program again, but for its folder: with the same configuration."""
+        """The command that replays a finding with the same configuration, without the finding's folder."""
         return (
             "ci-autotest replay" if self.file is None else f"ci-autotest replay --config {shlex.quote(str(self.file))}"
         )
 
 
 class NothingFoundError(UsageError):
-    """No test was found: nothing can be compared."""
+    """Stop because no test was found: nothing can be compared."""
 
     exit_code = 3
 
 
 def hello_for(request: Request, seed: int, selection: Selection | None = None) -> Hello:
-    """Return what each worker is told first; candidates' modules may lie beside the tests."""
+    """Return the first message to each worker."""
     config = request.config
     own = (
         module_folders(request, selection)
@@ -84,14 +84,14 @@ def hello_for(request: Request, seed: int, selection: Selection | None = None) -
 
 
 def module_folders(request: Request, selection: Selection) -> tuple[Path, ...]:
-    """Return where candidates' modules are: the tests' folders, the configuration's, the current one."""
+    """Return the folders that may hold modules of candidates: the configuration's, the tests' and the current one."""
     own = [file for file in selection.files if path_text(file) == file and not file.startswith("builtin:")]
     tests = [(request.root / file).resolve().parent for file in own]
     return tuple(dict.fromkeys([request.root.resolve(), *tests, request.start.resolve()]))
 
 
 def discovered(pool: Pool, request: Request) -> tuple[list[TestInfo], list[BrokenTest]]:
-    """Return the tests of a request and the files that do not import, without running any."""
+    """Return the tests of a request and the files that cannot be imported; no test runs."""
     paths = request.paths or request.config.paths
     selection = select(paths, request.root, request.start if request.paths else request.root)
     if not selection.files:
@@ -100,10 +100,10 @@ def discovered(pool: Pool, request: Request) -> tuple[list[TestInfo], list[Broke
 
 
 def discover_tests(pool: Pool, selection: Selection) -> tuple[list[TestInfo], list[BrokenTest]]:
-    """Return the tests asked for, in order, and the files that do not import.
+    """Return the selected tests in order, and the files that cannot be imported.
 
     Raises:
-        UsageError: Two tests have one id, or a test asked for by name is not there.
+        UsageError: Two tests have the same id, or a file has no test of the requested name.
     """
     tests: list[TestInfo] = []
     broken: list[BrokenTest] = []
@@ -113,13 +113,13 @@ def discover_tests(pool: Pool, selection: Selection) -> tuple[list[TestInfo], li
         if isinstance(found, list):
             tests += _wanted(file, found, selection)
         else:
-            where = Location(file=name, line=1)
+            location = Location(file=name, line=1)
             broken.append(
                 BrokenTest(
                     test=name,
                     message=f"does not import: {found.message}",
                     traceback=found.traceback,
-                    location=where,
+                    location=location,
                 )
             )
     seen: dict[str, TestInfo] = {}
@@ -150,5 +150,5 @@ def _wanted(file: str, found: list[TestInfo], selection: Selection) -> list[Test
 
 
 def _is_in(test: str, name: str) -> bool:
-    """Whether a test is the one asked for, a method of that class, or one row of its ``parametrize``."""
+    """Return whether a test is the one of that name, a method of that class, or a row of its ``parametrize``."""
     return test == name or test.startswith((f"{name}.", f"{name}["))

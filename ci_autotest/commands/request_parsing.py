@@ -1,4 +1,4 @@
-"""From the command line and ``autotest.yml`` to a request: options over ``--set``, over the file, over defaults."""
+"""Parsing of the command line and ``autotest.yml``: options override ``--set``, the file, and the defaults."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, needs_candidate: bool = True) -> Request:
-    """Return the request.
+    """Return the request of a command line.
 
     Args:
-        paths: As given.
-        given: Options by name; ``None`` for those that were not.
-        start: The folder that the command was given in.
+        paths: Paths of the command line.
+        given: Options by name; ``None`` for those that were not given.
+        start: The folder in which the command was started.
         needs_candidate: Whether a request without a candidate is refused.
 
     Raises:
@@ -37,9 +37,9 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
     file = path if path is not None else configuration.find(start)
     config = configuration.read(file) if file is not None else Config()
     merged = msgspec.structs.replace(config, **(_settings(given.get("set") or ()) | _overrides(given)))
-    where = str(file) if file is not None else "command line"
-    configuration.check(merged, where)
-    check_known(merged, where)
+    source = str(file) if file is not None else "command line"
+    configuration.check(merged, source)
+    check_known(merged, source)
     root = file.resolve().parent if file is not None else start.resolve()
     return Request(
         config=merged,
@@ -47,7 +47,8 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
         start=start.resolve(),
         paths=paths,
         candidates=tuple(
-            _housed(candidate, root) for candidate in _candidates(merged, given, needs_candidate=needs_candidate)
+            _with_interpreter(candidate, root)
+            for candidate in _candidates(merged, given, needs_candidate=needs_candidate)
         ),
         shard=shard_of(given.get("shard") or "1/1"),
         baseline=given.get("baseline"),
@@ -58,7 +59,7 @@ def request_of(paths: tuple[str, ...], given: dict[str, Any], start: Path, *, ne
 
 
 def _refuse_no_text(path: Path) -> None:
-    """Refuse a folder to work in whose name cannot be told to a worker or in a report.
+    """Refuse a working folder whose name is not text: it goes into messages to workers and into reports.
 
     Raises:
         ConfigError: Its path is not UTF-8.
@@ -70,7 +71,7 @@ def _refuse_no_text(path: Path) -> None:
 
 
 def _settings(given: tuple[str, ...]) -> dict[str, Any]:
-    """Return the keys of the file that ``--set KEY=YAML`` gives, as the file itself would be read."""
+    """Return the configuration keys that ``--set KEY=YAML`` gives, parsed as in the file."""
     plain: dict[str, Any] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -113,8 +114,8 @@ def _number(text: str, name: str, words: tuple[str, ...]) -> int | str:
     return number
 
 
-def _housed(candidate: Candidate, root: Path) -> Candidate:
-    """Return a built-in candidate with the interpreter that was made for it, where there is one."""
+def _with_interpreter(candidate: Candidate, root: Path) -> Candidate:
+    """Return a candidate; a built-in one gets the interpreter of its own environment, if there is one."""
     built_in = configuration.BUILT_IN.get(candidate.name)
     if built_in is None or not built_in.module or (candidate.module, candidate.python) != (built_in.module, ""):
         return candidate
@@ -131,8 +132,7 @@ def _candidates(config: Config, given: dict[str, Any], *, needs_candidate: bool)
     return tuple(
         msgspec.structs.replace(
             candidate,
-            # What was named on the command line was asked for: that it is missing is never passed
-            # over.
+            # Nobody names a candidate on the command line to have it skipped, so a missing one is an error.
             required=candidate.required or candidate.name in named or device == "cuda",
             device=device if device is not None and candidate.device == "cpu" else candidate.device,
         )

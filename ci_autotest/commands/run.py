@@ -1,4 +1,4 @@
-"""The command ``run``: configuration to exit status, stage by stage."""
+"""The command ``run``: goes stage by stage from the request to the report and its exit status."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Run:
-    """Hold what a run has come to: read when it ends, however it ends."""
+    """State of a run. The report is made of it however the run ends."""
 
     request: Request
     selection: Selection
@@ -74,13 +74,13 @@ class _Run:
 
 
 def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResult:
-    """Run, write the report, and return the result with its exit status.
+    """Run the tests, write the report, and return the result with its exit status.
 
     Raises:
-        AutotestError: What was asked for cannot be run.
+        AutotestError: The request cannot be run.
     """
     begun = time.monotonic()
-    # Everything that can be refused is refused before the output folder is touched.
+    # Everything that can be refused is refused here, before the report of an earlier run is removed.
     baseline = read_baseline(request.baseline) if request.baseline is not None else None
     state = _begun(request, environ, begun)
     means = means_for(request, environ)
@@ -88,7 +88,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
     adopt()
     end_left_behind()
     signals = Signals()
-    # Held back but for the stages: nothing falls between one that has run and the report that tells it.
+    # Signals are held back except during the stages, so that every stage that has run gets into the report.
     with signals.installed(), signals.held():
         stream.write(f"seed {state.seed}\n")
         try:
@@ -99,7 +99,7 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         except (OutputError, UnavailableError) as error:
             if state.plan is None:
                 raise
-            state.failure = error  # What ran is reported, and its status is that of the error.
+            state.failure = error  # What ran so far is reported, with the exit status of this error.
         finally:
             signals.over()
             means.close()
@@ -126,7 +126,7 @@ def _begun(request: Request, environ: Mapping[str, str], begun: float) -> _Run:
 
 
 def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], TextIO]) -> None:
-    """Go from stage to stage; what each came to is in ``state`` before the next begins."""
+    """Run all stages; each stores its result in ``state`` before the next one starts."""
     signals, environ, stream = world
     request = state.request
     hello = hello_for(request, state.seed, state.selection)
@@ -146,7 +146,7 @@ def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], 
         prepare(state.output)
         state.ledger = ledger = plan.ledger(state.infos)
         by_id = {test.id: test for test in tests}
-        # Of the shards of a run the first looks at what earlier runs left: the others would count it again.
+        # Only the first shard replays findings of earlier runs: the others would count them again.
         kept = state.database.findings() if request.shard[0] == 1 else ()
         state.regressions = replay_kept(kept, by_id, ledger.candidates, tools)
         try:
@@ -161,7 +161,7 @@ def _stages(state: _Run, means: Means, world: tuple[Signals, Mapping[str, str], 
 
 
 def _cases(state: _Run, pool: Pool, tools: Tools, world: tuple[Signals, TextIO]) -> None:
-    """Run the cases and look at what they show; what a run that is stopped has seen is told as it was seen."""
+    """Run the cases and make findings of the failing ones; a run that is stopped reports them as first seen."""
     signals, stream = world
     plan, ledger, triage = state.plan, state.ledger, state.triage
     assert plan is not None  # noqa: S101 - the caller has made it
@@ -185,11 +185,11 @@ def _cases(state: _Run, pool: Pool, tools: Tools, world: tuple[Signals, TextIO])
 def _result(state: _Run, environ: Mapping[str, str], baseline: tuple[Finding, ...] | None) -> RunResult:
     request, ledger = state.request, state.ledger
     known = apply_known(tuple(state.triage.findings), request.config.known, datetime.now(timezone.utc).date())
-    # Part of a run calls part of the replacements: only a whole one can say that one was never called.
+    # An incomplete run may miss a replacement's operator, so only a complete run reports it as never called.
     is_whole = ledger.is_complete and not state.is_interrupted and state.failure is None
     is_partial = bool(state.selection.wanted) or not is_whole
     _learn(state)
-    told = Circumstances(
+    circumstances = Circumstances(
         seed=state.seed, environment=_environment(state, environ), candidates=tuple(state.infos), shard=request.shard,
         shapes=shapes_of(request.candidates), interrupted=state.is_interrupted,
         notes=_notes(state, known, is_whole=not is_partial and request.shard == (1, 1)),
@@ -198,19 +198,19 @@ def _result(state: _Run, environ: Mapping[str, str], baseline: tuple[Finding, ..
         fixed=tuple(" ".join(entry.identity) for entry in state.regressions.fixed),
         unrepeated=frozenset(state.triage.unrepeated),
     )  # fmt: skip
-    result = make_result(ledger, known, told)
+    result = make_result(ledger, known, circumstances)
     if state.failure is not None and not state.is_interrupted:
         result = msgspec.structs.replace(result, exit_code=state.failure.exit_code)
     return not_written(result, state.unwritten)
 
 
 def _shared_plan(state: _Run) -> str:
-    """Return what tells the plan of a shard from others; nothing for a whole run, which shares its plan with nobody."""
+    """Return the digest of a shard's plan, which `report` compares; nothing if the run has only one shard."""
     return state.plan.digest if state.plan is not None and state.request.shard != (1, 1) else ""
 
 
 def _learn(state: _Run) -> None:
-    """Keep what the next run can use; shards of one run must plan alike, so ``report`` does it for them."""
+    """Save durations and findings for the next run; not for shards, which must all plan alike: ``report`` does it."""
     if state.plan is None or state.request.shard != (1, 1):
         return
     kept: dict[str, Kept] = {item.entry.id: item for item in state.regressions.kept}
@@ -230,7 +230,7 @@ def _refuse_missing(infos: list[CandidateInfo], request: Request) -> None:
 
 
 def _why(info: CandidateInfo) -> str:
-    """Return why a candidate is not there, without its name, which the sentence before has said."""
+    """Return why a candidate is not available, without its name, which the caller's sentence has."""
     return info.reason.removeprefix(f"candidate '{info.name}': ")
 
 
@@ -247,16 +247,16 @@ def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tup
     if state.ledger.passed:
         reasons = ", ".join(sorted({error.reason for error in state.ledger.passed}))
         notes.append(
-            f"workers were lost without a case that does it again ({reasons}), {len(state.ledger.passed)} times; what "
-            "they ran was run again, and that counts"
+            f"workers were lost {len(state.ledger.passed)} times ({reasons}), and no case repeats it; their cases were "
+            "run again, and that result counts"
         )
     notes += [
-        f"fixed: {entry.operator} ({entry.kind}) on {entry.candidate} no longer shows; it is kept as a regression case"
+        f"fixed: {entry.operator} ({entry.kind}) on {entry.candidate} no longer fails; it is kept as a regression case"
         for entry in state.regressions.fixed
     ]
     notes += [
         f"{entry.info.id}: {entry.outside} cases have an input that may have been computed outside of the recorded "
-        "steps, by numpy or another library; both sides are given it, and it is not compared"
+        "steps, by numpy or another library; both sides get it as an input, and it is not compared"
         for entry in state.ledger.tests.values()
         if entry.outside
     ]
@@ -274,7 +274,8 @@ def _notes(state: _Run, findings: tuple[Finding, ...], *, is_whole: bool) -> tup
     notes += left_notes(state.ledger.left)
     notes += unrepeated_notes(state.triage.unrepeated)
     notes += [note for note in (not_run_note(state.ledger), *state.regressions.refused, *state.database.notes) if note]
-    notes += [str(state.failure)] if state.failure is not None else []  # last: it is why the run has its status
+    # The last note explains the exit status: the command line prints it to standard error.
+    notes += [str(state.failure)] if state.failure is not None else []
     return tuple(notes)
 
 
@@ -286,7 +287,7 @@ def _environment(state: _Run, environ: Mapping[str, str]) -> Environment:
 
 
 def _in_repository(root: Path, environ: Mapping[str, str]) -> str:
-    """Return the configuration's folder relative to the checkout, empty at its top or outside a workflow."""
+    """Return the configuration's folder relative to the checkout; empty at its top or outside of a workflow."""
     workspace = environ.get("GITHUB_WORKSPACE", "")
     inside = bool(workspace) and root.resolve().is_relative_to(Path(workspace).resolve())
     found = root.resolve().relative_to(Path(workspace).resolve()).as_posix() if inside else ""

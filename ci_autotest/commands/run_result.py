@@ -1,4 +1,4 @@
-"""Results: the ledger and the findings as one ``RunResult``, with its exit status. Pure."""
+"""Result of a run: combines the ledger and the findings into one ``RunResult`` with its exit status."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ WEAK_BELOW: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """Say what else a result is made of.
+    """What a result needs besides the ledger and the findings.
 
     Args:
         seed: Root seed.
-        environment: What ran.
-        candidates: As the workers found them.
+        environment: Versions and platform.
+        candidates: Candidates as the workers found them.
         shard: ``(K, N)``.
-        shapes: Sets of sizes and choices that cases shared.
-        interrupted: The run was stopped.
-        notes: Sentences a reader must see.
-        broken: Files that do not import.
+        shapes: Sets of sizes and choices that cases share.
+        interrupted: Whether the run was stopped.
+        notes: Sentences that every reader must see.
+        broken: Files that cannot be imported.
         baseline: Findings of an earlier report; ``None`` without one.
         fail_on: Which findings fail the run.
-        is_partial: Tests were selected by name, or cases were left out.
-        duration_s: Seconds of the run.
-        plan: What tells the plan from others.
-        fixed: Identities of findings of earlier runs that no longer show.
-        unrepeated: Failures that their tests do not show alone.
+        is_partial: Whether tests were selected by name, or cases are left over.
+        duration_s: Duration of the run in seconds.
+        plan: Digest of the plan.
+        fixed: Identities of earlier runs' findings that no longer fail.
+        unrepeated: Failures that do not repeat when their tests run alone.
     """
 
     seed: int
@@ -77,10 +77,10 @@ class Circumstances:
     unrepeated: frozenset[Unrepeated] = frozenset()
 
 
-def make_result(ledger: Ledger, findings: tuple[Finding, ...], told: Circumstances) -> RunResult:
-    """Return the whole run."""
+def make_result(ledger: Ledger, findings: tuple[Finding, ...], details: Circumstances) -> RunResult:
+    """Return the result of a run."""
     broken = (
-        told.broken
+        details.broken
         + tuple(
             BrokenTest(
                 test=entry.info.id,
@@ -94,50 +94,50 @@ def make_result(ledger: Ledger, findings: tuple[Finding, ...], told: Circumstanc
         + tuple(map(partial(_ended_after, ledger), ledger.ended_after))
     )
     results = tuple(
-        _result(ledger, entry, name, findings, told) for entry in ledger.tests.values() for name in _names(told)
+        _result(ledger, entry, name, findings, details) for entry in ledger.tests.values() for name in _names(details)
     )
-    new, fixed = _against(findings, told.baseline)
+    new, fixed = _against(findings, details.baseline)
     operators = covered(ledger.covered[""], {name: ledger.covered[name] for name in ledger.candidates})
     made = RunResult(
-        seed=told.seed, environment=told.environment, candidates=told.candidates, results=results, findings=findings,
-        summary=summarize(results, findings, broken), broken=broken, shard=told.shard,
-        shapes=told.shapes, interrupted=told.interrupted,
-        notes=told.notes, fixed=tuple(sorted({*fixed, *told.fixed})), new=new, plan=told.plan,
-        duration_s=round(told.duration_s, 3),
+        seed=details.seed, environment=details.environment, candidates=details.candidates, results=results,
+        findings=findings, summary=summarize(results, findings, broken), broken=broken, shard=details.shard,
+        shapes=details.shapes, interrupted=details.interrupted,
+        notes=details.notes, fixed=tuple(sorted({*fixed, *details.fixed})), new=new, plan=details.plan,
+        duration_s=round(details.duration_s, 3),
         calls={name: dict(sorted(counts.items())) for name, counts in ledger.seen.items() if counts},
-        is_partial=told.is_partial,
+        is_partial=details.is_partial,
         operators=operators, coverage=counted(operators, findings, ledger.candidates),
     )  # fmt: skip
-    return ordered(settled(made, told.fail_on))
+    return ordered(settled(made, details.fail_on))
 
 
 def _ended_after(ledger: Ledger, lost: Lost) -> BrokenTest:
-    """Return the test after which the reference ends its process, in a test that does not end it alone."""
+    """Return a broken test: after it, the reference ends its process in another test, which does not end it alone."""
     first, *more = lost.after
     others = f", or one of {len(more)} other tests that ran there," if more else ""
     return BrokenTest(
         test=first,
-        message=f"it{others} spoils its process: that {lost.error.reason} when the reference ran case {lost.case} of "
-        f"{lost.task.test.id} later, which alone it does not",
+        message=f"it{others} breaks its process: the process {lost.error.reason} when the reference later ran case "
+        f"{lost.case} of {lost.task.test.id}, which runs without a fault alone",
         traceback=lost.error.output,
         location=ledger.tests[first].info.location,
     )
 
 
-def _names(told: Circumstances) -> tuple[str, ...]:
-    return tuple(candidate.name for candidate in told.candidates)
+def _names(details: Circumstances) -> tuple[str, ...]:
+    return tuple(candidate.name for candidate in details.candidates)
 
 
 def _result(
-    ledger: Ledger, entry: TestEntry, name: str, findings: tuple[Finding, ...], told: Circumstances
+    ledger: Ledger, entry: TestEntry, name: str, findings: tuple[Finding, ...], details: Circumstances
 ) -> TestResult:
     pair = ledger.pairs.get((entry.info.id, name))
     own = [item for item in findings if item.candidate == name and entry.info.id in item.tests]
-    unrepeated = {item[2:] for item in told.unrepeated if item[:2] == (entry.info.id, name)}
+    unrepeated = {item[2:] for item in details.unrepeated if item[:2] == (entry.info.id, name)}
     counts = _counts(pair, entry, own, unrepeated) if pair is not None else CaseCounts(not_run=len(entry.cases))
-    info = next(candidate for candidate in told.candidates if candidate.name == name)
+    info = next(candidate for candidate in details.candidates if candidate.name == name)
     weak = _is_weak(entry)
-    is_here = bool(entry.cases) or told.shard == (1, 1)
+    is_here = bool(entry.cases) or details.shard == (1, 1)
     reason = _reason(entry, pair, counts, info) if is_here else _ELSEWHERE
     return TestResult(
         test=entry.info.id, candidate=name, outcome=worst(counts), cases=counts,
@@ -154,22 +154,22 @@ def _result(
 def _counts(
     pair: PairEntry, entry: TestEntry, findings: list[Finding], unrepeated: AbstractSet[tuple[str, str]]
 ) -> CaseCounts:
-    """Count cases; those of a failure that is ``unrepeated``, by operator and kind, are flaky."""
+    """Count cases by outcome; cases of an ``unrepeated`` failure, an (operator, kind), count as flaky."""
     flaky = {item.identity[1:] for item in findings if item.outcome == "flaky"} | unrepeated
     misaligned = flakies = 0
-    for alike, hits in pair.misaligned.items():
-        is_flaky = (alike.operator, alike.kind) in flaky
+    for group, hits in pair.misaligned.items():
+        is_flaky = (group.operator, group.kind) in flaky
         flakies += hits.count * is_flaky
         misaligned += hits.count * (not is_flaky)
     lost = {False: 0, True: 0}
     is_confirmed = any(item.outcome == "timed_out" for item in findings)
     for item in pair.lost:
         if item.error.timed_out and item.repeats == "unknown" and not is_confirmed:
-            continue  # A timeout that was seen once: what its case comes to, nobody knows.
+            continue  # The timeout was seen once and not confirmed, so the outcome of the case is unknown.
         lost[item.error.timed_out] += item.repeats != "never"
         flakies += item.repeats == "never"
     run = pair.aligned + misaligned + flakies + pair.not_compared + lost[False] + lost[True]
-    # What a probe showed is counted with its case, whose own outcome was aligned, once it is confirmed.
+    # The case of a failing probe was counted as aligned: it is misaligned as soon as the finding is confirmed.
     probed = min(pair.aligned, sum(_of_probes(pair, item) for item in findings))
     misaligned += probed
     return CaseCounts(
@@ -179,13 +179,13 @@ def _counts(
 
 
 def _of_probes(pair: PairEntry, finding: Finding) -> int:
-    """Return how many cases of a test showed a confirmed finding in a probe alone."""
+    """Return the number of cases in which only a probe showed the confirmed finding."""
     if finding.kind != "stateful" or finding.outcome != "misaligned":
         return 0
     return sum(
         hits.count
-        for alike, hits in pair.failures.items()
-        if (alike.operator, alike.kind) == (finding.operator, finding.kind)
+        for group, hits in pair.failures.items()
+        if (group.operator, group.kind) == (finding.operator, finding.kind)
     )
 
 
@@ -195,7 +195,7 @@ def _is_weak(entry: TestEntry) -> bool:
 
 
 def _reason(entry: TestEntry, pair: PairEntry | None, counts: CaseCounts, info: CandidateInfo) -> str:
-    """Return why nothing was compared, where nothing was."""
+    """Return why no case was compared; empty if one was."""
     if not info.available:
         return info.reason
     if entry.broken:
@@ -214,7 +214,7 @@ def _reason(entry: TestEntry, pair: PairEntry | None, counts: CaseCounts, info: 
 def _against(
     findings: Iterable[Finding], baseline: tuple[Finding, ...] | None
 ) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """Return the ids of new findings, and the identities of those that are gone."""
+    """Return the ids of new findings, and the identities of findings of the baseline that are gone."""
     if baseline is None:
         return None, ()
     before = {item.identity for item in baseline if item.outcome != "flaky"}
@@ -224,7 +224,10 @@ def _against(
 
 
 def held_against(result: RunResult, baseline: tuple[Finding, ...]) -> RunResult:
-    """Return a result with what is new and what is fixed: only where it compared something can a run have fixed it."""
+    """Return a result with its new and fixed findings.
+
+    A finding is fixed only if the run is complete and compared its test on its candidate.
+    """
     compared = {(item.test, item.candidate) for item in result.results if item.cases.compared}
     is_whole = not (result.is_partial or result.interrupted) and result.shard == (1, 1)
     again = tuple(item for item in baseline if is_whole and (item.test, item.candidate) in compared)

@@ -1,4 +1,4 @@
-"""The ledger: what has come in of a run, by (test, candidate). Filled by events, read when results are made."""
+"""The ledger of a run: counts by (test, candidate), added up from the pool's events and read for the result."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from ci_autotest.run.worker_loss import WorkerLostError
     from ci_autotest.values.coverage_values import Exercised
 
-#: Cases of a test that ended their worker and are looked at for the operator that did it.
+#: Cases of a test that ended their worker and are searched for the operator that did it.
 _LOCATED: Final = 10
 
 
 class Identity(NamedTuple):
-    """What makes findings one."""
+    """Identity of a finding: failures with the same identity are one finding."""
 
     candidate: str
     operator: str
@@ -35,11 +35,11 @@ class Identity(NamedTuple):
 
 
 class Ledger:
-    """Hold a run's counts.
+    """Counts of a run.
 
     Args:
-        tests: In order, with their cases of this shard.
-        candidates: Names of those that run.
+        tests: Tests in order, with their cases in this shard.
+        candidates: Names of the candidates that run.
     """
 
     def __init__(self, tests: Sequence[tuple[TestInfo, Sequence[int]]], candidates: tuple[str, ...]) -> None:
@@ -47,28 +47,28 @@ class Ledger:
         self.tests = {info.id: TestEntry(info, cases, order) for order, (info, cases) in enumerate(tests)}
         self.pairs = {(info.id, name): PairEntry() for info, _ in tests for name in candidates}
         self.seen: dict[str, Counter[str]] = {name: Counter() for name in candidates}
-        #: How far each operator was exercised, by candidate, and by no name as recorded on the reference.
+        #: How each operator was exercised, by candidate; under the empty name, as recorded on the reference.
         self.covered: dict[str, dict[str, Exercised]] = {name: {} for name in ("", *candidates)}
-        #: What the modules of a candidate lack of the reference's parameters and buffers.
+        #: Parameters and buffers of the reference's modules that the modules of a candidate lack.
         self.left_out: dict[str, set[str]] = {name: set() for name in candidates}
         self.passed: list[WorkerLostError] = []
         self.cut: list[str] = []
-        #: Losses of the reference that come of what ran before it.
+        #: Cases in which the reference lost its process because of what ran before.
         self.ended_after: list[Lost] = []
-        #: What tests left changed of their process, by (test, candidate): (operators, what).
+        #: Changes that tests left in their process, by (test, candidate): (operators, change).
         self.left: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
         self._identities: set[tuple[str, str, str]] = set()
         self._done = 0
-        #: What the process of a failing case had run, by (test, candidate, case), of the first few of each.
+        #: What the process had run before a failing case, by (test, candidate) and case, for the first few cases.
         self._before: dict[tuple[str, str], dict[int, tuple[RunCases, ...]]] = {}
 
     def part(self, test: str, done: CasesDone, before: tuple[RunCases, ...] = ()) -> None:
         """Count a part of a task.
 
         Args:
-            test: Its test.
-            done: What came of it.
-            before: What the process had run by then, the task's own message last.
+            test: The task's test.
+            done: Results of its cases.
+            before: What the process had run until then; the task's own message is last.
         """
         entry = self.tests[test]
         entry.accepted += done.accepted
@@ -81,7 +81,7 @@ class Ledger:
         entry.refusal = first_refusal((done.refusal, entry.refusal))
         entry.duration_s += done.duration_s
         entry.profiles.update(done.profiles)
-        for name in self.candidates:  # names that a worker made up are not counted
+        for name in self.candidates:  # A test can forge its worker's messages: other names are not counted.
             pair = self.pairs[test, name]
             pair.aligned += done.aligned.get(name, 0)
             pair.cost = added(pair.cost, done.costs.get(name, Cost()))
@@ -108,7 +108,7 @@ class Ledger:
             self._done += not verdict.is_no_case
 
     def lost(self, lost: Lost) -> None:
-        """Count a case that ended its worker; the reference's own end, which it comes to alone, breaks the test."""
+        """Count a case that ended its worker; if the reference does that alone, the test is broken."""
         if lost.candidate is None and lost.repeats == "history":
             self.ended_after.append(lost)
         elif lost.candidate is None and lost.repeats != "alone":
@@ -123,24 +123,24 @@ class Ledger:
             self.pairs[lost.task.test.id, lost.candidate].lost.append(lost)
 
     def changed(self, test: str, left: Sequence[Left]) -> None:
-        """Note what a test has left changed of its process."""
+        """Note the changes that a test left in its process."""
         for one in left:
             known = self.left.setdefault((test, one.candidate), {})
             known |= {(", ".join(one.operators), change.what): None for change in one.changes}
 
     def broken(self, test: str, message: str, traceback: str) -> None:
-        """Note that a test is wrong."""
+        """Note that a test cannot be run."""
         self.tests[test].broken = message
         self.tests[test].broken_traceback = traceback
 
     @property
     def done(self) -> int:
-        """Cases run so far, on all candidates."""
+        """Number of cases run so far, on all candidates."""
         return self._done
 
     @property
     def is_complete(self) -> bool:
-        """Whether every case that was planned was run, or left out for what its test did."""
+        """Whether every planned case was run, or skipped because its test ended a worker or broke."""
         return all(
             (pair := self.pairs[test, name]).done + entry.empty >= len(entry.cases)
             or pair.is_left_alone
@@ -151,11 +151,11 @@ class Ledger:
 
     @property
     def suspected(self) -> int:
-        """Identities seen so far."""
+        """Number of identities seen so far."""
         return len(self._identities)
 
     def suspects(self) -> list[Suspect]:
-        """Return the first failing case of each identity, in the order of tests and cases: the same for any workers."""
+        """Return each identity's first failing case by test and case, which is the same for any number of workers."""
         found = []
         for identity, groups in sorted(self._grouped().items()):
             failures = self._in_order(groups)
@@ -179,7 +179,7 @@ class Ledger:
         return found + self._lost()
 
     def _in_order(self, groups: list[tuple[str, bool, Hits]]) -> list[tuple[str, CaseFailure]]:
-        """Return the failures that are kept; what is not the candidate's fault never stands for what is."""
+        """Return the kept failures; those that the candidate is to blame for come first and represent the finding."""
         kept = [(is_tolerated, test, item) for test, is_tolerated, hits in groups for item in hits.first]
         kept.sort(key=lambda entry: (entry[0], entry[1], entry[2].case))
         return [(test, item) for _, test, item in kept]
@@ -194,7 +194,7 @@ class Ledger:
         return tuple((item.case, item.attempt, self.tests[name].info) for (name, _), item in unique.items())
 
     def _run_of(self, test: str, candidate: str) -> int:
-        """Return how many cases of a test were run on a candidate; of what was planned, fewer where a run was ended."""
+        """Return how many cases of a test were run on a candidate; fewer than planned if the run was ended."""
         entry = self.tests[test]
         return min(len(entry.cases), self.pairs[test, candidate].done + entry.empty)
 
@@ -207,13 +207,13 @@ class Ledger:
         )  # fmt: skip
 
     def _grouped(self) -> dict[Identity, list[tuple[str, bool, Hits]]]:
-        """Return, by identity, the tests that hit it, whether it is tolerated there, and the cases."""
+        """Return the failing tests by identity, whether the failure is tolerated there, and the cases."""
         grouped: dict[Identity, list[tuple[str, bool, Hits]]] = {}
         for (test, name), pair in self.pairs.items():
-            for alike, hits in pair.failures.items():
-                if alike.outcome == "misaligned":
-                    identity = Identity(name, alike.operator, alike.kind)
-                    grouped.setdefault(identity, []).append((test, alike.is_tolerated, hits))
+            for group, hits in pair.failures.items():
+                if group.outcome == "misaligned":
+                    identity = Identity(name, group.operator, group.kind)
+                    grouped.setdefault(identity, []).append((test, group.is_tolerated, hits))
         return grouped
 
     def _lost(self) -> list[Suspect]:
@@ -237,10 +237,10 @@ class Ledger:
 
 
 def _ended_once(lost: Lost) -> str:
-    """Return what is said of a process that was lost once while the reference ran."""
+    """Return the note about a process that was lost once while the reference ran."""
     more = (
-        "the run was ended before that was looked into"
+        "the run ended before that was investigated"
         if lost.repeats == "unknown"
-        else "neither alone nor after what ran before it does it do so again, and that counts"
+        else "it does not repeat, neither alone nor after the cases that ran before it, and that result counts"
     )
     return f"{lost.task.test.id}: its worker {lost.error.reason} while the reference ran case {lost.case}; {more}"

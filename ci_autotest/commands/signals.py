@@ -1,7 +1,7 @@
-"""Ctrl-C, SIGTERM and SIGHUP: what they do before a run, in it, and when its report is written.
+"""Handling of Ctrl-C, SIGTERM and SIGHUP before a run, during it, and while its report is written.
 
-They end at once what has begun nothing, are raised where a run may stop, and are held back where it must finish what it
-does. They are raised once: a second one finds the run stopping, and must not stop it from writing its report.
+Before a run starts, a signal ends the process at once. During a run, it is raised where the run may stop and held back
+where the run must finish a step. It is raised only once: a second signal must not stop the run from writing its report.
 """
 
 from __future__ import annotations
@@ -12,36 +12,37 @@ import sys
 import threading
 from contextlib import contextmanager
 
-TYPE_CHECKING = False  # That of `typing` takes longer to import than all the rest that is needed here.
+TYPE_CHECKING = False  # Importing `typing` takes longer than all the other imports of this module.
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: The exit status of what was interrupted.
+#: Exit status of an interrupted command.
 INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def end_at_once() -> None:
-    """Have a signal end this process with a sentence: nothing has begun that could be lost.
+    """Let a signal end this process with one sentence, because nothing has started that could be lost.
 
-    An exception cannot do that: one that is raised in a callback of the import machinery is printed and forgotten.
+    An exception would not do: Python prints and drops one that is raised in a callback of its import machinery.
     """
-    for number in _heeded():
+    for number in _handled():
         signal.signal(number, _end)
 
 
 def ignore() -> None:
-    """Let no signal change the exit status any more."""
-    for number in _heeded():
+    """Ignore signals from now on, so that none changes the exit status."""
+    for number in _handled():
         signal.signal(number, signal.SIG_IGN)
 
 
-def _heeded() -> list[signal.Signals]:
-    """Return the signals that are answered: SIGHUP not below ``nohup``, and none in a thread, which gets none."""
+def _handled() -> list[signal.Signals]:
+    # Python delivers signals to the main thread only.
     if threading.current_thread() is not threading.main_thread():
         return []
-    is_lasting = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return [number for number in _SIGNALS if number != signal.SIGHUP or not is_lasting]
+    # Under `nohup` SIGHUP is ignored, and stays so.
+    has_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in _SIGNALS if number != signal.SIGHUP or not has_nohup]
 
 
 def _end(_number: int, _frame: object) -> None:
@@ -50,7 +51,7 @@ def _end(_number: int, _frame: object) -> None:
 
 
 class Signals:
-    """Take the place of the handlers of the signals while something runs."""
+    """Signal handlers that are installed while a command runs."""
 
     def __init__(self) -> None:
         self._held = 0
@@ -59,9 +60,9 @@ class Signals:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle the signals in the block, where this is the main thread; then put back what was there, unless over."""
-        before = {number: signal.signal(number, self._handle) for number in _heeded()}
-        hook, sys.unraisablehook = sys.unraisablehook, self._forgotten
+        """Handle the signals in the block; restore the earlier handlers at its end, unless `over` was called."""
+        before = {number: signal.signal(number, self._handle) for number in _handled()}
+        hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
         try:
             yield
         finally:
@@ -82,21 +83,21 @@ class Signals:
             self._is_raised = True
             raise KeyboardInterrupt
 
-    def _forgotten(self, told: sys.UnraisableHookArgs) -> None:
-        """Keep an interruption that came in a destructor, where Python prints it and goes on, for the next place."""
-        if told.exc_type is KeyboardInterrupt:
+    def _unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Raise an interruption again later if it came in a destructor, where Python prints and drops it."""
+        if unraisable.exc_type is KeyboardInterrupt:
             self._is_raised, self.is_pending = False, True
         else:
-            sys.__unraisablehook__(told)
+            sys.__unraisablehook__(unraisable)
 
     def over(self) -> None:
-        """Heed nothing that comes from now on: the report is written, and says how the run ended."""
+        """Hold back all signals from now on: the report is being written, and says how the run ended."""
         self._held += 1
         self._is_over = True
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold back what comes in the block; it is raised at its end."""
+        """Hold back signals that arrive in the block; they are raised at its end."""
         self._held += 1
         try:
             yield
@@ -107,7 +108,7 @@ class Signals:
 
     @contextmanager
     def let_through(self) -> Iterator[None]:
-        """Raise in the block what was held back; at its end it is held back again."""
+        """Let signals through in the block, also those held back before; hold them back again at its end."""
         self._held -= 1
         try:
             if self.is_pending:

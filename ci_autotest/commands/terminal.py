@@ -1,4 +1,4 @@
-"""Standard output and error that may fail, on a closed terminal or a full disk: the run goes on to its report."""
+"""Standard output and error that outlast a closed terminal or a full disk, so that the run reaches its report."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final, TextIO
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-#: What a write says when nobody reads any more, or when there is no room.
+#: Errors of a write whose reader is gone, or that has no space left.
 _GONE: Final = frozenset({errno.EIO, errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class _Outlasting(io.FileIO):
-    """A descriptor that takes what is written when its reader or the room for it is gone, and drops it."""
+    """A file descriptor that drops data when its reader is gone or the disk is full."""
 
     def write(self, data: Buffer, /) -> int:
-        """Write, or drop what cannot be written."""
+        """Write data, or drop it if it cannot be written."""
         try:
             return super().write(data)
         except OSError as error:
@@ -30,15 +30,15 @@ class _Outlasting(io.FileIO):
 
 
 def outlast_readers() -> None:
-    """Let this process go on when what it prints cannot be written.
+    """Let this process go on when its output cannot be written.
 
-    What an encoding lacks is printed as its escape: a name need not be UTF-8, and a terminal may have less.
+    Characters that the terminal's encoding lacks are printed as escapes, because a file's name may have any.
     """
     sys.stdout, sys.stderr = _outlasting(sys.stdout), _outlasting(sys.stderr)
 
 
 def _outlasting(stream: TextIO | None) -> TextIO:
-    if stream is None:  # It was closed before this process began.
+    if stream is None:  # It was closed before this process started.
         return Path(os.devnull).open("w", encoding="utf-8")
     try:
         raw = _Outlasting(stream.fileno(), "w", closefd=False)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import get_args, get_type_hints
 
 import click
 import pytest
 
-from ci_autotest import cli as cli_module
 from ci_autotest.cli import cli
-from ci_autotest.config import AT_MOST
+from ci_autotest.commands.command_options import CASES_AT_MOST, FAIL_ON
+from ci_autotest.config import AT_MOST, Config
 from tests.projects import environment
 
 #: Options by command, as the README documents them.
@@ -101,5 +102,5 @@ def test_command__without_arguments__shows_the_help_and_nothing_else():
     assert done.returncode in {0, 2}
 
 
-def test_cases__most_that_the_command_line_takes__are_those_of_the_configuration():
-    assert cli_module._CASES_AT_MOST == AT_MOST["cases"]
+def test_options__values_of_the_configuration__are_repeated_as_they_are():
+    assert (AT_MOST["cases"], get_args(get_type_hints(Config)["fail_on"])) == (CASES_AT_MOST, FAIL_ON)

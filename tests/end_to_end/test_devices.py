@@ -277,7 +277,9 @@ def test_doctor__device_of_a_module__tells_its_version_and_what_has_no_kernel(tm
     done = project_of(tmp_path, package, ALIGNED).command("doctor", "npu")
     assert done.status == 0, done.said
     assert "(toy_npu 1.2.3)\n  devices here: cpu, npu; it runs on npu\n" in done.out
-    assert "its device has no kernel of it; what torch puts together out of others is not among them:\n" in done.out
+    assert (
+        "its device has no kernel for it; operators that torch composes of others are not counted here:\n" in done.out
+    )
     assert "\n    torch.tanh: device 'npu' has no kernel of aten::tanh\n" in done.out
     assert "\n    torch.sigmoid: " not in done.out
 

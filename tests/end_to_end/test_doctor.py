@@ -70,7 +70,7 @@ def test_doctor__named_candidate_is_not_there__says_how_to_make_it_and_is_status
     assert "python3.10 -m venv .venvs/oneflow\n" in done.out
     assert ".venvs/oneflow/bin/python -m pip install --no-deps oneflow==0.9.0 numpy==1.23.5 " in done.out
     assert "- {name: flow, backend: module, module: oneflow, python: .venvs/oneflow/bin/python}\n" in done.out
-    assert done.err == "not available: flow. What is missing stands above.\n"
+    assert done.err == "not available: flow. The lines above say what is missing.\n"
 
 
 def test_doctor__unknown_candidate__is_status_2(tmp_path: Path):

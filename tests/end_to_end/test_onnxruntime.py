@@ -234,7 +234,7 @@ def test_doctor__onnxruntime__says_versions_and_what_it_cannot_tell(tmp_path: Pa
     done = Project(tmp_path).command("doctor", "onnxruntime")
     assert (done.status, done.err) == (0, "")
     assert done.out.startswith("onnxruntime: available\n  onnxruntime 1.31.1 (onnx 1.23.2, torch ")
-    assert "torch's exporter says of each body whether it can be exported" in done.out
+    assert "torch's exporter decides for each body if it can be exported" in done.out
 
 
 @pytest.mark.parametrize("missing", ["onnx", "onnxruntime"])

@@ -181,7 +181,7 @@ def test_replay__kernels_module_is_missing__is_unavailable(project: Project):
         ),
         pytest.param(
             lambda program: program["note"].update(candidate="elsewhere"),
-            "the program was found on candidate 'elsewhere'; known here: kernels. Give --config or --candidate.",
+            "the program was saved for candidate 'elsewhere', which is unknown here; known: kernels. Give --config or --candidate.",
             id="candidate",
         ),
         pytest.param(
@@ -240,4 +240,8 @@ def test_replay__folder_without_a_file__says_which(name: str, project: Project):
 def test_replay__other_kind_of_candidate__is_refused(project: Project):
     project.configure(candidates=[{"name": "kernels", "backend": "torch"}])
     done = project.command("replay", "finding")
-    assert (done.status, done.err) == (2, "candidate 'kernels' is torch here and 'substitute' in the program.\n")
+    assert (done.status, done.err) == (
+        2,
+        "candidate 'kernels' has the backend torch here and 'substitute' in the program. "
+        "Give the --config of the run that saved it.\n",
+    )

@@ -85,7 +85,7 @@ def test_run__kernels_that_are_right_and_odd__are_told_in_notes(tmp_path: Path):
     assert sorted(notes) == ["keeping", "other", "own", "slow"]
     assert "times as long" in notes["slow"]
     assert "MiB were allocated in 10 cases" in notes["keeping"]
-    assert "leaves the generator alone" in notes["own"]
+    assert "the candidate does not use it" in notes["own"]
     assert "another number of draws" in notes["other"]
 
 

@@ -453,7 +453,7 @@ def test_comment__baseline_auto__is_the_base_branch_s_last_report(github, tmp_pa
     [
         pytest.param([], None, "branch 'main' has no report 'ci-autotest-report'", id="none"),
         pytest.param([BASE], refusal("GET", "actions/artifacts$"), "lacks \\`actions: read\\`", id="no permission"),
-        pytest.param([replace(BASE, data=b"<html>")], None, "is not compared with", id="damaged"),
+        pytest.param([replace(BASE, data=b"<html>")], None, "cannot be compared with", id="damaged"),
         pytest.param(
             [BASE], Fault(method="GET", path="500/zip", status=410), "lacks \\`actions: read\\`", id="expired"
         ),

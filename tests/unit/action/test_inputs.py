@@ -209,5 +209,9 @@ def test_kept_constraints__packages_of_the_caller__lose_their_pins():
 
 
 def test_comment_argv__configuration_from_before_the_tests__is_the_one_that_is_read():
-    environ = {"ARTIFACT_DIR": "out", "INPUT_ARTIFACT_NAME": "ci-autotest-report", "CONFIGURATION": "/kept/autotest.yml"}
+    environ = {
+        "ARTIFACT_DIR": "out",
+        "INPUT_ARTIFACT_NAME": "ci-autotest-report",
+        "CONFIGURATION": "/kept/autotest.yml",
+    }
     assert "--config=/kept/autotest.yml" in inputs.comment_argv(environ)

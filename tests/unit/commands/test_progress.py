@@ -25,7 +25,7 @@ def said(*candidates: tuple[str, CaseCounts]) -> list[str]:
 def test_show_result__weak_test__is_told_once_with_what_the_reference_said_last():
     expected = [
         f"gradients not compared: 2 cases of {samples.TEST}: the reference has no backward pass there",
-        f"weak: {samples.TEST}: fewer than one ordinary attempt in ten is accepted, the reference said for example: it says no",
+        f"weak: {samples.TEST}: fewer than one ordinary attempt in ten is accepted; for example, the reference said: it says no",
     ]
     ran, left = CaseCounts(aligned=20), CaseCounts(not_run=20)
     assert said(("a", ran), ("b", ran)) == expected

@@ -1,0 +1,69 @@
+"""Options of the command line that several commands share. Imports nothing but click, so that ``--help`` is quick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ci_autotest.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: The values of ``config.values``, repeated here because that module imports msgspec.
+FAIL_ON: Final = ("misaligned", "new", "never", "flaky", "leniency")
+CASES_AT_MOST: Final = 1_000_000_000
+BASELINE: Final = "FILE|DIR|auto"
+BASELINE_HELP: Final = (
+    "Report to compare with: findings are marked as new, still there or fixed. auto: the base branch's last report."
+)
+_CONFIG_HELP: Final = "Path of autotest.yml. Default: the nearest one, here or above."
+
+
+class Number(click.IntRange):
+    """A whole number in a range; the message of a refusal is in ci-autotest's own form."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number.
+
+        Raises:
+            ConfigError: It is not a number, or out of range.
+        """
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            option = param.opts[0] if param is not None else "the number"
+            allowed = f"{self.min} or more" if self.max is None else f"from {self.min} to {self.max:,}"
+            message = f"{option} is {str(value)[:80]!r}. Give a whole number, {allowed}."
+            raise ConfigError(message) from None
+
+
+config_option = click.option("--config", type=click.Path(path_type=Path), help=_CONFIG_HELP)
+set_option = click.option(
+    "--set", multiple=True, metavar="KEY=YAML", help="Set a key of autotest.yml, whatever the file says; repeatable."
+)
+cases_option = click.option(
+    "--cases", type=Number(1, CASES_AT_MOST), metavar="N", help="Cases per test; also overrides @autotest(n=...)."
+)
+fail_on_option = click.option("--fail-on", type=click.Choice(FAIL_ON), help="Which findings end with status 1.")
+artifact_option = click.option(
+    "--artifact-name", default="ci-autotest-report", help="Name under which reports are uploaded."
+)
+kernels_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="Path of the autotest.yml that lists the kernels a shown program may name. Default: the nearest one.",
+)
+
+
+def candidate_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a command that reads the configuration and its candidates."""
+    candidate = click.option(
+        "--candidate",
+        multiple=True,
+        metavar="NAME",
+        help="Use only this candidate; repeatable. Default: all candidates of autotest.yml.",
+    )
+    return config_option(set_option(candidate(command)))
