@@ -8,6 +8,7 @@ import os
 import secrets
 import stat
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,6 +88,11 @@ def write_outputs(environ: Mapping[str, str], outputs: Mapping[str, str]) -> Non
         "GITHUB_OUTPUT",
         "".join(output_block(*pair, delimiter) for pair in outputs.items()),
     )
+
+
+def fresh_folder(environ: Mapping[str, str]) -> str:
+    """Return an empty folder: where Python looks for compiled files, so that it finds none."""
+    return tempfile.mkdtemp(prefix="ci-autotest-", dir=environ.get("RUNNER_TEMP") or None)
 
 
 @contextlib.contextmanager

@@ -5,8 +5,6 @@ The standard library only: the first starts in the caller's interpreter, with no
 
 from __future__ import annotations
 
-import os
-import secrets
 import subprocess
 import sys
 import tempfile
@@ -14,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from action import container, environment, event, foreign, inputs, outputs
+from action.container_run import in_container
 from action.inputs import StepError
-from action.runner import append, commands_stopped, opened, say, take_back, write_outputs
+from action.report_output import explained, read_report, show, tidy
+from action.runner import commands_stopped, fresh_folder, say, take_back, write_outputs
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
@@ -195,111 +195,12 @@ def carried_out(environ: Mapping[str, str]) -> foreign.Ended:
     return foreign.run_recorded([sys.executable, "-I", "-m", "ci_autotest", *argv], environ)
 
 
-def in_container(environ: Mapping[str, str], argv: list[str]) -> foreign.Ended:
-    """Run the tests in the image; `device: cuda` and `auto` ask for GPUs, which are proved before they count."""
-    name, user = f"ci-autotest-{secrets.token_hex(8)}", (os.getuid(), os.getgid())
-    place = container.place_of(Path.cwd(), inputs.output_folder(environ), user, name)
-    image = container.image_of(inputs.single(environ, "image"))
-    extra = container.extra_options(inputs.several(environ, "container-options"))
-    place.output.mkdir(parents=True, exist_ok=True)
-    if user != place.user:
-        os.chown(place.output, *place.user)
-    device = inputs.single(environ, "device")
-    proof = container.proof_argv(place, image, extra)
-    gpus = device in {"cuda", "auto"} and contained(place, proof, environ).status == 0
-    if device == "cuda" and not gpus:
-        return foreign.Ended(unavailable())
-    options = [*container.hardened(place, extra, gpus=gpus), *container.passed_options(environ)]
-    return contained(place, container.container_argv(image, options, argv), environ)
-
-
-def contained(place: container.Place, argv: list[str], environ: Mapping[str, str]) -> foreign.Ended:
-    """Run a container, and remove it."""
-    try:
-        return foreign.run_recorded(argv, environ)
-    finally:
-        removal, kept = container.removal_argv(place), inputs.foreign_environ(environ)
-        subprocess.run(removal, env=kept, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def unavailable() -> int:
-    """Say that the GPU that was asked for is not in the container; return the status of that."""
-    message = (
-        "device 'cuda' was asked for, and torch finds no GPU in the container: the machine has none, the engine "
-        "ignores `--gpus`, or the image's torch has no CUDA. Nothing was tested."
-    )
-    say(outputs.workflow_command("error", message))
-    return 4
-
-
-def explained(environ: Mapping[str, str], said: str, folder: Path | None) -> outputs.Report | None:
-    """Say why the command refused to begin, in an annotation and in a report; ``None`` where no folder is ours."""
-    lines = outputs.last_lines(said)
-    say(outputs.workflow_command("error", "\n".join(["ci-autotest ended with 2 before it compared anything:", *lines])))
-    if folder is None:
-        return None
-    subprocess.run(
-        environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), ["ended", "--", str(folder), *lines]),
-        env=inputs.foreign_environ(environ), check=False, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    return read_report(folder)
-
-
-def tidy(folder: Path) -> None:
-    """Remove what must not be uploaded from the report's folder, and say what that was."""
-    if folder.is_symlink():
-        folder.unlink()
-        say(outputs.workflow_command("warning", f"the tests put a link in the place of '{folder}': it was removed."))
-    if dropped := foreign.drop_irregular(folder):
-        text = f"'{folder}' held {len(dropped)} links or other things that are no files, which were removed: "
-        say(outputs.workflow_command("warning", text + ", ".join(sorted(dropped)[:10])))
-
-
 def take_back_all(environ: Mapping[str, str], who: str) -> None:
     """End the processes that foreign code has left, and discard what it wrote to the runner's files."""
     if left := foreign.end_orphans():
         say(outputs.workflow_command("warning", f"{who} left {left} processes running, which were ended."))
     if written := take_back(environ):
         say(outputs.workflow_command("warning", f"{who} wrote to {', '.join(written)}: that was discarded."))
-
-
-def read_report(folder: Path) -> outputs.Report | None:
-    """Return what ``report.json`` in ``folder`` says, ``None`` where none can be read."""
-    try:
-        with os.fdopen(opened(str(folder / "report.json"), os.O_RDONLY), encoding="utf-8") as file:
-            return outputs.parse_report(file.read())
-    except (OSError, ValueError):
-        return None
-
-
-def show(environ: Mapping[str, str], folder: Path) -> None:
-    """Show the summary and the annotations of a report; that they cannot be shown fails nothing."""
-    try:
-        room = outputs.SUMMARY_LIMIT - Path(environ.get("GITHUB_STEP_SUMMARY", "")).stat().st_size
-        append(environ, "GITHUB_STEP_SUMMARY", rendered(environ, folder, "summary", f"--limit={room}"))
-    except (OSError, StepError) as error:
-        say(outputs.workflow_command("warning", f"the summary is not shown: {error}"))
-    say(outputs.shown_commands(rendered(environ, folder, "annotations")))
-
-
-def rendered(environ: Mapping[str, str], folder: Path, surface: str, *options: str) -> str:
-    """Return a surface of the report; nothing, and its reason in the log, where that cannot be made."""
-    argv = ["render", str(folder), surface, *options, *inputs.configuration_options(environ)]
-    done = subprocess.run(
-        environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), argv),
-        env=inputs.foreign_environ(environ), check=False, capture_output=True, text=True, errors="replace",
-    )  # fmt: skip
-    if done.returncode == 0:
-        return done.stdout
-    with commands_stopped():
-        say(done.stderr)
-    say(outputs.workflow_command("warning", f"the {surface} of '{folder}' cannot be made: the log says why."))
-    return ""
-
-
-def fresh_folder(environ: Mapping[str, str]) -> str:
-    """Return an empty folder: where Python looks for compiled files, so that it finds none."""
-    return tempfile.mkdtemp(prefix="ci-autotest-", dir=environ.get("RUNNER_TEMP") or None)
 
 
 def publish(environ: Mapping[str, str]) -> int:

@@ -1,0 +1,52 @@
+"""Runs of the tests in a container, which is removed whatever happens."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from action import container, foreign, inputs, outputs
+from action.runner import say
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def in_container(environ: Mapping[str, str], argv: list[str]) -> foreign.Ended:
+    """Run the tests in the image; `device: cuda` and `auto` ask for GPUs, which are proved before they count."""
+    name, user = f"ci-autotest-{secrets.token_hex(8)}", (os.getuid(), os.getgid())
+    place = container.place_of(Path.cwd(), inputs.output_folder(environ), user, name)
+    image = container.image_of(inputs.single(environ, "image"))
+    extra = container.extra_options(inputs.several(environ, "container-options"))
+    place.output.mkdir(parents=True, exist_ok=True)
+    if user != place.user:
+        os.chown(place.output, *place.user)
+    device = inputs.single(environ, "device")
+    proof = container.proof_argv(place, image, extra)
+    gpus = device in {"cuda", "auto"} and contained(place, proof, environ).status == 0
+    if device == "cuda" and not gpus:
+        return foreign.Ended(unavailable())
+    options = [*container.hardened(place, extra, gpus=gpus), *container.passed_options(environ)]
+    return contained(place, container.container_argv(image, options, argv), environ)
+
+
+def contained(place: container.Place, argv: list[str], environ: Mapping[str, str]) -> foreign.Ended:
+    """Run a container, and remove it."""
+    try:
+        return foreign.run_recorded(argv, environ)
+    finally:
+        removal, kept = container.removal_argv(place), inputs.foreign_environ(environ)
+        subprocess.run(removal, env=kept, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def unavailable() -> int:
+    """Say that the GPU that was asked for is not in the container; return the status of that."""
+    message = (
+        "device 'cuda' was asked for, and torch finds no GPU in the container: the machine has none, the engine "
+        "ignores `--gpus`, or the image's torch has no CUDA. Nothing was tested."
+    )
+    say(outputs.workflow_command("error", message))
+    return 4
