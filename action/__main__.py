@@ -1,7 +1,7 @@
 """Carry out one step of ``action.yml``: ``python -I action plan|prepare|install|run|publish``.
 
-A folder that is run stands first on the import path, also under ``-I``; its parent takes that
-place, so that these modules have one name whoever imports them.
+Python puts the folder that it runs first on the import path, also under ``-I``. Its parent takes that place, so that
+these modules are named ``action.…`` for every importer.
 """
 
 from __future__ import annotations

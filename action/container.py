@@ -1,4 +1,4 @@
-"""The command that runs the tests in a container: what it may reach, and what its caller may change.
+"""The `docker run` command for the tests: what the container may reach, and which options a workflow may add.
 
 Pure functions; the standard library only.
 """
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-#: Where the caller's checkout is seen.
+#: Mount point of the checkout.
 WORKSPACE = PurePosixPath("/github/workspace")
-#: Variables that say where a report's links lead, and which commit is tested; none is a secret.
+#: Variables that are passed to the container, for the report's links and the tested commit; none is a secret.
 PASSED = (
     "CI", "GITHUB_ACTIONS", "GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_SHA", "GITHUB_REF", "GITHUB_RUN_ID",
     "GITHUB_RUN_ATTEMPT", "GITHUB_EVENT_NAME", "AUTOTEST_HEAD_SHA",
 )  # fmt: skip
-#: What `container-options` may hold, and the form of its value. Nothing here gives more than a share of the machine.
+#: Options that `container-options` may have, and the form of their values. None of them grants more than resources.
 ALLOWED = {
     "--cpus": r"[0-9]+(\.[0-9]+)?",
     "--cpuset-cpus": r"[0-9]+([-,][0-9]+)*",
@@ -34,21 +34,21 @@ ALLOWED = {
     "--pids-limit": r"[0-9]+",
     "--shm-size": r"[0-9]+[bkmg]?",
 }
-#: Ends with 0 where torch finds a GPU inside: an engine may ignore `--gpus` without a word.
+#: Exits with 0 if torch finds a GPU in the container: some engines ignore `--gpus` silently.
 PROOF = "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 1)"
-#: A container that the runner's root starts runs as this user.
+#: User and group of the container if the runner is root.
 UNPRIVILEGED = (1001, 1001)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Say where a container runs.
+    """Folders, user and name of a container.
 
     Args:
-        workspace: The caller's checkout, seen read-only.
-        output: Folder of the report, inside the checkout: all that the container may write, beside its scratch.
+        workspace: The checkout, mounted read-only.
+        output: Folder of the report inside the checkout; besides its scratch, the container may write nothing else.
         user: Numbers of the user and the group.
-        name: Of the container, which is removed by it: an engine may lose the exit status of `--rm`.
+        name: Name of the container, for its removal: with `--rm`, an engine may lose the exit status.
     """
 
     workspace: Path
@@ -58,7 +58,7 @@ class Place:
 
 
 def image_of(name: str) -> str:
-    """Return the image's name, refused where it is none: an option, several words, or nothing."""
+    """Return the image's name; refuse anything else, such as an option, several words or nothing."""
     if re.fullmatch(r"[a-z0-9][A-Za-z0-9._:/@-]*", name) is None:
         message = f"the input 'image' is '{name}', which names no image: give one as registry/name:tag or name@digest."
         raise StepError(message)
@@ -66,7 +66,7 @@ def image_of(name: str) -> str:
 
 
 def extra_options(lines: Iterable[str]) -> list[str]:
-    """Return the caller's own options, each on the allow list."""
+    """Return the options of the workflow; refuse those that are not on the allow list."""
     found = []
     for line in lines:
         name, _, value = line.partition("=")
@@ -81,10 +81,10 @@ def extra_options(lines: Iterable[str]) -> list[str]:
 
 
 def hardened(place: Place, extra: list[str], *, gpus: bool) -> list[str]:
-    """Return ``docker run`` with everything taken away that a test does not need.
+    """Return ``docker run`` without everything that a test does not need.
 
-    No token (only variables of `PASSED` are handed over), no socket, no network unless it is asked for, a root that
-    cannot be written. Compilers have their scratch in /tmp, which may be executed: inductor loads what it built there.
+    There is no token (only the variables of `PASSED` are passed on), no socket, no network unless the workflow asks for
+    it, and the root is read-only. Files in /tmp may be executed, because inductor loads what it compiled there.
     """
     return [
         "docker", "run", f"--name={place.name}", f"--user={place.user[0]}:{place.user[1]}", "--read-only",
@@ -99,15 +99,15 @@ def hardened(place: Place, extra: list[str], *, gpus: bool) -> list[str]:
 
 
 def bind(source: Path, target: PurePosixPath, *flags: str) -> str:
-    """Return ``--mount`` of a folder; its syntax has no way to write a comma or a quote."""
+    """Return ``--mount`` for a folder; its syntax cannot express a comma or a quote."""
     if set(f"{source}{target}") & set(',"\n'):
-        message = f"'{source}' cannot be given to a container: its name has a comma, a quote or a line break."
+        message = f"'{source}' cannot be mounted in a container: its name has a comma, a quote or a line break."
         raise StepError(message)
     return "--mount=" + ",".join(["type=bind", f"source={source}", f"target={target}", *flags])
 
 
 def proof_argv(place: Place, image: str, extra: list[str]) -> list[str]:
-    """Return the command that ends with 0 where a GPU is really there."""
+    """Return the command that exits with 0 if the container really has a GPU."""
     return [*hardened(place, extra, gpus=True), "--entrypoint=python", image, "-I", "-c", PROOF]
 
 
@@ -117,27 +117,27 @@ def container_argv(image: str, options: list[str], argv: list[str]) -> list[str]
 
 
 def passed_options(environ: Mapping[str, str]) -> list[str]:
-    """Return the options that hand variables over, by value: the engine may run elsewhere."""
+    """Return the options that pass variables on, by value, because the engine may run on another machine."""
     return [f"--env={name}={environ[name]}" for name in PASSED if environ.get(name)]
 
 
 def removal_argv(place: Place) -> list[str]:
-    """Return the command that ends and removes the container, if it is there."""
+    """Return the command that stops and removes the container, if it exists."""
     return ["docker", "rm", "--force", "--volumes", place.name]
 
 
 def place_of(workspace: Path, output: str, user: tuple[int, int], name: str) -> Place:
-    """Return where to run; the report must lie in the checkout, in a folder of its own.
+    """Return where to run; the report must have a folder of its own inside the checkout.
 
     Args:
-        workspace: Absolute.
-        output: As the inputs name it.
-        user: The runner's; root's tests run as `UNPRIVILEGED`.
-        name: Of the container.
+        workspace: Absolute path of the checkout.
+        output: The input ``output``.
+        user: User and group of the runner; if that is root, the tests run as `UNPRIVILEGED`.
+        name: Name of the container.
     """
     root = workspace.resolve()
     folder = (root / output).resolve()
-    # What is tested may hold a link of that name: to the machine's files, or to `.git`.
+    # The checkout may have a link of that name, for example to files of the machine or to `.git`.
     if root not in folder.parents or str(folder) != os.path.normpath(root / output):
         message = (
             f"the input 'output' is '{output}': runtime 'container' needs a folder inside the checkout, and no link."

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def in_container(environ: Mapping[str, str], argv: list[str]) -> foreign.Ended:
-    """Run the tests in the image; `device: cuda` and `auto` ask for GPUs, which are proved before they count."""
+    """Run the tests in the image; for `device: cuda` and `auto`, check first that the container really has a GPU."""
     name, user = f"ci-autotest-{secrets.token_hex(8)}", (os.getuid(), os.getgid())
     place = container.place_of(Path.cwd(), inputs.output_folder(environ), user, name)
     image = container.image_of(inputs.single(environ, "image"))
@@ -34,7 +34,7 @@ def in_container(environ: Mapping[str, str], argv: list[str]) -> foreign.Ended:
 
 
 def contained(place: container.Place, argv: list[str], environ: Mapping[str, str]) -> foreign.Ended:
-    """Run a container, and remove it."""
+    """Run a container and remove it afterwards."""
     try:
         return foreign.run_recorded(argv, environ)
     finally:
@@ -43,9 +43,9 @@ def contained(place: container.Place, argv: list[str], environ: Mapping[str, str
 
 
 def unavailable() -> int:
-    """Say that the GPU that was asked for is not in the container; return the status of that."""
+    """Report that the container lacks the requested GPU; return the exit status for that."""
     message = (
-        "device 'cuda' was asked for, and torch finds no GPU in the container: the machine has none, the engine "
+        "the input 'device' is 'cuda', but torch finds no GPU in the container: the machine has none, the engine "
         "ignores `--gpus`, or the image's torch has no CUDA. Nothing was tested."
     )
     say(outputs.workflow_command("error", message))

@@ -1,6 +1,6 @@
-"""What is installed: an environment for the tests, and the publisher's packages apart from it.
+"""Installation: an environment for the tests, and a separate folder with the packages of the publisher.
 
-Nothing is built: what comes from outside are wheels, and the action's own package is copied from its checkout.
+The action itself builds nothing: its requirements are wheels, and its own package is copied from its checkout.
 """
 
 from __future__ import annotations
@@ -29,24 +29,29 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ACTION = Path(__file__).resolve().parent.parent
-#: Exact versions with their hashes, for every system and CPython from 3.10 on; without torch.
+#: Exact versions and hashes of the publisher's packages, for every system and CPython from 3.10 on.
 LOCK = ACTION / "locks" / "report.txt"
 PINS = ACTION / "constraints.txt"
-#: Where PyTorch keeps its builds for machines without a GPU. Their versions end with `+cpu`, so pip takes no other.
+#: Index of PyTorch's builds for machines without a GPU. Their versions end with `+cpu`, so pip takes no other.
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-#: Device files of a GPU that torch's default build can use: of NVIDIA's driver, and of Windows' below WSL.
+#: Device files of GPUs that torch's default build can use: of NVIDIA's driver, and of Windows' driver under WSL.
 GPU_FILES = ("nvidia[0-9]*", "dxg")
-#: Runs the command line from folders that are named, and from the standard library.
+#: Program that runs the command line; it imports from two given folders and the standard library only.
 START = "import sys; sys.path += [sys.argv.pop(1), sys.argv.pop(1)]; from ci_autotest.cli import main; main()"
 
 
 def pip_install(python: Path, arguments: list[str], environ: Mapping[str, str]) -> None:
-    """Install with the pip of ``python``; modules are compiled when they are imported, which most never are."""
+    """Install with the pip of ``python``."""
+    # Most modules are never imported, so compiling all of them now would cost more than it saves.
     pip(python, "install", ["--no-compile", *arguments], environ)
 
 
 def pip(python: Path, command: str, arguments: list[str], environ: Mapping[str, str]) -> None:
-    """Run a command of pip, with the cache that the job keeps."""
+    """Run a pip command with the cache folder of this job.
+
+    Raises:
+        StepError: pip failed.
+    """
     argv = [str(python), "-I", "-m", "pip", command, "--no-input", "--disable-pip-version-check", *arguments]
     folder = inputs.cache_folder(environ)
     if status := run_foreign(argv, {**environ, "PIP_CACHE_DIR": folder} if folder else environ):
@@ -55,22 +60,22 @@ def pip(python: Path, command: str, arguments: list[str], environ: Mapping[str, 
 
 
 def make_environment(folder: Path, environ: Mapping[str, str]) -> Path:
-    """Make an environment in ``folder`` that sees the caller's packages; return its interpreter."""
-    message = f"'{sys.executable}' cannot make an environment: use actions/setup-python before this."
+    """Create a virtual environment in ``folder`` that also imports the caller's packages; return its interpreter."""
+    message = f"'{sys.executable}' cannot create a virtual environment: use actions/setup-python before this action."
     python = folder / "bin" / "python"
     options = ["--system-site-packages", "--without-pip"]
     if run_foreign([sys.executable, "-I", "-m", "venv", *options, str(folder)], environ):
         raise StepError(message)
-    # `--system-site-packages` shows the base interpreter's only, and `-I` hides the user's own.
+    # `--system-site-packages` adds the packages of the base interpreter only, and `-I` hides those of the user.
     of_venv = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     added = of_venv if sys.prefix != sys.base_prefix else [site.getusersitepackages()]
-    there = [path for path in dict.fromkeys(added) if Path(path).is_dir()]
-    # Not where pip builds a package apart: the caller's setuptools would stand before the one that was asked for.
-    apart = "'pip-build-env-' in os.environ.get('PYTHONPATH', '')"
-    lines = "".join(f"import os, site; {apart} or site.addsitedir({path!r})\n" for path in there)
+    existing = [path for path in dict.fromkeys(added) if Path(path).is_dir()]
+    # Not in pip's isolated builds: there, the caller's setuptools would hide the version that the build requires.
+    is_build = "'pip-build-env-' in os.environ.get('PYTHONPATH', '')"
+    lines = "".join(f"import os, site; {is_build} or site.addsitedir({path!r})\n" for path in existing)
     packages = Path(sysconfig.get_path("purelib", "posix_prefix", {"base": str(folder)}))
     (packages / "callers-packages.pth").write_text(lines, encoding="utf-8")
-    # The caller's pip installs here as well; unpacking the interpreter's own takes longer than all it then installs.
+    # The caller's pip can install here, too; ensurepip would take longer than the installation itself.
     has_pip = [str(python), "-I", "-c", "import pip"]
     if subprocess.run(has_pip, check=False, capture_output=True).returncode and run_foreign(
         [str(python), "-I", "-m", "ensurepip"], environ
@@ -80,16 +85,16 @@ def make_environment(folder: Path, environ: Mapping[str, str]) -> Path:
 
 
 def present_packages(python: Path) -> list[str]:
-    """Return the names of what ``python`` can import, by their metadata."""
+    """Return the names of the packages that ``python`` can import, from their metadata."""
     code = "import importlib.metadata as m; print(*{d.name for d in m.distributions()}, sep='\\n')"
     listed = subprocess.run([str(python), "-I", "-c", code], check=True, capture_output=True, text=True)
     return listed.stdout.split()
 
 
 def install_package(python: Path, environ: Mapping[str, str]) -> None:
-    """Install the action in the tests' environment; torch only where there is none.
+    """Install the action in the tests' environment, and torch if the environment has none.
 
-    What the caller asks for is installed before, and unpinned; the pins hold for the rest.
+    The pins do not apply to packages that are already installed, such as those of the input ``install``.
     """
     present = present_packages(python)
     build = torch_build(environ, present)
@@ -106,17 +111,17 @@ def install_package(python: Path, environ: Mapping[str, str]) -> None:
 
 
 def package_requirements(python: Path, present: list[str], build: str) -> list[str]:
-    """Return pip's arguments for what the package needs, pinned where it is not ``present``."""
+    """Return pip's arguments for the package's requirements; those that are not ``present`` are pinned."""
     constraints = python.parents[2] / "constraints.txt"
     constraints.write_text(inputs.kept_constraints(PINS.read_text("utf-8"), present), encoding="utf-8")
     return ["-c", str(constraints), *requirements(), *([] if build == "present" else ["torch"])]
 
 
 def fill_cache(python: Path, environ: Mapping[str, str]) -> bool:
-    """Download what `install_package` will need into the cache; return whether all of it is there.
+    """Download into the cache what `install_package` will need; return whether the cache has all of it.
 
-    Only wheels, so that nothing is built: the cache is saved before code of the checkout has run. What the input
-    `install` names is left to it.
+    Only wheels are downloaded, so that nothing is built: the cache is saved before code of the checkout has run.
+    Packages that the input ``install`` names are left to it.
     """
     present = [*present_packages(python), *inputs.install_names(environ)]
     build = torch_build(environ, present)
@@ -129,12 +134,13 @@ def fill_cache(python: Path, environ: Mapping[str, str]) -> bool:
             needed = package_requirements(python, present, build)
             pip(python, "download", [*wheels, "--find-links", folder, *needed], environ)
         except StepError:
-            return False  # The step `install` meets the same fault, and says so if it matters there.
+            return False  # If it matters, the step `install` fails in the same way and reports it.
     return True
 
 
 def requirements() -> list[str]:
-    """Return what the package needs beside torch. An array of texts is written alike in TOML and in Python."""
+    """Return the package's requirements without torch."""
+    # The standard library has no TOML reader before 3.11; an array of strings is the same in TOML and in Python.
     project = (ACTION / "pyproject.toml").read_text("utf-8")
     found = re.search(r"^dependencies = (\[.*?^\])", project, re.MULTILINE | re.DOTALL)
     assert found is not None  # noqa: S101 - a test holds the file to it
@@ -142,7 +148,7 @@ def requirements() -> list[str]:
 
 
 def torch_build(environ: Mapping[str, str], present: list[str], devices: Path = Path("/dev")) -> str:
-    """Return which torch the tests' environment gets: ``present``, ``cpu`` or ``default``, which is pip's choice."""
+    """Return which torch the tests use: the one that is ``present``, PyTorch's ``cpu`` build or pip's ``default``."""
     if "torch" in present:
         return "present"
     asked = inputs.torch_choice(environ)
@@ -153,9 +159,9 @@ def torch_build(environ: Mapping[str, str], present: list[str], devices: Path = 
 
 
 def install_torch_cpu(python: Path, environ: Mapping[str, str]) -> None:
-    """Install torch alone from the index of its CPU builds; what it needs comes from where everything else does.
+    """Install torch from the index of its CPU builds; its requirements come from the usual index.
 
-    Where nobody asked for this build, and that index cannot be had, pip's own choice is installed later.
+    If the index is not available and the input ``torch`` is not ``cpu``, the build that pip chooses is installed later.
     """
     try:
         pip_install(python, ["--index-url", TORCH_CPU_INDEX, "--no-deps", f"{torch_pin()}+cpu"], environ)
@@ -163,23 +169,23 @@ def install_torch_cpu(python: Path, environ: Mapping[str, str]) -> None:
         if inputs.torch_choice(environ) == "cpu":
             raise
         message = (
-            f"the CPU build of torch cannot be had from {TORCH_CPU_INDEX}, so pip installs the build of its own index. "
-            "Set the input 'torch' to `default` where that is meant."
+            f"the CPU build of torch is not available from {TORCH_CPU_INDEX}, so pip installs the build of its own "
+            "index. Set the input 'torch' to `default` if that is what you want."
         )
         say(workflow_command("warning", message))
 
 
 def torch_pin() -> str:
-    """Return the requirement of torch that is pinned."""
+    """Return the pinned requirement of torch."""
     pin = re.search(r"^torch==\S+$", PINS.read_text("utf-8"), re.MULTILINE)
     assert pin is not None  # noqa: S101 - a test holds the file to it
     return pin[0]
 
 
 def cache_key(environ: Mapping[str, str]) -> str:
-    """Return the name under which the files that pip downloads are kept, nothing where they are not.
+    """Return the key of the cache with pip's downloads; empty if this job keeps none.
 
-    Whatever changes what is downloaded changes it. A machine of the caller's keeps pip's own cache.
+    It changes with everything that changes the downloads. A self-hosted runner has pip's own cache.
     """
     is_tested = inputs.task(environ) == "run" and inputs.runtime(environ, is_installed=False) == "python"
     if not (inputs.keeps_cache(environ) and is_tested and environ.get("RUNNER_ENVIRONMENT") == "github-hosted"):
@@ -192,7 +198,7 @@ def cache_key(environ: Mapping[str, str]) -> str:
 
 
 def install_publisher(python: Path, folder: Path, environ: Mapping[str, str]) -> Path:
-    """Install what the publisher imports in a folder of its own, every file held against its hash."""
+    """Install the publisher's packages in a folder of their own; pip checks the hash of every file."""
     packages = folder / "packages"
     hashed = ["--require-hashes", "--only-binary=:all:", "--no-deps", "--target", str(packages)]
     pip_install(python, [*hashed, "--requirement", str(LOCK)], environ)
@@ -200,9 +206,9 @@ def install_publisher(python: Path, folder: Path, environ: Mapping[str, str]) ->
 
 
 def keep_configuration(folder: Path, environ: Mapping[str, str]) -> Path:
-    """Copy the configuration, empty where there is none: a test can rewrite the one in the checkout.
+    """Copy the configuration, because a test can rewrite the file in the checkout; the copy is empty if there is none.
 
-    What publishes reads the copy, because the configuration says which kernels a shown program may name.
+    The publisher reads the copy: the configuration lists the kernels that a shown program may name.
     """
     named, here = inputs.single(environ, "config"), Path.cwd()
     paths = [Path(named)] if named else [each / "autotest.yml" for each in (here, *here.parents)]
@@ -212,13 +218,13 @@ def keep_configuration(folder: Path, environ: Mapping[str, str]) -> Path:
     try:
         content = found.read_bytes() if found is not None else b""
     except OSError:
-        content = b""  # The run refuses it, and says why.
+        content = b""  # The run itself refuses an unreadable file and says why.
     kept.write_bytes(content)
     return kept
 
 
 def sealed_paths(packages: Path) -> list[str]:
-    """Return what the publisher is made of: its packages, its program, the interpreter and its library."""
+    """Return everything that the publisher consists of: its packages, its program, the interpreter and its library."""
     stdlib = Path(sysconfig.get_path("stdlib"))
     library = Path(sysconfig.get_config_var("LIBDIR") or "", sysconfig.get_config_var("LDLIBRARY") or "")
     settings = [folder / "pyvenv.cfg" for folder in interpreter().parents[:2]]
@@ -227,12 +233,12 @@ def sealed_paths(packages: Path) -> list[str]:
 
 
 def library_folder() -> str:
-    """Return the folder of the interpreter's own shared library, nothing where it has none: the loader may need it."""
+    """Return the folder of the interpreter's shared library, which the loader may need; empty if it has none."""
     return str(sysconfig.get_config_var("LIBDIR") or "") if sysconfig.get_config_var("Py_ENABLE_SHARED") else ""
 
 
 def checked_out(path: Path) -> str:
-    """Return the commit of the checkout that ``path`` lies in, or nothing."""
+    """Return the commit of the checkout that ``path`` is in; empty if it is in none."""
     folder = next((each for each in (path, *path.parents) if each.is_dir()), Path.cwd())
     argv = ["git", "-c", "safe.directory=*", "-C", str(folder), "rev-parse", "--verify", "--quiet", "HEAD"]
     try:
@@ -243,29 +249,29 @@ def checked_out(path: Path) -> str:
 
 
 def listed_folders() -> list[str]:
-    """Return the folders in which a new name would change what the publisher imports.
+    """Return the folders in which a new file would change what the publisher imports.
 
-    Beside the interpreter and above it, `pyvenv.cfg` and its like move the library; beside the library, `pythonXY.zip`
-    comes before it; the action's checkout is on the import path.
+    A `pyvenv.cfg` beside or above the interpreter moves the library, a `pythonXY.zip` beside the library is imported
+    before it, and the action's checkout is on the import path.
     """
     found = [*interpreter().parents[:2], Path(sysconfig.get_path("stdlib")).parent, ACTION]
     return [str(path) for path in dict.fromkeys(found)]
 
 
 def interpreter() -> Path:
-    """Return the interpreter itself, not the link to it that an environment holds."""
+    """Return the interpreter itself, not a virtual environment's link to it."""
     return Path(sys.executable).resolve()
 
 
 def installed_version(python: Path) -> str:
-    """Return the version of this package that ``python`` imports, or nothing."""
+    """Return the version of this package that ``python`` imports; empty if it has none."""
     code = "from ci_autotest.version import VERSION; print(VERSION)"
     done = subprocess.run([str(python), "-I", "-c", code], check=False, capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def isolated(python: str, scratch: str) -> list[str]:
-    """Return the start of a command that takes its modules from where it is told, and no compiled file of another's."""
+    """Return the start of a command that imports neither site packages nor compiled files that others have written."""
     return [python, "-I", "-S", "-B", "-X", f"pycache_prefix={scratch}"]
 
 

@@ -1,4 +1,4 @@
-"""What the job's event says, from GitHub itself: the file of the event lies where a test can write.
+"""The job's event, from GitHub's expressions: a test could have rewritten the event's file.
 
 Pure functions; the standard library only.
 """
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: What the publisher reads instead of the event's file.
+#: Variable that the publisher reads instead of the event's file.
 VARIABLE = "AUTOTEST_EVENT"
 
 
 def payload(environ: Mapping[str, str]) -> str:
-    """Return the event as JSON, with what a comment needs of it; what the event lacks is null.
+    """Return the fields of the event that a comment needs, as JSON; fields that the event lacks are null.
 
     Args:
-        environ: ``EVENT_*`` as the step that comments has them, out of the context ``github.event``.
+        environ: Has the ``EVENT_*`` variables, which the step `publish` fills from the context ``github.event``.
     """
     repository, owner = _given(environ, "RUN_HEAD_REPOSITORY"), _given(environ, "RUN_HEAD_OWNER")
     source, number = _given(environ, "HEAD_REPOSITORY"), _number(environ, "NUMBER")

@@ -1,4 +1,4 @@
-"""Foreign code and what it leaves: processes that outlive it, links in the folder that is uploaded."""
+"""Foreign code, which is pip and the tests: how it is run, and the processes and links that it leaves behind."""
 
 from __future__ import annotations
 
@@ -19,28 +19,26 @@ from action.runner import commands_stopped
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: Of `prctl(2)`: an orphan becomes a child of this process, whatever it did to get away.
+#: Option of `prctl(2)`: every orphan below this process becomes its child, even if it started a session of its own.
 PR_SET_CHILD_SUBREAPER = 36
-
-
-#: Bytes of what a command printed that are kept: its last lines say why it ended.
+#: Bytes of a command's output that are kept, because its last lines say why it ended.
 KEPT_BYTES = 8192
-#: Bytes that are read at once; a pipe holds a megabyte at most, which is read when the command has ended.
+#: Bytes per read. A pipe holds 1 MiB at most, so that 16 reads empty it when the command has ended.
 PIECE_BYTES = 65536
 PIECES = 16
-#: Milliseconds between two looks at whether the command has ended: what it started may hold its pipe.
+#: Milliseconds between two checks whether the command has ended: a process that it started may keep its pipe open.
 LOOK_MS = 200
 
 
 class Ended(NamedTuple):
-    """Hold how a command ended, and the end of what it printed."""
+    """Exit status of a command, and the end of its output."""
 
     status: int
-    said: str = ""
+    output: str = ""
 
 
 def run_recorded(argv: list[str], environ: Mapping[str, str]) -> Ended:
-    """Run ``argv`` as `run_foreign` does, and keep the end of what it prints."""
+    """Run ``argv`` as `run_foreign` does, and keep the end of its output."""
     kept = bytearray()
     with (
         commands_stopped(),
@@ -57,8 +55,8 @@ def run_recorded(argv: list[str], environ: Mapping[str, str]) -> Ended:
 
 
 def copy_output(process: subprocess.Popen[bytes], kept: bytearray) -> None:
-    """Print what ``process`` prints, until it has ended or closed its output; ``kept`` is the end of it."""
-    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+    """Print the output of ``process`` until it has ended or closed its output; ``kept`` receives the end of it."""
+    assert process.stdout is not None  # noqa: S101 - it was started with a pipe
     source = process.stdout.fileno()
     os.set_blocking(source, False)
     poll = select.poll()
@@ -82,7 +80,7 @@ def copy_output(process: subprocess.Popen[bytes], kept: bytearray) -> None:
 
 
 def run_foreign(argv: list[str], environ: Mapping[str, str]) -> int:
-    """Run ``argv`` behind the wall and return its status; an interrupt is handed on to it."""
+    """Run ``argv`` without secrets and with workflow commands stopped; return its status. It gets interrupts, too."""
     with (
         commands_stopped(),
         subprocess.Popen(argv, env=foreign_environ(environ), stderr=subprocess.STDOUT) as process,
@@ -95,20 +93,20 @@ def run_foreign(argv: list[str], environ: Mapping[str, str]) -> int:
 
 
 def forget_secrets(environ: Mapping[str, str]) -> None:
-    """Start this program again without secrets: foreign code can read the environment it was started with."""
+    """Start this program again without secrets: foreign code could read the environment that it was started with."""
     kept = without_secrets(environ)
     if kept.keys() != environ.keys():
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], kept)  # noqa: S606 - itself, and no shell
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every process below this one whose own parent ends."""
+    """Become the parent of every process below this one that loses its own parent."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
 
 
 def end_orphans() -> int:
-    """End what foreign code has left running, with all that it started; return how many processes that were."""
+    """End all processes that foreign code has left running; return their number."""
     ended: set[int] = set()
     while True:
         for pid in children():
@@ -125,16 +123,16 @@ def children() -> Iterator[int]:
     """Yield the living processes whose parent is this one."""
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
-            # The name, in parentheses, may hold anything; state and parent follow it.
+            # The name in parentheses may contain anything, so the fields are read from behind it: state and parent.
             state, parent = (entry / "stat").read_bytes().rpartition(b")")[2].split()[:2]
             if int(parent) == os.getpid() and state != b"Z":
                 yield int(entry.name)
 
 
 def drop_irregular(folder: Path) -> list[str]:
-    """Remove from ``folder`` what is neither a file nor a folder; return the names.
+    """Remove everything from ``folder`` that is neither a file nor a folder; return the names.
 
-    An upload follows links: one that points out of the folder would publish the runner's own files.
+    The upload follows links, so a link out of the folder would publish files of the runner.
     """
     dropped = []
     for parent, folders, files in os.walk(folder):

@@ -1,4 +1,4 @@
-"""What the action's inputs mean, which come as ``INPUT_*`` in the environment.
+"""The action's inputs, which come as ``INPUT_*`` variables, and the arguments that are made of them.
 
 Pure functions; the standard library only.
 """
@@ -17,7 +17,7 @@ RUNTIMES = ("host", "python", "container")
 COMMENTS = ("failures", "changes", "always", "off")
 TORCHES = ("auto", "cpu", "default")
 CACHES = ("true", "false")
-#: Inputs of one value that ``ci-autotest run`` takes as an option of the same name.
+#: Inputs with one value for which ``ci-autotest run`` has an option of the same name.
 OPTIONS = (
     "config",
     "cases",
@@ -31,22 +31,22 @@ OPTIONS = (
     "baseline",
     "fail-on",
 )
-#: Inputs that are keys of the configuration without an option of their own; their values are YAML.
+#: Inputs that are keys of the configuration and have no option; their values are YAML.
 SETTINGS = ("case-timeout", "reference", "candidates", "tolerances", "known")
 DEFAULT_OUTPUT = "autotest-report"
-#: What foreign code must not inherit: tokens, and the files by which a step speaks to the runner.
+#: Variables that foreign code must not inherit: tokens, and the files through which a step talks to the runner.
 WITHHELD = frozenset(
     {
         "GITHUB_TOKEN", "GH_TOKEN", "ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_TOKEN",
         "GITHUB_ENV", "GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY",
     }
 )  # fmt: skip
-#: A variable with one of these in its name holds a secret, whoever set it.
+#: A variable with one of these words in its name is treated as a secret.
 SECRET = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "KEY")
 
 
 class StepError(Exception):
-    """Carry a message that says what is wrong with this step, and what to do."""
+    """Fail a step with a message that says what is wrong and what to do."""
 
 
 def variable(name: str) -> str:
@@ -55,7 +55,7 @@ def variable(name: str) -> str:
 
 
 def single(environ: Mapping[str, str], name: str) -> str:
-    """Return the input ``name``, stripped; one of several lines is refused."""
+    """Return the input ``name``, stripped; refuse several lines."""
     value = environ.get(variable(name), "").strip()
     count = len(value.splitlines())
     if count > 1:
@@ -65,22 +65,22 @@ def single(environ: Mapping[str, str], name: str) -> str:
 
 
 def several(environ: Mapping[str, str], name: str) -> list[str]:
-    """Return the lines of the input ``name``, stripped, without empty ones."""
+    """Return the lines of the input ``name``, stripped and without empty ones."""
     lines = environ.get(variable(name), "").splitlines()
     return [line.strip() for line in lines if line.strip()]
 
 
 def one_of(environ: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
-    """Return the input ``name``, which is one of ``allowed``; the first where it is empty."""
+    """Return the input ``name``, which must be one of ``allowed``; the first of them if it is empty."""
     value = single(environ, name) or allowed[0]
     if value not in allowed:
-        message = f"the input '{name}' is '{value}': it is one of {', '.join(allowed)}."
+        message = f"the input '{name}' is '{value}': give one of {', '.join(allowed)}."
         raise StepError(message)
     return value
 
 
 def mode(environ: Mapping[str, str]) -> str:
-    """Return ``run`` or ``report``: by itself, a workflow that another one started reports."""
+    """Return ``run`` or ``report``; ``auto`` means ``report`` in a workflow that another workflow started."""
     value = one_of(environ, "mode", MODES)
     if value != "auto":
         return value
@@ -88,17 +88,17 @@ def mode(environ: Mapping[str, str]) -> str:
 
 
 def task(environ: Mapping[str, str]) -> str:
-    """Return ``run``, ``merge`` (reports that are here) or ``publish`` (those that another run uploaded)."""
+    """Return ``run``, ``merge`` (reports in this job) or ``publish`` (reports that another run uploaded)."""
     if mode(environ) == "run":
         return "run"
     return "merge" if several(environ, "paths") else "publish"
 
 
 def runtime(environ: Mapping[str, str], *, is_installed: bool) -> str:
-    """Return where tests run: ``host``, ``python`` or ``container``.
+    """Return where the tests run: ``host``, ``python`` or ``container``.
 
     Args:
-        environ: ``JOB_CONTAINER`` is the id of the job's container, or empty.
+        environ: Has the inputs; ``JOB_CONTAINER`` is the id of the job's container, or empty.
         is_installed: Whether the caller's interpreter has this package.
     """
     if not single(environ, "runtime"):
@@ -107,13 +107,13 @@ def runtime(environ: Mapping[str, str], *, is_installed: bool) -> str:
 
 
 def run_id(environ: Mapping[str, str]) -> str:
-    """Return the workflow run whose artifact is published."""
+    """Return the id of the workflow run whose artifacts are published."""
     value = single(environ, "run-id")
     if re.fullmatch(r"[1-9][0-9]{0,18}", value) is None:
         got = f"the input 'run-id' is '{value}'" if value else "there is no run to report on"
         message = (
-            f"{got}: mode 'report' publishes what the run of a `workflow_run` event uploaded, or the run that "
-            "'run-id' numbers; to merge reports that are here, name their folders in the input 'paths', one a line."
+            f"{got}: mode 'report' publishes the artifacts of the run in a `workflow_run` event, or of the run with "
+            "the id 'run-id'. To merge reports in this job, list their folders in the input 'paths', one a line."
         )
         raise StepError(message)
     return value
@@ -125,22 +125,22 @@ def comment_policy(environ: Mapping[str, str]) -> str:
 
 
 def torch_choice(environ: Mapping[str, str]) -> str:
-    """Return which torch is installed where there is none: ``auto``, ``cpu`` or ``default``."""
+    """Return which torch to install if there is none: ``auto``, ``cpu`` or ``default``."""
     return one_of(environ, "torch", TORCHES)
 
 
 def keeps_cache(environ: Mapping[str, str]) -> bool:
-    """Whether what pip downloads is kept for the next run."""
+    """Return whether pip's downloads are kept for the next run."""
     return one_of(environ, "cache", CACHES) == "true"
 
 
 def cache_folder(environ: Mapping[str, str]) -> str:
-    """Return the folder that is kept, nothing where pip's own is used."""
+    """Return the cache folder of the job; empty if pip's own is used."""
     return environ.get("CACHE_FOLDER", "")
 
 
 def output_folder(environ: Mapping[str, str]) -> str:
-    """Return the output folder as the inputs name it."""
+    """Return the output folder."""
     return single(environ, "output") or DEFAULT_OUTPUT
 
 
@@ -150,7 +150,7 @@ def options_of(environ: Mapping[str, str], names: Iterable[str]) -> list[str]:
 
 
 def cli_argv(environ: Mapping[str, str]) -> list[str]:
-    """Return the arguments of ``ci-autotest``: a value is one argument, and never an option."""
+    """Return the arguments of ``ci-autotest``. A value is always one argument and never becomes an option."""
     paths = several(environ, "paths")
     output = f"--output={output_folder(environ)}"
     if mode(environ) == "report":
@@ -160,16 +160,16 @@ def cli_argv(environ: Mapping[str, str]) -> list[str]:
 
 
 def settings(environ: Mapping[str, str]) -> list[str]:
-    """Return ``--set`` for the inputs that are keys of the configuration and nothing else."""
+    """Return ``--set`` for the inputs that are keys of the configuration without an option."""
     given = {name: environ.get(variable(name), "").strip() for name in SETTINGS}
     return [f"--set={name}={value}" for name, value in given.items() if value]
 
 
 def comment_argv(environ: Mapping[str, str]) -> list[str]:
-    """Return the arguments of ``ci-autotest comment``, for the report that is here or for that of another run.
+    """Return the arguments of ``ci-autotest comment``, for the report of this job or of another run.
 
-    A check is known by the name of its artifact, which a workflow's author chooses anyway where there are several.
-    Only a job that reports may look for the base branch's last report: that needs `actions: read`.
+    The check is named after its artifact, because a workflow with several checks has to name each artifact anyway.
+    Only a job in mode ``report`` looks for the base branch's last report, because that needs `actions: read`.
     """
     artifact = single(environ, "artifact-name")
     uploaded = artifact if task(environ) == "publish" else artifact + leg_suffix(environ)
@@ -189,52 +189,52 @@ def configuration_options(environ: Mapping[str, str]) -> list[str]:
 
 
 def leg(environ: Mapping[str, str]) -> list[str]:
-    """Return which leg of a matrix this job is, and of how many; nothing where there is no matrix."""
+    """Return the options for a leg of a matrix; none without a matrix."""
     matrix, legs = environ.get("MATRIX", "").strip(), environ.get("JOB_TOTAL", "").strip()
     return [f"--leg={matrix}", f"--legs={legs}"] if matrix not in {"", "null", "{}"} and legs else []
 
 
 def leg_suffix(environ: Mapping[str, str]) -> str:
-    """Return what a matrix adds to the name of an upload, as the step that uploads does."""
+    """Return the suffix of the artifact's name in a matrix, as in the step that uploads."""
     total, index = (environ.get(name, "").strip() for name in ("JOB_TOTAL", "JOB_INDEX"))
     return f"-{index}" if total.isdecimal() and int(total) > 1 and index else ""
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable of this name is kept from every process that lives beside foreign code."""
+    """Return whether a variable of this name is kept from every process that runs beside foreign code."""
     return any(word in name.upper() for word in SECRET)
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without what `is_secret` names."""
+    """Return the environment without secrets."""
     return {name: value for name, value in environ.items() if not is_secret(name)}
 
 
 def foreign_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for foreign code: no token, no file of the runner's, no input."""
+    """Return the environment for foreign code: without tokens, inputs and the runner's files."""
     return {name: value for name, value in environ.items() if name not in WITHHELD and not name.startswith("INPUT_")}
 
 
 def install_arguments(environ: Mapping[str, str]) -> list[str]:
-    """Return pip's arguments for ``install``: a line is one requirement, or an option and its value."""
+    """Return pip's arguments for the input ``install``: each line is a requirement, or an option with its value."""
     arguments: list[str] = []
     for line in several(environ, "install"):
         try:
             arguments.extend(shlex.split(line) if line.startswith("-") else [line])
         except ValueError as error:
-            message = f"the line {line!r} of the input 'install' cannot be read: {error}."
+            message = f"the line {line!r} of the input 'install' cannot be parsed: {error}. Correct its quotes."
             raise StepError(message) from None
     return arguments
 
 
 def install_names(environ: Mapping[str, str]) -> list[str]:
-    """Return the packages that ``install`` names; those of a file or an address are not known before it is read."""
+    """Return the packages that ``install`` names, as far as its lines show them: a file or a URL hides its packages."""
     found = (re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line) for line in several(environ, "install"))
     return [match[0] for match in found if match]
 
 
 def kept_constraints(constraints: str, present: Iterable[str]) -> str:
-    """Return ``constraints`` without what is ``present``: what the caller has and fits stays."""
+    """Return ``constraints`` without the packages that are ``present``, so that pip does not replace them."""
 
     def canonical(name: str) -> str:
         return re.sub(r"[-_.]+", "-", name).lower()

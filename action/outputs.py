@@ -1,4 +1,4 @@
-"""What a run's end means to the job: its status, the outputs, the summary.
+"""The outputs of the step `run`, and the formats in which a step talks to the runner.
 
 Pure functions; the standard library only.
 """
@@ -14,7 +14,7 @@ from action.inputs import StepError
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: The table "Exit status" of the README, in a word each.
+#: A word for each row of the README's table "Exit status".
 CONCLUSIONS = {
     0: "success",
     1: "failure",
@@ -23,18 +23,18 @@ CONCLUSIONS = {
     4: "unavailable",
     130: "interrupted",
 }
-#: The status of a command that refused to begin.
+#: Exit status of a command that refused to start.
 USAGE = 2
-#: Lines that tell why, and characters of each.
+#: Lines of output that an annotation shows as the reason, and characters of each.
 LAST_LINES, LINE_CHARS = 10, 500
-#: Bytes. GitHub drops the whole summary of a step above 1 MiB.
+#: Bytes; above this size GitHub drops the whole summary of a step.
 SUMMARY_LIMIT = 1024 * 1024
-#: Events that are about a pull request, or lead to one.
+#: Events that belong to a pull request, directly or through a workflow run.
 COMMENT_EVENTS = frozenset({"pull_request", "pull_request_target", "workflow_run", "issue_comment"})
 
 
 class Report(NamedTuple):
-    """Hold what the outputs need of ``report.json``: two counts and the exit status in it."""
+    """The fields of ``report.json`` that the outputs need."""
 
     misaligned: int
     findings: int
@@ -42,7 +42,7 @@ class Report(NamedTuple):
 
 
 def parse_report(text: str) -> Report | None:
-    """Return what the outputs need of ``report.json``, ``None`` where ``text`` is no report."""
+    """Return the fields of ``report.json``, or ``None`` if ``text`` is not a report."""
     try:
         document: Any = json.loads(text)
         summary = document["summary"]
@@ -57,11 +57,11 @@ def conclusion(status: int) -> str:
 
 
 def final_status(status: int, report: Report | None) -> int:
-    """Return the status to end with: 0 only where the command and its report both say so.
+    """Return the exit status of the step: 0 only if both the command and its report say so.
 
     Args:
-        status: Of the process; negative where a signal ended it: 128 and its number are returned.
-        report: What was written.
+        status: Status of the process. It is negative if a signal ended the process; 128 plus its number is returned.
+        report: The report that was written, if there is one.
     """
     if status != 0:
         return status if status > 0 else 128 - status
@@ -69,25 +69,25 @@ def final_status(status: int, report: Report | None) -> int:
 
 
 def doubt(status: int, report: Report | None, folder: Path) -> str:
-    """Return what does not fit between the end of the command and its report, or nothing."""
+    """Return how the command's status and its report contradict each other; empty if they do not."""
     if report is None:
         return f"the command ended with 0, but wrote no report.json into '{folder}'." if status == 0 else ""
     if report.exit_code == status:
         return ""
     return (
         f"the command ended with {status}, but '{folder / 'report.json'}' says {report.exit_code}: "
-        "something else wrote it. It is not shown; the status is the command's."
+        "something else wrote it. The report is not shown, and the command's status counts."
     )
 
 
 def has_artifacts(server: str) -> bool:
-    """Whether a server has the artifacts of ``upload-artifact`` v4 and later: GitHub Enterprise Server has not."""
+    """Return whether a server supports ``upload-artifact`` v4 and later; GitHub Enterprise Server does not."""
     host = server.partition("://")[2].rstrip("/")
     return host in {"", "github.com"} or host.endswith(".ghe.com")
 
 
 def step_outputs(status: int, report: Report | None, folder: Path | None, *, uploads: bool = True) -> dict[str, str]:
-    """Return the outputs of the step ``run``; ``folder`` is what there is to upload, if anything."""
+    """Return the outputs of the step ``run``; ``folder`` is the folder to upload, if there is one."""
     return {
         "exit-status": str(status),
         "conclusion": conclusion(status),
@@ -100,33 +100,33 @@ def step_outputs(status: int, report: Report | None, folder: Path | None, *, upl
 
 
 def output_block(name: str, value: str, delimiter: str) -> str:
-    """Return ``value`` for GITHUB_OUTPUT so that no line of it ends it or names another output."""
+    """Return the entry for GITHUB_OUTPUT; no line of ``value`` can end it or name another output."""
     if delimiter in value:
-        message = f"the output '{name}' holds its own delimiter: it is not written."
+        message = f"the output '{name}' contains its own delimiter: it is not written."
         raise StepError(message)
     return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
 
 
 def shown_commands(printed: str) -> str:
-    """Return the lines of ``printed`` that show something, and none that tells the runner to do something else."""
+    """Return the workflow commands in ``printed`` that only show a message; all others are dropped."""
     lines = re.findall(r"^::(?:error|warning|notice) [^\r\n]*$", printed, flags=re.MULTILINE)
     return "".join(f"{line}\n" for line in lines)
 
 
 def comment_url(printed: str) -> str:
-    """Return the address in the last line ``comment: URL`` of what was printed, or nothing."""
+    """Return the URL in the last line ``comment: URL`` of ``printed``; empty if there is none."""
     found = re.findall(r"^comment: (https?://\S+)(?: \(\w+\))?$", printed, flags=re.MULTILINE)
     return found[-1] if found else ""
 
 
 def last_lines(printed: str) -> list[str]:
-    """Return the last lines of what was printed that say something, without colours and control characters."""
+    """Return the last lines of ``printed`` that are not empty, without colours and control characters."""
     plain = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", printed)
     lines = ("".join(filter(str.isprintable, line)).rstrip() for line in plain.splitlines())
     return [line[:LINE_CHARS] for line in lines if line][-LAST_LINES:]
 
 
 def workflow_command(name: str, message: str) -> str:
-    """Return a workflow command that shows ``message``: several lines, any character."""
+    """Return a workflow command that shows ``message``, which may have several lines and any characters."""
     escaped = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
     return f"::{name} title=ci-autotest::{escaped}\n"

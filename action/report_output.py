@@ -1,6 +1,6 @@
-"""The report of a run inside the job: read, cleaned for the upload, explained and shown.
+"""The report of a run in its job: reads it, cleans its folder for the upload, and shows it.
 
-The publisher's own command renders it, so that what a test left in its environment has no part in this.
+The publisher's isolated command renders the report, because a test may have changed its own environment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def read_report(folder: Path) -> outputs.Report | None:
-    """Return what ``report.json`` in ``folder`` says, ``None`` where none can be read."""
+    """Return the fields of ``report.json`` in ``folder``, ``None`` if it cannot be read."""
     try:
         with os.fdopen(opened(str(folder / "report.json"), os.O_RDONLY), encoding="utf-8") as file:
             return outputs.parse_report(file.read())
@@ -27,9 +27,9 @@ def read_report(folder: Path) -> outputs.Report | None:
         return None
 
 
-def explained(environ: Mapping[str, str], said: str, folder: Path | None) -> outputs.Report | None:
-    """Say why the command refused to begin, in an annotation and in a report; ``None`` where no folder is ours."""
-    lines = outputs.last_lines(said)
+def explained(environ: Mapping[str, str], output: str, folder: Path | None) -> outputs.Report | None:
+    """Report why the command refused to start, in an annotation and, if ``folder`` is given, in a report."""
+    lines = outputs.last_lines(output)
     say(outputs.workflow_command("error", "\n".join(["ci-autotest ended with 2 before it compared anything:", *lines])))
     if folder is None:
         return None
@@ -41,17 +41,17 @@ def explained(environ: Mapping[str, str], said: str, folder: Path | None) -> out
 
 
 def tidy(folder: Path) -> None:
-    """Remove what must not be uploaded from the report's folder, and say what that was."""
+    """Remove everything from the report's folder that must not be uploaded, and warn about it."""
     if folder.is_symlink():
         folder.unlink()
-        say(outputs.workflow_command("warning", f"the tests put a link in the place of '{folder}': it was removed."))
+        say(outputs.workflow_command("warning", f"the tests replaced '{folder}' by a link, which was removed."))
     if dropped := foreign.drop_irregular(folder):
-        text = f"'{folder}' held {len(dropped)} links or other things that are no files, which were removed: "
+        text = f"'{folder}' had {len(dropped)} entries that are links or other special files; they were removed: "
         say(outputs.workflow_command("warning", text + ", ".join(sorted(dropped)[:10])))
 
 
 def show(environ: Mapping[str, str], folder: Path) -> None:
-    """Show the summary and the annotations of a report; that they cannot be shown fails nothing."""
+    """Show the summary and the annotations of a report; if that fails, the step only warns."""
     try:
         room = outputs.SUMMARY_LIMIT - Path(environ.get("GITHUB_STEP_SUMMARY", "")).stat().st_size
         append(environ, "GITHUB_STEP_SUMMARY", rendered(environ, folder, "summary", f"--limit={room}"))
@@ -61,7 +61,7 @@ def show(environ: Mapping[str, str], folder: Path) -> None:
 
 
 def rendered(environ: Mapping[str, str], folder: Path, surface: str, *options: str) -> str:
-    """Return a surface of the report; nothing, and its reason in the log, where that cannot be made."""
+    """Return the summary or the annotations of the report; if that fails, log the reason and return nothing."""
     argv = ["render", str(folder), surface, *options, *inputs.configuration_options(environ)]
     done = subprocess.run(
         environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), argv),
@@ -71,5 +71,5 @@ def rendered(environ: Mapping[str, str], folder: Path, surface: str, *options: s
         return done.stdout
     with commands_stopped():
         say(done.stderr)
-    say(outputs.workflow_command("warning", f"the {surface} of '{folder}' cannot be made: the log says why."))
+    say(outputs.workflow_command("warning", f"the {surface} of '{folder}' cannot be rendered: the log says why."))
     return ""

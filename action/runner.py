@@ -1,4 +1,4 @@
-"""What is said to the runner: its log and its files."""
+"""Communication with the runner: the log of a step and the runner's files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from action.outputs import output_block
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: Variables of the files that the runner reads when a step has ended.
+#: Variables that name the files that the runner reads at the end of a step.
 FILES = ("GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")
 
 
@@ -29,20 +29,24 @@ def say(text: str) -> None:
 
 
 def opened(path: str, flags: int) -> int:
-    """Open a plain file; a link is not followed, and a pipe is not waited for.
+    """Open a regular file without following a link or waiting for a pipe.
 
     Raises:
-        OSError: It is something else, or is not there.
+        OSError: It does not exist, or is not a regular file.
     """
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "it is no plain file")
+        raise OSError(errno.EINVAL, "it is not a regular file")
     return handle
 
 
 def append(environ: Mapping[str, str], variable: str, text: str) -> None:
-    """Add ``text`` to the file that the runner made and ``variable`` names; a link is refused."""
+    """Append ``text`` to the runner's file that ``variable`` names.
+
+    Raises:
+        StepError: There is no such file, it is a link, or it cannot be written.
+    """
     path = environ.get(variable, "")
     if not path:
         message = f"{variable} is not set: this step runs under GitHub Actions only."
@@ -51,7 +55,8 @@ def append(environ: Mapping[str, str], variable: str, text: str) -> None:
         with os.fdopen(opened(path, os.O_WRONLY | os.O_APPEND), "w", encoding="utf-8", newline="") as file:
             file.write(text)
     except OSError as error:
-        reason = "it is a link, and a link is not followed" if error.errno == errno.ELOOP else error.strerror
+        # A test could have replaced the file by a link to any other file.
+        reason = "it is a link, which is not followed" if error.errno == errno.ELOOP else error.strerror
         message = f"{variable} names '{path}', which cannot be written: {reason}."
         raise StepError(message) from error
 
@@ -59,18 +64,18 @@ def append(environ: Mapping[str, str], variable: str, text: str) -> None:
 def take_back(environ: Mapping[str, str]) -> list[str]:
     """Empty the runner's files, which foreign code can find; return the variables of those that it wrote to.
 
-    What is in them becomes the environment, the PATH or the outputs of later steps, one of which holds the token.
+    Their content would become the environment, the PATH or the outputs of later steps, one of which has the token.
     """
     return [variable for variable in FILES if (path := environ.get(variable)) and was_written(Path(path))]
 
 
 def was_written(path: Path) -> bool:
-    """Empty a file of the runner's; whether there was something in it, or something else in its place."""
+    """Empty a file of the runner; return whether it had content or was replaced by something else."""
     try:
         handle = opened(str(path), os.O_WRONLY)
     except OSError:
         if not path.is_symlink() and not path.is_fifo():
-            return False  # There is none, or nobody can write to it: `append` says so.
+            return False  # It does not exist or is not writable: `append` reports that.
         path.unlink()
         path.touch()
         return True
@@ -81,7 +86,7 @@ def was_written(path: Path) -> bool:
 
 
 def write_outputs(environ: Mapping[str, str], outputs: Mapping[str, str]) -> None:
-    """Add ``outputs`` to GITHUB_OUTPUT."""
+    """Append ``outputs`` to GITHUB_OUTPUT."""
     delimiter = f"ci-autotest-{secrets.token_hex(16)}"
     append(
         environ,
@@ -91,13 +96,13 @@ def write_outputs(environ: Mapping[str, str], outputs: Mapping[str, str]) -> Non
 
 
 def fresh_folder(environ: Mapping[str, str]) -> str:
-    """Return an empty folder: where Python looks for compiled files, so that it finds none."""
+    """Return a new empty folder in which Python looks for compiled files and finds none."""
     return tempfile.mkdtemp(prefix="ci-autotest-", dir=environ.get("RUNNER_TEMP") or None)
 
 
 @contextlib.contextmanager
 def commands_stopped() -> Iterator[None]:
-    """Have the runner take what is written meanwhile for text, with whatever commands are in it."""
+    """Let the runner treat the log as plain text, so that it ignores workflow commands of foreign code."""
     token = secrets.token_hex(16)
     say(f"::stop-commands::{token}\n")
     try:

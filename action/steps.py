@@ -1,6 +1,6 @@
-"""The steps of ``action.yml``: plan, prepare, install, run, publish. They act; what is decided is beside them.
+"""The steps of ``action.yml``: plan, prepare, install, run and publish. The modules beside this one decide; these act.
 
-The standard library only: the first starts in the caller's interpreter, with nothing installed.
+Only the standard library is imported, because the first steps run in the caller's interpreter before any installation.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ OLDEST_PYTHON = (3, 10)
 
 
 def plan(environ: Mapping[str, str]) -> int:
-    """Say which cache holds what this job installs; inputs that cannot be meant are refused by `prepare`."""
+    """Write the key of the cache for this job's downloads."""
     try:
         key = environment.cache_key(environ)
     except StepError:
-        key = ""
+        key = ""  # An invalid input: `prepare` refuses it.
     write_outputs(environ, {"cache-key": key})
     return 0
 
 
 def prepare(environ: Mapping[str, str]) -> int:
-    """Refuse inputs that cannot be meant, then install what this job needs."""
+    """Refuse invalid inputs, then install what this job needs."""
     refuse_machine()
     task = refuse_inputs(environ)
     if task == "run":
@@ -48,7 +48,7 @@ def prepare(environ: Mapping[str, str]) -> int:
     packages = environment.install_publisher(venv, folder, environ)
     configuration = environment.keep_configuration(folder, environ)
     python = tested_python(task, runtime, venv, environ)
-    # What the caller asks for may build code of the checkout: the cache is saved and the publisher sealed before that.
+    # The input `install` may build code of the checkout: first the cache is saved and the publisher is hashed.
     is_later = python == venv and inputs.install_arguments(environ) != []
     is_cached = install_own(python, environ, is_later=is_later) if python == venv else False
     say(f"::endgroup::\nci-autotest {VERSION}: task '{task}', runtime '{runtime}'.\n")
@@ -67,10 +67,10 @@ def prepare(environ: Mapping[str, str]) -> int:
 
 
 def refuse_machine() -> None:
-    """Refuse an interpreter or a system that the steps were not written for."""
+    """Refuse an interpreter or a system that the action does not support."""
     if sys.version_info < OLDEST_PYTHON:
         got = sys.version.split()[0]
-        message = f"'{sys.executable}' is Python {got}: name one of 3.10 or newer in the input 'python'."
+        message = f"'{sys.executable}' is Python {got}: set the input 'python' to Python 3.10 or newer."
         raise StepError(message)
     if sys.platform != "linux":
         message = f"the runner's system is '{sys.platform}': this action runs on Linux. Use a Linux runner."
@@ -78,7 +78,7 @@ def refuse_machine() -> None:
 
 
 def refuse_inputs(environ: Mapping[str, str]) -> str:
-    """Return the task; refuse inputs that cannot be meant before anything is installed."""
+    """Return the task; refuse invalid inputs before anything is installed."""
     inputs.cli_argv(environ)
     task = inputs.task(environ)
     inputs.torch_choice(environ)
@@ -87,7 +87,7 @@ def refuse_inputs(environ: Mapping[str, str]) -> str:
         inputs.comment_argv(environ)
     elif task == "publish":
         message = (
-            "the input 'comment' is 'off', and publishing is all that mode 'report' does without 'paths': drop one."
+            "the input 'comment' is 'off', but without 'paths' mode 'report' only publishes: remove one of the two."
         )
         raise StepError(message)
     if task == "run" and inputs.runtime(environ, is_installed=False) == "container":
@@ -95,29 +95,29 @@ def refuse_inputs(environ: Mapping[str, str]) -> str:
         container.extra_options(inputs.several(environ, "container-options"))
         if inputs.several(environ, "install"):
             message = (
-                "the input 'install' has no effect in the container, whose root cannot be written: "
-                "build an image from the one of 'image'."
+                "the input 'install' has no effect in the container, whose root is read-only: "
+                "build an image that is based on 'image'."
             )
             raise StepError(message)
     return task
 
 
 def refuse_foreign_head(environ: Mapping[str, str]) -> None:
-    """Refuse to test another commit than the base branch's in a job that has the base repository's rights."""
+    """Refuse to test any commit but the base branch's in a job with the rights of the base repository."""
     if environ.get("GITHUB_EVENT_NAME") != "pull_request_target":
         return
     for folder in dict.fromkeys([Path.cwd(), *map(Path, inputs.several(environ, "paths"))]):
         if (commit := environment.checked_out(folder)) not in {"", environ.get("GITHUB_SHA")}:
             message = (
-                f"'{folder}' holds commit {commit}, not the base branch's: on `pull_request_target` the tests of a "
+                f"'{folder}' has commit {commit}, not the base branch's: on `pull_request_target`, the tests of a "
                 "pull request would run with the secrets of this repository. Test on `pull_request`, and comment "
-                "from a workflow of the event `workflow_run`, as `ci-autotest init` writes them."
+                "in a workflow on `workflow_run`, as in the files of `ci-autotest init`."
             )
             raise StepError(message)
 
 
 def tested_python(task: str, runtime: str, venv: Path, environ: Mapping[str, str]) -> Path:
-    """Return the interpreter that runs the tests; on the runtime ``host`` it has what it needs."""
+    """Return the interpreter for the tests; for the runtime ``host``, install into it and check its version."""
     if task != "run" or runtime == "container":
         return Path(sys.executable)
     if runtime == "python":
@@ -127,15 +127,15 @@ def tested_python(task: str, runtime: str, venv: Path, environ: Mapping[str, str
     if (found := environment.installed_version(Path(sys.executable))) != VERSION:
         got = f"has version {found}" if found else "cannot import ci_autotest"
         message = (
-            f"'{sys.executable}' {got}, and this action is version {VERSION}: runtime 'host' needs the package of the "
-            "same version in the job's container. Use this action's image, or `runtime: python`."
+            f"'{sys.executable}' {got}, and this action is version {VERSION}: runtime 'host' needs the same version of "
+            "the package in the job's container. Use this action's image, or `runtime: python`."
         )
         raise StepError(message)
     return Path(sys.executable)
 
 
 def install_own(python: Path, environ: Mapping[str, str], *, is_later: bool) -> bool:
-    """Install the action in the tests' environment, or download it for later; return whether the cache has it all."""
+    """Install the action in the tests' environment, or only download it; return whether the cache is complete."""
     if not is_later:
         environment.install_package(python, environ)
         return inputs.cache_folder(environ) != ""
@@ -144,48 +144,49 @@ def install_own(python: Path, environ: Mapping[str, str], *, is_later: bool) -> 
 
 
 def install(environ: Mapping[str, str]) -> int:
-    """Install what the caller asks for, which may run code of the checkout, and then the action."""
+    """Install the packages of the input ``install``, which may run code of the checkout, and then the action."""
     foreign.adopt_orphans()
     python = Path(sys.executable)
     try:
         environment.pip_install(python, inputs.install_arguments(environ), environ)
         environment.install_package(python, environ)
     finally:
-        take_back_all(environ, "what was installed")
+        take_back_all(environ, "the installation")
     return 0
 
 
 def run(environ: Mapping[str, str]) -> int:
-    """Run ``ci-autotest`` and write what came of it to the outputs; the step does not fail."""
+    """Run ``ci-autotest`` and write the outputs; this step does not fail, so that the next ones still publish."""
     foreign.forget_secrets(environ)
     foreign.adopt_orphans()
     folder = Path(inputs.output_folder(environ)).absolute()
     was_there = folder.exists() or folder.is_symlink()
-    if inputs.task(environ) == "run" and folder.is_dir():  # a report from before must not pass for this run's
+    if inputs.task(environ) == "run" and folder.is_dir():  # An earlier report must not be taken for this run's.
         (folder / "report.json").unlink(missing_ok=True)
     ended = carried_out(environ)
     take_back_all(environ, "the tests")
     tidy(folder)
     report = read_report(folder)
     if report is None and ended.status == outputs.USAGE:
-        report = explained(environ, ended.said, None if was_there else folder)
+        # A folder that existed before is not ours to write to.
+        report = explained(environ, ended.output, None if was_there else folder)
     final = outputs.final_status(ended.status, report)
-    if said := outputs.doubt(final if ended.status else 0, report, folder):
-        say(outputs.workflow_command("error", said))
+    if doubt := outputs.doubt(final if ended.status else 0, report, folder):
+        say(outputs.workflow_command("error", doubt))
         report = None
     if report:
         show(environ, folder)
     upload = folder if folder.is_dir() and (report or not was_there) else None
     uploads = outputs.has_artifacts(environ.get("GITHUB_SERVER_URL", ""))
     if upload and not uploads:
-        message = f"this server has no artifacts of upload-artifact v4: upload '{upload}' with a version that it has."
+        message = f"this server does not support upload-artifact v4: upload '{upload}' with a version that it supports."
         say(outputs.workflow_command("notice", message))
     write_outputs(environ, outputs.step_outputs(final, report, upload, uploads=uploads))
     return 0
 
 
 def carried_out(environ: Mapping[str, str]) -> foreign.Ended:
-    """Run the command of this task where it runs."""
+    """Run the command of this task in its runtime."""
     argv = inputs.cli_argv(environ)
     if inputs.task(environ) != "run":
         argv = environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), argv)
@@ -196,7 +197,7 @@ def carried_out(environ: Mapping[str, str]) -> foreign.Ended:
 
 
 def take_back_all(environ: Mapping[str, str], who: str) -> None:
-    """End the processes that foreign code has left, and discard what it wrote to the runner's files."""
+    """End the processes that foreign code left running, and discard what it wrote to the runner's files."""
     if left := foreign.end_orphans():
         say(outputs.workflow_command("warning", f"{who} left {left} processes running, which were ended."))
     if written := take_back(environ):
@@ -204,10 +205,10 @@ def take_back_all(environ: Mapping[str, str], who: str) -> None:
 
 
 def publish(environ: Mapping[str, str]) -> int:
-    """Comment on the pull request where there is one; that it cannot be done fails nothing."""
+    """Comment on the pull request, if there is one; if that fails, the step only warns."""
     name = environ.get("GITHUB_EVENT_NAME", "")
     if name not in outputs.COMMENT_EVENTS:
-        say(f"No comment: the event is '{name}', and not about a pull request.\n")
+        say(f"No comment: the event '{name}' does not belong to a pull request.\n")
         return 0
     argv = environment.publisher_argv(environ["PACKAGES"], fresh_folder(environ), inputs.comment_argv(environ))
     with commands_stopped():
@@ -216,7 +217,7 @@ def publish(environ: Mapping[str, str]) -> int:
         say(done.stdout)
     url = outputs.comment_url(done.stdout)
     if done.returncode != 0:
-        message = "no comment was written: the log says why. The summary and the artifact hold the report."
+        message = "no comment was written: the log says why. The summary and the artifact have the report."
         say(outputs.workflow_command("warning", message))
     write_outputs(environ, {"comment-url": url})
     return 0

@@ -169,7 +169,7 @@ def test_action__machine_without_gpu_and_torch__has_the_cpu_build_and_keeps_noth
     for run in runs:
         log = run.steps["prepare"].log + run.steps["install"].log
         assert (run.steps["prepare"].outcome, run.steps["install"].outcome) == ("success", "success"), log
-        assert "what was installed left 1 processes running, which were ended." in run.steps["install"].log
+        assert "the installation left 1 processes running, which were ended." in run.steps["install"].log
         assert "Building wheel" not in run.steps["prepare"].log
     assert (first.steps["step-3"].outcome, second.steps["step-3"].outcome) == ("success", "skipped")
     assert second.steps["cache"].outputs == {"cache-hit": "true"}

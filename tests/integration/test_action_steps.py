@@ -125,7 +125,7 @@ def test_run__enterprise_server__leaves_the_upload_to_its_caller(job: Job):
     folder = str(job.workspace / "autotest-report")
     assert (output(job, "artifact-dir"), output(job, "upload")) == (folder, "")
     assert (
-        f"::notice title=ci-autotest::this server has no artifacts of upload-artifact v4: upload '{folder}'"
+        f"::notice title=ci-autotest::this server does not support upload-artifact v4: upload '{folder}'"
         in done.stdout
     )
 
@@ -167,7 +167,7 @@ def test_run__usage__says_why_in_the_annotation_and_in_a_report(job: Job):
 def test_run__report_that_says_otherwise__is_not_green(job: Job):
     done = job.step("run", REPORT=report(1, 1, 1), STATUS="0")
     assert (output(job, "exit-status"), output(job, "report-json"), job.summary) == ("2", "", "")
-    assert "report.json' says 1: something else wrote it. It is not shown" in done.stdout
+    assert "report.json' says 1: something else wrote it. The report is not shown" in done.stdout
 
 
 def test_run__report_that_says_green_after_a_failure__is_not_shown_and_changes_nothing(job: Job):
@@ -194,7 +194,7 @@ def test_run__link_in_the_report__is_not_uploaded(job: Job):
     folder.mkdir()
     (folder / "summary.md").symlink_to("/etc/hostname")
     done = job.step("run", REPORT=report(), STATUS="0")
-    assert "held 1 links or other things that are no files, which were removed: summary.md" in done.stdout
+    assert "had 1 entries that are links or other special files; they were removed: summary.md" in done.stdout
     assert [path.name for path in folder.iterdir()] == ["report.json"]
 
 
@@ -249,7 +249,7 @@ def test_run__container_that_may_not_be__is_refused_before_anything_runs(job: Jo
 
 def test_publish__push__does_not_start_the_command(job: Job):
     done = job.step("publish", GITHUB_EVENT_NAME="push", STATUS="0")
-    assert done.stdout == "No comment: the event is 'push', and not about a pull request.\n"
+    assert done.stdout == "No comment: the event 'push' does not belong to a pull request.\n"
 
 
 def test_publish__command_fails__warns_and_fails_nothing(job: Job):
@@ -266,7 +266,7 @@ def test_prepare__inputs_that_cannot_be_meant__stop_before_anything_is_installed
     done = job.step("prepare", INPUT_COMMENT="never", RUNNER_TEMP=str(job.folder))
     assert done.returncode == 2
     assert done.stdout == (
-        "::error title=ci-autotest::the input 'comment' is 'never': it is one of failures, changes, always, off.\n"
+        "::error title=ci-autotest::the input 'comment' is 'never': give one of failures, changes, always, off.\n"
     )
     assert not list(job.folder.glob("ci-autotest-*"))
 
@@ -276,14 +276,14 @@ def test_plan__input_that_cannot_be_meant__leaves_it_to_prepare(job: Job, name: 
     given = {f"INPUT_{name.upper()}": "maybe", "RUNNER_ENVIRONMENT": "github-hosted", "RUNNER_TEMP": str(job.folder)}
     planned, prepared = job.step("plan", **given), job.step("prepare", **given)
     assert (planned.returncode, output(job, "cache-key"), prepared.returncode) == (0, "", 2)
-    assert prepared.stdout.startswith(f"::error title=ci-autotest::the input '{name}' is 'maybe': it is one of ")
+    assert prepared.stdout.startswith(f"::error title=ci-autotest::the input '{name}' is 'maybe': give one of ")
     assert "Install" not in prepared.stdout
 
 
 def test_prepare__nothing_to_do__is_refused(job: Job):
     done = job.step("prepare", INPUT_COMMENT="off", INPUT_MODE="report", INPUT_RUN_ID="7", RUNNER_TEMP=str(job.folder))
     assert done.returncode == 2
-    assert done.stdout.startswith("::error title=ci-autotest::the input 'comment' is 'off', and publishing is all")
+    assert done.stdout.startswith("::error title=ci-autotest::the input 'comment' is 'off', but without 'paths' mode 'report' only publishes")
 
 
 def test_prepare__install_into_a_container__is_refused(job: Job):
@@ -295,7 +295,7 @@ def test_prepare__install_into_a_container__is_refused(job: Job):
 
 def test_prepare__interpreter_too_old__says_which_is_needed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(steps, "OLDEST_PYTHON", (99, 0))
-    with pytest.raises(steps.StepError, match=r"name one of 3\.10 or newer in the input 'python'"):
+    with pytest.raises(steps.StepError, match=r"set the input 'python' to Python 3\.10 or newer"):
         steps.prepare({})
 
 
@@ -329,7 +329,7 @@ def test_prepare__head_of_a_pull_request_with_the_rights_of_its_base__is_refused
     environ = {"GITHUB_EVENT_NAME": "pull_request_target", "GITHUB_SHA": "5f" * 20, "INPUT_PATHS": f"{place}/tests"}
     done = job.step("prepare", **environ, RUNNER_TEMP=str(job.folder), PATH=os.environ["PATH"])
     assert done.returncode == 2
-    assert f"holds commit {commit}, not the base branch's" in done.stdout
+    assert f"has commit {commit}, not the base branch's" in done.stdout
     assert not list(job.folder.glob("ci-autotest-*"))
 
 

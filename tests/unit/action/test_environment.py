@@ -78,7 +78,7 @@ def test_torch_build__machine_and_inputs__choose_it(
 @pytest.mark.parametrize(("name", "value"), [("torch", "gpu"), ("cache", "yes")])
 def test_choices__input_that_cannot_be_meant__is_refused(name: str, value: str):
     read = {"torch": inputs.torch_choice, "cache": inputs.keeps_cache}[name]
-    with pytest.raises(StepError, match=f"the input '{name}' is '{value}': it is one of "):
+    with pytest.raises(StepError, match=f"the input '{name}' is '{value}': give one of "):
         read({f"INPUT_{name.upper()}": value})
 
 

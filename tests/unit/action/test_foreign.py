@@ -56,7 +56,7 @@ def test_run_foreign__workflow_commands_in_both_streams__stand_behind_the_wall(
 def test_run_recorded__output__is_printed_behind_the_wall_and_its_end_kept(capfd: pytest.CaptureFixture[str]):
     code = "import sys; print('x' * 100_000, flush=True); sys.stderr.write('::error::last\\n'); sys.exit(2)"
     ended = foreign.run_recorded([sys.executable, "-c", code], {"PATH": os.environ["PATH"]})
-    assert (ended.status, len(ended.said), ended.said[-17:]) == (2, foreign.KEPT_BYTES, "xx\n::error::last\n")
+    assert (ended.status, len(ended.output), ended.output[-17:]) == (2, foreign.KEPT_BYTES, "xx\n::error::last\n")
     out, err = capfd.readouterr()
     assert re.fullmatch(r"::stop-commands::(\w{32})\nx{100000}\n::error::last\n\n::\1::\n", out)
     assert err == ""
@@ -65,8 +65,8 @@ def test_run_recorded__output__is_printed_behind_the_wall_and_its_end_kept(capfd
 def test_run_recorded__left_process_holds_the_pipe__is_not_waited_for():
     code = "import subprocess, sys; print(subprocess.Popen(['sleep', '600']).pid)"
     ended = foreign.run_recorded([sys.executable, "-c", code], {"PATH": os.environ["PATH"]})
-    os.kill(int(ended.said), 0)  # it is still there
-    os.kill(int(ended.said), signal.SIGKILL)
+    os.kill(int(ended.output), 0)  # it is still there
+    os.kill(int(ended.output), signal.SIGKILL)
     assert ended.status == 0
 
 

@@ -85,7 +85,7 @@ def test_runtime__of_a_job__is_told_or_found(environ: dict[str, str], is_install
 def test_runtime__unknown__names_the_known():
     with pytest.raises(inputs.StepError) as raised:
         inputs.runtime({"INPUT_RUNTIME": "docker"}, is_installed=False)
-    assert str(raised.value) == "the input 'runtime' is 'docker': it is one of host, python, container."
+    assert str(raised.value) == "the input 'runtime' is 'docker': give one of host, python, container."
 
 
 def test_comment_argv__report_that_is_here__names_its_folder_last():
@@ -112,7 +112,7 @@ def test_comment_argv__run_of_another_workflow__is_numbered():
 
 @pytest.mark.parametrize("value", ["", "0", "7 --when=always", "$(id)", "\u0667"])
 def test_run_id__no_number__is_refused(value: str):
-    with pytest.raises(inputs.StepError, match=r"mode 'report' publishes what the run of a `workflow_run` event"):
+    with pytest.raises(inputs.StepError, match=r"mode 'report' publishes the artifacts of the run in a `workflow_run` event"):
         inputs.comment_argv({"INPUT_MODE": "report", "INPUT_RUN_ID": value})
 
 
@@ -162,7 +162,7 @@ def test_cli_argv__mode_report__merges_the_folders():
     [
         ({"INPUT_OUTPUT": "a\nb"}, "the input 'output' has 2 lines: give one value."),
         ({"INPUT_FAIL_ON": "new\r\n--cases=0"}, "the input 'fail-on' has 2 lines: give one value."),
-        ({"INPUT_MODE": "runn"}, "the input 'mode' is 'runn': it is one of auto, run, report."),
+        ({"INPUT_MODE": "runn"}, "the input 'mode' is 'runn': give one of auto, run, report."),
     ],
     ids=["two lines", "carriage return", "unknown mode"],
 )
@@ -175,7 +175,7 @@ def test_cli_argv__cannot_be_meant__says_what_to_write(environ: dict[str, str], 
 def test_comment_policy__unknown__names_the_known():
     with pytest.raises(inputs.StepError) as raised:
         inputs.comment_policy({"INPUT_COMMENT": "failure"})
-    assert str(raised.value) == "the input 'comment' is 'failure': it is one of failures, changes, always, off."
+    assert str(raised.value) == "the input 'comment' is 'failure': give one of failures, changes, always, off."
 
 
 def test_foreign_environ__tokens_and_runner_files__are_withheld():
@@ -198,7 +198,7 @@ def test_install_arguments__lines__options_are_split_and_requirements_are_not():
 def test_install_arguments__unclosed_quote__says_which_line():
     with pytest.raises(inputs.StepError) as raised:
         inputs.install_arguments({"INPUT_INSTALL": "-r 'a"})
-    assert str(raised.value) == "the line \"-r 'a\" of the input 'install' cannot be read: No closing quotation."
+    assert str(raised.value) == "the line \"-r 'a\" of the input 'install' cannot be parsed: No closing quotation. Correct its quotes."
 
 
 def test_kept_constraints__packages_of_the_caller__lose_their_pins():

@@ -123,7 +123,7 @@ def test_output_block__value_of_many_lines__cannot_name_another_output():
 
 
 def test_output_block__value_with_the_delimiter__is_refused():
-    with pytest.raises(StepError, match="the output 'folder' holds its own delimiter"):
+    with pytest.raises(StepError, match="the output 'folder' contains its own delimiter"):
         outputs.output_block("folder", "a\nd1\nexit-status=0", "d1")
 
 
@@ -138,8 +138,8 @@ def test_doubt__no_report_after_success__is_said():
 
 def test_doubt__report_that_says_otherwise__is_said():
     assert outputs.doubt(1, outputs.Report(0, 0, 0), Path("out")) == (
-        "the command ended with 1, but 'out/report.json' says 0: something else wrote it. It is not shown; the status is "
-        "the command's."
+        "the command ended with 1, but 'out/report.json' says 0: something else wrote it. The report is not shown, and "
+        "the command's status counts."
     )
 
 

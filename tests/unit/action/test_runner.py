@@ -45,7 +45,7 @@ def test_append__link__is_not_followed(tmp_path: Path):
     with pytest.raises(StepError) as raised:
         runner.append({"GITHUB_OUTPUT": str(link)}, "GITHUB_OUTPUT", "x")
     assert str(raised.value) == (
-        f"GITHUB_OUTPUT names '{link}', which cannot be written: it is a link, and a link is not followed."
+        f"GITHUB_OUTPUT names '{link}', which cannot be written: it is a link, which is not followed."
     )
     assert target.read_text() == "kept"
 
