@@ -231,7 +231,7 @@ def test_action_in_container__planted_kernel__is_found_and_the_test_reaches_noth
         "checkout": "Read-only file system", "socket": False, "network": "Network is unreachable", "processes": True,
     }  # fmt: skip
     assert not (uploaded / "link").exists()
-    assert "which were removed: link" in record.steps["run"].log
+    assert "they were removed: link" in record.steps["run"].log
 
 
 def test_action_in_container__gpu_that_is_not_there__ends_with_4(
@@ -289,7 +289,7 @@ def test_image__root_that_may_not_become_the_owner__is_told_what_to_do(image: st
     done = run_plainly("--cap-drop", "ALL", "-v", f"{kernels}:/src", image, *ONE_CASE)
     named = f"start it with --user {STRANGER[0]}:{STRANGER[1]}."
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith(f"the container may not become user {STRANGER[0]}, who owns '/src': {named}\n")
+    assert done.stderr.endswith(f"the container has no right to become user {STRANGER[0]}, who owns '/src': {named}\n")
 
 
 def test_image__job_of_gitlab__runs_the_script_of_the_template(image: str, kernels: Path):

@@ -112,7 +112,7 @@ def test_release__tag_version_and_image__must_agree(tag: str, organisation: str,
     (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
     action = (ROOT / "action.yml").read_text("utf-8")
     (tmp_path / "action.yml").write_text(re.sub(r"ghcr\.io/[\w-]+/ci-autotest", IMAGE, action))
-    text = script("test", "Hold the tag and the image of the action against the version")
+    text = script("test", "Compare the tag and the action's image with the version")
     done = bash(text, tmp_path, GITHUB_REF_NAME=tag, GITHUB_REPOSITORY=f"{organisation}/ci-autotest")
     assert (done.returncode != 0) is bool(status), done.stderr
 

@@ -100,7 +100,7 @@ def test_publish__a_file_that_the_tests_touched__publishes_nothing(publisher: Pa
     change(publisher)
     done = publish(publisher, digest)
     assert done.returncode == 2
-    assert done.stdout.startswith("::error title=ci-autotest::the files of the publisher are not those")
+    assert done.stdout.startswith("::error title=ci-autotest::the files of the publisher have changed since")
 
 
 def test_publish__no_seal__publishes_nothing(publisher: Path):
@@ -117,7 +117,7 @@ def test_end__status_of_the_run__is_the_steps(tmp_path: Path, status: str):
 @pytest.mark.parametrize("status", ["", "256", "-1", "0 ", "00", "\u0660", "success", "1; exit 0", "999"])
 def test_end__no_status__fails(tmp_path: Path, status: str):
     done = bash(SCRIPTS["end"], tmp_path, EXIT_STATUS=status, CONCLUSION="")
-    message = "the run left no exit status: an earlier step of this action says why."
+    message = "the run wrote no exit status: an earlier step of this action says why."
     assert (done.returncode, done.stdout) == (2, f"::error title=ci-autotest::{message}\n")
 
 
