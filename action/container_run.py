@@ -22,6 +22,7 @@ def in_container(environ: Mapping[str, str], argv: list[str]) -> foreign.Ended:
     image = container.image_of(inputs.single(environ, "image"))
     extra = container.extra_options(inputs.several(environ, "container-options"))
     place.output.mkdir(parents=True, exist_ok=True)
+    # If the runner is root, the container runs as another user, who must be able to write the report.
     if user != place.user:
         os.chown(place.output, *place.user)
     device = inputs.single(environ, "device")

@@ -35,6 +35,7 @@ def payload(environ: Mapping[str, str]) -> str:
         "head_branch": _given(environ, "RUN_HEAD_BRANCH"),
         "head_repository": {"full_name": repository, "owner": {"login": owner}} if repository else None,
     }
+    # A pull request's number is also that of its issue: which of the two is read depends on the event's name.
     return json.dumps(
         {"pull_request": pull, "workflow_run": run, "issue": {"number": number, "pull_request": {"url": ""}}}
     )

@@ -155,6 +155,7 @@ def cli_argv(environ: Mapping[str, str]) -> list[str]:
     output = f"--output={output_folder(environ)}"
     if mode(environ) == "report":
         return ["report", *options_of(environ, ("fail-on", "baseline")), output, "--", *paths]
+    # `--name=value` and `--` keep values that begin with a dash from becoming options.
     candidates = [f"--candidate={name}" for name in several(environ, "candidate")]
     return ["run", *options_of(environ, OPTIONS), *settings(environ), *candidates, output, "--", *paths]
 
@@ -220,6 +221,7 @@ def install_arguments(environ: Mapping[str, str]) -> list[str]:
     arguments: list[str] = []
     for line in several(environ, "install"):
         try:
+            # A requirement may have spaces, for example in a marker, so only options are split.
             arguments.extend(shlex.split(line) if line.startswith("-") else [line])
         except ValueError as error:
             message = f"the line {line!r} of the input 'install' cannot be parsed: {error}. Correct its quotes."

@@ -43,6 +43,7 @@ class Report(NamedTuple):
 
 def parse_report(text: str) -> Report | None:
     """Return the fields of ``report.json``, or ``None`` if ``text`` is not a report."""
+    # A test may have written the file, so it may contain anything.
     try:
         document: Any = json.loads(text)
         summary = document["summary"]
@@ -109,6 +110,7 @@ def output_block(name: str, value: str, delimiter: str) -> str:
 
 def shown_commands(printed: str) -> str:
     """Return the workflow commands in ``printed`` that only show a message; all others are dropped."""
+    # A command such as `::add-mask::` or `::set-output::` would change the job.
     lines = re.findall(r"^::(?:error|warning|notice) [^\r\n]*$", printed, flags=re.MULTILINE)
     return "".join(f"{line}\n" for line in lines)
 

@@ -38,6 +38,7 @@ class Budget(NamedTuple):
         """Return whether no further case is started."""
         if self.total_s is None:
             return False
+        # The reserve is kept only for findings: without one, cases may use the whole budget.
         share = max(self.total_s * FINDINGS_SHARE, min(FINDINGS_AT_LEAST_S, self.total_s / 2))
         kept = min(FINDINGS_AT_MOST_S, share) if has_found else 0.0
         return self.clock() > self.begun + self.total_s - kept

@@ -77,6 +77,7 @@ class Hits:
     def add(self, failure: CaseFailure) -> None:
         """Count one failing case."""
         self.count += 1
+        # Workers finish in any order: keeping the lowest numbers makes the report the same for any number of workers.
         if bisect(self.cases, failure.case) >= HITS_LISTED:
             return
         insort(self.cases, failure.case)
@@ -131,6 +132,7 @@ class PairEntry:
 def uncompared(cost: Cost) -> list[str]:
     """Return sentences about time, memory and random draws: no verdict depends on them, but these are far off."""
     found = []
+    # The ratio alone would report candidates whose cases take microseconds.
     if cost.candidate_s > _TIMES_SLOWER * cost.reference_s and cost.candidate_s > _SLOWER_S:
         found.append(
             f"{cost.cases} cases take {cost.candidate_s:.2g} s, on the reference {cost.reference_s:.2g} s: "

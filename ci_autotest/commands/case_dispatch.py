@@ -56,6 +56,7 @@ class Plan:
             known = learned.get(self.tests[test].id)
             return known.case_s if known is not None else 0.0
 
+        # A run that its budget ends early has then run some cases of every test.
         for test, cases in order(self.shares, case_s):
             yield Task(self.tests[test], tuple(cases), ledger.candidates)
 
@@ -66,6 +67,7 @@ def execute(pool: Pool, ledger: Ledger, tasks: Iterator[Task], is_over: Callable
         return
     total = sum(len(entry.cases) for entry in ledger.tests.values()) * len(ledger.candidates)
     progress = Progress(stream, total, is_terminal=stream.isatty())
+    # A broken test would fail in every further case, too.
     for event in pool.run(tasks, lambda task: None if ledger.tests[task.test.id].broken else task, is_over):
         book(ledger, event)
         progress.update(event.task.test.id, ledger.done, ledger.suspected)

@@ -151,6 +151,7 @@ def _publish(
     if isinstance(legs, Forbidden):
         return _degraded(legs, "actions: read")
     if not legs:
+        # Without a report there is nothing to publish, but an older green comment must not stand.
         return _marked(asked, client, event, origin)
     baselines = Baselines(
         client=client, repository=event.repository, branch=origin.pull.base, run_id=event.run_id, asked=asked.baseline
@@ -182,6 +183,7 @@ def wanted_of(asked: Publication, legs: list[Leg], turn: Turn) -> Wanted:
 
 
 def _section(leg: Leg, turn: Turn, room: int) -> Section:
+    # If the comment reported a failure before, the sentence `_AGAIN` is added, so its room is kept free.
     text = render_comment(leg.result, limit=room - len(_AGAIN.encode()), setting=leg.setting, title=leg.name)
     head, between, rest = text.partition("\n\n")
     is_aligned = bool(head) and is_wholly_aligned(leg.result)
@@ -228,6 +230,7 @@ def _marked(asked: Publication, client: Client, event: Event, origin: Origin) ->
 
 def _own_leg(asked: Publication, result: RunResult, environ: Mapping[str, str], origin: Origin) -> Leg:
     links = links_from({"ARTIFACT_NAME": asked.artifact_name, **environ}, result)
+    # Not `is_own`: a test of this job may have changed the folder, so programs are checked and printed anew.
     return Leg(
         name=leg_name(asked.leg),
         result=result,

@@ -49,6 +49,7 @@ def draws(log: DrawLog, request: Request, environ: Mapping[str, str], stream: Te
         fresh.close()
     if not isinstance(answer, Tried):
         return say(answer, candidate, stream)
+    # Only the attempt shows which draws the case makes, so the edits are checked after it.
     _refuse_unknown(log, answer)
     stream.write(render(log, answer.draws, answer.profile))
     if not answer.whole_program:

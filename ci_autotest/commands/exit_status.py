@@ -68,6 +68,7 @@ def _fails(findings: tuple[Finding, ...], fail_on: str, new: tuple[str, ...] | N
         counted += [item for item in findings if item.outcome == "flaky" and item.known is None]
     if fail_on == "leniency":
         counted += [item for item in findings if is_found_leniency(item) and item.known is None]
+    # Without a baseline every finding is new.
     if fail_on == "new" and new is not None:
         return any(item.id in new for item in counted)
     return bool(counted)

@@ -45,6 +45,7 @@ def replay(path: Path, request: Request, environ: Mapping[str, str], stream: Tex
             "Give --config or --candidate."
         )
         raise UsageError(message)
+    # The same name with another backend would run the program on something else than the finding is about.
     if candidate.backend != recording.note.get("backend"):
         message = (
             f"candidate {name!r} has the backend {candidate.backend} here and {recording.note.get('backend')!r} in the "

@@ -108,6 +108,7 @@ def discover_tests(pool: Pool, selection: Selection) -> tuple[list[TestInfo], li
     tests: list[TestInfo] = []
     broken: list[BrokenTest] = []
     for file in selection.files:
+        # A name that is not UTF-8 cannot be sent to a worker, so this file is reported as broken.
         name = path_text(file)
         found = pool.discover(file) if name == file else _NO_TEXT
         if isinstance(found, list):

@@ -125,6 +125,7 @@ def _with_interpreter(candidate: Candidate, root: Path) -> Candidate:
 
 def _candidates(config: Config, given: dict[str, Any], *, needs_candidate: bool) -> tuple[Candidate, ...]:
     named = tuple(given.get("candidate") or ())
+    # `list`, `replay`, `draws` and `doctor` also work without a configuration, on the built-in candidates.
     if not named and not config.candidates and not needs_candidate:
         return tuple(configuration.BUILT_IN.values())
     found = configuration.chosen(config, named)

@@ -147,7 +147,9 @@ def test_action__test_that_changes_the_publisher__is_not_published(
     finally:
         module.write_text(original, "utf-8")
     assert (done.steps["publish"].outcome, done.status) == ("failure", 1)
-    assert "the files of the publisher have changed since they were hashed before the tests" in done.steps["publish"].log
+    assert (
+        "the files of the publisher have changed since they were hashed before the tests" in done.steps["publish"].log
+    )
     assert ("owned" in done.steps["publish"].log, repository.github.bodies()) == (False, before)
 
 

@@ -125,8 +125,7 @@ def test_run__enterprise_server__leaves_the_upload_to_its_caller(job: Job):
     folder = str(job.workspace / "autotest-report")
     assert (output(job, "artifact-dir"), output(job, "upload")) == (folder, "")
     assert (
-        f"::notice title=ci-autotest::this server does not support upload-artifact v4: upload '{folder}'"
-        in done.stdout
+        f"::notice title=ci-autotest::this server does not support upload-artifact v4: upload '{folder}'" in done.stdout
     )
 
 
@@ -283,7 +282,9 @@ def test_plan__input_that_cannot_be_meant__leaves_it_to_prepare(job: Job, name: 
 def test_prepare__nothing_to_do__is_refused(job: Job):
     done = job.step("prepare", INPUT_COMMENT="off", INPUT_MODE="report", INPUT_RUN_ID="7", RUNNER_TEMP=str(job.folder))
     assert done.returncode == 2
-    assert done.stdout.startswith("::error title=ci-autotest::the input 'comment' is 'off', but without 'paths' mode 'report' only publishes")
+    assert done.stdout.startswith(
+        "::error title=ci-autotest::the input 'comment' is 'off', but without 'paths' mode 'report' only publishes"
+    )
 
 
 def test_prepare__install_into_a_container__is_refused(job: Job):

@@ -112,7 +112,9 @@ def test_comment_argv__run_of_another_workflow__is_numbered():
 
 @pytest.mark.parametrize("value", ["", "0", "7 --when=always", "$(id)", "\u0667"])
 def test_run_id__no_number__is_refused(value: str):
-    with pytest.raises(inputs.StepError, match=r"mode 'report' publishes the artifacts of the run in a `workflow_run` event"):
+    with pytest.raises(
+        inputs.StepError, match=r"mode 'report' publishes the artifacts of the run in a `workflow_run` event"
+    ):
         inputs.comment_argv({"INPUT_MODE": "report", "INPUT_RUN_ID": value})
 
 
@@ -198,7 +200,10 @@ def test_install_arguments__lines__options_are_split_and_requirements_are_not():
 def test_install_arguments__unclosed_quote__says_which_line():
     with pytest.raises(inputs.StepError) as raised:
         inputs.install_arguments({"INPUT_INSTALL": "-r 'a"})
-    assert str(raised.value) == "the line \"-r 'a\" of the input 'install' cannot be parsed: No closing quotation. Correct its quotes."
+    assert (
+        str(raised.value)
+        == "the line \"-r 'a\" of the input 'install' cannot be parsed: No closing quotation. Correct its quotes."
+    )
 
 
 def test_kept_constraints__packages_of_the_caller__lose_their_pins():
