@@ -1,4 +1,4 @@
-"""The candidate of a repro if it is not the same program: a pass over its graph, or an export.
+"""The candidate of a repro as code: the user's kernels, a compiled or rewritten program, or an export.
 
 An exported one needs torch, onnx and onnxruntime.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.codegen import inputs
+from ci_autotest.program.codegen import GRAPH_OPTIONS, body_lines, inputs, output_text
 from ci_autotest.program.python_names import is_module, is_name, is_path, is_pythons
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from ci_autotest.program.ir import Program
+    from ci_autotest.program.ir import Program, Recording
 
 
 #: An output that is no tensor is not the model's, and is torch's own.
@@ -57,14 +57,82 @@ def candidate(*_):
 """
 
 
+#: Hands calls to the user's kernels however they are spelled, also from inside a module.
+_MODE: Final = """#: In-place spellings: the receiver is given the result.
+WRITTEN = {
+    getattr(torch.Tensor, name): g
+    for f, g in REPLACED.items()
+    for name in (f'{f.__name__}_', f'__i{f.__name__}__')
+    if hasattr(torch.Tensor, name)
+}
+
+
+class Replace(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func in WRITTEN:
+            return args[0].copy_(WRITTEN[func](*args, **kwargs))
+        function = REPLACED.get(func, func)
+        if function is not func and kwargs and inspect.isfunction(function):
+            # torch's wrappers add keywords of their own, `_stacklevel=3` and `dtype=None`
+            takes = inspect.signature(function).parameters
+            kwargs = {k: v for k, v in kwargs.items() if k in takes or not (k[0] == '_' or v is None)}
+        return function(*args, **kwargs)
+
+
+"""
+
+
+def candidate_text(recording: Recording, takes: Sequence[str]) -> str:
+    """Return the function ``candidate`` of a repro.
+
+    Args:
+        recording: The program, with the candidate's note.
+        takes: Names of what the program takes, in order.
+
+    Raises:
+        ProgramError: The note holds what is never printed as code.
+    """
+    program, note = recording.program, recording.note
+    if note.get("backend") == "torch.compile":
+        options = "".join(f", {key}={value!r}" for key, value in compile_options(note).items())
+        return f"candidate = torch.compile(reference{options})"
+    if note.get("backend") == "fx":
+        return fx_candidate(program, note)
+    if is_exported(note):
+        return f"TAKES = {list(takes)}\n\n\n{_TEXT.format(options=repr(_options(note)))}"
+    rename, mode = _spellings(recording)
+    head = f"def candidate({', '.join(takes)}):"
+    lines = [*body_lines(program, rename=rename), f"return {output_text(program)}"]
+    if note.get("kind") == "graph":
+        options = "".join(f", {key}={value!r}" for key, value in GRAPH_OPTIONS)
+        return f"{head}\n{block(lines)}\n\n\ncandidate = torch.compile(candidate{options})"
+    if not mode:
+        return f"{head}\n{block(lines)}"
+    table = "".join(f"    {spelled}: {path},\n" for path, known in sorted(mode.items()) for spelled in known)
+    inner = block(["with Replace():", *(f"    {line}" for line in lines)])
+    return f"REPLACED = {{\n{table}}}\n{_MODE}{head}\n{inner}"
+
+
+def _spellings(recording: Recording) -> tuple[Callable[[str], str] | None, dict[str, list[str]]]:
+    """Return how a candidate's calls are spelled, and the spellings that a mode must catch inside other calls."""
+    note = recording.note
+    renames, spellings = note.get("renames"), note.get("spellings")
+    if not isinstance(renames, dict) or not isinstance(spellings, dict):
+        return None, {}
+    hidden = {path: known for path, known in spellings.items() if path not in renames.values()}
+    used = bool(recording.program.setup) or any(step.op == "call_method" for step in recording.program.body)
+    return (lambda target: renames.get(target, target)), (hidden if used else {})
+
+
+def block(lines: Sequence[str]) -> str:
+    """Return lines as the body of a function."""
+    return "\n".join(f"    {line}" for text in lines for line in text.split("\n"))
+
+
 def is_exported(note: Mapping[str, Any]) -> bool:
     """Whether a recording's candidate is a body's export: forward only, and it writes to no input."""
     return note.get("backend") == "onnxruntime"
-
-
-def exported_candidate(note: Mapping[str, Any]) -> str:
-    """Return the text of the candidate, from the note of its recording."""
-    return _TEXT.format(options=repr(_options(note)))
 
 
 def _options(note: Mapping[str, Any]) -> dict[str, bool | int]:

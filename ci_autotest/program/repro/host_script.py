@@ -28,32 +28,40 @@ from ci_autotest.program.json_values import program_of
 from ci_autotest.program.literals import INLINE_ELEMENTS, array_of, nested
 from ci_autotest.program.python_names import is_module, is_pythons
 from ci_autotest.program.refusal import refused_as, refused_outputs
+from ci_autotest.program.repro import host_template as template
+from ci_autotest.program.repro.candidates import block
 from ci_autotest.program.repro.entry_points import WATCH
-from ci_autotest.program.repro.framework_code import JAX, MINDSPORE, PADDLE, PADDLE_GRAPHED
-from ci_autotest.program.repro.host_template import GRAPHED, READER, REPEATED, TEMPLATE, TORCH_LIKE
+from ci_autotest.program.repro.framework_code import OF_FUNCTIONS, OWN_NAMED, code_of
+from ci_autotest.program.repro.host_parts import (
+    framework_texts,
+    host_comparison_texts,
+    host_entry,
+    host_last_line,
+    host_main_text,
+    host_needs_of,
+    observed_text,
+)
+from ci_autotest.program.repro.host_template import READER
 from ci_autotest.program.repro.torch_script import carried_flags
+from ci_autotest.program.repro.torch_template import END, LEAVE
 from ci_autotest.program.targets import is_function
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ci_autotest.program.ir import Recording
+    from ci_autotest.program.repro.host_parts import HostNeeds
 
 #: Where a framework keeps its dtypes and constants, where that is not the module itself.
 NAMESPACES: Final = {"jax": "jax.numpy"}
-_GLUES: Final = {"paddle": PADDLE, "jax": JAX, "mindspore": MINDSPORE}
-#: What is added to the glue where a body is run as one graph; for others ``GRAPHED``, without gradients.
-_GRAPHS_WITH_GRADIENTS: Final = {"paddle": PADDLE_GRAPHED}
 #: numpy's dtype of what lies in the tensor file; bfloat16 is widened.
 _WIDENED: Final = "float32"
 _ADAPTERS: Final = "adapters."
-#: Frameworks that differentiate functions, and not values.
-_OF_FUNCTIONS: Final = frozenset({"jax", "mindspore"})
 #: What the script itself binds.
 _OWN_NAMES: Final = frozenset({
     "np", "json", "os", "sys", "Path", "inputs", "candidate", "tensor", "elements", "run", "stored", "differs", "shown",
     "main", "watched", "repeated", "graphed", "as_graph", "eagerly", "Body", "device", "flags", "members", "observed",
-    "plain", "unlike", "is_array", "flags_differ",
+    "plain", "unlike", "is_array", "is_own", "flags_differ", "written_to",
 })  # fmt: skip
 
 
@@ -72,40 +80,79 @@ def host_repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
     module = host["module"]
     adapters = adapters_text(module, host["program"])
     program = without_clashes(host["program"], adapters, module)
-    is_graph = host.get("graph") is True or told["kind"] == "graph"
-    is_forward = is_graph and module not in _GRAPHS_WITH_GRADIENTS
-    named = names(program)
+    host = {**host, "program": program}
+    needs = host_needs_of(recording, told, module)
     namespace = NAMESPACES.get(module, module)
     takes = [name for name, _ in inputs(program)]
-    return TEMPLATE.format(
-        title=told["title"],
-        message="\n".join(f"  {line}" if line else "" for line in told["lines"]),
-        module=module, version=_in_text(host["version"]), python=str(host["python"]),
-        kind=told["kind"], versions=told["versions"],
-        reference=f"torch {_in_text(recording.note.get('torch', 'of unknown version'))}",
-        paths=_paths(module, told), device=_device(module, recording),
-        rtol=told["rtol"], atol=told["atol"], check_dtype=told["check_dtype"],
-        reader=READER if any(_is_stored(spec) for spec in _specs(recording).values()) else "",
-        glue=f"TAKES = {takes!r}\n{_glue(module, is_graph=is_graph)}",
-        setup=_block(
-            [*_bindings(recording, program, named), *setup_lines(program, namespace), _returned(program, named)]
-        ),
-        adapters=f"{adapters}\n\n\n" if adapters else "", strictness=told["strictness"], takes=", ".join(takes),
-        body=_block([*body_lines(program, namespace=namespace), f"return {output_text(program)}"]),
-        cotangents=_mapping({
-            i: _tensor(recording, cotangent_key(i), spec)
-            for i, spec in enumerate(recording.program.cotangents)
-            if spec is not None and not is_forward
-        }),
-        outputs=_mapping(_outputs(recording)),
-        refused=repr(refused_outputs(program)),
-        flags=_mapping(carried_flags(recording, "output_", range(len(output_refs(program))))),
-        gradients=_mapping({} if is_forward else carried_by_name(recording, "gradient_", host, named)),
-        after=_mapping(carried_by_name(recording, "after_", host, named)),
-        after_flags=_mapping(carried_flags(recording, "after_", [named[place] for place in host["moved"]])),
-        names=repr([named[ref.index] for ref in output_refs(program)]),
-        **_entry(told),
-    )  # fmt: skip
+    given = list(dict.fromkeys([*takes, *_leaves(program)]))
+    setup = [*_bindings(recording, program), *setup_lines(program, namespace), _returned(given)]
+    body = [*body_lines(program, namespace=namespace), f"return {output_text(program)}"]
+    framework, entry = framework_texts(needs, module), host_entry(needs)
+    uses_device = any(re.search(r"\bdevice\b", text) for text in [*setup, *body, *framework])
+    blocks = [
+        _head(recording, told, host, has_adapters=bool(adapters)),
+        *([f"device = {_device(module, recording)}"] if uses_device else ()),
+        f"def inputs():\n{block(setup)}",
+        f"def candidate({', '.join(takes)}):\n{block(body)}",
+        *([READER] if _has_file(recording) else ()),
+        _values(recording, told, host, needs),
+        *([adapters] if adapters else ()),
+        *framework,
+        *([observed_text(needs, takes, given)] if entry != "graphed" else ()),
+        *host_comparison_texts(told, needs),
+        host_main_text(needs, module),
+        *([WATCH % {"timeout_s": told["timeout_s"]}] if entry == "watched" else ()),
+        END % {"usable": "", "entry": entry, "said": host_last_line(needs), "leave": LEAVE},
+    ]
+    return "\n\n\n".join(text.strip("\n") for text in blocks if text) + "\n"
+
+
+def _head(recording: Recording, told: Mapping[str, Any], host: Mapping[str, Any], *, has_adapters: bool) -> str:
+    module, paths = host["module"], _paths(host["module"], told)
+    libraries = [
+        *(["from __future__ import annotations", ""] if has_adapters else ()),
+        *(["import json"] if _has_file(recording) else ()),
+        "import os",
+        "import sys",
+        "from pathlib import Path",
+    ]
+    return template.HEAD % {
+        "title": told["title"],
+        "message": "\n".join(f"  {line}" if line else "" for line in told["lines"]),
+        "module": module,
+        "libraries": "\n".join(libraries),
+        "here": "HERE = Path(__file__).resolve().parent\n" if paths or _has_file(recording) else "",
+        "python": str(host["python"]),
+        "paths": paths,
+        "version": _in_text(host["version"]),
+        "first": code_of(module).first,
+    }
+
+
+def _values(recording: Recording, told: Mapping[str, Any], host: Mapping[str, Any], needs: HostNeeds) -> str:
+    """Return what the reference gave, what goes into the backward pass, and how values are compared."""
+    program = host["program"]
+    named = names(program)
+    takes = [name for name, _ in inputs(program)]
+    cotangents = enumerate(recording.program.cotangents) if needs.backward else ()
+    flags = carried_flags(recording, "output_", range(len(output_refs(program))))
+    after_flags = carried_flags(recording, "after_", [named[place] for place in host["moved"]])
+    reference = f"torch {_in_text(recording.note.get('torch', 'of unknown version'))}"
+    weights = {i: _tensor(recording, cotangent_key(i), spec) for i, spec in cotangents if spec is not None}
+    lines = [
+        f"# What the reference, {reference}, gave when this was found.",
+        *([f"OUTPUTS = {_mapping(_outputs(recording))}"] if needs.kind not in {"nondeterminism", "graph"} else ()),
+        *([f"REFUSED = {refused_outputs(program)!r}  # how a step was refused"] if needs.refused else ()),
+        *([f"GRADIENTS = {_mapping(carried_by_name(recording, 'gradient_', host, named))}",
+           f"COTANGENTS = {_mapping(weights)}  # what goes into the backward pass"] if needs.backward else ()),
+        *(["COTANGENTS = {}"] if needs.graph and not needs.backward else ()),
+        *([f"FLAGS = {_mapping(flags)}"] if needs.flags else ()),
+        *([f"AFTER = {_mapping(carried_by_name(recording, 'after_', host, named))}  # what the run has changed",
+           f"AFTER_FLAGS = {_mapping(after_flags)}"] if needs.after else ()),
+        f"TAKES, NAMES = {takes!r}, {[named[ref.index] for ref in output_refs(program)]!r}",
+    ]  # fmt: skip
+    settings = template.SETTINGS % {"rtol": told["rtol"], "atol": told["atol"], "versions": told["versions"]}
+    return "\n".join([*lines, settings])
 
 
 def host_of(recording: Recording) -> dict[str, Any]:
@@ -160,34 +207,17 @@ def _in_text(version: object) -> str:
     return re.sub(r"[^\w.+ -]", "?", str(version), flags=re.ASCII)[:80]
 
 
-def _glue(module: str, *, is_graph: bool) -> str:
-    """Return how tensors are made and read, and the candidate run, in the framework."""
-    glue = _GLUES.get(module) or TORCH_LIKE.format(m=module)
-    if is_graph and module in _GRAPHS_WITH_GRADIENTS:
-        return f"{glue}\n{_GRAPHS_WITH_GRADIENTS[module]}"
-    return f"{glue}\n{GRAPHED.format(m=module)}" if is_graph and module not in _GLUES else glue
-
-
-def _entry(told: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the script begins with, by the kind of finding."""
-    if told["kind"] in {"crash", "timeout"}:
-        return {"watch": WATCH.format(timeout_s=told["timeout_s"]), "entry": "watched"}
-    if told["kind"] == "nondeterminism":
-        return {"watch": REPEATED, "entry": "repeated"}
-    return {"watch": "", "entry": "graphed" if told["kind"] == "graph" else "main"}
-
-
 def _paths(module: str, told: Mapping[str, Any]) -> str:
     """Return the line that makes the user's own modules importable; a framework's needs none."""
-    if module in {"torch", *_GLUES, "oneflow"}:
+    if module in {"torch", "oneflow", *OWN_NAMED}:
         return ""
     folders = ", ".join(f"HERE / {folder!r}" for folder in told["folders"])
-    return f"sys.path += [str(folder) for folder in ({folders}, Path.cwd())]\n" if folders else ""
+    return f"sys.path += map(str, [{folders}, Path.cwd()])\n" if folders else ""
 
 
 def _device(module: str, recording: Recording) -> str:
     device = repr(str(recording.note.get("device", "cpu")).replace("auto", "cpu"))
-    return device if module in _GLUES else f"{module}.device({device})"
+    return device if module in OWN_NAMED else f"{module}.device({device})"
 
 
 def adapters_text(module: str, program: Program) -> str:
@@ -200,8 +230,8 @@ def adapters_text(module: str, program: Program) -> str:
     return definitions(f"ci_autotest.host.adapters.{module}", list(dict.fromkeys(called))) if called else ""
 
 
-def _bindings(recording: Recording, program: Program, named: Sequence[str]) -> list[str]:
-    found = []
+def _bindings(recording: Recording, program: Program) -> list[str]:
+    found, named = [], names(program)
     for index, step in enumerate(program.steps):
         spec = step.args[0] if step.op == PLACEHOLDER else None
         if isinstance(spec, TensorSpec):
@@ -210,10 +240,12 @@ def _bindings(recording: Recording, program: Program, named: Sequence[str]) -> l
     return found
 
 
-def _returned(program: Program, named: Sequence[str]) -> str:
-    """Return what the function of the inputs gives: what the body takes, and every leaf."""
-    leaves = [named[i] for i, step in enumerate(program.steps) if step.op == PLACEHOLDER and not step.in_setup]
-    given = dict.fromkeys([*(name for name, _ in inputs(program)), *leaves])
+def _leaves(program: Program) -> list[str]:
+    named = names(program)
+    return [named[i] for i, step in enumerate(program.steps) if step.op == PLACEHOLDER and not step.in_setup]
+
+
+def _returned(given: Sequence[str]) -> str:
     return f"return {{{', '.join(f'{name!r}: {name}' for name in given)}}}"
 
 
@@ -245,6 +277,10 @@ def _is_stored(spec: TensorSpec) -> bool:
     return spec.storage_size > INLINE_ELEMENTS
 
 
+def _has_file(recording: Recording) -> bool:
+    return any(_is_stored(spec) for spec in _specs(recording).values())
+
+
 def _specs(recording: Recording) -> dict[str, TensorSpec]:
     """Return every tensor that the script holds, by key."""
     found = {step.target: step.args[0] for step in recording.program.steps if step.op == PLACEHOLDER}
@@ -273,7 +309,7 @@ def carried_by_name(recording: Recording, prefix: str, host: Mapping[str, Any], 
     A framework that differentiates functions gives zeros for what no output depends on: there nothing is missing.
     """
     parameters = {(index, name): place for index, name, place in host["parameters"]}
-    missing = [] if host["module"] in _OF_FUNCTIONS else [key for key, fact in recording.facts.items() if fact is None]
+    missing = [] if host["module"] in OF_FUNCTIONS else [key for key, fact in recording.facts.items() if fact is None]
     found = {}
     for key in [*recording.expected, *missing]:
         if key.startswith(prefix):
@@ -286,10 +322,6 @@ def carried_by_name(recording: Recording, prefix: str, host: Mapping[str, Any], 
                 name = f"{named[place]}.{parameter}" if is_inside else named[place]
                 found[name] = "None" if spec is None else _tensor(recording, key, spec)
     return found
-
-
-def _block(lines: Sequence[str]) -> str:
-    return "\n".join(f"    {line}" for text in lines for line in text.split("\n"))
 
 
 def _mapping(items: Mapping[Any, str]) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ci_autotest.program.ir import ARRAY, output_refs
+from ci_autotest.program.ir import ARRAY, FLOATING, PLACEHOLDER, TensorSpec, output_refs
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro import torch_template as template
 from ci_autotest.program.repro.candidates import is_exported
@@ -14,9 +14,26 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Recording
 
+#: Kinds that the forward pass shows, unless the finding itself is about the backward pass.
+_FORWARD: Final = frozenset({"value", "shape", "dtype", "aliasing", "metadata", "nondeterminism"})
+
 
 class Needs(NamedTuple):
-    """Say which parts of a repro its finding needs, besides the values."""
+    """The parts of a repro that its finding needs, besides the values of the outputs.
+
+    Attributes:
+        backward: The backward pass.
+        flags: What is compared of a tensor besides its elements.
+        after: What inputs and states are after the run.
+        memory: Which outputs share memory with an input.
+        refused: How steps were refused.
+        indices: A compiler's layers, and outputs that are the indices of extremes.
+        plain: Outputs that are no tensors.
+        arrays: Outputs that are arrays of numpy.
+        modules: Modules that the setup makes.
+        devices: A device other than the CPU on either side.
+        mixed: Values of other than one floating-point dtype on both sides.
+    """
 
     backward: bool
     flags: bool
@@ -26,55 +43,116 @@ class Needs(NamedTuple):
     indices: bool
     plain: bool
     arrays: bool
+    modules: bool
+    devices: bool
+    mixed: bool
+
+    @property
+    def observed(self) -> list[str]:
+        """The names of what ``run`` returns."""
+        return [
+            "outputs",
+            *(("gradients", "raised") if self.backward else ()),
+            *(("after",) if self.after else ()),
+            *(("memory",) if self.memory else ()),
+        ]
 
 
 def needs_of(recording: Recording, told: Mapping[str, Any]) -> Needs:
-    """Return what a repro carries: of a kind that is seen at once, no more than that."""
-    kind, program = told["kind"], recording.program
-    is_forward = kind in {"value", "shape", "dtype", "aliasing", "metadata"} and not told["has_backward"]
-    is_compiled = recording.note.get("backend") == "torch.compile"
-    has_after = kind in {"mutation", "state", "stateful"}
+    """Return what a repro carries; if a finding's kind shows at once, no more than that."""
+    kind, program, note = told["kind"], recording.program, recording.note
+    is_forward = kind in _FORWARD and not told["has_backward"]
+    is_compiled = note.get("backend") == "torch.compile"
+    has_after = kind in {"mutation", "state", "stateful"} and not is_exported(note)
+    is_plain = any(f"output_{i}" not in recording.expected for i in range(len(output_refs(program))))
+    inputs = [step.args[0] for step in program.steps if step.op == PLACEHOLDER]
+    specs = [*recording.expected.values(), *(inputs if has_after else ())]
+    is_float = all(isinstance(spec, TensorSpec) and spec.dtype in FLOATING for spec in specs)
     return Needs(
-        backward=any(program.cotangents) and not is_forward and not is_exported(recording.note),
+        backward=any(program.cotangents) and not is_forward and not is_exported(note),
         flags=kind == "metadata" or has_after or is_compiled,
-        after=has_after and not is_exported(recording.note),
+        after=has_after,
         memory=kind == "aliasing",
         refused=bool(refused_outputs(program)),
         indices=is_compiled,
-        plain=any(f"output_{i}" not in recording.expected for i in range(len(output_refs(program)))),
+        plain=is_plain,
         arrays=any(step.target == ARRAY for _, step in program.calls),
+        modules=any(step.op != PLACEHOLDER for step in program.setup),
+        devices=any(str(note.get(key, "cpu")) not in {"cpu", "auto"} for key in ("device", "reference_device")),
+        mixed=not is_float or is_plain or not told["check_dtype"] or (has_after and bool(program.setup)),
     )
 
 
-def parts_of(told: Mapping[str, Any], needs: Needs) -> dict[str, str]:
-    """Return the functions and the lines of ``main`` that the finding needs."""
-    run = [
-        template.RUN,
+def run_text(needs: Needs, takes: list[str], given: list[str]) -> str:
+    """Return the function that runs one side.
+
+    Args:
+        needs: What it returns.
+        takes: Names of what the program takes, in order.
+        given: Names of what ``inputs`` returns: those, then leaves that the program does not take.
+    """
+    named = "*given.values()" if takes == given else ", ".join(f"given[{name!r}]" for name in takes)
+    if needs.observed == ["outputs"] and not (needs.devices or needs.arrays or takes != given):
+        return template.RUN_ALONE
+    has_tensors = needs.backward or needs.after or needs.memory
+    words = {
+        "outputs": "outputs",
+        "gradients": "gradients",
+        "raised": "what the backward pass raises",
+        "after": "what inputs and states are afterwards",
+        "memory": "which inputs share memory with each output",
+    }
+    lines = [
+        template.RUN % {"described": "its " + ", ".join(words[name] for name in needs.observed)},
+        *([template.ON_DEVICE] if needs.devices else ()),
+        template.GIVEN,
+        *([template.MOVED] if needs.devices and needs.modules else ()),
+        f"    outputs = list(function({named}))\n",
         *([template.ARRAYS] if needs.arrays else ()),
-        template.SEEN,
+        *([template.TENSORS] if has_tensors else ()),
+        *([template.MODULES] if needs.modules and (needs.backward or needs.after) else ()),
+        *(["    leaves = dict(tensors)\n"] if needs.backward else ()),
+        *([template.PARAMETERS] if needs.backward and needs.modules else ()),
         *([template.BACKWARD] if needs.backward else ()),
-        *([template.STATES] if needs.after else ()),
+        *(["    after = dict(tensors)\n"] if needs.after else ()),
+        *([template.STATES] if needs.after and needs.modules else ()),
         *([template.PUT_IN] if needs.after and needs.backward else ()),
         *([template.MEMORY] if needs.memory else ()),
-        template.RETURN,
-    ]
-    compare = template.COMPARE % {
-        "unlike": "unlike(found, expected)" if needs.plain else "found != expected",
-        "dtype": " or found.dtype != expected.dtype" if told["check_dtype"] else "",
-        "strict": template.TOLERANT if told["strictness"] == "tolerance" else template.STRICT,
+    ]  # fmt: skip
+    return f"{''.join(lines)}    return {', '.join(needs.observed)}"
+
+
+def comparison_texts(told: Mapping[str, Any], needs: Needs) -> list[str]:
+    """Return the functions that compare."""
+    is_strict = told["strictness"] != "tolerance"
+    may_lack = needs.plain or needs.backward or needs.after or told["kind"] == "nondeterminism"
+    dtype = " or found.dtype != expected.dtype" if told["check_dtype"] else ""
+    differ = "unlike(found, expected)" if needs.plain else "found != expected"
+    floats = template.FLOATS % {"strict": template.STRICT_FLOATS if is_strict else template.TOLERANT}
+    apart = template.APART % {
+        "unlike": (template.PLAIN if may_lack else template.NO_TENSOR) % {"dtype": dtype, "differ": differ},
+        "unequal": template.MIXED if needs.mixed else floats,
+        "greatest": "greatest if isinstance(greatest, int) else f'{greatest:.3g}'" if needs.mixed else "greatest:.3g",
     }
     other = "found != expected" if told["kind"] == "error" else "False"
-    functions = [
-        compare,
+    return [
+        apart,
+        *([template.ELEMENTS % {"strict": template.STRICT if is_strict else template.TOLERANT}] if needs.mixed else ()),
+        template.SHOWN,
+        *([template.DIFFERS] if told["kind"] != "nondeterminism" else ()),
         *([template.UNLIKE] if needs.plain else ()),
-        *([template.FLAGS] if needs.flags else ()),
+        *([template.FLAGS % {"strides": template.STRIDES if told["strictness"] == "bitwise" else template.NO_STRIDES}]
+          if needs.flags else ()),
         *([template.SHARE] if needs.memory else ()),
         *([template.REFUSALS % {"other": other}] if needs.refused else ()),
-    ]
+    ]  # fmt: skip
+
+
+def main_text(needs: Needs) -> str:
+    """Return the function that runs both sides and compares them."""
     sources = [("outputs[i], OUTPUTS[i]", "i in OUTPUTS")]
     sources += [("gradients.get(i), GRADIENTS[i]", "i in GRADIENTS")] if needs.backward else []
     sources += [("after.get(i), AFTER[i]", "i in AFTER")] if needs.after else []
-    apart = " + ".join(f"[apart({pair}) for {each}]" for pair, each in sources)
     skipped = (template.INDICES if needs.indices else "") + (template.REFUSED if needs.refused else "")
     checks = [
         template.VALUES % {"skipped": skipped},
@@ -82,11 +160,17 @@ def parts_of(told: Mapping[str, Any], needs: Needs) -> dict[str, str]:
         *([template.GRADIENTS] if needs.backward else ()),
         *([template.AFTERWARDS] if needs.after else ()),
         *([template.SHARED] if needs.memory else ()),
-        *(["    ablation(outputs, gradients)\n"] if needs.indices else ()),
+        *([f"    ablation({layer_arguments(needs)})\n"] if needs.indices else ()),
     ]
-    return {
-        "run": "\n".join(run),
-        "compare": "\n\n\n".join(functions),
-        "agrees": template.AGREES % {"apart": apart},
+    return template.MAIN % {
+        "on_device": " on {DEVICE}" if needs.devices else "",
+        "reference": ", ".join(needs.observed),
+        "candidate": ", ".join(["found", *(f"found_{name}" for name in needs.observed[1:])]),
+        "changed": " + ".join(f"[apart({pair}) for {each}]" for pair, each in sources),
         "checks": "".join(checks),
     }
+
+
+def layer_arguments(needs: Needs) -> str:
+    """Return the arguments of the function that looks for a compiler's layer at fault."""
+    return "outputs, gradients" if needs.backward else "outputs"

@@ -7,43 +7,45 @@ misaligned, 0 when fixed, 2 when it cannot run.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.codegen import GRAPH_OPTIONS, body_lines, inputs, literal, names, output_text, setup_lines
-from ci_autotest.program.ir import PLACEHOLDER, Mapping_, Ref, TensorSpec, cotangent_key, is_unpacking, output_refs
+from ci_autotest.program.codegen import body_lines, inputs, literal, names, output_text, setup_lines
+from ci_autotest.program.ir import (
+    HOST_DEVICE,
+    PLACEHOLDER,
+    Mapping_,
+    Ref,
+    TensorSpec,
+    cotangent_key,
+    is_unpacking,
+    output_refs,
+)
 from ci_autotest.program.literals import INLINE_ELEMENTS, tensor_text
 from ci_autotest.program.python_names import is_path
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro import torch_template as template
 from ci_autotest.program.repro.candidates import (
+    block,
+    candidate_text,
     compile_options,
     device_module,
-    exported_candidate,
-    fx_candidate,
     is_exported,
     transform_of,
 )
-from ci_autotest.program.repro.entry_points import LAYERS, LEAVE, REPEATED, WATCH
-from ci_autotest.program.repro.script_parts import needs_of, parts_of
+from ci_autotest.program.repro.entry_points import LAYER_GRADIENTS, LAYER_KERNEL, LAYERS, REPEATED, WATCH
+from ci_autotest.program.repro.script_parts import comparison_texts, layer_arguments, main_text, needs_of, run_text
+from ci_autotest.program.repro.snippet_checks import LOST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ci_autotest.program.ir import Program, Recording
     from ci_autotest.program.repro.script_parts import Needs
 
 _Key = TypeVar("_Key", int, str)
-_READER: Final = '''
-def stored(name, dtype):
-    """Read one flat tensor of tensors.safetensors: a JSON head, then the bytes."""
-    data = (HERE / "tensors.safetensors").read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    first, last = json.loads(data[8 : 8 + size])[name]["data_offsets"]
-    return torch.frombuffer(bytearray(data[8 + size + first : 8 + size + last]), dtype=dtype).clone()
-
-'''
 
 
 def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
@@ -56,37 +58,71 @@ def repro_text(recording: Recording, told: Mapping[str, Any]) -> str:
             ``timeout_s`` (seconds that it may take), ``has_backward`` (whether it takes the backward pass to see it).
     """
     recording = _without_clashes(recording)
-    program = recording.program
-    named = names(program)
-    renames, mode = _candidate(recording)
+    program, needs = recording.program, needs_of(recording, told)
     takes = [name for name, _ in inputs(program)]
+    given = list(dict.fromkeys([*takes, *_leaves(program)]))
     literals = {**_placeholders(recording), **_expected(recording), **_cotangents(recording)}
-    has_file = any("stored(" in text for text in literals.values())
-    libraries = [*(["inspect"] if mode else ()), *(["json"] if has_file else ()), "os", "sys"]
-    needs = needs_of(recording, told)
-    return template.TEMPLATE.format(
-        title=told["title"],
-        message="\n".join(f"  {line}" if line else "" for line in told["lines"]),
-        libraries="\n".join([*(f"import {library}" for library in libraries), "from pathlib import Path\n"]),
-        imports=_imports(recording, told),
-        reader=_READER if has_file else "",
-        **_devices(recording.note),
-        setup=_block([*_bindings(program, literals, named), *setup_lines(program), _returned(takes, program, named)]),
-        takes=", ".join(takes), taken=takes,
-        body=_block([*body_lines(program), f"return {output_text(program)}"]),
-        candidate=_candidate_function(program, takes, renames, mode, recording.note),
-        layers=_layers(recording),
-        outputs=_mapping(_outputs(recording, literals)),
-        carried=_carried(recording, told, literals, needs),
-        names=[named[ref.index] for ref in output_refs(program)],
-        versions=repr(told["versions"]),
-        **parts_of(told, needs),
-        **_entry(told, recording.note),
-        rtol=told["rtol"], atol=told["atol"],
-    )  # fmt: skip
+    setup = [*_bindings(program, literals, needs), *setup_lines(program), _returned(given)]
+    body = [*body_lines(program), f"return {output_text(program)}"]
+    blocks = [
+        _head(recording, told, needs, literals),
+        *([f"device = torch.device({HOST_DEVICE!r})"] if not needs.devices and _names_device([*setup, *body]) else ()),
+        f"def inputs():\n{block(setup)}",
+        f"def reference({', '.join(takes)}):\n{block(body)}",
+        candidate_text(recording, takes),
+        *([template.READER] if _has_file(literals) else ()),
+        _values(recording, told, literals, needs),
+        run_text(needs, takes, given),
+        *comparison_texts(told, needs),
+        *([_layers(recording, needs)] if needs.indices else ()),
+        *_entries(told, needs),
+        _end(told, needs),
+    ]
+    return "\n\n\n".join(text.strip("\n") for text in blocks) + "\n"
 
 
-def _carried(recording: Recording, told: Mapping[str, Any], literals: Mapping[str, str], needs: Needs) -> str:
+def _head(recording: Recording, told: Mapping[str, Any], needs: Needs, literals: Mapping[str, str]) -> str:
+    has_folder = _has_file(literals) or bool(_modules(recording))
+    libraries = [
+        *(["inspect"] if "inspect." in candidate_text(recording, []) else ()),
+        *(["json"] if _has_file(literals) else ()),
+        "os",
+        "sys",
+    ]
+    paths = ["from pathlib import Path"] if has_folder or told["kind"] in LOST else []
+    return template.HEAD % {
+        "title": told["title"],
+        "message": "\n".join(f"  {line}" if line else "" for line in told["lines"]),
+        "libraries": "\n".join([*(f"import {library}" for library in libraries), *paths]),
+        "here": "HERE = Path(__file__).resolve().parent\n" if has_folder else "",
+        "imports": _imports(recording, told),
+        "devices": template.DEVICES % _devices(recording.note) if needs.devices else "",
+    }
+
+
+def _names_device(lines: Sequence[str]) -> bool:
+    return any(re.search(r"\bdevice\b", line) for line in lines)
+
+
+def _has_file(literals: Mapping[str, str]) -> bool:
+    return any("stored(" in text for text in literals.values())
+
+
+def _values(recording: Recording, told: Mapping[str, Any], literals: Mapping[str, str], needs: Needs) -> str:
+    """Return what the reference gave, what goes into the backward pass, and how values are compared."""
+    settings = template.SETTINGS % {"rtol": told["rtol"], "atol": told["atol"], "versions": told["versions"]}
+    if told["kind"] == "nondeterminism":  # The candidate is compared with itself.
+        return f"{_carried(recording, literals, needs)}{settings}"
+    program, named = recording.program, names(recording.program)
+    return (
+        "# What the reference gave when this was found, by position and by name.\n"
+        f"OUTPUTS = {_mapping(_outputs(recording, literals))}\n"
+        f"NAMES = {[named[ref.index] for ref in output_refs(program)]}\n"
+        f"{_carried(recording, literals, needs)}{settings}"
+    )
+
+
+def _carried(recording: Recording, literals: Mapping[str, str], needs: Needs) -> str:
     """Return what else the reference gave, and what goes into the backward pass."""
     program, named = recording.program, names(recording.program)
     given = {i: literals[cotangent_key(i)] for i, spec in enumerate(program.cotangents) if spec is not None}
@@ -94,7 +130,7 @@ def _carried(recording: Recording, told: Mapping[str, Any], literals: Mapping[st
     lines = [
         *([f"COTANGENTS = {_mapping(given)}  # what goes into the backward pass"] if needs.backward else ()),
         *([f"GRADIENTS = {_mapping(_by_name(recording, 'gradient_', literals, named))}"] if needs.backward else ()),
-        *([f"FLAGS = {_mapping(flags)}", f"IS_BITWISE = {told['strictness'] == 'bitwise'}"] if needs.flags else ()),
+        *([f"FLAGS = {_mapping(flags)}"] if needs.flags else ()),
         *([f"AFTER = {_mapping(_by_name(recording, 'after_', literals, named))}  # what the run has changed",
            f"AFTER_FLAGS = {_mapping(carried_flags(recording, 'after_', named))}"] if needs.after else ()),
         *([f"REFUSED = {refused_outputs(program)!r}  # how a step was refused"] if needs.refused else ()),
@@ -102,26 +138,37 @@ def _carried(recording: Recording, told: Mapping[str, Any], literals: Mapping[st
     return "".join(f"{line}\n" for line in lines)
 
 
-def _entry(told: Mapping[str, Any], note: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the script begins with, by the kind of finding, and how it ends."""
-    found = {"watch": "", "entry": "main"}
-    if told["kind"] in {"crash", "timeout"}:
-        found = {"watch": WATCH.format(timeout_s=told["timeout_s"]), "entry": "watched"}
-    elif told["kind"] == "nondeterminism":
-        found = {"watch": REPEATED.replace("{{", "{").replace("}}", "}"), "entry": "repeated"}
-    ends = "sys.exit(ended({entry}()))\n" if _devices(note)["device"] == "'cpu'" else LEAVE
-    watched = ' and not os.environ.get("REPRO_WATCHED")' if told["kind"] in {"crash", "timeout"} else ""
-    return {"watch": found["watch"], "end": ends.format(entry=found["entry"]), "watched": watched}
+def _entries(told: Mapping[str, Any], needs: Needs) -> list[str]:
+    """Return the functions that the script may begin with, by the kind of finding."""
+    if told["kind"] == "nondeterminism":
+        results = "[*outputs, *gradients.values(), raised]" if needs.backward else "outputs"
+        return [REPEATED % {"outputs": ", ".join(needs.observed), "results": results}]
+    return [main_text(needs), *([WATCH % {"timeout_s": told["timeout_s"]}] if told["kind"] in LOST else ())]
 
 
-def _layers(recording: Recording) -> str:
-    """Return what is asked of a report against a compiler: its layers, and which outputs are indices of extremes."""
-    if recording.note.get("backend") != "torch.compile":
-        return ""
+def _end(told: Mapping[str, Any], needs: Needs) -> str:
+    entry = "repeated" if told["kind"] == "nondeterminism" else "watched" if told["kind"] in LOST else "main"
+    return template.END % {
+        "usable": template.USABLE if needs.devices else "",
+        "entry": entry,
+        "said": template.SAID_BY_WATCHER if entry == "watched" else template.SAID,
+        "leave": template.LEAVE_AT_ONCE if needs.devices else template.LEAVE,
+    }
+
+
+def _layers(recording: Recording, needs: Needs) -> str:
+    """Return what a report to a compiler's maintainers must say: the layer at fault."""
     program = recording.program
-    indices = tuple(i for i, ref in enumerate(output_refs(program)) if _holds_indices(program, ref.index))
-    text = LAYERS.replace("{{", "{").replace("}}", "}").replace("{options}", repr(compile_options(recording.note)))
-    return f"{text}\nINDICES = {indices!r}  # outputs that are not compared\n"
+    found = [name if name == "gradients" else "_" for name in needs.observed[1:]]
+    return LAYERS % {
+        "takes": layer_arguments(needs),
+        "found": ", ".join(["found", *(f"found_{name}" if name == "gradients" else name for name in found)]),
+        "gradients": LAYER_GRADIENTS if needs.backward else "",
+        "kernel": LAYER_KERNEL if needs.devices else "",
+        "or_kernel": "{own}" if needs.devices else "",
+        "options": repr(compile_options(recording.note)),
+        "indices": tuple(i for i, ref in enumerate(output_refs(program)) if _holds_indices(program, ref.index)),
+    }
 
 
 def _holds_indices(program: Program, index: int) -> bool:
@@ -160,28 +207,28 @@ def _without_clashes(recording: Recording) -> Recording:
     return replace(recording, program=replace(recording.program, setup=parts[0], body=parts[1]))
 
 
-def _block(lines: Sequence[str]) -> str:
-    return "\n".join(f"    {line}" for text in lines for line in text.split("\n"))
-
-
 def _mapping(items: Mapping[Any, str]) -> str:
     return "{" + "".join(f"\n    {key!r}: {text}," for key, text in items.items()) + ("\n}" if items else "}")
 
 
-def _bindings(program: Program, literals: Mapping[str, str], named: Sequence[str]) -> list[str]:
-    found = []
+def _bindings(program: Program, literals: Mapping[str, str], needs: Needs) -> list[str]:
+    found, named = [], names(program)
     for index, step in enumerate(program.steps):
         spec = step.args[0] if step.op == PLACEHOLDER else None
         if isinstance(spec, TensorSpec):
-            place = "" if spec.device == "cpu" else ".to(device)"
+            place = "" if spec.device == HOST_DEVICE or not needs.devices else ".to(device)"
             grad = ".requires_grad_()" if spec.requires_grad else ""
             found.append(f"{named[index]} = {literals[step.target]}{place}{_layout(spec)}{grad}")
     return found
 
 
-def _returned(takes: Sequence[str], program: Program, named: Sequence[str]) -> str:
-    leaves = [named[i] for i, step in enumerate(program.steps) if step.op == PLACEHOLDER and not step.in_setup]
-    return f"return {{{', '.join(f'{name!r}: {name}' for name in dict.fromkeys([*takes, *leaves]))}}}"
+def _leaves(program: Program) -> list[str]:
+    named = names(program)
+    return [named[i] for i, step in enumerate(program.steps) if step.op == PLACEHOLDER and not step.in_setup]
+
+
+def _returned(given: Sequence[str]) -> str:
+    return f"return {{{', '.join(f'{name!r}: {name}' for name in given)}}}"
 
 
 def _placeholders(recording: Recording) -> dict[str, str]:
@@ -246,66 +293,6 @@ def _by_name(recording: Recording, prefix: str, literals: Mapping[str, str], nam
     return found
 
 
-def _candidate(recording: Recording) -> tuple[Callable[[str], str] | None, dict[str, list[str]]]:
-    """Return how a candidate's calls are spelled, and the spellings that a mode must catch inside other calls."""
-    note = recording.note
-    renames = note.get("renames")
-    spellings = note.get("spellings")
-    if not isinstance(renames, dict) or not isinstance(spellings, dict):
-        return None, {}
-    hidden = {path: known for path, known in spellings.items() if path not in renames.values()}
-    used = bool(recording.program.setup) or any(step.op == "call_method" for step in recording.program.body)
-    return (lambda target: renames.get(target, target)), (hidden if used else {})
-
-
-def _candidate_function(
-    program: Program,
-    takes: Sequence[str],
-    rename: Callable[[str], str] | None,
-    mode: Mapping[str, list[str]],
-    note: Mapping[str, Any],
-) -> str:
-    head = f"def candidate({', '.join(takes)}):\n"
-    if note.get("backend") == "torch.compile":
-        options = "".join(f", {key}={value!r}" for key, value in compile_options(note).items())
-        return f"candidate = torch.compile(reference{options})\n"
-    if note.get("backend") == "fx":
-        return fx_candidate(program, note)
-    if is_exported(note):
-        return exported_candidate(note)
-    lines = [*body_lines(program, rename=rename), f"return {output_text(program)}"]
-    if note.get("kind") == "graph":
-        options = "".join(f", {key}={value!r}" for key, value in GRAPH_OPTIONS)
-        return f"{head}{_block(lines)}\n\n\ncandidate = torch.compile(candidate{options})\n"
-    if not mode:
-        return head + _block(lines) + "\n"
-    table = "".join(f"    {spelled}: {path},\n" for path, known in sorted(mode.items()) for spelled in known)
-    return (
-        f"REPLACED = {{\n{table}}}\n"
-        "#: In-place spellings: the receiver is given the result.\n"
-        "WRITTEN = {\n"
-        "    getattr(torch.Tensor, name): g\n"
-        "    for f, g in REPLACED.items()\n"
-        "    for name in (f'{f.__name__}_', f'__i{f.__name__}__')\n"
-        "    if hasattr(torch.Tensor, name)\n"
-        "}\n\n\n"
-        "class Replace(torch.overrides.TorchFunctionMode):\n"
-        "    def __torch_function__(self, func, types, args=(), kwargs=None):\n"
-        "        kwargs = kwargs or {}\n"
-        "        if func in WRITTEN:\n"
-        "            return args[0].copy_(WRITTEN[func](*args, **kwargs))\n"
-        "        function = REPLACED.get(func, func)\n"
-        "        if function is not func and kwargs and inspect.isfunction(function):\n"
-        "            # torch's wrappers add keywords of their own, `_stacklevel=3` and `dtype=None`\n"
-        "            takes = inspect.signature(function).parameters\n"
-        "            kwargs = {k: v for k, v in kwargs.items() if k in takes or not (k[0] == '_' or v is None)}\n"
-        "        return function(*args, **kwargs)\n\n\n"
-        + head
-        + _block(["with Replace():", *(f"    {line}" for line in lines)])
-        + "\n"
-    )
-
-
 def _devices(note: Mapping[str, Any]) -> dict[str, str]:
     """Return where the candidate runs, and where the reference does."""
     return {key: repr(str(note.get(key, "cpu")).replace("auto", "cpu")) for key in ("device", "reference_device")}
@@ -319,22 +306,28 @@ def _environment(recording: Recording) -> list[str]:
     return [f"os.environ.update({ {str(name): str(value) for name, value in env.items()}!r})"]
 
 
-def _imports(recording: Recording, told: Mapping[str, Any]) -> str:
+def _modules(recording: Recording) -> list[str]:
+    """Return the user's modules that the candidate needs."""
     spellings = recording.note.get("spellings")
-    paths = sorted(spellings) if isinstance(spellings, dict) else []
-    paths += [path for path in [transform_of(recording.note)] if path]
-    modules = sorted({path.rpartition(".")[0] for path in paths} | ({device_module(recording.note)} - {""}))
+    paths = [*(spellings if isinstance(spellings, dict) else ()), transform_of(recording.note)]
+    return sorted({*(path.rpartition(".")[0] for path in paths if path), device_module(recording.note)} - {""})
+
+
+def _imports(recording: Recording, told: Mapping[str, Any]) -> str:
+    modules, device = _modules(recording), device_module(recording.note)
     lines = _environment(recording)
     if modules:
-        folders = ", ".join(f"HERE / {folder!r}" for folder in told["folders"])
-        lines.append(f"sys.path += [str(folder) for folder in ({folders}, Path.cwd())]")
+        folders = ", ".join([*(f"HERE / {folder!r}" for folder in told["folders"]), "Path.cwd()"])
+        lines.append(f"sys.path += map(str, [{folders}])")
     if is_exported(recording.note):
         modules = ["io", "onnxruntime"]
+    if not modules:
+        return "\n".join([*lines, "import torch"])
     lines += ["try:", "    import torch", *(f"    import {module}" for module in modules)]
-    if device_module(recording.note):
+    if device:
         lines.append(f"    torch.device({_devices(recording.note)['device']})")
     lines += [
-        f"except {'Exception' if device_module(recording.note) else 'ImportError'} as error:",
+        f"except {'Exception' if device else 'ImportError'} as error:",
         '    print(f"cannot run: {error}. Set PYTHONPATH to the folder that holds it.")',
         "    sys.exit(2)",
     ]

@@ -12,6 +12,7 @@ from ci_autotest.program.repro.entry_points import REPEATED
 from ci_autotest.program.repro.host_template import REPEATED as ABROAD
 
 SMALL, LARGE = (3, 4), (1 << 23,)
+WITH_GRADIENTS = {"outputs": "outputs, gradients, raised", "results": "[*outputs, *gradients.values(), raised]"}
 
 
 def test_repeated__torch__each_run_but_the_first_follows_one_of_memory_written_to():
@@ -19,11 +20,11 @@ def test_repeated__torch__each_run_but_the_first_follows_one_of_memory_written_t
 
     def run(_candidate: object) -> tuple[Any, ...]:
         events.append("run")
-        return (torch.ones(SMALL),), {"x": torch.ones(2)}, None, "", None
+        return (torch.ones(SMALL),), {"x": torch.ones(2)}, None
 
     names = {"torch": torch, "run": run, "candidate": None, "apart": lambda *_: "", "__doc__": "a finding"}
-    exec(REPEATED.replace("{{", "{").replace("}}", "}"), names)  # noqa: S102 - a part of a script
-    names["written_to"] = lambda results, number: events.append([*(tuple(item.shape) for item in results), number])
+    exec(REPEATED % WITH_GRADIENTS, names)  # noqa: S102 - a part of a script
+    names["written_to"] = lambda results, number: events.append([*(tuple(item.shape) for item in results[:-1]), number])
     assert names["repeated"]() == 0  # type: ignore[operator]
     assert events[:3] == ["run", [SMALL, (2,), 1], "run"]
     assert events.count("run") == 50
@@ -36,7 +37,7 @@ def test_repeated__torch__each_run_but_the_first_follows_one_of_memory_written_t
 )
 def test_written_to__torch__whatever_the_result__writes_where_it_can(result: object, count: int, monkeypatch: Any):
     names: dict[str, Any] = {"torch": torch}
-    exec(REPEATED.replace("{{", "{").replace("}}", "}"), names)  # noqa: S102 - a part of a script
+    exec(REPEATED % WITH_GRADIENTS, names)  # noqa: S102 - a part of a script
     full_like, blocks = torch.full_like, list[tuple[torch.dtype, Any, int]]()
 
     def noted(like: torch.Tensor, number: int, **how: Any) -> torch.Tensor:
@@ -57,7 +58,7 @@ def test_written_to__abroad__blocks_have_the_dtype_of_the_results_and_are_fewer_
         asked.append(dtype)
         return array.reshape(-1)
 
-    exec(ABROAD, names)  # noqa: S102 - a part of a script
+    exec(ABROAD % {"observed": "outputs", "results": "outputs"}, names)  # noqa: S102 - a part of a script
     names |= {"tensor": tensor, "is_array": lambda found: found is not None}
     small, large = np.ones(SMALL, np.float32), np.ones(LARGE, np.float32)
     names["written_to"]([(small, "bfloat16"), None, (large, "float32"), (np.ones(3, np.int64), "int64")], 3)

@@ -21,7 +21,7 @@ from ci_autotest.program.repro.host_script import host_repro_text
 SPEC = TensorSpec("float32", (2,), (1,), 0, 2, requires_grad=True)
 DATA = struct.pack("<2f", math.nan, -0.0)
 TOLD = {
-    "title": "misaligned", "lines": ["a line"], "kind": "value", "rtol": 1e-5, "atol": 1e-6, "check_dtype": True,
+    "title": "misaligned", "lines": ["a line"], "kind": "value", "rtol": 1e-5, "atol": 1e-6, "check_dtype": True, "has_backward": False,
     "strictness": "tolerance", "timeout_s": 60, "folders": ["../.."], "versions": "toy 1",
 }  # fmt: skip
 
@@ -50,7 +50,7 @@ def test_host_repro_text__any_framework__is_python_and_needs_neither_torch_nor_t
     tree = ast.parse(text)
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert imported == {"__future__", "json", "os", "sys", "pathlib", "numpy", module}
+    assert imported == {"os", "sys", "pathlib", "numpy", module}
     assert f"y = {module}.exp(x)" in text
     assert "np.array([float('nan'), -0.0], 'float32')" in text
 
@@ -157,6 +157,29 @@ def test_host_repro_text__value_with_the_name_of_what_the_script_calls__has_anot
 def test_host_repro_text__graph_mode__runs_the_candidate_as_one_graph(kind: str, entry: str):
     text = host_repro_text(recorded("oneflow.exp", "oneflow", graph=True), {**TOLD, "kind": kind})
     assert "class Body(oneflow.nn.Graph):" in text
-    assert f"sys.exit(ended({entry}()))" in text
-    assert "GRADIENTS = {}" in text
+    assert f"    status = {entry}()\n" in text
+    assert "GRADIENTS" not in text
     ast.parse(text)
+
+
+#: Lines that a script with literals may have, by kind.
+LINES_AT_MOST = {"value": 130, "shape": 145, "dtype": 130, "metadata": 150, "gradient": 190, "crash": 240}
+
+
+@pytest.mark.parametrize("kind", LINES_AT_MOST)
+@pytest.mark.parametrize("module", ["toy", "paddle", "jax", "mindspore"])
+def test_host_repro_text__small_finding__carries_what_its_kind_needs_and_no_more(module: str, kind: str):
+    told = {**TOLD, "kind": kind, "has_backward": kind == "gradient"}
+    text = host_repro_text(recorded(f"{module}.exp", module), told)
+    compile(text, "repro.py", "exec")
+    assert text.count("\n") <= LINES_AT_MOST[kind], text
+    parts = {
+        "GRADIENTS": kind in {"gradient", "crash"},
+        "def flags(": kind == "metadata",
+        "def members(": False,
+        "def stored(": False,
+        "def is_own(": kind in {"shape", "crash"},
+        "subprocess": kind == "crash",
+        "complex128": False,
+    }
+    assert {part: part in text for part in parts} == parts

@@ -307,3 +307,42 @@ def test_repro__integers_beyond_float64__are_exact_and_printed_as_integers(kerne
     assert f"candidate {number + 257}, reference {number}" in said
     kernels.add = real.add
     assert ran(text, tensors, tmp_path) == 0
+
+
+#: Lines that a script with literals may have, by kind.
+LINES_AT_MOST = {
+    "value": 105,
+    "shape": 105,
+    "dtype": 105,
+    "gradient": 145,
+    "metadata": 135,
+    "mutation": 175,
+    "crash": 185,
+}
+
+
+@pytest.mark.parametrize("kind", LINES_AT_MOST)
+def test_repro_text__small_finding__carries_what_its_kind_needs_and_no_more(kind, kernels):
+    text, _ = script(lambda: torch.exp(x()), kind=kind, has_backward=kind == "gradient")
+    assert text.count("\n") <= LINES_AT_MOST[kind], text
+    parts = {
+        "torch.autograd.grad(": kind in {"gradient", "mutation", "crash"},
+        "def flags_of(": kind in {"metadata", "mutation"},
+        "def stored(": False,
+        "subprocess": kind == "crash",
+        "complex128": kind not in {"value", "shape", "dtype", "gradient", "metadata", "crash", "mutation"},
+        "def unequal(": False,
+    }
+    assert {part: part in text for part in parts} == parts
+
+
+def test_repro_text__values_of_other_dtypes__are_compared_exactly(kernels):
+    text, _ = script(lambda: torch.exp(x(dtype=complex, low=-1, high=1)), has_backward=False)
+    assert "complex128" in text
+    assert "def unequal(" in script(lambda: torch.exp(x()), check_dtype=False)[0]
+
+
+def test_repro_text__program_and_expected_values__stand_above_what_compares(kernels):
+    text, _ = script(lambda: torch.exp(random_tensor(ndim=2, dim0=20, dim1=30)), kind="gradient")
+    order = ["def inputs(", "def reference(", "def candidate(", "def stored(", "OUTPUTS =", "def run(", "def main("]
+    assert sorted(order, key=text.index) == order
