@@ -19,7 +19,7 @@ from ci_autotest.commands.downloaded_report import read_downloaded
 from ci_autotest.commands.output_writer import (
     ended_early,
     links_from,
-    named_in,
+    permissions_in,
     read_report,
     saved_programs,
     write_surfaces,
@@ -236,7 +236,7 @@ def _own_leg(asked: Publication, result: RunResult, environ: Mapping[str, str], 
         result=result,
         setting=Setting(
             links=_of_pull(links, origin, environ) if links else None,
-            source=saved_programs(asked.folder, named_in(asked.config), is_own=False)
+            source=saved_programs(asked.folder, permissions_in(asked.config), is_own=False)
             if asked.folder is not None
             else None,
         ),
@@ -269,7 +269,7 @@ def _downloaded(
 
 
 def _downloaded_leg(asked: Publication, artifact: Artifact, data: BinaryIO, event: Event) -> Leg:
-    read = read_downloaded(artifact.name, data, named_in(asked.config))
+    read = read_downloaded(artifact.name, data, permissions_in(asked.config))
     links = Links(
         server=event.server_url, repository=event.repository, sha="", prefix=read.result.environment.folder,
         run=event.run_url, artifact=f"{event.run_url}/artifacts/{artifact.id}", run_id=event.run_id,

@@ -12,10 +12,10 @@ from ci_autotest.report.evidence import MOST_PROGRAM_BYTES, Evidence, evidence_o
 from ci_autotest.report.finding_folders import FINDINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
     from typing import BinaryIO
 
     from ci_autotest.github.archive import Archive
+    from ci_autotest.program.repro.permissions import Permissions
     from ci_autotest.report.evidence import Source
     from ci_autotest.values.finding import Finding
     from ci_autotest.values.result import RunResult
@@ -29,13 +29,13 @@ class Downloaded:
     source: Source
 
 
-def read_downloaded(name: str, file: BinaryIO, named: Collection[str] = ()) -> Downloaded:
+def read_downloaded(name: str, file: BinaryIO, permissions: Permissions | None = None) -> Downloaded:
     """Return the report in an artifact.
 
     Args:
         name: Name of the artifact, for messages.
         file: Its archive; it must stay open as long as the report is used.
-        named: Functions and modules that its programs may name.
+        permissions: What its programs may name; ``None``: nothing of the user's.
 
     Raises:
         PublishError: The archive is damaged, or has entries that no report folder has.
@@ -44,25 +44,26 @@ def read_downloaded(name: str, file: BinaryIO, named: Collection[str] = ()) -> D
     archive = opened(name, file)
     content = archive.read("report.json", report_json.GREATEST_SIZE_BYTES)
     result = report_json.parsed(content, f"report.json of artifact '{name}'")
-    return Downloaded(result, _source(archive, named))
+    return Downloaded(result, _source(archive, permissions))
 
 
-def _source(archive: Archive, named: Collection[str]) -> Source:
+def _source(archive: Archive, permissions: Permissions | None) -> Source:
+    """Return what finds the programs of an archive; each is read once."""
     found: dict[str, Evidence | None] = {}
 
     def source(finding: Finding) -> Evidence | None:
         if finding.id not in found:
-            found[finding.id] = _evidence(archive, finding, named)
+            found[finding.id] = _evidence(archive, finding, permissions)
         return found[finding.id]
 
     return source
 
 
-def _evidence(archive: Archive, finding: Finding, named: Collection[str]) -> Evidence | None:
+def _evidence(archive: Archive, finding: Finding, permissions: Permissions | None) -> Evidence | None:
     entry = f"{FINDINGS}/{finding.id}/program.json"
     if entry not in archive:
         return None
     try:
-        return evidence_of(finding, archive.read(entry, MOST_PROGRAM_BYTES), None, named)
+        return evidence_of(finding, archive.read(entry, MOST_PROGRAM_BYTES), None, permissions)
     except PublishError as error:
         return Evidence(refusal=str(error))

@@ -6,14 +6,16 @@ import platform
 import re
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ci_autotest import config as configuration
 from ci_autotest.commands.exit_status import not_written
+from ci_autotest.config.called_names import called_names
 from ci_autotest.errors import ConfigError, OutputError, UsageError
 from ci_autotest.github.environ import COMMIT
+from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.report import junit, report_json, sarif
 from ci_autotest.report.annotations import annotate
 from ci_autotest.report.atomic import is_full, write_text
@@ -59,22 +61,38 @@ def links_from(environ: Mapping[str, str], result: RunResult) -> Links | None:
     )  # fmt: skip
 
 
-def named_in(config: Path | None) -> frozenset[str]:
-    """Return the kernels that a program from outside may name: those of ``config``, or of the nearest file."""
+def permissions_in(config: Path | None) -> Permissions:
+    """Return what a program from outside may name: what ``config`` names, or the nearest file."""
     file = configuration.find(Path.cwd()) if config is None else config
     try:
-        candidates = configuration.read(file).candidates if file is not None else ()
+        return permissions_of(configuration.read(file) if file is not None else configuration.Config())
     except ConfigError:
-        candidates = ()
-    return configuration.named_by(candidates)
+        return permissions_of(configuration.Config())
 
 
-def saved_programs(output: Path, named: frozenset[str], *, is_own: bool) -> Source:
+def permissions_of(config: configuration.Config) -> Permissions:
+    """Return what a program from outside may name: the kernels, folders, options and mappings of a configuration."""
+    rows = {candidate.module: candidate.mapping for candidate in config.candidates}
+    return Permissions(
+        names=configuration.named_by(config.candidates),
+        folders=frozenset(filter(None, map(_folder, config.paths or ("autotests",)))),
+        options=tuple(candidate.options for candidate in config.candidates if candidate.options),
+        calls=cache(lambda module: called_names(module, rows.get(module))),
+    )
+
+
+def _folder(path: str) -> str:
+    """Return the folder of a configured path, as it is written."""
+    path = path.partition("::")[0].removeprefix("./")
+    return path.rpartition("/")[0] if path.endswith(".py") else path.rstrip("/")
+
+
+def saved_programs(output: Path, permissions: Permissions, *, is_own: bool) -> Source:
     """Return a lookup of the programs in an output folder, with their tensors; it reads each of them once.
 
     Args:
         output: The folder.
-        named: Functions and modules that the programs may name.
+        permissions: What the programs may name.
         is_own: Whether this process has just written the folder, so that the report's own text is shown. Otherwise a
             test may have changed the report since, and the text is generated from the checked program.
     """
@@ -82,16 +100,16 @@ def saved_programs(output: Path, named: frozenset[str], *, is_own: bool) -> Sour
 
     def source(finding: Finding) -> Evidence:
         if finding.id not in found:
-            evidence = _saved(output / FINDINGS / finding.id, finding, named)
+            evidence = _saved(output / FINDINGS / finding.id, finding, permissions)
             found[finding.id] = replace(evidence, program=finding.program) if is_own else evidence
         return found[finding.id]
 
     return source
 
 
-def _saved(folder: Path, finding: Finding, named: frozenset[str]) -> Evidence:
+def _saved(folder: Path, finding: Finding, permissions: Permissions) -> Evidence:
     program, tensors = _content(folder / "program.json"), _content(folder / "tensors.safetensors")
-    return Evidence() if program is None or tensors is None else evidence_of(finding, program, tensors, named)
+    return Evidence() if program is None or tensors is None else evidence_of(finding, program, tensors, permissions)
 
 
 def _content(path: Path) -> bytes | None:
@@ -104,10 +122,10 @@ def _content(path: Path) -> bytes | None:
 
 
 def setting_for(
-    result: RunResult, output: Path, environ: Mapping[str, str], named: frozenset[str] = frozenset(), *, is_own: bool
+    result: RunResult, output: Path, environ: Mapping[str, str], permissions: Permissions, *, is_own: bool
 ) -> Setting:
-    """Return the links and programs of a page; ``named`` and ``is_own`` as for ``saved_programs``."""
-    return Setting(links=links_from(environ, result), source=saved_programs(output, named, is_own=is_own))
+    """Return the links and programs of a page; ``permissions`` and ``is_own`` as for ``saved_programs``."""
+    return Setting(links=links_from(environ, result), source=saved_programs(output, permissions, is_own=is_own))
 
 
 def write_surfaces(result: RunResult, output: Path, setting: Setting) -> RunResult:
@@ -188,7 +206,7 @@ def rendered(
         short = f"### {verdict(result)}\n\nThere is no room for the summary: it is in the artifact, in summary.md.\n"
         return short if size(short) <= room else ""
     return render_summary(
-        result, limit=room, setting=setting_for(result, folder, environ, named_in(config), is_own=False)
+        result, limit=room, setting=setting_for(result, folder, environ, permissions_in(config), is_own=False)
     )
 
 

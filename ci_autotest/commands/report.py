@@ -9,7 +9,7 @@ import msgspec
 
 from ci_autotest.commands.baseline import against
 from ci_autotest.commands.exit_status import not_written, settled
-from ci_autotest.commands.output_writer import named_in, read_report, setting_for, write_surfaces
+from ci_autotest.commands.output_writer import permissions_in, read_report, setting_for, write_surfaces
 from ci_autotest.errors import OutputError
 from ci_autotest.findings.database import FOLDER, Database, Learned, today
 from ci_autotest.findings.regressions import kept_of
@@ -36,7 +36,7 @@ def report(
     result = not_written(result, [failure for failure in failures if failure])
     if len(parts) > 1:
         _learn(result, output, Database(Path.cwd() / FOLDER))
-    return write_surfaces(result, output, setting_for(result, output, environ, named_in(None), is_own=False))
+    return write_surfaces(result, output, setting_for(result, output, environ, permissions_in(None), is_own=False))
 
 
 def _origin(finding: Finding, parts: Sequence[RunResult], folders: Sequence[Path]) -> Path:

@@ -17,7 +17,7 @@ from ci_autotest.commands.case_counts import left_notes, uncompared
 from ci_autotest.commands.case_dispatch import Plan, execute, learned_of
 from ci_autotest.commands.executors import means_for
 from ci_autotest.commands.exit_status import not_written
-from ci_autotest.commands.output_writer import read_baseline, setting_for, write_surfaces
+from ci_autotest.commands.output_writer import permissions_of, read_baseline, setting_for, write_surfaces
 from ci_autotest.commands.progress import Progress
 from ci_autotest.commands.request import NothingFoundError, Request, discover_tests, hello_for, module_folders
 from ci_autotest.commands.run_result import Circumstances, make_result
@@ -107,8 +107,9 @@ def run(request: Request, environ: Mapping[str, str], stream: TextIO) -> RunResu
         if state.plan is None:
             prepare(state.output)
         result = _result(state, environ, baseline)
-        named = configuration.named_by(request.candidates)
-        return write_surfaces(result, state.output, setting_for(result, state.output, environ, named, is_own=True))
+        permissions = permissions_of(msgspec.structs.replace(request.config, candidates=request.candidates))
+        setting = setting_for(result, state.output, environ, permissions, is_own=True)
+        return write_surfaces(result, state.output, setting)
 
 
 def _begun(request: Request, environ: Mapping[str, str], begun: float) -> _Run:

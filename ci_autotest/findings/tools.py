@@ -89,7 +89,10 @@ class Tools:
         return SingleWorker(self.start, hello, self.allowance.deadline)
 
     def with_module_folders(self, recording: Recording) -> Recording:
-        """Return a recording whose note has the folders of the user's modules, relative to the current folder."""
+        """Return a recording whose note has the folders of the user's modules, relative to the current folder.
+
+        It also has the time limit of a case: the shown program of a hang waits no longer.
+        """
         here, found = Path.cwd(), []
         for module in {name.partition(".")[0] for name in own_names(recording.note)}:
             holders = [
@@ -97,7 +100,8 @@ class Tools:
             ]
             if holders and holders[0] != here:  # Modules in the current folder are found anyway.
                 found.append(os.path.relpath(holders[0], here))
-        return replace(recording, note={**recording.note, "folders": sorted(found)}) if found else recording
+        folders = {"folders": sorted(found)} if found else {}
+        return replace(recording, note={**recording.note, **folders, "case_timeout_s": self.case_timeout_s})
 
 
 class Inspection(NamedTuple):

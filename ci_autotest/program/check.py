@@ -30,12 +30,14 @@ from ci_autotest.program.ir import (
     Slice,
     TensorSpec,
     cotangent_key,
+    is_mode,
     step_refs,
 )
+from ci_autotest.program.refusal import is_refusal
 from ci_autotest.program.targets import is_attribute, is_function, is_method, is_settable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from ci_autotest.program.ir import Argument, Program, Recording, Step
 
@@ -44,6 +46,11 @@ CONSTANTS: Final = frozenset({
     "torch.contiguous_format", "torch.channels_last", "torch.channels_last_3d", "torch.preserve_format",
     "torch.strided",
 })  # fmt: skip
+#: Frameworks that this package knows; a program from outside may name them whatever the configuration says.
+FRAMEWORKS: Final = frozenset({"oneflow", "paddle", "jax", "mindspore"})
+#: Frameworks whose functions have other names than torch's.
+OWN_NAMED: Final = frozenset({"paddle", "jax", "mindspore"})
+_OF_TENSORS: Final = frozenset({CALL_METHOD, CALL_MODULE, GET_ATTR})
 #: Elements of one tensor that a saved program may ask for.
 ELEMENTS_AT_MOST: Final = 1 << 28
 
@@ -77,6 +84,41 @@ def check_program(program: Program) -> None:
         if step.in_setup != (index < len(program.setup)):
             message = f"step {index} says in_setup={step.in_setup}, but stands in the other part."
             raise ProgramError(message)
+
+
+def check_host_program(program: Program, module: str, calls: Collection[str]) -> None:
+    """Refuse a program in a framework's own words that is not well-formed, or calls what no table names.
+
+    Args:
+        program: Read from the note of a recording, which anyone may have written.
+        module: The framework's.
+        calls: The functions and adapters that the framework's table names.
+
+    Raises:
+        ProgramError: As ``check_program``; a target is allowed if it is one of ``calls``, an operator of Python's own,
+            or, in a module with torch's names, what torch calls it.
+    """
+    is_like_torch = module not in OWN_NAMED
+
+    def is_called(target: str) -> bool:
+        owner = target.partition(".")[0]
+        if is_like_torch and owner == module.partition(".")[0]:
+            return target in calls or is_function(f"torch{target.removeprefix(module)}")
+        return target in calls or (owner in {"operator", "builtins"} and is_function(target))
+
+    if not program.body or program.body[-1].op != OUTPUT:
+        message = f"the program for {module} has no output: its last step must be one."
+        raise ProgramError(message)
+    for index, step in enumerate(program.steps):
+        if step.op in _OF_TENSORS and not is_like_torch:
+            message = f"step {index} is a {step.op}: {module} is called by its functions alone."
+            raise ProgramError(message)
+        _check_step(step, index, is_last=index == len(program.steps) - 1, is_called=is_called)
+        if not all(is_mode(mode) or is_refusal(mode) for mode in step.modes):
+            message = f"step {index} has a mode that is not known."
+            raise ProgramError(message)
+        if step.op == PLACEHOLDER and isinstance(step.args[0], TensorSpec):
+            _check_spec(step.target, step.args[0])
 
 
 def check_recording(recording: Recording) -> None:
@@ -160,11 +202,11 @@ def _removes(step: Step, steps: Sequence[Step]) -> bool:
     return isinstance(held, Ref) and steps[held.index].target == "register_hook" and REGISTERS[0] in step.modes
 
 
-def _check_step(step: Step, index: int, *, is_last: bool) -> None:
+def _check_step(step: Step, index: int, *, is_last: bool, is_called: Callable[[str], bool] = is_function) -> None:
     if step.op not in OPCODES or (step.op == OUTPUT) != is_last:
         message = f"step {index} has opcode {step.op!r} where it cannot stand. Use {', '.join(OPCODES)}, output last."
         raise ProgramError(message)
-    if not _is_allowed(step):
+    if not _is_allowed(step, is_called):
         message = (
             f"step {index} names target {step.target[:80]!r}, which is not on the allow list of {step.op}: "
             "only operators of torch are run."
@@ -211,18 +253,18 @@ def _all(*arguments: Argument) -> Iterator[Argument]:
                 pass
 
 
-def _is_allowed(step: Step) -> bool:
+def _is_allowed(step: Step, is_called: Callable[[str], bool]) -> bool:
     if step.op in {PLACEHOLDER, OUTPUT}:
         return step.target.isidentifier() and (step.op == OUTPUT or len(step.args) == 1)
     if step.op == CALL_FUNCTION:
-        return is_function(step.target) and _names_an_attribute(step)
+        return is_called(step.target) and _names_an_attribute(step)
     is_plain = step.op == CALL_MODULE or step.target == "register_hook"
     if not step.args or not isinstance(step.args[0], Ref if is_plain else Ref | Copy):
         return False
     if step.op == CALL_METHOD:
         return is_method(step.target) or (step.target == "register_hook" and REGISTERS[0] in step.modes)
     if step.op == CALL_MODULE:
-        return is_function(step.target)
+        return is_called(step.target)
     return step.op == GET_ATTR and is_attribute(step.target)
 
 

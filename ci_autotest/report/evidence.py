@@ -13,13 +13,14 @@ from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import wanted_specs
 from ci_autotest.program.ir import ITEM_SIZE, TensorSpec
 from ci_autotest.program.literals import INLINE_ELEMENTS
+from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.program.serialize import decode, decode_program
 from ci_autotest.program.tensor_values import digest
 from ci_autotest.report.finding_program import culprit_of, display_program, has_backward
 from ci_autotest.report.mermaid import graph_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from ci_autotest.program.ir import Recording
     from ci_autotest.values.finding import Finding
@@ -69,7 +70,9 @@ class Evidence:
     refusal: str = ""
 
 
-def evidence_of(finding: Finding, program: bytes, tensors: bytes | None, named: Collection[str] = ()) -> Evidence:
+def evidence_of(
+    finding: Finding, program: bytes, tensors: bytes | None, permissions: Permissions | None = None
+) -> Evidence:
     """Return the evidence in the files of a finding.
 
     Args:
@@ -77,7 +80,7 @@ def evidence_of(finding: Finding, program: bytes, tensors: bytes | None, named: 
         program: Content of ``program.json``.
         tensors: Content of ``tensors.safetensors``; ``None`` if it must not be loaded: then small tensors and the
             hashes of large ones come from ``program.json``.
-        named: User modules and functions that the program may name: those of the configuration on this machine.
+        permissions: What the program may name, by the configuration of this machine; ``None``: nothing of the user's.
     """
     if len(program) > MOST_PROGRAM_BYTES:
         return Evidence(refusal=f"program.json has {len(program):,} bytes; at most {MOST_PROGRAM_BYTES:,} are shown.")
@@ -87,7 +90,7 @@ def evidence_of(finding: Finding, program: bytes, tensors: bytes | None, named: 
             return Evidence(refusal=f"The program has {len(recording.program.steps):,} steps: it is in the artifact.")
         culprit = culprit_of(recording.program, finding)
         return Evidence(
-            program=display_program(recording, finding, named),
+            program=display_program(recording, finding, permissions or Permissions()),
             graph=graph_text(recording.program, culprit, is_gradient=has_backward(finding)),
             tensors=_facts(recording),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -14,29 +15,32 @@ from ci_autotest.values.tolerance import tolerance_for
 from ci_autotest.values.verdict import Call, Cotangent, Gradient, State, Value, is_of_backward, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.program.repro.permissions import Permissions
     from ci_autotest.values.finding import Finding
     from ci_autotest.values.verdict import Place
 
 #: A use of the name ``device`` in printed code, but not as a keyword argument.
 _READS_DEVICE: Final = re.compile(r"(?<![\w.'\"])device(?![\w'\"]|=)")
+#: Most and fewest seconds that a reader waits for the program of a hang.
+_WAIT_S: Final = (60, 5)
 #: A relative folder inside the checkout.
 _FOLDER: Final = re.compile(r"[\w.-]+(?:/[\w.-]+){0,20}", re.ASCII)
 #: Longest path of a replacement that a comment names.
 _PATH_CHARS: Final = 200
 
 
-def display_program(recording: Recording, finding: Finding, named: Collection[str] | None = None) -> str:
+def display_program(recording: Recording, finding: Finding, permissions: Permissions | None = None) -> str:
     """Return a snippet that fails when it is pasted; if there is none, the reference's side with the fault marked.
 
     Args:
         recording: The smallest program; small tensors whose data is present become exact literals.
         finding: The finding of that program.
-        named: User modules and functions that the text may name; ``None`` allows all, for a program of this machine.
+        permissions: What the text may name; ``None`` allows all, for a program of this machine.
     """
-    if failing := snippet(recording, facts_of(recording, finding, named)):
+    if failing := snippet(recording, facts_of(recording, finding, permissions)):
         return failing
     statements = list(body_statements(recording.program))
     calls = [line for _, lines in statements for line in lines]
@@ -58,8 +62,8 @@ def culprit_of(program: Program, finding: Finding) -> int | None:
     return found[-1] if found else None
 
 
-def facts_of(recording: Recording, finding: Finding, named: Collection[str] | None = None) -> Facts:
-    """Return the facts of a finding that its snippet needs; ``named`` as for ``display_program``."""
+def facts_of(recording: Recording, finding: Finding, permissions: Permissions | None = None) -> Facts:
+    """Return the facts of a finding that its snippet needs; ``permissions`` as for ``display_program``."""
     at = place_of(finding.where)
     difference, rules = finding.difference, recording.note.get("rules")
     dtypes = [spec.dtype for spec in recording.expected.values()] or ["float32"]
@@ -79,16 +83,27 @@ def facts_of(recording: Recording, finding: Finding, named: Collection[str] | No
         check_dtype=not (isinstance(rules, dict) and rules.get("check_dtype") is False),
         is_strict=recording.note.get("strictness", "tolerance") != "tolerance",
         mark=mark(finding),
-        named=named,
-        folders=_folders(recording),
+        permissions=permissions,
+        folders=_folders(recording, permissions),
+        timeout_s=_timeout_s(recording),
     )
 
 
-def _folders(recording: Recording) -> tuple[str, ...]:
-    """Return the folders of the checkout that the import path needs."""
+def _timeout_s(recording: Recording) -> int:
+    """Return how many seconds the program of a hang waits: as long as a case may take, at most a minute."""
+    most, least = _WAIT_S
+    limit = recording.note.get("case_timeout_s")
+    # The note may come from outside: it may hold infinity, or an integer that no float holds.
+    return max(least, math.ceil(limit)) if isinstance(limit, int | float) and 0 <= limit <= most else most
+
+
+def _folders(recording: Recording, permissions: Permissions | None) -> tuple[str, ...]:
+    """Return the folders of the checkout that the import path needs; from outside, only configured ones."""
     noted = recording.note.get("folders")
     texts = [folder for folder in noted if isinstance(folder, str)] if isinstance(noted, list) else []
-    # A program from outside may name any folder: a path that leaves the checkout is dropped.
+    if permissions is not None:
+        return tuple(folder for folder in texts if folder in permissions.folders)
+    # A note of this machine may name a folder outside of the checkout: the text is the same for every reader.
     return tuple(folder for folder in texts if _FOLDER.fullmatch(folder) and ".." not in folder.split("/"))
 
 

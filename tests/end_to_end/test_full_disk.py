@@ -13,6 +13,7 @@ from junitparser import JUnitXml
 
 from ci_autotest.commands.exit_status import not_written
 from ci_autotest.commands.output_writer import setting_for, write_surfaces
+from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.program.serialize import decode
 from ci_autotest.report import report_json
 from ci_autotest.report.finding_folders import FILES
@@ -178,7 +179,7 @@ def test_report__disk_is_full__prints_the_merged_report(tmp_path: Path):
 
 def surfaces(folder: Path, **sample: Any) -> tuple[set[str], Any]:
     result = samples.misaligned(**sample)
-    made = write_surfaces(result, folder, setting_for(result, folder, os.environ, is_own=True))
+    made = write_surfaces(result, folder, setting_for(result, folder, os.environ, Permissions(), is_own=True))
     return written(folder), made
 
 

@@ -15,7 +15,7 @@ from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.process import Interpreter
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.commands.output_writer import named_in
+from ci_autotest.commands.output_writer import permissions_in
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
 from ci_autotest.report.finding_program import display_program
@@ -106,13 +106,23 @@ def test_display_program__of_a_framework__fails_while_it_is_wrong_and_passes_whe
     assert mended.returncode == 0, text + mended.stderr
 
 
+def test_evidence_of__a_strangers_program_of_a_framework__is_shown_where_the_table_names_its_functions(framework: Any):
+    _, backend, (wrong, _) = framework
+    recording, _ = recorded(lambda: torch.exp(x(2, 3)), backend)
+    tensors = encode_tensors(recording)
+    shown = evidence_of(samples.finding(where="value of exp"), encode_program(recording), tensors, permissions_in(None))
+    own = display_program(recording, samples.finding(where="value of exp"))
+    assert shown.program == own
+    assert f"{wrong.removeprefix('adapters.')}(" in own
+
+
 @pytest.mark.parametrize("target", ["load", "utils.run_check", "static.load_program_state"])
-def test_evidence_of__a_strangers_program_of_a_framework__is_torchs_alone(target: str, framework: Any):
+def test_evidence_of__a_strangers_program_calls_what_no_table_names__is_torchs_alone(target: str, framework: Any):
     name, backend, (wrong, _) = framework
     recording, _ = recorded(lambda: torch.exp(x(2, 3)), backend)
-    tensors, named = encode_tensors(recording), named_in(None)
-    for program in (wrong, f"{name}.{target}", "adapters.exec"):
+    tensors, permissions = encode_tensors(recording), permissions_in(None)
+    for program in (f"{name}.{target}", "adapters.exec"):
         given = encode_program(recording).replace(wrong.encode(), program.encode())
-        shown = evidence_of(samples.finding(where="value of exp"), given, tensors, named).program
+        shown = evidence_of(samples.finding(where="value of exp"), given, tensors, permissions).program
         assert "import torch\n" in shown
         assert [text for text in (f"import {name}", target, "exec(") if text in shown] == []

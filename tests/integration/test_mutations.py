@@ -38,6 +38,7 @@ from ci_autotest.findings.triage import Triage
 from ci_autotest.github import artifact, comment, origin
 from ci_autotest.github.answer import Reply, decoded, reason_of
 from ci_autotest.github.event import read_event
+from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.program.serialize import decode
 from ci_autotest.report import report_json
 from ci_autotest.report.evidence import evidence_of
@@ -201,7 +202,7 @@ def reported(real: Real, ready: FromWorker, done: FromWorker, output: Path) -> N
         is_partial=not ledger.is_complete, duration_s=1.0,
     )  # fmt: skip
     result = make_result(ledger, tuple(triage.findings), told)
-    write_surfaces(result, output, setting_for(result, output, {}, is_own=True))
+    write_surfaces(result, output, setting_for(result, output, {}, Permissions(), is_own=True))
     show_result(result, io.StringIO(), str(output))
 
 

@@ -24,6 +24,7 @@ from ci_autotest.backends.repro_notes import repro_note
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config import Candidate
+from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
 from ci_autotest.report.finding_message import About, finding_of
@@ -119,6 +120,7 @@ ROWS: dict[str, tuple[str, Callable[[], Any], Callable[..., Any], str]] = {
     "dtype": ("torch.exp", exp(), lambda v: real.exp(v).double(), "dtype"),
     "nothing": ("torch.exp", exp(), lambda _: None, "shape"),
     "metadata": ("torch.exp", exp(), lambda v: real.exp(v).detach(), "metadata"),
+    "an array": ("torch.exp", exp(requires_grad=False), lambda v: real.exp(v).numpy(), "metadata"),
     "metadata of a leaf": ("torch.exp", exp(), lambda v: real.exp(v.detach()).requires_grad_(), "metadata"),
     "state": (NORM, lambda: torch.nn.BatchNorm1d(4)(x()), written_statistics, "state"),
     "aliasing": ("torch.transpose", lambda: torch.transpose(x(), 0, 1), lambda v, i, j: v.transpose(i, j).clone(), "aliasing"),
@@ -352,7 +354,8 @@ def test_evidence_of__a_strangers_program__names_nothing_that_is_not_configured_
     }  # fmt: skip
     program = encode_program(replace(recording, note=note))
     for named in ((), ("mykernels.exp", "mykernels")):
-        text = evidence_of(samples.finding(reference_seen=f"x\nimport {path}"), program, None, named).program
+        permissions = Permissions(names=named)
+        text = evidence_of(samples.finding(reference_seen=f"x\nimport {path}"), program, None, permissions).program
         tree = ast.parse(text) if text else ast.Module([], [])
         imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
         assert imported <= {"torch"}, text
@@ -364,7 +367,7 @@ def test_evidence_of__a_strangers_program__names_nothing_that_is_not_configured_
 def test_evidence_of__a_kernel_that_is_configured_here__is_called(kernels: ModuleType):
     recording = noted(exp(), Candidate(name="kernels", backend="substitute", replace={"torch.exp": "mykernels.exp"}))
     files = encode_program(recording), encode_tensors(recording)
-    called = evidence_of(samples.finding(), *files, ("mykernels.exp",)).program
+    called = evidence_of(samples.finding(), *files, Permissions(names=["mykernels.exp"])).program
     assert "found = mykernels.exp(x)\n" in called
     assert called == display_program(recording, samples.finding())
     assert "mykernels.exp(" not in evidence_of(samples.finding(), *files).program
@@ -373,12 +376,39 @@ def test_evidence_of__a_kernel_that_is_configured_here__is_called(kernels: Modul
 def test_evidence_of__options_of_a_compiler_from_outside__are_not_shown():
     recording = noted(two, Candidate(name="compiled", backend="torch.compile"))
     note = {**recording.note, "options": {"options": {"cpp.cxx": ["evil.sh"]}}}
-    text = evidence_of(samples.finding(), encode_program(replace(recording, note=note)), None, ()).program
+    text = evidence_of(samples.finding(), encode_program(replace(recording, note=note)), None).program
     assert ("evil" in text, "torch.exp" in text) == (False, True)
+
+
+def test_evidence_of__options_of_a_compiler_that_are_configured_here__are_shown():
+    own = {"backend": "inductor", "options": {"max_autotune": True}}
+    recording = noted(two, Candidate(name="compiled", backend="torch.compile", options=own))
+    for options, is_shown in ((own, True), ({**own, "options": {"cpp.cxx": ["evil.sh"]}}, False)):
+        program = encode_program(replace(recording, note={**recording.note, "options": options}))
+        text = evidence_of(samples.finding(), program, None, Permissions(options=(own,))).program
+        assert ("torch.compile(program, " in text, "evil" in text) == (is_shown, False)
+
+
+@pytest.mark.parametrize("folder", ["autotests", "evil", "autotests/evil", "/evil", "..", "x']; evil(); ['"])
+def test_evidence_of__folders_of_a_strangers_program__are_those_of_the_configuration(folder: str):
+    recording = noted(exp(), Candidate(name="kernels", backend="substitute", replace={"torch.exp": "mykernels.exp"}))
+    program = encode_program(replace(recording, note={**recording.note, "folders": [folder]}))
+    here = Permissions(names=["mykernels.exp"], folders=["autotests"])
+    text = evidence_of(samples.finding(), program, None, here).program
+    assert "found = mykernels.exp(x)\n" in text
+    assert ("sys.path += ['autotests']" in text, "sys.path" in text) == (folder == "autotests",) * 2
+
+
+@pytest.mark.parametrize(("limit_s", "waits_s"), [(None, 60), (600.0, 60), (12.5, 13), (0.1, 5), ("1); evil(", 60)])
+def test_display_program__of_a_hang__says_how_long_it_waits(limit_s: object, waits_s: int):
+    recording = noted(exp(), Candidate(name="kernels", backend="substitute", replace={"torch.exp": "mykernels.exp"}))
+    recording = replace(recording, note={**recording.note, "case_timeout_s": limit_s})
+    text = display_program(recording, samples.finding(kind="timeout", outcome="timed_out", where="in torch.exp"))
+    assert f"process.join({waits_s})  # waits for at most {waits_s} s\n" in text
 
 
 @pytest.mark.parametrize("where", ["x\nimport evil\n# after the run", "x\rimport evil\r# after the run"])
 def test_evidence_of__text_of_a_report_ends_a_line__is_no_code(where: str):
     recording = noted(two, Candidate(name="kernels", backend="torch"))
     finding = msgspec.structs.replace(samples.finding(), kind="stateful", difference=None, where=where)
-    assert "evil" not in evidence_of(finding, encode_program(recording), None, ()).program
+    assert "evil" not in evidence_of(finding, encode_program(recording), None).program

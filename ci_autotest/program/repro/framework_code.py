@@ -218,8 +218,6 @@ def graphed():
     return 1 if bad else 0''',
 )
 _OWN_CODE: Final = {"paddle": _PADDLE, "jax": _JAX, "mindspore": _MINDSPORE}
-#: Frameworks whose functions have other names than torch's.
-OWN_NAMED: Final = frozenset(_OWN_CODE)
 #: Frameworks that differentiate functions, and not values.
 OF_FUNCTIONS: Final = frozenset({"jax", "mindspore"})
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ci_autotest.errors import ProgramError
+from ci_autotest.program.check import OWN_NAMED
 from ci_autotest.program.codegen import body_lines, inputs, literal, names, output_text, setup_lines
 from ci_autotest.program.function_source import definitions
 from ci_autotest.program.ir import (
@@ -31,7 +32,7 @@ from ci_autotest.program.refusal import refused_as, refused_outputs
 from ci_autotest.program.repro import host_template as template
 from ci_autotest.program.repro.candidates import block
 from ci_autotest.program.repro.entry_points import WATCH
-from ci_autotest.program.repro.framework_code import OF_FUNCTIONS, OWN_NAMED, code_of
+from ci_autotest.program.repro.framework_code import OF_FUNCTIONS, code_of
 from ci_autotest.program.repro.host_parts import (
     framework_texts,
     host_comparison_texts,

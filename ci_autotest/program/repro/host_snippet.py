@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ci_autotest.program.check import FRAMEWORKS, check_host_program
 from ci_autotest.program.codegen import body_lines, literal, names, setup_lines
 from ci_autotest.program.ir import (
-    CALL_FUNCTION,
     PLACEHOLDER,
     Mapping_,
     TensorSpec,
@@ -26,16 +26,13 @@ from ci_autotest.program.repro.host_script import (
     without_clashes,
 )
 from ci_autotest.program.repro.host_template import READER
-from ci_autotest.program.targets import is_function
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ci_autotest.program.ir import Program, Recording
     from ci_autotest.program.repro.snippet_checks import Facts
 
-#: Frameworks whose functions this package names itself.
-_FRAMEWORKS: Final = frozenset({"oneflow", "paddle", "jax", "mindspore"})
 #: Lines of this package's adapters that a program is shown with; with more of them it is left to the repro.
 _ADAPTER_LINES: Final = 40
 
@@ -91,7 +88,11 @@ def host_snippet(recording: Recording, facts: Facts, places: Sequence[int]) -> s
     """
     host = host_of(recording)
     module = host["module"]
-    if host.get("graph") is True or facts.is_strict or not _may_name(host, facts.named):
+    if facts.permissions is not None and module not in {*FRAMEWORKS, *facts.permissions.names}:
+        return ""
+    if facts.permissions is not None:
+        check_host_program(host["program"], module, facts.permissions.calls(module))
+    if host.get("graph") is True or facts.is_strict:
         return ""
     adapters = adapters_text(module, host["program"])
     program = without_clashes(host["program"], adapters, module)
@@ -114,23 +115,6 @@ def host_snippet(recording: Recording, facts: Facts, places: Sequence[int]) -> s
         *(["", adapters, "", ""] if adapters else ()),
         *lines,
     ])  # fmt: skip
-
-
-def _may_name(host: Mapping[str, Any], named: Collection[str] | None) -> bool:
-    """Whether a program's targets may be named: of a stranger's, those of the tables and of torch's names alone."""
-    module = host["module"]
-    if named is None:
-        return True
-    if module not in _FRAMEWORKS and module not in named:
-        return False
-    calls = [step.target for step in host["program"].steps if step.op == CALL_FUNCTION]
-    like_torch = module not in _WORDS
-    return all(
-        target in named
-        or is_function(target)
-        or (like_torch and target.startswith(f"{module}.") and is_function(f"torch{target.removeprefix(module)}"))
-        for target in calls
-    )
 
 
 def _words(module: str) -> _Words:

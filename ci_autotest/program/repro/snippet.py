@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_lines, inputs, named_outside, names, setup_lines
 from ci_autotest.program.ir import (
     CALL_FUNCTION,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ci_autotest.program.ir import Program, Recording
+    from ci_autotest.program.repro.permissions import Permissions
     from ci_autotest.program.repro.snippet_checks import Facts
     from ci_autotest.program.repro.snippet_sides import Sides
 
@@ -44,12 +46,10 @@ def snippet(recording: Recording, facts: Facts) -> str:
     Raises:
         ProgramError: The note holds what is never printed as code.
     """
-    if not (facts.named is None or own_names(recording.note) <= set(facts.named)):
+    if facts.permissions is not None and not _is_permitted(recording, facts.permissions):
         return ""
-    if facts.named is not None and ("host" in recording.note or recording.note.get("options")):
-        return ""  # From outside: a host's program is not checked, and a compiler's options may name programs.
     if "host" in recording.note:
-        return host_snippet(recording, facts, chosen_outputs(recording.program, facts))
+        return _of_host(recording, facts)
     sides = sides_of(recording, facts.kind)
     if sides is None:
         return ""
@@ -57,6 +57,23 @@ def snippet(recording: Recording, facts: Facts) -> str:
     if not lines:
         lines = [*sides.above, *_run(recording, facts, sides), "", "", *check_lines(recording, facts, sides)]
     return "\n".join([*_head(recording, facts, sides, lines), *lines])
+
+
+def _of_host(recording: Recording, facts: Facts) -> str:
+    try:
+        return host_snippet(recording, facts, chosen_outputs(recording.program, facts))
+    except ProgramError:
+        if facts.permissions is None:
+            raise
+        return ""  # From outside: the program is shown in torch's words, which are checked.
+
+
+def _is_permitted(recording: Recording, permissions: Permissions) -> bool:
+    options = recording.note.get("options")
+    # Options of a compiler may name programs that it runs, `cpp.cxx`: those of a candidate here are the user's own.
+    if options and options not in permissions.options:
+        return False
+    return own_names(recording.note) <= set(permissions.names)
 
 
 def _head(recording: Recording, facts: Facts, sides: Sides, lines: Sequence[str]) -> list[str]:
@@ -247,8 +264,10 @@ def _output(program: Program, facts: Facts, chosen: Sequence[str]) -> str:
         storage = "{}.untyped_storage().data_ptr()"
         return _listed([f"{storage.format(one)} == {storage.format(leaf)}" for one in chosen for leaf in leaves])
     if facts.aspect == "metadata":
-        flags = ["requires_grad", "is_leaf", "layout", *(["stride()"] if facts.is_strict else ())]
-        return _listed([f"{one}.{flag}" for one in chosen for flag in flags])
+        # An array of numpy has none of them, and is no tensor: that must be an assertion that fails.
+        flags = [f'[getattr({one}, flag, None) for flag in ("requires_grad", "is_leaf", "layout")]' for one in chosen]
+        strides = [f'getattr({one}, "stride", tuple)()' for one in chosen if facts.is_strict]
+        return _listed([*flags, *strides])
     return ", ".join(chosen)
 
 

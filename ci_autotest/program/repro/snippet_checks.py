@@ -10,9 +10,8 @@ from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro.snippet_sides import DEVICE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from ci_autotest.program.ir import Recording
+    from ci_autotest.program.repro.permissions import Permissions
     from ci_autotest.program.repro.snippet_sides import Sides
 
 #: Runs of a candidate that differs from itself.
@@ -39,9 +38,9 @@ class Facts:
         atol: Difference that is allowed, in the unit of the elements.
         check_dtype: Whether dtypes are compared.
         is_strict: Whether every bit counts.
-        timeout_s: Seconds that a program which does not return is waited for.
+        timeout_s: Seconds after which a program that does not return is given up.
         mark: Comment beside the assertion.
-        named: Modules and functions of the user's that may be named; ``None``: any, because the program is our own.
+        permissions: What may be named; ``None``: anything, because the program is our own.
         folders: Folders that the import path must have.
     """
 
@@ -60,7 +59,7 @@ class Facts:
     is_strict: bool = False
     timeout_s: int = 60
     mark: str = "misaligned"
-    named: Collection[str] | None = None
+    permissions: Permissions | None = None
     folders: tuple[str, ...] = ()
 
 
@@ -121,7 +120,7 @@ def _ended(facts: Facts, sides: Sides) -> list[str]:
         "",
         "process = context.Process(target=attempt, daemon=True)",
         "process.start()",
-        f"process.join({facts.timeout_s})  # seconds",
+        f"process.join({facts.timeout_s})  # waits for at most {facts.timeout_s} s",
         f"assert returned.is_set(), {status}  # {facts.mark}",
     ]
 

@@ -9,6 +9,7 @@ import pytest
 
 from ci_autotest.commands.output_writer import links_from, rendered, saved_programs, write_surfaces
 from ci_autotest.errors import OutputError, UsageError
+from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.report import report_json
 from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.markdown_text import size
@@ -67,7 +68,7 @@ def test_saved_programs__folder_of_a_finding__gives_graph_and_tensors_beside_the
     write_surfaces(
         result,
         folder,
-        Setting(links=links_from(ENVIRON, result), source=saved_programs(folder, frozenset(), is_own=True)),
+        Setting(links=links_from(ENVIRON, result), source=saved_programs(folder, Permissions(), is_own=True)),
     )
 
     page = (folder / "comment.md").read_text()
@@ -92,7 +93,7 @@ def test_write_surfaces__any_run__writes_every_file_of_the_report(tmp_path) -> N
 def test_saved_programs__damaged_file__says_so_and_keeps_the_text(folder, name) -> None:
     (folder / "findings" / "op00000-0000" / name).write_bytes(b"{")
 
-    found = saved_programs(folder, frozenset(), is_own=True)(samples.numbered(0))
+    found = saved_programs(folder, Permissions(), is_own=True)(samples.numbered(0))
 
     assert found is not None
     assert (found.program, found.graph, found.refusal.startswith("The program is not shown: ")) == (

@@ -1,0 +1,31 @@
+"""What a program from outside may name when it is printed as code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+
+def _no_calls(_: str) -> Collection[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permissions:
+    """What the configuration here names; by default nothing.
+
+    Attributes:
+        names: Functions and modules of the user's.
+        folders: Folders that the import path may have.
+        options: Arguments of a compiler, as each candidate has them.
+        calls: Returns the functions and adapters that the table of a framework names, by its module. It is called only
+            for a framework's program, because a table takes a while to read.
+    """
+
+    names: Collection[str] = frozenset()
+    folders: Collection[str] = frozenset()
+    options: tuple[Mapping[str, object], ...] = ()
+    calls: Callable[[str], Collection[str]] = _no_calls
