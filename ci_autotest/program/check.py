@@ -1,4 +1,4 @@
-"""Check that a program is well-formed. Run on everything that comes from outside."""
+"""Check that a program is well-formed: everything that comes from outside passes here before it is run or printed."""
 
 from __future__ import annotations
 
@@ -69,20 +69,20 @@ def check_program(program: Program) -> None:
     for index, step in enumerate(program.steps):
         _check_step(step, index, is_last=index == len(program.steps) - 1)
         if step.op == CALL_MODULE and not _is_module(program.steps[step_refs(step)[0].index]):
-            message = f"step {index} calls what is no module."
+            message = f"step {index} calls a value that is not a module."
             raise ProgramError(message)
         used = next((ref.index for ref in step_refs(step) if program.steps[ref.index].target == ARRAY), None)
         if used is not None and step.op != OUTPUT:
-            # Methods of an array write files: `dump`.
-            message = f"step {index} uses the array of step {used}: an array is compared, and goes nowhere."
+            # Methods of an array can write files, for example `dump`.
+            message = f"step {index} uses the array of step {used}: an array can only be an output."
             raise ProgramError(message)
         if step.target == "register_hook":
             _check_hook(step, index, program.steps)
         if step.target == UNHOOKED and not _removes(step, program.steps):
-            message = f"step {index} removes what is no hook."
+            message = f"step {index} removes a hook that no step registers."
             raise ProgramError(message)
         if step.in_setup != (index < len(program.setup)):
-            message = f"step {index} says in_setup={step.in_setup}, but stands in the other part."
+            message = f"step {index} has in_setup={step.in_setup}, but is in the other part of the program."
             raise ProgramError(message)
 
 
@@ -122,10 +122,10 @@ def check_host_program(program: Program, module: str, calls: Collection[str]) ->
 
 
 def check_recording(recording: Recording) -> None:
-    """Refuse a recording whose data do not fit its program.
+    """Refuse a recording whose data do not match its program.
 
     Raises:
-        ProgramError: As ``check_program``, or data are missing, too short, or belong to nothing.
+        ProgramError: As ``check_program``, or data are missing, have another size, or belong to no placeholder.
     """
     check_program(recording.program)
     wanted = wanted_specs(recording)
@@ -145,10 +145,10 @@ def check_recording(recording: Recording) -> None:
 
 
 def wanted_specs(recording: Recording) -> dict[str, TensorSpec]:
-    """Return what a recording reads, by key: each a view that stays in its storage.
+    """Return the spec of every tensor that a recording reads, by key. Each view stays within its storage.
 
     Raises:
-        ProgramError: A placeholder has no spec, or one that cannot be.
+        ProgramError: A placeholder has no spec, or an impossible one.
     """
     wanted: dict[str, object] = {
         step.target: step.args[0] for step in recording.program.steps if step.op == PLACEHOLDER
@@ -162,21 +162,21 @@ def wanted_specs(recording: Recording) -> dict[str, TensorSpec]:
             raise ProgramError(message)
         _check_spec(key, spec)
         if key in recording.expected and not spec.is_contiguous:
-            message = f"what the reference gives, {key[:80]!r}, is no whole tensor: {spec}."
+            message = f"{key[:80]!r}, which the reference gave, is not a whole contiguous tensor: {spec}."
             raise ProgramError(message)
         checked[key] = spec
     return checked
 
 
 def check_facts(facts: Mapping[str, Argument]) -> None:
-    """Refuse facts that are no plain values: they are printed.
+    """Refuse facts that are not plain values, because they are printed as code.
 
     Raises:
         ProgramError: One refers to a step, or holds a tensor.
     """
     for key, fact in facts.items():
         if not _is_plain(fact):
-            message = f"the fact {key[:40]!r} is no plain value."
+            message = f"the fact {key[:40]!r} is not a plain value."
             raise ProgramError(message)
 
 
@@ -189,11 +189,11 @@ def _is_plain(fact: Argument) -> bool:
 
 
 def _check_hook(step: Step, index: int, steps: Sequence[Step]) -> None:
-    """Refuse a hook that is not registered with the steps that stand right before it."""
+    """Refuse a hook whose steps are not the ones directly before its registration."""
     first = step.args[1] if len(step.args) == 3 else None  # noqa: PLR2004 - receiver, gradient, result
     waits = steps[first.index : index] if isinstance(first, Ref) else ()
     if not waits or waits[0].target != HOOKED or any(HOOK[0] not in item.modes for item in waits):
-        message = f"step {index} registers a hook whose steps do not stand before it."
+        message = f"step {index} registers a hook whose steps are not directly before it."
         raise ProgramError(message)
 
 
@@ -204,7 +204,9 @@ def _removes(step: Step, steps: Sequence[Step]) -> bool:
 
 def _check_step(step: Step, index: int, *, is_last: bool, is_called: Callable[[str], bool] = is_function) -> None:
     if step.op not in OPCODES or (step.op == OUTPUT) != is_last:
-        message = f"step {index} has opcode {step.op!r} where it cannot stand. Use {', '.join(OPCODES)}, output last."
+        message = (
+            f"step {index} has opcode {step.op!r}, which is not allowed there. Use {', '.join(OPCODES)}, output last."
+        )
         raise ProgramError(message)
     if not _is_allowed(step, is_called):
         message = (
@@ -218,7 +220,7 @@ def _check_step(step: Step, index: int, *, is_last: bool, is_called: Callable[[s
             raise ProgramError(message)
     for key, _ in step.kwargs:
         if not key.isidentifier() or keyword.iskeyword(key):
-            message = f"step {index} has a keyword argument {key[:60]!r}, which is no name."
+            message = f"step {index} has a keyword argument {key[:60]!r}, which is not a name."
             raise ProgramError(message)
     for argument in _all(*step.args, *(value for _, value in step.kwargs)):
         if isinstance(argument, Constant) and argument.target not in CONSTANTS:
@@ -269,7 +271,7 @@ def _is_allowed(step: Step, is_called: Callable[[str], bool]) -> bool:
 
 
 def _names_an_attribute(step: Step) -> bool:
-    """Whether a step that reads or sets an attribute names one that may be; true for any other step."""
+    """Whether a step that reads or sets an attribute names an allowed one; true for any other step."""
     allowed = _ATTRIBUTE_STEPS.get(step.target)
     if allowed is None:
         return True
@@ -277,7 +279,7 @@ def _names_an_attribute(step: Step) -> bool:
     return len(step.args) == count and isinstance(step.args[1], str) and is_allowed(step.args[1])
 
 
-#: Arguments of each step that reads or sets an attribute, and which names it may have.
+#: For each step that reads or sets an attribute: its number of arguments, and which attribute names are allowed.
 _ATTRIBUTE_STEPS: Final[dict[str, tuple[int, Callable[[str], bool]]]] = {
     "builtins.getattr": (2, is_attribute),
     "builtins.setattr": (3, is_settable),

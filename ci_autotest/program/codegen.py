@@ -1,8 +1,7 @@
-"""Programs as Python text: what a reader of a finding sees, what a repro runs, what a compiler is given.
+"""Programs as Python text, for the readers of a finding, for repros and for compilers.
 
-Every name printed is one of our own making or has passed the allow list; strings are printed by
-``repr``. Numbers are
-exact: the shortest text that reads back to the same bits.
+Every printed name is either generated here or on the allow list, and strings are printed by ``repr``, so that no text
+of a program becomes code. Numbers are exact: the shortest text that reads back to the same bits.
 """
 
 from __future__ import annotations
@@ -53,18 +52,18 @@ _INFIX: Final = {
 }  # fmt: skip
 _PREFIX: Final = {"neg": "-", "pos": "+", "invert": "~"}
 _AUGMENTED: Final = {f"i{name.rstrip('_')}": f"{symbol}=" for name, symbol in _INFIX.items()}
-#: The module whose names programs are recorded in.
+#: The module whose names recorded programs use.
 TORCH: Final = "torch"
 _ADAPTERS: Final = "adapters."
 _KEYWORDS: Final = frozenset({*keyword.kwlist, "torch", "device", "stored"})
-#: How a graph check compiles a body: one graph or an error, by the compiler that needs nothing but torch.
+#: How a graph check compiles a body: as one graph or not at all, with the compiler that needs only torch.
 GRAPH_OPTIONS: Final = (("backend", "aot_eager"), ("fullgraph", True))
-#: Functions of Python's own that printed code calls: a value of that name would hide them.
+#: Builtins that printed code calls. A value of such a name would hide the builtin.
 _CALLED: Final = frozenset({"abs", "bool", "int", "float", "len", "complex", "getattr", "setattr"})
 
 
 def names(program: Program) -> tuple[str, ...]:
-    """Return a unique, readable name for each step's value; none is that of an adapter, whose text stands beside."""
+    """Return a unique, readable name for each step's value; not that of an adapter, which scripts define."""
     taken = {step.target.removeprefix(_ADAPTERS) for step in program.steps if step.target.startswith(_ADAPTERS)}
     found = []
     for step in program.steps:
@@ -87,8 +86,8 @@ def expression(
     Args:
         step: A call.
         named: Each step's name, by index.
-        rename: How a target is spelled instead; for a candidate whose function answers the call.
-        namespace: The framework's module: in another than torch's, targets are that framework's own.
+        rename: Returns how a target is spelled; used where a candidate's function replaces the call.
+        namespace: The framework's module. If it is not torch, targets are that framework's own names.
     """
     args = [literal(arg, named, namespace) for arg in step.args]
     kwargs = [f"{_identifier(key)}={literal(value, named, namespace)}" for key, value in step.kwargs]
@@ -105,7 +104,7 @@ def expression(
         return f"{args[0]}({', '.join(args[1:] + kwargs)})"
     if step.op == GET_ATTR:
         return f"{args[0]}.{_identifier(step.target)}"
-    message = f"opcode {step.op!r} has no text."
+    message = f"a step with opcode {step.op!r} cannot be printed as code."
     raise ProgramError(message)
 
 
@@ -126,7 +125,7 @@ def _function(step: Step, args: list[str], kwargs: list[str], namespace: str) ->
         if name == "getitem":
             return f"{args[0]}[{_index(args[1])}]"
         return f"{name}({', '.join(args)})"
-    if package in {"builtins", "adapters"}:  # an adapter's text stands beside the program
+    if package in {"builtins", "adapters"}:  # a script defines the adapters that it calls
         if package == "adapters":
             return f"{name}({', '.join(args + kwargs)})"
         return f"{name}({', '.join(args)})"
@@ -146,7 +145,7 @@ def statement(
     *,
     is_bound: bool = True,
 ) -> list[str]:
-    """Return the lines that carry out a step and bind its value, where it is to be bound."""
+    """Return the lines that execute a step; they bind its value if ``is_bound``."""
     if step.modes and refused_as(step) is not None:
         return _tried(index, step, named, rename, namespace)
     name = named[index]
@@ -173,7 +172,7 @@ def statement(
 def _tried(
     index: int, step: Step, named: Sequence[str], rename: Callable[[str], str] | None, namespace: str
 ) -> list[str]:
-    """Return the lines that try a step that is refused; its value is the class of what it raises."""
+    """Return the lines for a step that the reference refused; its value is the class of the exception."""
     name = named[index]
     lines = statement(index, bare(step), [*named[:index], "_", *named[index + 1 :]], rename, namespace)
     return [
@@ -186,7 +185,6 @@ def _tried(
 
 
 def _block(mode: str, namespace: str) -> str:
-    """Return the text of a block in a mode."""
     dtype = autocast_dtype(mode)
     if dtype is None:
         return f"{namespace}.no_grad()"
@@ -194,7 +192,7 @@ def _block(mode: str, namespace: str) -> str:
 
 
 def needs_seed(step: Step) -> bool:
-    """Whether a step's seed is worth a line: a module's only where the module may draw."""
+    """Whether a step's seed needs a line; for a module, only if its class may draw random numbers."""
     if step.op != CALL_MODULE:
         return step.seed is not None
     return any(
@@ -211,7 +209,7 @@ def body_lines(program: Program, *, rename: Callable[[str], str] | None = None, 
 def body_statements(
     program: Program, *, rename: Callable[[str], str] | None = None, namespace: str = TORCH
 ) -> list[tuple[int, list[str]]]:
-    """Return the lines of each step of the body by its index, without placeholders and without the output."""
+    """Return the index and the lines of each step of the body, without placeholders and without the output."""
     named = named_outside(program)
     start = len(program.setup)
     found = []
@@ -231,12 +229,12 @@ def body_statements(
     return found
 
 
-#: Calls in a row, alike and of no further use, that are printed as a loop.
+#: From this many consecutive identical calls on whose results are unused, a loop is printed.
 _LOOP: Final = 4
 
 
 def _repeats(program: Program, offset: int) -> int | None:
-    """Return how many calls a step of the body begins a loop of, 0 inside of one; ``None`` where it is in no loop."""
+    """Return the length of the loop that starts at a step, 0 inside a loop, and ``None`` outside of any."""
     steps, start = program.body, len(program.setup)
     used = {ref.index - start for step in steps for ref in step_refs(step)}
 
@@ -264,7 +262,7 @@ def _repeats(program: Program, offset: int) -> int | None:
 
 
 def named_outside(program: Program) -> list[str]:
-    """Return each step's name outside of hooks: of what a hook leaves, the last of its list."""
+    """Return each step's name outside of hooks. A value that a hook keeps is the last item of its list."""
     named = list(names(program))
     for index, name in kept_names(program.steps, named).items():
         named[index] = f"{name}[-1]"
@@ -272,7 +270,7 @@ def named_outside(program: Program) -> list[str]:
 
 
 def _hook(program: Program, index: int, rename: Callable[[str], str] | None) -> list[str]:
-    """Return the function that a hook is, and its registration."""
+    """Return the definition of a hook's function, and its registration."""
     steps, plain, named = program.steps, names(program), named_outside(program)
     kept = kept_names(steps, plain)
     begin = steps[index].args[1]
@@ -294,7 +292,7 @@ def _hook(program: Program, index: int, rename: Callable[[str], str] | None) -> 
 
 
 def setup_lines(program: Program, namespace: str = TORCH) -> list[str]:
-    """Return the statements of the setup: placeholders are taken as bound, a method's result is where it is used."""
+    """Return the statements of the setup; placeholders and unused results of methods are not bound."""
     named = names(program)
     used = {ref.index for step in program.steps for ref in step_refs(step)}
     lines = []
@@ -313,7 +311,7 @@ def output_text(program: Program) -> str:
 
 
 def inputs(program: Program) -> tuple[tuple[str, int], ...]:
-    """Return ``(name, index)`` of what the body takes: modules and values of the setup, and its own placeholders."""
+    """Return ``(name, index)`` of the body's inputs: modules and values of the setup, then its own placeholders."""
     named = names(program)
     start = len(program.setup)
     found = [(named[start + i], start + i) for i, step in enumerate(program.body) if step.op == PLACEHOLDER]
@@ -365,13 +363,13 @@ def literal(argument: Argument, named: Sequence[str], namespace: str = TORCH) ->
         case EllipsisType():
             return "..."
         case _:
-            message = f"a {type(argument).__name__} has no text."
+            message = f"a {type(argument).__name__} cannot be printed as code."
             raise ProgramError(message)
 
 
 def number(value: float) -> str:
     """Return the exact text of a number."""
-    if not isinstance(value, int) and not math.isfinite(value):  # an integer may be too large to be asked
+    if not isinstance(value, int) and not math.isfinite(value):  # isfinite fails for integers beyond float64
         return f"float({str(value)!r})"
     return repr(value)
 

@@ -1,4 +1,4 @@
-"""The source of functions of this package with everything they need, for scripts that run without it."""
+"""The source of functions of this package and of everything they use, for scripts that run without the package."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _OWN: Final = f"{_PACKAGE.name}."
 
 
 def definitions(module: str, names: Sequence[str]) -> str:
-    """Return the text of functions, with the definitions and imports that they refer to before them.
+    """Return the text of functions, preceded by the definitions and imports that they use.
 
     Args:
         module: Dotted path of a module of this package.
-        names: Functions that it defines or imports.
+        names: Functions that the module defines or imports.
 
     Raises:
-        ProgramError: There is no such function, or two definitions share a name.
+        ProgramError: A module cannot be read, or two definitions share a name.
     """
     collected = _Collected()
     for name in names:
@@ -32,7 +32,7 @@ def definitions(module: str, names: Sequence[str]) -> str:
 
 
 class _Collected:
-    """Definitions in the order in which they must stand."""
+    """Definitions, each after those that it uses."""
 
     def __init__(self) -> None:
         self.imports: set[str] = set()
@@ -41,7 +41,7 @@ class _Collected:
         self._modules: dict[str, dict[str, ast.stmt]] = {}
 
     def take(self, module: str, name: str) -> None:
-        """Take what a name stands for in a module, after what it refers to; a name of Python's own needs nothing."""
+        """Add the definition of a name in a module, after the definitions that it uses; builtins need none."""
         node = self._module(module).get(name)
         if node is None:
             return
@@ -83,7 +83,7 @@ class _Collected:
 
 
 def _undocumented(node: ast.stmt) -> ast.stmt:
-    """Return a definition without docstrings: a script that carries it is read for what it shows."""
+    """Return a definition without docstrings, to keep scripts short."""
     for each in ast.walk(node):
         is_scope = isinstance(each, ast.FunctionDef | ast.ClassDef)
         if is_scope and ast.get_docstring(each, clean=False) is not None:  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ def _bound(node: ast.stmt) -> Iterator[str]:
 
 
 def _referred(node: ast.stmt) -> list[str]:
-    """Return the names that a definition needs when it is run: not those of its annotations."""
+    """Return the names that a definition uses when it runs, so none of its annotations."""
     annotations = {id(each) for part in ast.walk(node) for noted in _annotations(part) for each in ast.walk(noted)}
     found = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and id(each) not in annotations]
     return list(dict.fromkeys(found))

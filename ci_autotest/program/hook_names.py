@@ -1,6 +1,7 @@
-"""Names of what hooks leave, where programs are printed: a hook is a function, and its values are its own.
+"""Names for the values of hooks in printed programs.
 
-A value that a step outside its hook uses is put into a list beside the hook, ``mul_kept``, which is read afterwards.
+A hook is printed as a function, so its values are local. If a step outside the hook uses one, the hook appends it to a
+list, for example ``mul_kept``, from which the step reads it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def hooks_of(steps: Sequence[Step]) -> dict[int, int]:
-    """Return, for each step that waits for a hook, the index of the step that registers the hook."""
+    """Return, for each step inside a hook, the index of the step that registers the hook."""
     found: dict[int, int] = {}
     for index, step in enumerate(steps):
         first = step.args[1] if step.target == "register_hook" and len(step.args) > 1 else None
@@ -26,7 +27,7 @@ def hooks_of(steps: Sequence[Step]) -> dict[int, int]:
 
 
 def kept_names(steps: Sequence[Step], named: Sequence[str]) -> dict[int, str]:
-    """Return the name of the list that holds each value which a step outside its hook uses."""
+    """Return the name of the list for each value of a hook that a step outside the hook uses."""
     owners = hooks_of(steps)
     taken, found = set(named), {}
     for index, step in enumerate(steps):
@@ -43,9 +44,9 @@ def kept_names(steps: Sequence[Step], named: Sequence[str]) -> dict[int, str]:
 
 
 def idle_hooks(steps: Sequence[Step]) -> frozenset[int]:
-    """Return the steps of hooks, of their registration and removal, where no hook changes anything.
+    """Return the steps of hooks, their registration and their removal if no hook has an effect; else nothing.
 
-    One that returns a gradient of its own changes it, and one that leaves a value which a step outside uses is needed.
+    A hook has an effect if it returns a gradient, or if a step outside uses one of its values.
     """
     owners = hooks_of(steps)
     registered = set(owners.values())
@@ -56,5 +57,5 @@ def idle_hooks(steps: Sequence[Step]) -> frozenset[int]:
 
 
 def handle_name(steps: Sequence[Step], hook: Argument, named: Sequence[str]) -> str:
-    """Return the name of a hook's handle, that of the step which removes it first; nothing where none does."""
+    """Return the name of a hook's handle, which is that of the first step that removes it; empty if none does."""
     return next((named[i] for i, step in enumerate(steps) if step.target == UNHOOKED and step.args[0] == hook), "")

@@ -1,15 +1,12 @@
 """The program: a frozen, straight-line list of steps in torch.fx's vocabulary.
 
-Owns the words in which everything that a test body did is said. Standard library only: a host reads
-these values in any framework's interpreter. The invariants are in ``program/check.py``:
+Owns the types that describe everything a test body did. It uses the standard library only, because a host reads these
+values in any framework's interpreter. ``program/check.py`` checks the invariants:
 
 * A step is named by its index over setup and body together; a ``Ref`` points to an earlier step.
-* ``setup`` constructs modules and gives them their state; it is run eagerly by every backend and
-  never compiled.
-* ``body`` is what is compared, compiled, localized and shrunk; its last step is the only
-  ``output``.
-* A tensor's data is never in a program: a ``placeholder`` names it, and ``Recording.tensors`` holds
-  its storage.
+* ``setup`` constructs modules and loads their state. Every backend runs it eagerly; it is never compiled.
+* ``body`` is compared, compiled, localized and shrunk. Its last step is the only ``output``.
+* A program contains no tensor data: a ``placeholder`` names a tensor, and ``Recording.tensors`` holds its storage.
 
 ``Step`` is a ``NamedTuple`` and not a dataclass because one is made for every call of every case,
 and a frozen dataclass of this size takes three times as long to make (CONTRIBUTING, "Where we
@@ -37,19 +34,19 @@ GET_ATTR: Final = "get_attr"
 OUTPUT: Final = "output"
 OPCODES: Final = (PLACEHOLDER, CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR, OUTPUT)
 
-#: Mode of a step that ran with gradients off. The mode is stored with the step: no block could be
-#: left unbalanced.
+#: Mode of a step that ran with gradients off. Each step stores its own modes, so that shrinking cannot leave a block
+#: unbalanced.
 NO_GRAD: Final = ("no_grad",)
-#: Mode of a step that waits until autograd calls a hook, and of the step that registers the hook.
+#: Mode of a step inside a hook, which runs when autograd calls the hook, and of the step that registers the hook.
 HOOK: Final = ("hook",)
 REGISTERS: Final = ("registers",)
-#: Target of the step that stands for the gradient that a hook on value ``args[0]`` is called with.
+#: Target of the step whose value is the gradient that a hook on value ``args[0]`` receives.
 HOOKED: Final = "builtins.hooked"
 #: Target of the step that removes the hook of ``register_hook`` step ``args[0]``; its mode is ``registers`` too.
 UNHOOKED: Final = "builtins.unhooked"
-#: The method whose value is an array of numpy; no other step uses it.
+#: The method that returns a numpy array. No other step may use its value.
 ARRAY: Final = "numpy"
-#: The class of packed sequences, the only one besides modules that a step constructs.
+#: The class of packed sequences, the only class besides modules that steps construct.
 PACKED: Final = "torch.nn.utils.rnn.PackedSequence"
 _AUTOCAST: Final = "autocast:"
 #: Dtypes that autocast computes in.
@@ -58,13 +55,13 @@ _AUTOCAST_DTYPES: Final = ("bfloat16", "float16")
 #: The device that a backend was asked to use; ``cpu`` is the host itself.
 OWN_DEVICE: Final = "device"
 HOST_DEVICE: Final = "cpu"
-#: The method by which the setup gives a module the state of the reference's: a step of the harness's own.
+#: The method with which the setup loads the state of the reference's module. ci-autotest adds this step itself.
 LOADS_STATE: Final = "load_state_dict"
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Point to the value of an earlier step."""
+    """The value of an earlier step."""
 
     index: int
 
@@ -73,48 +70,48 @@ _REFS: Final = tuple(Ref(i) for i in range(512))
 
 
 def ref_to(index: int) -> Ref:
-    """Return the reference to a step; those of short programs are made once."""
+    """Return the reference to a step. References of short programs are created once, because every step needs some."""
     return _REFS[index] if index < len(_REFS) else Ref(index)
 
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """Name a dtype without its framework, ``float32``."""
+    """A dtype by its name without framework, ``float32``."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Name a device by symbol; the backend binds it."""
+    """A device by its symbol, which the backend resolves."""
 
     symbol: str
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Name a constant of the framework by its path, ``torch.channels_last``."""
+    """A constant of the framework by its path, ``torch.channels_last``."""
 
     target: str
 
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """Hold a list's elements (a tuple stands for itself)."""
+    """A list; a tuple is a plain tuple."""
 
     items: tuple[Argument, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Mapping_:  # noqa: N801 - `Mapping` is the standard library's, and is needed beside it
-    """Hold a dictionary with names as keys."""
+    """A dictionary with strings as keys."""
 
     items: tuple[tuple[str, Argument], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Hold a slice's three bounds."""
+    """A slice."""
 
     start: Argument
     stop: Argument
@@ -123,14 +120,14 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Give a copy of a value, made for the call alone: after it, its memory and its identity are given out again."""
+    """A copy of a value that lives for one call: afterwards its memory and its identity can be reused."""
 
     ref: Ref
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """Describe a tensor's view of its storage.
+    """A tensor's view of its storage.
 
     Args:
         dtype: Name without framework.
@@ -138,8 +135,8 @@ class TensorSpec:
         strides: In elements, as long as ``shape``.
         offset: First element, in elements from the storage's start.
         storage_size: Length of the storage in elements.
-        requires_grad: Whether the leaf asks for its gradient.
-        device: Symbol of the device that it lies on.
+        requires_grad: Of a leaf.
+        device: Symbol of its device.
     """
 
     dtype: str
@@ -153,7 +150,7 @@ class TensorSpec:
     is_contiguous: bool = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Say once whether the storage holds the elements in order and nothing else: it is asked for each copy."""
+        """Compute once whether the storage holds exactly the elements in order, because every copy reads it."""
         is_plain = self.offset == 0 and self.storage_size == math.prod(self.shape)
         object.__setattr__(self, "is_contiguous", is_plain and self.strides == contiguous_strides(self.shape))
 
@@ -165,7 +162,7 @@ Argument: TypeAlias = (
 
 
 class Step(NamedTuple):
-    """Say what one call did.
+    """One step of a program.
 
     Attributes:
         op: The opcode.
@@ -175,9 +172,9 @@ class Step(NamedTuple):
         args: Positional arguments; the receiver first for ``call_method``, ``call_module`` and
             ``get_attr``; the ``TensorSpec`` for a placeholder.
         kwargs: Keyword arguments in the order written.
-        name: What to call the value in print; not unique.
+        name: Suggested name of the value in printed code; not unique.
         modes: Modes in force, empty for the default.
-        seed: What the framework's generator is set to before a random step, else ``None``.
+        seed: Seed of the framework's generator for a random step, else ``None``.
         in_setup: Whether the step belongs to the setup.
     """
 
@@ -193,14 +190,14 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Hold what a body did.
+    """What a test body did.
 
     Args:
         setup: Steps that build and load modules.
         body: Steps that are compared; the last is the output.
-        cotangents: For each tensor of the output, in order, the spec of the gradient that is put
-            in, or ``None`` where none is (integers, values without a gradient, no backward pass).
-            Their data are ``cotangent_<i>``.
+        cotangents: For each tensor of the output, in order, the spec of the gradient that the backward pass starts
+            from, or ``None`` if there is none (integers, values without a gradient, no backward pass). The data have
+            the key ``cotangent_<i>``.
     """
 
     setup: tuple[Step, ...]
@@ -214,7 +211,7 @@ class Program:
 
     @property
     def calls(self) -> tuple[tuple[int, Step], ...]:
-        """The body's steps that compute something, with their index."""
+        """The index and step of each computation in the body: no placeholders, unpackings or steps of hooks."""
         start = len(self.setup)
         return tuple(
             (start + offset, step)
@@ -225,18 +222,17 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Hold a program with the data that it reads.
+    """A program with its data.
 
     Args:
-        program: What is run.
         tensors: Storage of each placeholder and cotangent by key: little-endian bytes of
             ``storage_size`` elements.
-        note: Where it came from: test, case, seed, draws; plain JSON values.
-        expected: What the reference gives, by ``output_<i>``, ``gradient_<step>`` and, of what its run has changed,
-            ``after_<step>``; their data are in ``tensors`` too.
-        facts: What else it gives, by the same names: of a tensor its flags, as a ``Mapping_``; a value that is no
-            tensor; ``None`` for a gradient that it does not have.
-        digests: sha256 of the tensors that are not here, in hexadecimal: of a program that was read without its data.
+        note: Its origin (test, case, seed, draws) and what a repro needs of the candidate; plain JSON values.
+        expected: Tensors that the reference gives, by ``output_<i>``, ``gradient_<step>`` and, if its run has
+            changed an input or a state, ``after_<step>``. Their data are in ``tensors`` too.
+        facts: Other results of the reference, by the same names: a tensor's flags as a ``Mapping_``, a value that is
+            not a tensor, or ``None`` for a missing gradient.
+        digests: sha256 of the tensors whose data were not read, in hexadecimal.
     """
 
     program: Program
@@ -268,7 +264,7 @@ COMPLEX: Final = frozenset({"complex64", "complex128"})
 
 @lru_cache(maxsize=4096)
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides, in elements, of a tensor of ``shape`` that lies in order."""
+    """Return the strides, in elements, of a contiguous tensor of ``shape``."""
     strides = []
     stride = 1
     for size in reversed(shape):
@@ -278,28 +274,28 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def autocast_mode(dtype: str) -> str:
-    """Return the mode of a step under autocast, in a dtype's name."""
+    """Return the mode of a step under autocast to a dtype."""
     return f"{_AUTOCAST}{dtype}"
 
 
 def autocast_dtype(mode: str) -> str | None:
-    """Return the dtype of an autocast mode, ``None`` for another mode."""
+    """Return the dtype of an autocast mode; ``None`` for any other mode."""
     dtype = mode.removeprefix(_AUTOCAST)
     return dtype if mode.startswith(_AUTOCAST) and dtype in _AUTOCAST_DTYPES else None
 
 
 def is_mode(mode: str) -> bool:
-    """Whether a step may hold a mode of this name."""
+    """Whether a mode is known. Refusals, which are modes too, are not included."""
     return mode in {*NO_GRAD, *HOOK, *REGISTERS} or autocast_dtype(mode) is not None
 
 
 def cotangent_key(position: int) -> str:
-    """Return the key of the gradient that is put into output tensor ``position``."""
+    """Return the key of the gradient that the backward pass gives output tensor ``position``."""
     return f"cotangent_{position}"
 
 
 def is_unpacking(step: Step) -> bool:
-    """Whether the step only takes one element out of a step's tuple."""
+    """Whether the step only takes one element out of another step's tuple."""
     return step.op == CALL_FUNCTION and step.target == UNPACK
 
 
@@ -308,14 +304,14 @@ UNPACK: Final = "builtins.tuple.__getitem__"
 
 
 def maker_of(steps: Sequence[Step], index: int) -> int:
-    """Return the call that made a value: of an unpacking, the call whose tuple it takes apart, however deep."""
+    """Return the index of the call that made a value; for an unpacking, however deep, that of the tuple's call."""
     while is_unpacking(steps[index]):
         index = step_refs(steps[index])[0].index
     return index
 
 
 def follows_from(steps: Sequence[Step], index: int) -> set[int]:
-    """Return the steps whose values a step follows from, itself among them."""
+    """Return the steps that a step depends on, and the step itself."""
     found = {index}
     for i in range(index, -1, -1):
         if i in found:
@@ -344,12 +340,12 @@ def refs(argument: Argument) -> Iterator[Ref]:
 
 
 def step_refs(step: Step) -> tuple[Ref, ...]:
-    """Return the references of a step's arguments, in order, once for each use."""
+    """Return the references in a step's arguments, in order; a value used twice is there twice."""
     return tuple(ref for argument in (*step.args, *(value for _, value in step.kwargs)) for ref in refs(argument))
 
 
 def renumbered(argument: Argument, indices: Mapping[int, int]) -> Argument:
-    """Return the argument with each reference moved from ``i`` to ``indices[i]``."""
+    """Return the argument with each reference to ``i`` changed to ``indices[i]``."""
     match argument:
         case Ref(index):
             return Ref(indices[index])
@@ -368,7 +364,7 @@ def renumbered(argument: Argument, indices: Mapping[int, int]) -> Argument:
 
 
 def renumbered_step(step: Step, indices: Mapping[int, int]) -> Step:
-    """Return the step with its references moved."""
+    """Return the step with its references renumbered."""
     return step._replace(
         args=tuple(renumbered(value, indices) for value in step.args),
         kwargs=tuple((key, renumbered(value, indices)) for key, value in step.kwargs),
@@ -376,7 +372,7 @@ def renumbered_step(step: Step, indices: Mapping[int, int]) -> Step:
 
 
 def arranged(steps: list[Step], cotangents: tuple[TensorSpec | None, ...] = ()) -> Program:
-    """Return the program of steps in the order recorded, the setup moved to the front and references moved with it."""
+    """Return the program of recorded steps: the setup first, the order otherwise kept, references renumbered."""
     order = [i for i, step in enumerate(steps) if step.in_setup]
     count = len(order)
     order += [i for i, step in enumerate(steps) if not step.in_setup]
@@ -386,7 +382,7 @@ def arranged(steps: list[Step], cotangents: tuple[TensorSpec | None, ...] = ()) 
 
 
 def output_refs(program: Program) -> tuple[Ref, ...]:
-    """Return the references of the output, flattened in order."""
+    """Return the references of the output, flattened, in order."""
     args = program.body[-1].args
     for arg in args:
         if type(arg) is not Ref:

@@ -1,7 +1,7 @@
 """Convert a program to plain JSON values and back, for the pipe between worker and host.
 
-Both ends are of one version of this package, so nothing is versioned. What a worker reads of a host it decodes strictly
-(``backends/remote/response.py``); a host believes its worker.
+Both ends have the same version of this package, so the format has no version. A worker decodes strictly what a host
+sends (``backends/remote/response.py``); a host trusts its worker.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from ci_autotest.program.ir import (
 )
 from ci_autotest.program.refusal import Refusal
 
-#: Plain values that JSON holds as they are; a float only where it is finite.
+#: Types that JSON holds unchanged; floats too, if they are finite.
 _AS_IT_IS: Final = frozenset({int, bool, str, type(None)})
 
 
 def plain_program(program: Program) -> list[Any]:
-    """Return a program as plain values."""
+    """Return a program as JSON values."""
     return [len(program.setup), [_plain_step(step) for step in program.steps]]
 
 
 def program_of(plain: list[Any]) -> Program:
-    """Return the program that plain values say."""
+    """Return the program of JSON values."""
     count, steps = plain
     found = tuple(_step_of(step, in_setup=i < count) for i, step in enumerate(steps))
     return Program(found[:count], found[count:])
 
 
 def plain_outline(program: Program) -> list[Any]:
-    """Return a program as plain values but for what its placeholders are: many cases of a test share it."""
+    """Return a program as JSON values without the specs of its placeholders, so that many cases of a test share it."""
     steps = (step._replace(args=()) if step.op == PLACEHOLDER else step for step in program.steps)
     return [len(program.setup), [_plain_step(step) for step in steps]]
 
@@ -64,10 +64,10 @@ def _step_of(plain: list[Any], *, in_setup: bool) -> Step:
 
 
 def plain_argument(argument: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one branch for each kind
-    """Return an argument, or a plain value that a step gave, as plain values.
+    """Return an argument, or a plain value that a step returned, as JSON values.
 
     Raises:
-        TypeError: It is none of what a program holds.
+        TypeError: A program cannot hold the value.
     """
     kind = type(argument)
     if kind in _AS_IT_IS or (kind is float and math.isfinite(argument)):
@@ -105,16 +105,16 @@ def plain_argument(argument: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one 
 
 
 def plain_spec(spec: TensorSpec) -> list[Any]:
-    """Return what describes a tensor as plain values."""
+    """Return a tensor's spec as JSON values."""
     shape, strides = list(spec.shape), list(spec.strides)
     return [spec.dtype, shape, strides, spec.offset, spec.storage_size, spec.requires_grad, spec.device]
 
 
 def argument_of(plain: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one branch for each kind
-    """Return the argument that plain values say.
+    """Return the argument of JSON values.
 
     Raises:
-        ValueError: They say none.
+        ValueError: The values are not an argument.
     """
     if not isinstance(plain, list):
         return plain
@@ -149,18 +149,18 @@ def argument_of(plain: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one branch
         case "spec":
             return spec_of(rest)
         case _:
-            message = f"{kind!r} is no kind of argument."
+            message = f"{kind!r} is not a kind of argument."
             raise ValueError(message)
 
 
 def spec_of(plain: list[Any]) -> TensorSpec:
-    """Return what describes a tensor.
+    """Return a tensor's spec.
 
     Raises:
-        ValueError: The plain values describe none.
+        ValueError: The values are not a spec.
     """
     dtype, shape, strides, offset, size, requires_grad, device = plain
     if dtype not in ITEM_SIZE or not all(type(number) is int for number in (*shape, *strides, offset, size)):
-        message = f"{plain!r:.80} describes no tensor."
+        message = f"{plain!r:.80} is not a tensor's spec."
         raise ValueError(message)
     return TensorSpec(dtype, tuple(shape), tuple(strides), offset, size, requires_grad, device)

@@ -10,19 +10,19 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Elements up to which a tensor is printed as a literal.
+#: Tensors of up to this many elements are printed as literals.
 INLINE_ELEMENTS: Final = 64
-#: How numpy spells a dtype; bfloat16 is not among them.
+#: Dtypes as numpy spells them. It has no bfloat16.
 NUMPY_DTYPES: Final = {
     "bool": "?", "uint8": "u1", "int8": "i1", "int16": "<i2", "int32": "<i4", "int64": "<i8", "float16": "<f2",
     "float32": "<f4", "float64": "<f8", "complex64": "<c8", "complex128": "<c16",
 }  # fmt: skip
-#: Dtypes that a literal has without being told.
+#: Dtypes that ``torch.tensor`` infers from a literal.
 _IMPLIED: Final = {"float32", "int64", "bool"}
 
 
 def array_of(data: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return a storage's elements in ``shape``; bfloat16 as the float32 of the same values."""
+    """Return a storage's elements in ``shape``; bfloat16 becomes the float32 of the same values."""
     if dtype == "bfloat16":
         return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4").reshape(shape)
     return np.frombuffer(data, NUMPY_DTYPES[dtype]).reshape(shape)

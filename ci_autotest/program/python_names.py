@@ -1,4 +1,4 @@
-"""Which strings are Python names: only these are printed as code or looked up."""
+"""Strings that are Python names: no others are printed as code or looked up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
 
 def is_name(text: object) -> bool:
-    """Whether a text is one name, ``npu``."""
+    """Whether a text is a single name, ``npu``."""
     return is_module(text) and "." not in str(text)
 
 
@@ -25,5 +25,5 @@ def is_path(text: object) -> bool:
 
 
 def is_pythons(module: str) -> bool:
-    """Whether a module is, or is in, one of the standard library's."""
+    """Whether a module belongs to the standard library."""
     return module.partition(".")[0] in sys.stdlib_module_names

@@ -1,8 +1,8 @@
-"""A refusal as a step: one that the reference refused, which every side tries, and goes on.
+"""Refused steps: calls that raised on the reference. Every side tries such a step and continues.
 
-The step holds it as a mode, so that there is no block that shrinking could unbalance: ``raises:RuntimeError`` where the
-author wrote that it must be refused, ``refuses:RuntimeError`` where it was found out. Its value is how the side refused
-it. That it is refused is compared, and never in which words.
+The refusal is a mode of the step, so that shrinking cannot leave a block unbalanced: ``raises:RuntimeError`` if the
+author requires the exception, ``refuses:RuntimeError`` if the recording saw it. The step's value is how a side refused
+it. Sides are compared by whether they refuse, never by the text of the exception.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _FOUND: Final = "refuses"
 
 
 class Refusal(str):
-    """Say how a step was refused: the class of what was raised, the nearest of Python's own; empty: it was not.
+    """How a side refused a step: the exception's nearest builtin class; empty if the step was accepted.
 
     Attributes:
-        said: The message, for reading; it is never compared.
+        said: The exception's message, for readers; it is never compared.
     """
 
     __slots__ = ("said",)
@@ -33,46 +33,46 @@ class Refusal(str):
     said: str
 
     def __new__(cls, kind: str = "", said: str = "") -> Self:
-        """Hold both."""
+        """Return a string with the message as an attribute."""
         found = super().__new__(cls, kind)
         found.said = said
         return found
 
 
-#: The value of a step that should have been refused and was carried out.
+#: The value of a step that the reference refused and this side accepted.
 ACCEPTED: Final = Refusal()
 
 
 def refusal_of(error: BaseException) -> Refusal:
-    """Return what an exception is as the value of the step that raised it."""
+    """Return the value of the step that raised an exception."""
     kind = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins")
     return Refusal(kind, error_text(error))
 
 
 def refused(step: Step, kind: str, *, is_demanded: bool = False) -> Step:
-    """Return a step as one that the reference refused with an exception of class ``kind``."""
+    """Mark a step as refused by the reference with an exception of class ``kind``."""
     mode = f"{_DEMANDED if is_demanded else _FOUND}:{kind}"
     return bare(step)._replace(modes=(*bare(step).modes, mode), name="refusal", in_setup=False)
 
 
 def refused_as(step: Step) -> str | None:
-    """Return the class of what the reference raised where it refused a step, ``None`` of one that it carried out."""
+    """Return the class of the exception with which the reference refused a step; ``None`` if it accepted it."""
     return next((mode.partition(":")[2] for mode in step.modes if is_refusal(mode)), None)
 
 
 def is_demanded(step: Step) -> bool:
-    """Whether the author wrote that a step must be refused."""
+    """Whether the author requires that the step is refused."""
     return any(is_refusal(mode) and mode.startswith(_DEMANDED) for mode in step.modes)
 
 
 def is_refusal(mode: str) -> bool:
-    """Whether a mode says that the reference refused the step."""
+    """Whether a mode marks a refused step."""
     prefix, _, kind = mode.partition(":")
     return prefix in {_DEMANDED, _FOUND} and kind.isidentifier()
 
 
 def bare(step: Step) -> Step:
-    """Return a step as it is where nothing is caught."""
+    """Return a step without the mark of a refusal, so that an exception is not caught."""
     return step._replace(modes=tuple(mode for mode in step.modes if not is_refusal(mode)))
 
 
@@ -82,18 +82,18 @@ def refusals(steps: Sequence[Step]) -> list[int]:
 
 
 def refused_outputs(program: Program) -> tuple[int, ...]:
-    """Return the positions of the outputs that say how a step was refused."""
+    """Return the positions of the outputs whose value is a refusal."""
     return tuple(i for i, ref in enumerate(output_refs(program)) if refused_as(program.steps[ref.index]) is not None)
 
 
 def ended_at(program: Program, index: int) -> Program:
-    """Return a program up to step ``index`` of its body, whose value is all that it puts out."""
+    """Return the program up to step ``index`` of its body, with that step's value as its only output."""
     output = Step(OUTPUT, "output", (Ref(index),), (), "output")
     return Program(program.setup, (*program.body[: index + 1 - len(program.setup)], output))
 
 
 def bare_at_end(program: Program) -> Program:
-    """Return a program whose last step is refused with nothing caught there: what ends it is the refusal."""
+    """Return the program with a refused last step unmarked, so that its exception ends the program."""
     last = len(program.body) - 2
     if last < 0 or refused_as(program.body[last]) is None:
         return program

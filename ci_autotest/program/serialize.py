@@ -1,7 +1,7 @@
 """Programs as files: ``program.json`` and ``tensors.safetensors``, which hold no code.
 
-Reading is strict: what comes from outside is decoded into typed values, checked, and only then run
-or printed.
+Reading is strict: files from outside are decoded into typed values and checked before anything of them is run or
+printed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ci_autotest.program.refusal import is_refusal
 from ci_autotest.program.tensor_values import Digest, check_same, plain_data, storages
 
 SCHEMA: Final = "ci-autotest/program/1"
-#: Bytes that a program or a tensor file may have.
+#: Greatest sizes of a program and of a tensor file, in bytes.
 PROGRAM_BYTES: Final = 8 << 20
 TENSOR_BYTES: Final = 1 << 30
 _DEPTH: Final = 16
@@ -47,7 +47,7 @@ _SAFE_DTYPES: Final = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "float16": "F16",
     "bfloat16": "BF16", "float32": "F32", "float64": "F64",
 }  # fmt: skip
-#: The tensor format has no complex numbers: they are written as pairs.
+#: The tensor format has no complex dtypes: complex numbers are written as pairs.
 _COMPLEX_PART: Final = {"complex64": "F32", "complex128": "F64"}
 
 
@@ -84,7 +84,7 @@ class _ProgramFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 def encode_program(recording: Recording) -> bytes:
-    """Return the text of ``program.json``: with the values of small tensors, and the sums of larger ones."""
+    """Return the text of ``program.json``, with the values of small tensors and the sha256 of larger ones."""
     program = recording.program
     plain = {
         "schema": SCHEMA,
@@ -100,11 +100,10 @@ def encode_program(recording: Recording) -> bytes:
 
 
 def encode_tensors(recording: Recording) -> bytes:
-    """Return the bytes of ``tensors.safetensors``: each storage, flat.
+    """Return the bytes of ``tensors.safetensors``, with each storage as a flat tensor.
 
-    The library writes arrays of numpy, which has no bfloat16, or takes raw pointers; its format is
-    a JSON head and the bytes (source: the safetensors format description, 0.8), so it is written
-    here and read by the library.
+    The library writes numpy arrays, which cannot be bfloat16, or takes raw pointers. Its format is a JSON head and the
+    bytes (source: the safetensors format description, 0.8), so files are written here and read by the library.
     """
     specs = {**_specs(recording.program), **recording.expected}
     head: dict[str, Any] = {"__metadata__": {"schema": SCHEMA}}
@@ -127,11 +126,10 @@ def encode_tensors(recording: Recording) -> bytes:
 
 
 def decode(program: bytes, tensors: bytes) -> Recording:
-    """Return the recording of two files, checked.
+    """Return the checked recording of two files.
 
     Raises:
-        ProgramError: They are damaged, too large, do not fit each other, or name what is not
-            allowed.
+        ProgramError: They are damaged, too large, do not match, or name something that is not allowed.
     """
     if len(tensors) > TENSOR_BYTES:
         message = f"a tensor file of {len(tensors):,} bytes is too large: {TENSOR_BYTES:,} are allowed."
@@ -144,10 +142,10 @@ def decode(program: bytes, tensors: bytes) -> Recording:
 
 
 def decode_program(program: bytes) -> Recording:
-    """Return the recording of a program alone, checked, with the data that its file holds: those of small tensors.
+    """Return the checked recording of a program without its tensor file: it has the data of small tensors only.
 
     Raises:
-        ProgramError: It is damaged or too large, or names what is not allowed.
+        ProgramError: It is damaged or too large, or names something that is not allowed.
     """
     if len(program) > PROGRAM_BYTES:
         message = f"a program of {len(program):,} bytes is too large: {PROGRAM_BYTES:,} are allowed."
@@ -181,7 +179,7 @@ def _decode_tensors(data: bytes) -> dict[str, bytes]:
     except Exception as error:
         message = f"the tensor file is damaged or truncated: {error}."
         raise ProgramError(message) from error
-    # The reader's order changes from process to process.
+    # Sorted, because the order in which the library returns tensors changes from process to process.
     return {name: bytes(entry["data"]) for name, entry in sorted(entries)}
 
 
@@ -212,7 +210,7 @@ def _plain_spec(spec: TensorSpec) -> dict[str, Any]:
 
 
 def _plain(argument: Argument) -> Any:  # noqa: C901, PLR0911 - one arm per kind of argument
-    """Return the JSON of an argument: plain values as they are, everything else an object with one key."""
+    """Return the JSON of an argument: plain values unchanged, everything else as an object with one key."""
     match argument:
         case None | bool() | int() | str():
             return argument
@@ -301,7 +299,7 @@ def _argument(plain: object, depth: int) -> Argument:  # noqa: C901, PLR0911, PL
             return ...
         case _:
             pass
-    message = f"program.json holds an argument of no known kind: {str(plain)[:80]!r}."
+    message = f"program.json holds an argument of an unknown kind: {str(plain)[:80]!r}."
     raise ProgramError(message)
 
 
@@ -309,7 +307,7 @@ def _mapping(items: list[Any], depth: int) -> Mapping_:
     try:
         pairs = [(str(key), value) for key, value in items]
     except (TypeError, ValueError):
-        message = "program.json holds a mapping that is no list of pairs."
+        message = "program.json holds a mapping that is not a list of pairs."
         raise ProgramError(message) from None
     return Mapping_(tuple((key, _argument(value, depth + 1)) for key, value in pairs))
 

@@ -1,7 +1,6 @@
-"""Which targets a saved program may name. Programs come from outside: nothing else is resolved, printed or run.
+"""The targets that a saved program may name. Programs come from outside: no other name is resolved, printed or run.
 
-The shape is checked here without a framework; a backend checks besides that what the name resolves
-to is an operator.
+Only the name is checked here, without a framework. A backend also checks that the name resolves to an operator.
 """
 
 from __future__ import annotations
@@ -23,22 +22,23 @@ _NAMESPACES: Final = (
     "torch.nn.utils.rnn",
     "torch.nn.init",
 )
-#: What plain torch packs and pads sequences with.
+#: The functions with which torch packs and pads sequences.
 PACKING: Final = ("torch._VF._pack_padded_sequence", "torch._VF._pad_packed_sequence")
-#: Functions besides.
+#: Functions outside of those namespaces.
 _FUNCTIONS: Final = frozenset({"torch.autograd.grad", "torch.autograd.backward", HOOKED, UNHOOKED, *PACKING})
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PYTHON: Final = re.compile(
     r"operator\.i?(?:add|sub|mul|truediv|floordiv|mod|pow|matmul|neg|pos|abs|invert|and_?|or_?|xor|lshift|rshift|lt|le|gt"
     r"|ge|eq|ne|getitem|setitem)|builtins\.(?:getattr|setattr|len|bool|int|float|tuple\.__getitem__)"
 )
-#: Names under ``torch`` that reach the file system, the network, other code or the whole process.
+#: Names under ``torch`` that access files, the network, other code or the whole process.
 _REFUSED: Final = re.compile(
     r"load|save|compile|hub|from_file|import_ir_module.*|parse_.*|set_.*|.*_from_file|frombuffer|fork|wait|classes|ops|"
     r"_.*|share_memory_|data_ptr|apply_|map_|map2_|tofile|storage|untyped_storage|register_.*|export|jit|package|"
     r"load_state_dict_from_url|Module|Parallel.*|DataParallel|numpy|__reduce.*|__setstate__|__class__|__dict__"
 )
-#: Functions of ``torch`` itself that change or tell of the process; methods of these names are a tensor's own.
+#: Functions of ``torch`` itself that change or report the state of the process. Tensor methods of these names are
+#: allowed.
 _OF_THE_PROCESS: Final = re.compile(
     r"use_.*|.*manual_seed.*|seed|initial_seed|prepare_.*|get_.*|are_.*|is_warn.*|profiler.*|thread_safe_generator|init_.*"
 )
@@ -65,14 +65,14 @@ def is_function(target: str) -> bool:
 
 
 def is_member(name: str) -> bool:
-    """Whether a method or function of this name may be called."""
+    """Whether a function or method of this last name may be called."""
     if name in _SPECIAL_METHODS or name in {"load_state_dict", "set_default"}:
         return name != "set_default"
     return bool(_NAME.fullmatch(name)) and not _REFUSED.fullmatch(name)
 
 
 def is_method(name: str) -> bool:
-    """Whether a ``call_method`` step may name it."""
+    """Whether a ``call_method`` step may name the method."""
     return name == ARRAY or is_member(name)
 
 

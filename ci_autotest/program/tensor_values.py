@@ -1,7 +1,7 @@
-"""The data in ``program.json``, for readers that must not load a tensor file: small tensors, and sums of larger ones.
+"""The data in ``program.json``, for readers that must not load a tensor file: small tensors, and sha256 of larger ones.
 
-Numbers are exact: the float64 of the same value, which JSON's shortest text reads back to. A complex number is a
-pair; what is not finite is ``"nan"``, ``"inf"`` or ``"-inf"``. Every NaN is read as the same one.
+Numbers are exact, because JSON's shortest text reads back to the same float64. A complex number is a pair, and numbers
+that are not finite are ``"nan"``, ``"inf"`` and ``"-inf"``. All NaNs are read as the same NaN.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NOT_FINITE: Final = frozenset({"nan", "inf", "-inf"})
 
 
 def plain_data(tensors: Mapping[str, bytes], specs: Mapping[str, TensorSpec]) -> dict[str, dict[str, Any]]:
-    """Return ``values`` of tensors of up to 64 elements and ``sha256`` of the larger ones, by key, as JSON values."""
+    """Return as JSON the ``values`` of tensors of up to 64 elements, and the ``sha256`` of larger ones, by key."""
     small = {key for key in tensors if specs[key].storage_size <= INLINE_ELEMENTS}
     return {
         "values": {key: _plain_values(tensors[key], specs[key].dtype) for key in sorted(small)},
@@ -40,32 +40,32 @@ def plain_data(tensors: Mapping[str, bytes], specs: Mapping[str, TensorSpec]) ->
 
 
 def storages(values: Mapping[str, Sequence[object]], specs: Mapping[str, TensorSpec]) -> dict[str, bytes]:
-    """Return the storages that JSON values say, little-endian.
+    """Return the little-endian storages of JSON values.
 
     Args:
         values: As decoded, by key.
         specs: Of each key.
 
     Raises:
-        ProgramError: There are too many or too few of a tensor, or one is no number of its dtype.
+        ProgramError: A tensor has too many or too few values, or one is not a number of its dtype.
     """
     return {key: _storage(key, given, specs[key]) for key, given in values.items()}
 
 
 def check_same(alone: Recording, whole: Recording, specs: Mapping[str, TensorSpec]) -> None:
-    """Refuse a tensor file that holds other data than ``program.json``: what a page shows is what is run again.
+    """Refuse a tensor file with other data than ``program.json``, because pages show one and a replay runs the other.
 
     Raises:
         ProgramError: They differ.
     """
     different = [
-        # As text: -0.0 is not 0.0, and one NaN is as good as another.
+        # Compared as text, because -0.0 is not 0.0 and all NaNs count as the same.
         *(
             key
             for key, data in alone.tensors.items()
             if _text(data, specs[key]) != _text(whole.tensors[key], specs[key])
         ),
-        *(key for key, told in alone.digests.items() if digest(whole.tensors[key]) != told),
+        *(key for key, sha256 in alone.digests.items() if digest(whole.tensors[key]) != sha256),
     ]
     if different:
         message = f"program.json and the tensor file hold different data of {different[0][:80]!r}: one was edited."

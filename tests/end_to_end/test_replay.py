@@ -166,7 +166,7 @@ def test_replay__kernels_module_is_missing__is_unavailable(project: Project):
         ),
         pytest.param(
             lambda program: call_of(program).update(args=[{"code": "1"}]),
-            "program.json holds an argument of no known kind: \"{'code': '1'}\".",
+            "program.json holds an argument of an unknown kind: \"{'code': '1'}\".",
             id="unknown argument",
         ),
         pytest.param(

@@ -291,12 +291,12 @@ def test_check_program__removal_of_no_hook__is_refused():
     at = next(i for i, step in enumerate(program.body) if step.target == UNHOOKED)
     for wrong in ({"args": (Ref(1),)}, {"modes": ()}):
         body = (*program.body[:at], program.body[at]._replace(**wrong), *program.body[at + 1 :])
-        with pytest.raises(ProgramError, match="removes what is no hook"):
+        with pytest.raises(ProgramError, match="removes a hook that no step registers"):
             check_program(Program((), body))
 
 
 def test_check_program__hook_without_its_steps__is_refused():
     program = record(scaled).program
     body = tuple(step._replace(modes=()) if step.modes == ("hook",) else step for step in program.body)
-    with pytest.raises(ProgramError, match="registers a hook whose steps do not stand before it"):
+    with pytest.raises(ProgramError, match="registers a hook whose steps are not directly before it"):
         check_program(program.__class__(program.setup, body))

@@ -114,7 +114,7 @@ def test_check_program__array__is_used_by_no_step():
     check_program(program(X, array, OUT._replace(args=(Ref(1),))))  # what a search for a culprit ends with
     for use in (call("dump", Ref(1), "file", op=CALL_METHOD), call("torch.relu", (Ref(1),))):
         with pytest.raises(
-            ProgramError, match="step 2 uses the array of step 1: an array is compared, and goes nowhere"
+            ProgramError, match="step 2 uses the array of step 1: an array can only be an output"
         ):
             check_program(program(X, array, use, OUT))
 
@@ -132,7 +132,7 @@ def test_check_program__attribute_off_the_list__is_refused(name):
     [
         pytest.param(Program((), ()), "the program has no output: its last step must be one.", id="empty"),
         pytest.param(program(X), "no output", id="no output"),
-        pytest.param(program(X, OUT._replace(args=()), OUT), "opcode 'output' where it cannot stand", id="two outputs"),
+        pytest.param(program(X, OUT._replace(args=()), OUT), "opcode 'output', which is not allowed there", id="two outputs"),
         pytest.param(program(X, call("torch.relu", Ref(0), op="call"), OUT), "opcode 'call'", id="opcode"),
         pytest.param(program(X, call("torch.relu", Ref(1)), OUT), "step 1 refers to step 1, which is not before it.", id="itself"),
         pytest.param(program(X, call("torch.relu", Ref(5)), OUT), "step 1 refers to step 5", id="a later step"),
@@ -152,8 +152,8 @@ def test_check_program__attribute_off_the_list__is_refused(name):
         pytest.param(program(X, call("builtins.getattr", Ref(0), Ref(0)), OUT), "not on the allow list", id="getattr of a value"),
         pytest.param(program(X._replace(target="a b"), OUT._replace(args=())), "not on the allow list", id="key of a placeholder"),
         pytest.param(program(X._replace(args=()), OUT._replace(args=())), "not on the allow list", id="placeholder without spec"),
-        pytest.param(Program((X,), (OUT._replace(args=(Ref(0),)),)), "says in_setup=False", id="body step in the setup"),
-        pytest.param(program(MODULE, OUT._replace(args=())), "says in_setup=True", id="setup step in the body"),
+        pytest.param(Program((X,), (OUT._replace(args=(Ref(0),)),)), "has in_setup=False", id="body step in the setup"),
+        pytest.param(program(MODULE, OUT._replace(args=())), "has in_setup=True", id="setup step in the body"),
     ],
 )  # fmt: skip
 def test_check_program__malformed__is_refused(broken, said):

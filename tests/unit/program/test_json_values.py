@@ -84,7 +84,7 @@ def test_plain_argument__value_is_none_of_a_program__is_refused(value):
 
 @pytest.mark.parametrize("plain", [["nothing"], ["unknown", 1], [["list"]], [None]], ids=str)
 def test_argument_of__kind_is_unknown__is_refused(plain):
-    with pytest.raises(ValueError, match="is no kind of argument"):
+    with pytest.raises(ValueError, match="is not a kind of argument"):
         argument_of(plain)
 
 

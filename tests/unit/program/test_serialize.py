@@ -317,5 +317,5 @@ def test_encode_program__flags_plain_values_and_missing_gradients__are_carried()
 def test_decode__a_fact_that_is_no_plain_value__is_refused(fact):
     plain, tensors = files()
     plain["facts"] = {"output_0": fact}
-    with pytest.raises(ProgramError, match="is no plain value"):
+    with pytest.raises(ProgramError, match="is not a plain value"):
         read(plain, tensors)
