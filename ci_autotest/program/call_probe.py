@@ -1,8 +1,7 @@
-"""A probe: the body of a case called several times, so that a kernel that goes by earlier calls is wrong in later ones.
+"""A probe: the body of a case called several times, so that a kernel that remembers calls is wrong in later ones.
 
-Each call differs from one before it in something that a kernel may have gone by or left out: gradients on or off, other
-values in the same tensors, new tensors over the same memory, other weights, memory and identities that are given out
-again.
+Each call differs from an earlier one in something that a kernel may use as a key or forget to check: gradients on or
+off, other values in the same tensors, new tensors over the same memory, other weights, reused memory and identities.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, NO_GRAD, Program,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: How often the body is called; where its modules have weights, once more.
+#: Calls of the body; one more if its modules have weights.
 CALLS: Final = 11
 _WRITES: Final = frozenset({"copy_", "mul_"})
 
@@ -31,21 +30,24 @@ _WRITES: Final = frozenset({"copy_", "mul_"})
 def probe(
     part: Part, changed: Mapping[int, tuple[Any, Any]], *, with_parameters: bool = True
 ) -> tuple[Program, dict[str, Any]]:
-    """Return a body that is called several times.
+    """Return the program of a body that is called several times.
 
-    First as it is: evaluated, then trained on, with a second backward pass through the same graph: what the first wrote
-    to is read there. Then with other values in the same tensors, trained on and evaluated: what was kept of the
-    evaluation before is stale; there the values that the body computes come back as the same tensors too. Then with
-    others in new tensors over the same memory, whose backward pass comes after the next call: what was saved for it
-    must still be there. Then the first values at new addresses; then parameters are changed.
+    1. With the first values: evaluated, then trained on, with a second backward pass through the same graph, which
+       reads what the first one may have overwritten.
+    2. With other values in the same tensors, trained on and evaluated. Whatever a kernel kept of the first evaluation
+       is stale now; the values that the body computes are also returned in the same tensors.
+    3. With a third set of values in new tensors over the same memory. Its backward pass follows the next call, so what
+       the kernel saved for it must survive that call.
+    4. With the first values at new addresses, and then once more with changed parameters.
+    5. Four calls on copies that live for one call each, so that identities and memory are reused with other values.
+    6. With the first values in their first place.
 
-    Four calls follow on copies that live for one call each, so that identities and memory come back with other values,
-    and the first values once more where they were. Calls have the values A A B B C A C B C B A: other ones than those n
-    before it for as many n as can be, because kernels may count. What each call gave is looked at in the end.
+    The calls have the values A A B B C A C B C B A. As far as possible they differ from those n calls earlier for every
+    n, because kernels may count calls. The results of all calls are compared at the end.
 
     Args:
         part: The body; ``is_repeatable``.
-        changed: By index of an input the data of two other values, contiguous, for those that can have some.
+        changed: Contiguous data of two other sets of values, by index of each input that can have other values.
         with_parameters: Whether the weights of modules are changed too.
     """
     found = CallSequence()
@@ -85,9 +87,9 @@ def probe(
 def _over_old_memory(
     found: CallSequence, part: Part, given: Mapping[int, int], changed: Mapping[int, tuple[Any, Any]]
 ) -> dict[int, int]:
-    """Append new tensors over the memory of inputs, with other values; return where they are.
+    """Append new tensors over the memory of inputs, with other values; return their indices.
 
-    Their version counters begin anew, as they do where freed memory is given out again.
+    Their version counters start again, as they do when freed memory is reused.
     """
     specs, made = placeholders(part.program), {}
     for index, (_, third) in changed.items():
@@ -100,14 +102,14 @@ def _over_old_memory(
 
 
 def is_write(step: Step) -> bool:
-    """Whether a step writes to an earlier value, as the calls of a probe do between them."""
+    """Whether a step writes to an earlier value, as a probe does between its calls."""
     return (
         step.op == CALL_METHOD and step.target in _WRITES and NO_GRAD[0] in step.modes and isinstance(step.args[0], Ref)
     )
 
 
 def rewritten(program: Program) -> frozenset[int]:
-    """Return the indices of the values that a probe writes to after their step, and of its own steps that do so."""
+    """Return the indices of the values that a probe overwrites, and of the steps with which it does."""
     found: set[int] = set()
     for index, step in enumerate(program.steps):
         if is_write(step):

@@ -1,8 +1,8 @@
-"""Several calls of one or more bodies, one after the other, as one program: what shows a kernel that remembers.
+"""Several calls of one or more bodies in one program, which shows kernels that remember earlier calls.
 
 A body's automatic backward pass becomes a ``torch.autograd.grad`` step after each of its calls, so that the next call
-comes after it, as it does from case to case. What the steps read stays where it was: data are passed on by key and
-never looked at, so that tensors of a worker and bytes of a saved program are joined alike.
+follows it, as it does from case to case. Data are only passed on by key, never read, so that a worker's tensors and the
+bytes of a saved program are joined by the same code.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument
 
 GRAD: Final = "torch.autograd.grad"
-#: Calls that leave something behind which a second call of the body would find, or that run a backward pass themselves.
+#: Calls whose effects a second call of the body would find, or that run a backward pass themselves.
 _ONCE: Final = frozenset({
     "backward", "torch.autograd.backward", GRAD, "retain_grad", "register_hook", "requires_grad_", "builtins.setattr",
     "detach_", "set_",
 })  # fmt: skip
 
-#: Keywords of a backward pass that another one follows through the same calls.
+#: Keywords of a backward pass through a graph that another backward pass needs.
 KEEPS_GRAPH: Final = (("retain_graph", True),)
 _ALLOW_UNUSED: Final = (("allow_unused", True),)
 
@@ -56,16 +56,15 @@ _SIMPLE: Final = frozenset({Ref, int, float, bool, str, type(None)})
 
 
 class Part(NamedTuple):
-    """Hold one body with what it reads.
+    """A body with its data.
 
     Attributes:
         program: Setup and body.
         data: Of its placeholders, by key.
-        cotangents: By position of the output: spec and data of the gradient that is put in.
+        cotangents: Spec and data of the gradients from which the backward pass starts, by position of the output.
         leaves: Indices of the placeholders that have a gradient.
-        tensors: Indices of the steps of the body whose values are tensors, where that is known.
-        writable: Indices of values that the body computes and that may be written to: no other value shares their
-            memory.
+        tensors: Indices of the steps whose values are known to be tensors.
+        writable: Indices of computed values that may be overwritten, because no other value shares their memory.
     """
 
     program: Program
@@ -79,8 +78,8 @@ class Part(NamedTuple):
 def is_repeatable(program: Program) -> bool:
     """Whether a body may be called again on the same inputs.
 
-    It registers nothing, runs no backward pass, is refused nothing, and draws no numbers: what is defined of those is
-    asked of the inputs that a call had, and a probe has written to them since.
+    It registers no hook, runs no backward pass, has no refused step and draws no random numbers. Random results
+    are judged by the inputs of their call, which a probe has overwritten since.
     """
     return not refusals(program.steps) and not any(
         step.target in _ONCE or HOOK[0] in step.modes or REGISTERS[0] in step.modes or _draws(step)
@@ -95,12 +94,12 @@ def _draws(step: Step) -> bool:
 
 
 class How(NamedTuple):
-    """Say how the steps of a call are called.
+    """How the steps of a call run.
 
     Attributes:
-        is_evaluation: Whether gradients are off, as they are where a model is evaluated.
-        is_on_copies: Whether each tensor is given as a copy that lives for the call alone, so that its memory and its
-            identity are given out again.
+        is_evaluation: Whether gradients are off, as in the evaluation of a model.
+        is_on_copies: Whether tensors are passed as copies that live for one call, so that their memory and identities
+            are reused.
     """
 
     is_evaluation: bool = False
@@ -113,10 +112,10 @@ ON_COPIES: Final = How(is_evaluation=True, is_on_copies=True)
 
 
 class CallSequence:
-    """Collect calls.
+    """A program that grows by calls.
 
     Attributes:
-        data: Of the placeholders of the whole, by key.
+        data: Of all placeholders, by key.
     """
 
     def __init__(self) -> None:
@@ -125,7 +124,7 @@ class CallSequence:
         self.data: dict[str, Any] = {}
 
     def program(self) -> Program:
-        """Return what was collected as one program."""
+        """Return the calls so far as one program."""
         steps = [*self._steps, Step(OUTPUT, "output", tuple(self._outputs), (), "output")]
         count = sum(step.in_setup for step in steps)
         if any(step.in_setup for step in steps[count:]):
@@ -133,22 +132,22 @@ class CallSequence:
         return Program(tuple(steps[:count]), tuple(steps[count:]))
 
     def add(self, step: Step) -> Ref:
-        """Append a step, whose references are those of this sequence."""
+        """Append a step whose references are indices of this sequence; return the reference to it."""
         self._steps.append(step)
         return ref_to(len(self._steps) - 1)
 
     def placeholder(self, spec: TensorSpec, data: Any, name: str, *, in_setup: bool = False) -> Ref:
-        """Append an input."""
+        """Append an input; return the reference to it."""
         key = f"t{len(self.data)}"
         self.data[key] = data
         return self.add(Step(PLACEHOLDER, key, (spec,), (), name, in_setup=in_setup))
 
     def setup(self, part: Part) -> dict[int, int]:
-        """Append the setup of a body; return where its steps are now."""
+        """Append the setup of a body; return the new index of each of its steps."""
         return self._copied(part, range(len(part.program.setup)), {})
 
     def inputs(self, part: Part, *, requires_grad: bool = True) -> dict[int, int]:
-        """Append the inputs of a body anew, at addresses of their own; return where they are."""
+        """Append new inputs for a body, at addresses of their own; return the new index of each."""
         found = {}
         for index, spec in placeholders(part.program).items():
             step = part.program.steps[index]
@@ -157,12 +156,12 @@ class CallSequence:
         return found
 
     def call(self, part: Part, given: Mapping[int, int], *, with_gradients: bool = True) -> None:
-        """Append a call of a body, and its gradients.
+        """Append a call of a body and its backward pass.
 
         Args:
             part: The body.
-            given: Where its setup and its inputs are.
-            with_gradients: Whether its backward pass follows.
+            given: Indices of its setup and its inputs.
+            with_gradients: Whether the backward pass follows.
         """
         at = self.forward(part, given)
         if with_gradients:
@@ -171,13 +170,13 @@ class CallSequence:
     def forward(
         self, part: Part, given: Mapping[int, int], how: How = PLAIN, over: Mapping[int, int] | None = None
     ) -> dict[int, int]:
-        """Append a call of a body; return where its steps are.
+        """Append a call of a body; return the new index of each of its steps.
 
         Args:
             part: The body.
-            given: Where its setup and its inputs are.
-            how: How its steps are called.
-            over: Where the steps of an earlier call are: what is written to of its values has the values of this call.
+            given: Indices of its setup and its inputs.
+            how: How its steps run.
+            over: Indices of the steps of an earlier call, whose writable values are overwritten with those of this one.
         """
         program = part.program
         indices = range(len(program.setup), len(program.steps) - 1)
@@ -186,7 +185,7 @@ class CallSequence:
         return at
 
     def gradients(self, part: Part, at: Mapping[int, int], *, times: int = 1) -> None:
-        """Append the backward pass of a call whose steps are ``at``, where it has one; several go through one graph."""
+        """Append the backward pass of a call, if it has one, ``times`` times through the same graph."""
         if part.leaves and part.cotangents:
             weights = [self.placeholder(spec, data, "cotangent") for spec, data in part.cotangents.values()]
             for left in range(times - 1, -1, -1):
@@ -195,12 +194,12 @@ class CallSequence:
     def gradients_of(
         self, part: Part, calls: Sequence[Mapping[int, int]], weights: Sequence[Ref], *, keeps_graph: bool = False
     ) -> int:
-        """Append one backward pass of some calls, given where the steps of each are; return its index.
+        """Append one backward pass through some calls of a body; return its index.
 
         Args:
             part: The body.
-            calls: Where the steps of each are.
-            weights: The gradients that are put in, by the part's cotangents.
+            calls: Indices of the steps of each call.
+            weights: The gradients from which the pass starts, in the order of the part's cotangents.
             keeps_graph: Whether another backward pass goes through the same calls.
         """
         refs = output_refs(part.program)
@@ -215,11 +214,11 @@ class CallSequence:
         return made.index
 
     def __len__(self) -> int:
-        """Return how many steps there are so far."""
+        """Return the number of steps so far."""
         return len(self._steps)
 
     def write(self, receiver: int, new: Ref) -> None:
-        """Write new values into the memory of an earlier value, without a gradient."""
+        """Append a step that overwrites an earlier value, without a gradient."""
         self.add(Step(CALL_METHOD, "copy_", (ref_to(receiver), new), (), "written", NO_GRAD))
 
     def _copied(
@@ -247,7 +246,7 @@ class CallSequence:
 
 
 def _called(step: Step, at: Mapping[int, int], tensors: Collection[int], how: How) -> Step:
-    """Return a step with its references moved; most arguments are a reference or a number."""
+    """Return a step with its references renumbered; for references and numbers alone on a fast path."""
     op, target, args, kwargs, name, modes, seed, in_setup = step
     if how.is_on_copies and not is_unpacking(step):
         args, kwargs = tuple([_copies(arg, tensors) for arg in args]), _copies_of(kwargs, tensors)
@@ -264,7 +263,7 @@ def _copies_of(kwargs: tuple[tuple[str, Argument], ...], tensors: Collection[int
 
 
 def _copies(argument: Argument, tensors: Collection[int]) -> Argument:
-    """Return an argument with a copy of each tensor in the place of that."""
+    """Return an argument with each tensor replaced by a copy."""
     if isinstance(argument, Ref):
         return Copy(argument) if argument.index in tensors else argument
     if isinstance(argument, tuple):
@@ -275,7 +274,7 @@ def _copies(argument: Argument, tensors: Collection[int]) -> Argument:
 
 
 def placeholders(program: Program) -> dict[int, TensorSpec]:
-    """Return the spec of each input of the body, by its index."""
+    """Return the spec of each input of the body by index."""
     start = len(program.setup)
     found = {start + i: step.args[0] for i, step in enumerate(program.body) if step.op == PLACEHOLDER}
     return {index: spec for index, spec in found.items() if isinstance(spec, TensorSpec)}
@@ -284,12 +283,12 @@ def placeholders(program: Program) -> dict[int, TensorSpec]:
 def joined(
     parts: Collection[Part], *, forwards_first: bool = False, repeats: bool = False
 ) -> tuple[Program, dict[str, Any]]:
-    """Return the calls of some bodies, each with its own inputs and its own backward pass, as one program.
+    """Return one program that calls some bodies, each on its own inputs and with its own backward pass.
 
     Args:
-        parts: In order.
-        forwards_first: Whether the backward passes come after all calls, as a worker has it for the cases of a batch.
-        repeats: Whether all are called once more after that, on the same inputs.
+        parts: The bodies, in order.
+        forwards_first: Whether the backward passes follow after all calls, as in a worker's batch of cases.
+        repeats: Whether all are then called once more on the same inputs.
     """
     found = CallSequence()
     if forwards_first or repeats:
@@ -306,7 +305,7 @@ def joined(
 
 
 def plain(spec: TensorSpec) -> TensorSpec:
-    """Return the spec of contiguous values of the same shape, without a gradient."""
+    """Return the spec of a contiguous tensor of the same shape without a gradient."""
     count = 1
     for size in spec.shape:
         count *= size
@@ -314,7 +313,7 @@ def plain(spec: TensorSpec) -> TensorSpec:
 
 
 def change_parameters(found: CallSequence, part: Part, setup: Mapping[int, int]) -> bool:
-    """Scale the weight of each module in place; say whether there is one."""
+    """Append steps that scale the weight of each module in place; return whether there is one."""
     made = [
         index
         for index, step in enumerate(part.program.setup)
@@ -326,7 +325,7 @@ def change_parameters(found: CallSequence, part: Part, setup: Mapping[int, int])
     return bool(made)
 
 
-#: Modules of torch with a parameter ``weight`` unless their arguments take it away.
+#: Modules of torch that have a parameter ``weight``, unless their arguments disable it.
 _WITH_WEIGHT: Final = frozenset({
     "Linear", "Bilinear", "Embedding", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
     "ConvTranspose3d", "PReLU", "LayerNorm", "RMSNorm", "GroupNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d",

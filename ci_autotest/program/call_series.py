@@ -1,8 +1,8 @@
-"""A series: a body called on many inputs of one size that all live, then all backward passes, then the first two again.
+"""A series: calls of a body on many inputs of one size that stay alive, then all backward passes, then two calls again.
 
-It shows kernels that have room for a few: for weights, answers, or what is saved for backward passes. Its calls have
-three sets of values in turn, so that any call has other values than those 1, 2, 4, 8 and 16 before it, and the
-reference has to compute three calls, not all.
+It shows kernels with room for only a few weights, results or tensors saved for backward passes. The calls take turns
+with three sets of values, so that each differs from those 1, 2, 4, 8 and 16 calls earlier, and the reference computes
+only three calls.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Program
 
-#: Calls, of which each has a slot of its own where a kernel has sixteen and gives one away.
+#: Calls of a series: more than the sixteen slots that a kernel's cache may have.
 CALLS: Final = 18
-#: Sets of values: those of the case, and two others.
+#: Sets of values: the case's own and two others.
 SETS: Final = 3
-#: Calls that come once more in the end.
+#: Calls that are repeated at the end.
 _AGAIN: Final = 2
 
 
 class Series(NamedTuple):
-    """Hold a series of calls.
+    """A series of calls.
 
     Attributes:
         program: The calls.
         data: Of its placeholders, by key.
-        alike: What each step computes: of a longer and a shorter series, steps that have the same compute the same.
-        gradients: Index of the step that has all gradients, where they are taken together.
+        alike: A key for what each step computes; steps with the same key compute the same, also in a longer series.
+        gradients: Index of the step that computes all gradients together, if there is one.
     """
 
     program: Program
@@ -53,10 +53,10 @@ def series(
 
     Args:
         part: The body; ``is_repeatable``.
-        changed: By index of an input the data of two other values, contiguous.
-        calls: How many.
-        with_parameters: Whether the weights of modules are changed in the end, for one call more.
-        is_joint: Whether one backward pass goes through all of them, which costs less; else each has its own.
+        changed: Contiguous data of two other sets of values, by index of the input.
+        calls: Number of calls.
+        with_parameters: Whether one more call with changed weights follows.
+        is_joint: Whether one backward pass goes through all calls, which is cheaper than one for each.
     """
     found, alike = CallSequence(), _Alike()
     setup = found.setup(part)
@@ -90,13 +90,13 @@ class _Alike:
         self.found: list[tuple[str | int, ...]] = []
 
     def add(self, sequence: CallSequence, *what: str | int, count: int | None = None) -> None:
-        """Say what the steps since the last time compute, the first ``count`` of them."""
+        """Give keys to the steps appended since the last time, or to the first ``count`` of them."""
         new = len(sequence) - len(self.found) if count is None else count
         self.found += [(*what, position) for position in range(new)]
 
 
 def _inputs(found: CallSequence, part: Part, changed: Mapping[int, tuple[Any, Any]], values: int) -> dict[int, int]:
-    """Append the inputs of a body with one of the sets of values, each at an address of its own."""
+    """Append inputs with one of the sets of values, each at an address of its own; return their indices."""
     given = {}
     for index, spec in placeholders(part.program).items():
         step = part.program.steps[index]

@@ -1,4 +1,4 @@
-"""Fewer calls: keep only those that a kernel must remember to be wrong."""
+"""Fewer calls: keep only those that a kernel must remember in order to be wrong."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 def fewer_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> Iterator[Recording]:
-    """Yield sequences with fewer calls than the best one so far, large parts first.
+    """Yield sequences with fewer calls than the best one so far; large parts are removed first.
 
     Args:
-        best: Gives the best recording; it is asked again after each trial.
-        culprit: Gives the index of the value that differs in it.
+        best: Returns the best recording; it is called again after each trial.
+        culprit: Returns the index of the value that differs in it.
     """
     if culprit() >= len(best().program.setup):
         yield _only(best(), culprit())
@@ -48,9 +48,9 @@ def fewer_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> It
 
 
 def same_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> Iterator[Recording]:
-    """Yield the sequence with every call of the culprit's target as that one: where they are many, they are a loop.
+    """Yield the sequence with all calls of the culprit's target identical to the culprit, so that they print as a loop.
 
-    First with nothing else: a kernel that counts its calls needs only those.
+    The first proposal has no other calls, because a kernel that counts its calls needs only these.
     """
     program = best().program
     step = program.steps[culprit()]
@@ -63,7 +63,7 @@ def same_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> Ite
 
 
 def plain_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> Iterator[Recording]:
-    """Yield the sequence with the culprit's calls on values, not on copies, and with gradients: all, then each."""
+    """Yield the sequence with the culprit's target called without copies and with gradients: all calls, then each."""
     program, before = best().program, best()
     target = program.steps[culprit()].target
     odd = {index: _plain(step) for index, step in program.calls if step.target == target and _plain(step) != step}
@@ -75,7 +75,7 @@ def plain_calls(best: Callable[[], Recording], culprit: Callable[[], int]) -> It
 
 
 def given_back(best: Callable[[], Recording], culprit: Callable[[], int]) -> Iterator[Recording]:
-    """Yield the sequence with the value that differs among its outputs: a repro compares those."""
+    """Yield the sequence with the value that differs as an output, because a repro compares outputs."""
     program, ref = best().program, Ref(culprit())
     if ref not in output_refs(program) and program.steps[ref.index].op != PLACEHOLDER:
         output = Step(OUTPUT, "output", (*output_refs(program), ref), (), "output")
@@ -83,7 +83,7 @@ def given_back(best: Callable[[], Recording], culprit: Callable[[], int]) -> Ite
 
 
 def _only(recording: Recording, culprit: int) -> Recording:
-    """Return the sequence that ends with the value that differs, and gives nothing else."""
+    """Return the sequence that ends with the value that differs, as its only output."""
     program = recording.program
     count = culprit + 1 - len(program.setup)
     body = (*program.body[:count], Step(OUTPUT, "output", (Ref(culprit),), (), "output"))
@@ -91,7 +91,7 @@ def _only(recording: Recording, culprit: int) -> Recording:
 
 
 def _removable(program: Program, culprit: int) -> list[int]:
-    """Return the calls that the value that differs was not computed from."""
+    """Return the calls that the value that differs does not depend on."""
     needed = {culprit}
     for index in range(culprit, -1, -1):
         if index in needed:
@@ -100,7 +100,7 @@ def _removable(program: Program, culprit: int) -> list[int]:
 
 
 def _without(recording: Recording, removed: set[int]) -> Recording:
-    """Return the sequence without some calls and what was computed from them."""
+    """Return the sequence without some calls and everything computed from them."""
     program, gone = recording.program, set(removed)
     for index, step in enumerate(program.steps):
         if step.op != OUTPUT and any(ref.index in gone for ref in step_refs(step)):
@@ -137,7 +137,7 @@ def _unused_setup(steps: list[Step], start: int, gone: set[int]) -> set[int]:
 
 
 def _alike(recording: Recording, step: Step, others: list[int]) -> Recording:
-    """Return the sequence with other calls made as ``step`` is, its inputs before all of them."""
+    """Return the sequence with other calls replaced by ``step``, whose inputs are moved before all of them."""
     program = recording.program
     start = len(program.setup)
     body = range(start, len(program.steps))
@@ -164,7 +164,7 @@ def _original(value: Argument) -> Argument:
 
 
 def _with_steps(recording: Recording, changed: Mapping[int, Step]) -> Recording:
-    """Return the sequence with other steps in the place of some."""
+    """Return the sequence with some steps replaced."""
     program, count = recording.program, len(recording.program.setup)
     steps = tuple(changed.get(index, step) for index, step in enumerate(program.steps))
     return _with_data(recording, Program(steps[:count], steps[count:]))

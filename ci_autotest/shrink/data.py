@@ -1,4 +1,4 @@
-"""Simpler data: zeros, ones, small integers, halves, then one element at a time; gradients dropped where not needed."""
+"""Simpler data: zeros, ones, small integers, halves, then one element at a time, without unneeded gradients."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-#: Elements of one tensor that are tried one at a time.
+#: At most this many elements of a tensor are tried one at a time, to bound the trials.
 _SINGLE_ELEMENTS: Final = 24
-#: Part of a larger tensor that is the smallest to be zeroed at once.
+#: The smallest block of a larger tensor that is zeroed at once is its size divided by this.
 _SMALLEST_BLOCK: Final = 16
-#: Greatest of the integers that are called small.
+#: Greatest absolute value of a small integer.
 _SMALL: Final = 8
 _DTYPES: Final = {
     "float16": "<f2", "float32": "<f4", "float64": "<f8", "complex64": "<f4", "complex128": "<f8", "int8": "i1",
@@ -30,8 +30,8 @@ def simpler_data(best: Callable[[], Recording], *, gradient: bool) -> Iterator[R
     """Yield recordings with simpler data than the best one so far.
 
     Args:
-        best: Gives the best recording; it is asked again after each trial.
-        gradient: Whether a gradient is what differs: then cotangents and ``requires_grad`` stay.
+        best: Returns the best recording; it is called again after each trial.
+        gradient: Whether a gradient differs; then cotangents and ``requires_grad`` must stay.
     """
     if not gradient:
         yield from _without_gradients(best())
@@ -87,7 +87,7 @@ def _simpler_tensor(best: Callable[[], Recording], key: str) -> Iterator[Recordi
 
 
 def _blocks(best: Callable[[], Recording], key: str, dtype: str) -> Iterator[Recording]:
-    """Put zeros into halves, quarters and so on, down to the size at which elements are tried one at a time."""
+    """Set halves, quarters and smaller blocks of a tensor with many elements to zero."""
     count = _numbers(best().tensors[key], dtype).size
     length = count // 2
     while count > _SINGLE_ELEMENTS and length >= max(1, count // _SMALLEST_BLOCK):
@@ -101,7 +101,7 @@ def _blocks(best: Callable[[], Recording], key: str, dtype: str) -> Iterator[Rec
 
 
 def _whole(current: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
-    """Yield what a whole tensor may become, the simplest first."""
+    """Yield simpler values for a whole tensor, the simplest first."""
     yield np.zeros_like(current)
     yield np.ones_like(current)
     yield np.arange(current.size, dtype=np.float64)
@@ -114,7 +114,7 @@ def _whole(current: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
 
 
 def _cost(numbers: NDArray[np.float64]) -> int:
-    """Return how far from simple the numbers are: what a pass proposes costs less, so that none undoes another."""
+    """Return how complicated the numbers are. A pass proposes only cheaper numbers, so that no pass undoes another."""
     with np.errstate(all="ignore"):
         steps = [numbers == 0, numbers == 1, (numbers == np.rint(numbers)) & (np.abs(numbers) <= _SMALL)]
         steps += [
@@ -129,7 +129,7 @@ def _cost(numbers: NDArray[np.float64]) -> int:
 
 
 def _numbers(data: bytes, dtype: str) -> NDArray[np.float64]:
-    """Return the numbers of a storage in float64: real and imaginary parts in turn for complex ones."""
+    """Return the numbers of a storage in float64; complex numbers as real and imaginary parts in turn."""
     if dtype == "bfloat16":
         wide = np.frombuffer(data, "<u2").astype("<u4") << 16
         return wide.view("<f4").astype(np.float64)
@@ -147,5 +147,5 @@ def _with(recording: Recording, key: str, dtype: str, numbers: NDArray[np.float6
 
 
 def _inputs_only(recording: Recording) -> dict[str, bytes]:
-    """Return the data without what the reference gave: it is made again for the new data."""
+    """Return the data without the results of the reference, which no longer match and are computed again."""
     return {key: data for key, data in recording.tensors.items() if key not in recording.expected}

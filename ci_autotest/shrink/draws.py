@@ -1,6 +1,6 @@
-"""Simpler draws: sizes toward 1, integers toward the simplest, optional arguments dropped.
+"""Simpler draws: sizes move toward 1, integers toward the simplest value, and optional arguments are dropped.
 
-The body is run again from the edited log, so that two tensors that share a size go on sharing it.
+The body runs again from the edited log, so that two tensors that share a size continue to share it.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 
     from ci_autotest.values.case import Draw, DrawnValue
 
-#: The most telling first: fewer dimensions, dropped arguments, then sizes and numbers.
+#: The order of draws. Those that simplify most come first: fewer dimensions, dropped arguments, then sizes and numbers.
 _ORDER: Final = {"ndim": 0, "choice": 1, "bool": 2, "dim": 3, "int": 4, "float": 5}
 
 
 @dataclass(slots=True)
 class Change:
-    """Hold edits that are proposed together; ``kept`` is set when they were."""
+    """Edits that are proposed together. The caller sets ``kept`` if the finding still shows with them."""
 
     edits: dict[str, DrawnValue]
     kept: bool = False
 
 
 def simpler_draws(log: Callable[[], tuple[Draw, ...]]) -> Iterator[Change]:
-    """Yield changes to the current log: all at once, then each draw alone, numbers by halving the way to the simplest.
+    """Yield changes to the current log: all draws at once, then each alone, integers by bisection.
 
     Args:
-        log: Gives the log of the best trial so far; it is asked again after each change.
+        log: Returns the log of the best trial so far; it is called again after each change.
     """
     everything = {draw.site: draw.simplest for draw in log() if draw.value != draw.simplest}
     if len(everything) > 1:
@@ -45,7 +45,7 @@ def _moved(draw: Draw, log: Callable[[], tuple[Draw, ...]]) -> Iterator[Change]:
     yield simplest
     if simplest.kept or draw.kind not in {"ndim", "dim", "int"}:
         return
-    # The least value that fails still is found by halving: `low` is known to pass, `high` to fail.
+    # Bisection for the least value that still fails: `low` is known to pass, `high` to fail.
     low, high = int(draw.simplest or 0), int(draw.value or 0)
     while abs(high - low) > 1:
         middle = (low + high) // 2

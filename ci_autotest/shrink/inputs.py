@@ -1,7 +1,8 @@
-"""Simpler inputs of the program that is left: contiguous, float32, fewer arguments, smaller sizes.
+"""Simpler inputs of the shrunk program: contiguous, float32, fewer arguments, smaller sizes.
 
-Draws cannot reach what a test wrote down or an earlier step computed. Sizes that are equal are taken for one size, in
-inputs, states, cotangents and, where that is tried, in the arguments: the reference says whether it still fits.
+Draws cannot change sizes that a test hard-codes or an earlier step computes. Equal sizes are treated as the same size,
+in inputs, states, cotangents and, as a variant, in the arguments. If that guess is wrong, the reference rejects the
+program and the trial is lost, which is harmless.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def simpler_inputs(best: Callable[[], Recording]) -> Iterator[Recording]:
     """Yield recordings with simpler inputs than the best one so far.
 
     Args:
-        best: Gives the best recording; it is asked again after each trial.
+        best: Returns the best recording; it is called again after each trial.
     """
     if any(not spec.is_contiguous for spec in specs(best()).values()):
         yield _resized(best(), {})
@@ -61,7 +62,7 @@ def specs(recording: Recording) -> dict[str, TensorSpec]:
 
 
 def _smaller(best: Callable[[], Recording]) -> Iterator[Recording]:
-    """Bring each size toward 1: at once, then by halving between what passed and what fails."""
+    """Move each size toward 1: directly at first, then by bisection between a size that passes and one that fails."""
     for size in sorted({n for spec in specs(best()).values() for n in spec.shape if n > 1}, reverse=True):
         low, high = 0, size
         while high - low > 1:
@@ -75,7 +76,7 @@ def _smaller(best: Callable[[], Recording]) -> Iterator[Recording]:
 
 
 def _is_mentioned(program: Program, size: int) -> bool:
-    """Whether a call has a size among its arguments."""
+    """Whether a size is among the arguments of a call."""
     return any(_moved(step, {}, {size: 0}) != step for step in program.steps if step.op != PLACEHOLDER)
 
 
@@ -86,7 +87,7 @@ def _resized(
     at_end: bool = False,
     in_arguments: bool = False,
 ) -> Recording:
-    """Return the recording contiguous, with sizes replaced: the first or the last elements stay."""
+    """Return the recording with contiguous tensors and other sizes; the first elements are kept, or the last ones."""
     tensors = {key: data for key, data in recording.tensors.items() if key not in recording.expected}
     moved: dict[str, TensorSpec] = {}
     for key, spec in specs(recording).items():
@@ -110,7 +111,7 @@ def _resized(
 
 
 def _elements(data: bytes, spec: TensorSpec) -> NDArray[np.void]:
-    """Return the raw elements of a view of a storage, in shape: only their width matters."""
+    """Return the raw elements of a view in its shape, without their dtype, because they are only copied."""
     width = ITEM_SIZE[spec.dtype]
     flat = np.frombuffer(data, f"V{width}")
     if spec.is_contiguous:
@@ -172,13 +173,13 @@ def _narrowed(step: Step) -> Step:
 def _fewer_arguments(best: Callable[[], Recording]) -> Iterator[Recording]:
     """Drop each keyword argument of each call, then the last positional constants.
 
-    A call that a function of the user's answers keeps its own: what torch may leave out, that function may need.
+    Calls that a user's function replaces keep their arguments, because the function may require what torch does not.
     """
     renames = best().note.get("renames")
     answered = {
         *(renames if isinstance(renames, dict) else ()),
         GRAD,
-    }  # else an unused input would be an error of its own
+    }  # without `allow_unused=True`, an unused input would be an error of another kind
     for index in [i for i, step in best().program.calls if step.target not in answered]:
         for key in [key for key, _ in best().program.steps[index].kwargs]:
             step = best().program.steps[index]

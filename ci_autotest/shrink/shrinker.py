@@ -1,7 +1,7 @@
-"""The shrinker: propose a program, receive its verdict, keep what shows the same misalignment.
+"""The shrinker: it proposes a program, receives its verdict, and keeps the program if it shows the same misalignment.
 
-The rule kept here: a step is kept only when (outcome, operator, kind, blame) stay. It lives in the
-parent and runs nothing, so that a worker that is lost in a trial costs that trial.
+The rule: a simpler program is kept only if (outcome, operator, kind, blame) stay the same. The shrinker is part of the
+parent process and runs nothing itself, so that a worker that dies in a trial costs only that trial.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from ci_autotest.values.case import Draw, DrawnValue
     from ci_autotest.values.verdict import Verdict
 
-#: Trials that one finding may take.
+#: Greatest number of trials for one finding.
 TRIALS_AT_MOST: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Redraw:
-    """Propose to run the body again with some draws edited."""
+    """A trial that runs the body again with some draws edited."""
 
     edits: Mapping[str, DrawnValue]
     profile: str
@@ -36,14 +36,14 @@ class Redraw:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Propose to run a program."""
+    """A trial that runs a program."""
 
     recording: Recording
 
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """Propose to run a program with one step made an input that holds the reference's value."""
+    """A trial that runs a program with one step replaced by an input that has the reference's value."""
 
     recording: Recording
     step: int
@@ -54,13 +54,13 @@ Proposal: TypeAlias = Redraw | Replace | Inline
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Say what a trial showed.
+    """The result of a trial.
 
     Args:
         verdict: Of the trial.
-        recording: The program that shows it: the culprit alone, or the whole.
+        recording: The program that shows it: the culprit alone or the whole.
         draws: The draw log, for a redraw.
-        profile: What the attempt turned out to be about.
+        profile: Of the attempt.
     """
 
     verdict: Verdict
@@ -74,7 +74,7 @@ class Shrinker:
     """Shrink one finding.
 
     Args:
-        best: The smallest that is known to show it; at first the confirmed failure.
+        best: The smallest program known to show the finding; at first the confirmed failure.
         trials: Proposals made so far.
     """
 
@@ -84,7 +84,7 @@ class Shrinker:
     _answer: bool | None = field(default=None, repr=False)
 
     def propose(self) -> Proposal | None:
-        """Return the next trial, or ``None`` when nothing is left to try."""
+        """Return the next trial; ``None`` if nothing is left to try."""
         if self.trials >= TRIALS_AT_MOST:
             return None
         if self._passes is None:
@@ -97,17 +97,17 @@ class Shrinker:
         return proposal
 
     def tell(self, shown: Shown | None) -> None:
-        """Say what came of the last proposal; ``None``: nothing that could be judged."""
+        """Take the result of the last proposal; ``None`` if it could not be judged."""
         kept = shown is not None and is_same(shown.verdict, self.best.verdict)
         if kept and shown is not None:
             self.best = shown
         self._answer = kept
 
     def _all(self) -> Generator[Proposal, bool, None]:
-        """Draws, steps, data.
+        """Yield trials with simpler draws, then fewer steps, then simpler inputs and data.
 
-        Draws come first, because linked sizes stay linked only there, and because every redraw is cut to the culprit by
-        the worker: fewer steps would be forgotten by the next one.
+        Draws come first because only they keep linked sizes linked, and because the worker cuts every redraw to the
+        culprit, which would undo earlier work on steps.
         """
         if self.best.verdict.kind == "stateful":
             yield from self._with_fewer_calls()
@@ -124,13 +124,13 @@ class Shrinker:
         yield from self._simplified()
 
     def _with_fewer_calls(self) -> Generator[Proposal, bool, None]:
-        """Make calls the same and leave calls out, and that once more of what is left."""
+        """Make calls identical and leave calls out, twice, because fewer calls allow more of both."""
         for change in (plain_calls, same_calls, fewer_calls, plain_calls, same_calls, fewer_calls, given_back):
             for recording in change(lambda: self.best.recording, lambda: self.best.verdict.step):
                 yield Replace(recording)
 
     def _shortened(self) -> Generator[Proposal, bool, None]:
-        """Leave steps out where there is more than one, until a whole round makes no progress."""
+        """Leave steps out until a whole round makes no progress."""
         moved = len(self.best.recording.program.calls) > 1
         while moved:
             moved = False
@@ -139,7 +139,7 @@ class Shrinker:
                 moved = (yield shorter) or moved
 
     def _drawn(self, edits: dict[str, DrawnValue], profile: str) -> Generator[Proposal, bool, None]:
-        """Move draws until a whole round makes no progress: run again at once, the pass would make none."""
+        """Simplify draws until a whole round makes no progress."""
         moved = True
         while moved:
             moved = False
@@ -149,7 +149,7 @@ class Shrinker:
                     change.kept = moved = True
 
     def _simplified(self) -> Generator[Proposal, bool, None]:
-        """Inputs, then data until a round makes no progress; once more, since simpler data may fit smaller sizes."""
+        """Simplify inputs, then data; twice, because simpler data may allow smaller sizes."""
         for _ in range(2):
             for recording in simpler_inputs(lambda: self.best.recording):
                 yield Replace(recording)
@@ -162,7 +162,7 @@ class Shrinker:
 
 
 def is_same(verdict: Verdict, wanted: Verdict) -> bool:
-    """Whether a verdict keeps what a shrinker must keep."""
+    """Whether a verdict is about the same misalignment."""
     return (verdict.outcome, verdict.operator, verdict.kind, verdict.blame) == (
         wanted.outcome, wanted.operator, wanted.kind, wanted.blame,
     )  # fmt: skip

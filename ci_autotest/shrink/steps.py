@@ -1,7 +1,7 @@
-"""Fewer steps: cut what follows, delete what can be left out, make an input of what came before.
+"""Fewer steps: cut off later steps, replace earlier ones by inputs, and delete others.
 
-A culprit that is misaligned alone comes here as one call: the worker has cut it out already, with the reference's
-inputs. What is left to do is for programs in which no step is misaligned alone.
+A culprit that is misaligned alone arrives as a single call, because the worker has already cut it out with the
+reference's inputs. This module is for programs in which no single step is misaligned.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def fewer_steps(best: Callable[[], Recording], *, gradient: bool) -> Iterator[Recording | int]:
-    """Yield programs with fewer steps than the best one so far; a number is a step to be made an input.
+    """Yield programs with fewer steps than the best one so far, or the index of a step to be replaced by an input.
 
     Args:
-        best: Gives the best recording; it is asked again after each trial.
-        gradient: Whether a gradient is what differs: then the output stays, for its cotangents are its own.
+        best: Returns the best recording; it is called again after each trial.
+        gradient: Whether a gradient differs; then the output must stay, because the cotangents belong to it.
     """
     if not gradient:
         yield from _cut(best)
@@ -28,7 +28,7 @@ def fewer_steps(best: Callable[[], Recording], *, gradient: bool) -> Iterator[Re
 
 
 def _cut(best: Callable[[], Recording]) -> Iterator[Recording]:
-    """End the program at an earlier call, the earliest first."""
+    """Yield programs that end at an earlier call, the earliest first."""
     for index, _ in best().program.calls[:-1]:
         program = best().program
         if index < program.calls[-1][0]:
@@ -40,7 +40,7 @@ def _cut(best: Callable[[], Recording]) -> Iterator[Recording]:
 
 
 def _inlined(best: Callable[[], Recording]) -> Iterator[int]:
-    """Make an input of a call, the latest first: all that is only needed before it goes with it."""
+    """Yield calls to be replaced by inputs, the latest first, because everything only they need goes with them."""
     tried: set[str] = set()
     moved = True
     while moved:
@@ -56,7 +56,7 @@ def _inlined(best: Callable[[], Recording]) -> Iterator[int]:
 
 
 def _deleted(best: Callable[[], Recording]) -> Iterator[Recording]:
-    """Leave a call out: what used its value takes its first argument's instead."""
+    """Yield programs without one call; its uses take the call's first tensor argument instead."""
     position = 0
     while position < len(best().program.calls) - 1:
         program = best().program
@@ -71,7 +71,7 @@ def _deleted(best: Callable[[], Recording]) -> Iterator[Recording]:
 
 
 def _without(program: Program, index: int, step: Step) -> Program | None:
-    """Return the program without a call, ``None`` where it has no tensor argument to stand in for it."""
+    """Return the program without a call; ``None`` if the call has no tensor argument to replace its value."""
     found = step_refs(step)
     stand_in = next((ref.index for ref in found if ref.index >= len(program.setup)), None)
     if stand_in is None:
