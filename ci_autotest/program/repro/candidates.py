@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program, Recording
 
 
-#: An output that is no tensor is not the model's, and is torch's own.
+#: An exported model returns tensors only; other outputs are those of torch.
 _TEXT: Final = """class Body(torch.nn.Module):
     def __init__(self, given, kept):
         super().__init__()
@@ -131,12 +131,12 @@ def block(lines: Sequence[str]) -> str:
 
 
 def is_exported(note: Mapping[str, Any]) -> bool:
-    """Whether a recording's candidate is a body's export: forward only, and it writes to no input."""
+    """Whether the candidate is an export of the body, which runs forward only and cannot write to an input."""
     return note.get("backend") == "onnxruntime"
 
 
 def _options(note: Mapping[str, Any]) -> dict[str, bool | int]:
-    """Return the arguments of the exporter, whole numbers and flags alone: a note comes from outside."""
+    """Return the exporter's arguments; only integers and flags, because the note may come from outside."""
     options = note.get("options")
     given = options if isinstance(options, dict) else {}
     found = {name: given[name] for name in ("dynamo", "opset_version") if isinstance(given.get(name), int)}
@@ -144,12 +144,12 @@ def _options(note: Mapping[str, Any]) -> dict[str, bool | int]:
 
 
 def fx_body(program: Program, function: str, path: str) -> list[str]:
-    """Return the lines of ``transformed``: a function of the body traced by torch.fx and put through a pass.
+    """Return the lines of ``transformed``: the body traced by torch.fx and rewritten by a pass.
 
     Args:
         program: The body.
-        function: Name of the function that is the body.
-        path: Dotted name of the pass, empty for none.
+        function: Name of the body's function.
+        path: Dotted name of the pass; empty for none.
     """
     count = len(program.setup)
     modules = ", ".join(name for name, index in inputs(program) if index < count)
@@ -171,7 +171,7 @@ def fx_body(program: Program, function: str, path: str) -> list[str]:
 
 
 def fx_candidate(program: Program, note: Mapping[str, Any]) -> str:
-    """Return the body traced by torch.fx and put through the candidate's pass."""
+    """Return the candidate of a repro for a pass over the body's graph."""
     lines = fx_body(program, "reference", transform_of(note))
     return "\n".join(lines).replace("def transformed(", "def candidate(") + "\n"
 
@@ -180,36 +180,38 @@ def compile_options(note: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of ``torch.compile``.
 
     Raises:
-        ProgramError: One is no name.
+        ProgramError: One is not a name.
     """
     options = note.get("options") or {}
     if not isinstance(options, dict) or not all(map(is_name, options)):
-        message = f"the note gives torch.compile {str(options)[:60]!r}: no arguments, and never printed as code."
+        message = (
+            f"the note gives torch.compile {str(options)[:60]!r}: these are no arguments and never printed as code."
+        )
         raise ProgramError(message)
     return options
 
 
 def transform_of(note: Mapping[str, Any]) -> str:
-    """Return the dotted name of the candidate's pass, empty where it has none.
+    """Return the dotted name of the candidate's pass; empty if it has none.
 
     Raises:
-        ProgramError: It is no dotted name.
+        ProgramError: It is not a dotted name.
     """
     path = note.get("transform") or ""
     if path and not is_path(path):
-        message = f"the note names {str(path)[:60]!r} as a pass: it is no dotted name and is never printed as code."
+        message = f"the note names {str(path)[:60]!r} as a pass: it is not a dotted name and never printed as code."
         raise ProgramError(message)
     return path
 
 
 def device_module(note: Mapping[str, Any]) -> str:
-    """Return the module that registers the candidate's device, empty where torch has it.
+    """Return the module that registers the candidate's device; empty for a device of torch's own.
 
     Raises:
-        ProgramError: It is no dotted name.
+        ProgramError: It is not a dotted name.
     """
     name = note.get("device_module") or ""
     if name and (not is_module(name) or is_pythons(name)):
-        message = f"the note names {str(name)[:60]!r} as a device's module: it is none and never printed as code."
+        message = f"the note names {str(name)[:60]!r} as a device's module: it is not one and never printed as code."
         raise ProgramError(message)
     return name

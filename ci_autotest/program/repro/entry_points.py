@@ -1,14 +1,14 @@
-"""What a repro does besides comparing once: watch a process that may hang, bisect a compiler, run again."""
+"""Functions with which a repro starts besides ``main``: watch a process, search a compiler's layers, repeat runs."""
 
 from typing import Final
 
-#: For what ends or hangs its process: the candidate runs in a process of its own.
+#: For crashes and hangs: the candidate runs in a process of its own.
 WATCH: Final = """RETURNED = "the candidate returned"
 TIMEOUT_S = %(timeout_s)s
 
 
 def watched():
-    \"\"\"Run this script again in a process of its own, and say how that process ends.\"\"\"
+    \"\"\"Run this script in a process of its own; return 1 if that process crashes or hangs.\"\"\"
     import os
     import signal
     import subprocess
@@ -18,7 +18,7 @@ def watched():
         status = main()
         print(RETURNED, flush=True)
         return status
-    # Its output goes to a file and it leads a group of its own: what it starts cannot hold a pipe, and is ended with it.
+    # Output goes to a file, because a grandchild could keep a pipe open. The group lets grandchildren be killed too.
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         child = subprocess.Popen(
             [sys.executable, str(Path(__file__).resolve())],
@@ -34,17 +34,17 @@ def watched():
             pass
         child.wait()
         output.seek(0)
-        said = output.read()
-    print(said, end="")
+        printed = output.read()
+    print(printed, end="")
     if status is None:
         print(f"misaligned: the candidate did not return within {TIMEOUT_S} s")
         return 1
-    if RETURNED not in said and status != 2:
+    if RETURNED not in printed and status != 2:
         print(f"misaligned: the candidate ended its process with status {status}")
         return 1
     return status"""
 
-#: For a compiler: which of its layers is the first to differ, as its maintainers ask of a report.
+#: For a compiler: find the first of its layers that differs, as its maintainers ask for in reports.
 #: Source: pytorch/pytorch .github/ISSUE_TEMPLATE/pt2-bug-report.yml.
 LAYERS: Final = """LAYERS = {"eager": "dynamo", "aot_eager": "aot_autograd", "inductor": "inductor"}
 
@@ -78,8 +78,8 @@ LAYER_GRADIENTS: Final = """            wrong += [apart(found_gradients.get(name
 LAYER_KERNEL: Final = """            own = f", or a kernel of {DEVICE}" if compiler == "eager" and DEVICE.type != "cpu" else ""
 """
 
-#: For what differs from itself: the candidate is run again and again on the same inputs. Every result is kept, so that
-#: none is put where an earlier one lay: memory that a kernel leaves unwritten would hold the right numbers there.
+#: For nondeterminism: repeat the candidate on the same inputs. All results are kept alive, because the memory of an
+#: earlier one would contain the right numbers even where the kernel writes nothing.
 REPEATED: Final = '''def repeated():
     """Run the candidate fifty times on the same inputs; return 1 if a run differs from the first."""
     print(f"found before: {__doc__.strip().splitlines()[0]}")

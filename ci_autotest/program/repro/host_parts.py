@@ -1,4 +1,4 @@
-"""Which parts of a framework's repro a finding needs: its functions, and the lines of ``main``."""
+"""The parts of a framework's repro that a finding needs: functions, and lines of ``main``."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class HostNeeds(NamedTuple):
         ]
 
 
-def host_needs_of(recording: Recording, told: Mapping[str, Any], module: str) -> HostNeeds:
-    """Return what a repro carries; if a finding's kind shows at once, no more than that."""
-    kind, program = told["kind"], recording.program
+def host_needs_of(recording: Recording, details: Mapping[str, Any], module: str) -> HostNeeds:
+    """Return the parts that a repro needs for its finding."""
+    kind, program = details["kind"], recording.program
     host = recording.note.get("host")
     is_graph = kind == "graph" or (isinstance(host, dict) and host.get("graph") is True)
     has_graph = is_graph and bool(code_of(module).graph)
-    is_forward = (kind in _FORWARD and not told["has_backward"]) or (
+    is_forward = (kind in _FORWARD and not details["has_backward"]) or (
         is_graph and not code_of(module).has_graph_gradients
     )
     has_backward = any(program.cotangents) and not is_forward
@@ -81,7 +81,7 @@ def host_needs_of(recording: Recording, told: Mapping[str, Any], module: str) ->
         after=has_after,
         refused=bool(refused_outputs(program)),
         plain=is_plain or is_array or has_backward or has_after or kind == "nondeterminism" or has_graph,
-        mixed=not is_float or is_plain or is_array or not told["check_dtype"] or (has_after and bool(program.setup)),
+        mixed=not is_float or is_plain or is_array or not details["check_dtype"] or (has_after and bool(program.setup)),
         views=any(isinstance(spec, TensorSpec) and not spec.is_contiguous for spec in [*inputs, *program.cotangents]),
     )
 
@@ -133,14 +133,14 @@ def observed_text(needs: HostNeeds, takes: list[str], given: list[str]) -> str:
     return f"{''.join(lines)}    return {', '.join(needs.observed)}"
 
 
-def host_comparison_texts(told: Mapping[str, Any], needs: HostNeeds) -> list[str]:
+def host_comparison_texts(details: Mapping[str, Any], needs: HostNeeds) -> list[str]:
     """Return the functions that compare."""
-    is_tolerant = told["strictness"] == "tolerance"
+    is_tolerant = details["strictness"] == "tolerance"
     strict = template.TOLERANT if is_tolerant else template.STRICT
     limits = {"rtol": "RTOL", "atol": "ATOL"} if is_tolerant else {"rtol": "0", "atol": "0"}
     differs = template.DIFFERS % {
         "plain": template.PLAIN if needs.plain else "",
-        "dtype": " or dtype != wanted" if told["check_dtype"] else "",
+        "dtype": " or dtype != wanted" if details["check_dtype"] else "",
         "unequal": (template.MIXED if needs.mixed else template.FLOATS) % {"strict": strict},
     }
     return [

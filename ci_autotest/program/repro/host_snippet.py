@@ -21,11 +21,11 @@ from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro.host_script import (
     NAMESPACES,
     adapters_text,
-    array_expression,
     host_of,
     without_clashes,
 )
 from ci_autotest.program.repro.host_template import READER
+from ci_autotest.program.repro.host_values import array_expression
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -44,7 +44,7 @@ ELEMENTS: Final = '''def elements(value):
     if not isinstance(value, %(tensor_class)s):
         return %(other)s
 %(elements)s'''
-#: What is no tensor is like no tensor.
+#: A value that is no tensor: its shape and dtype differ from those of every tensor.
 NO_TENSOR: Final = "np.array(None), type(value).__name__"
 
 OBSERVED: Final = '''def observed():
@@ -150,7 +150,7 @@ FLAGS_DIFFER: Final = '''def flags_differ(owner, found, expected):
     return bool(wrong)'''
 #: Only where an exception of the candidate is a finding.
 IS_OWN: Final = '''def is_own(error):
-    """Whether it is a name that this script lacks: that is no finding."""
+    """Whether this script lacks a name: that is not a finding."""
     trace = error.__traceback__
     while trace.tb_next is not None:
         trace = trace.tb_next
@@ -209,7 +209,7 @@ NO_GRAPH: Final = """def main():
     print("cannot run: this was found in a graph that ci-autotest makes: ci-autotest replay shows it again")
     return 2"""
 
-#: For what differs from itself: the candidate is run again and again on the same inputs.
+#: For nondeterminism: repeat the candidate on the same inputs.
 REPEATED: Final = '''def repeated():
     """Run the candidate fifty times on the same inputs; return 1 if a run differs from the first."""
     print(f"found before: {__doc__.strip().splitlines()[0]}")

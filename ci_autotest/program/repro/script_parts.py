@@ -1,4 +1,4 @@
-"""Which parts of a repro a finding needs: its functions, and the lines of ``main``."""
+"""The parts of a repro that a finding needs: functions, and lines of ``main``."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class Needs(NamedTuple):
         ]
 
 
-def needs_of(recording: Recording, told: Mapping[str, Any]) -> Needs:
-    """Return what a repro carries; if a finding's kind shows at once, no more than that."""
-    kind, program, note = told["kind"], recording.program, recording.note
-    is_forward = kind in _FORWARD and not told["has_backward"]
+def needs_of(recording: Recording, details: Mapping[str, Any]) -> Needs:
+    """Return the parts that a repro needs for its finding."""
+    kind, program, note = details["kind"], recording.program, recording.note
+    is_forward = kind in _FORWARD and not details["has_backward"]
     is_compiled = note.get("backend") == "torch.compile"
     has_after = kind in {"mutation", "state", "stateful"} and not is_exported(note)
     is_plain = any(f"output_{i}" not in recording.expected for i in range(len(output_refs(program))))
@@ -79,7 +79,7 @@ def needs_of(recording: Recording, told: Mapping[str, Any]) -> Needs:
         arrays=any(step.target == ARRAY for _, step in program.calls),
         modules=any(step.op != PLACEHOLDER for step in program.setup),
         devices=any(str(note.get(key, "cpu")) not in {"cpu", "auto"} for key in ("device", "reference_device")),
-        mixed=not is_float or is_plain or not told["check_dtype"] or (has_after and bool(program.setup)),
+        mixed=not is_float or is_plain or not details["check_dtype"] or (has_after and bool(program.setup)),
     )
 
 
@@ -122,11 +122,11 @@ def run_text(needs: Needs, takes: list[str], given: list[str]) -> str:
     return f"{''.join(lines)}    return {', '.join(needs.observed)}"
 
 
-def comparison_texts(told: Mapping[str, Any], needs: Needs) -> list[str]:
+def comparison_texts(details: Mapping[str, Any], needs: Needs) -> list[str]:
     """Return the functions that compare."""
-    is_strict = told["strictness"] != "tolerance"
-    may_lack = needs.plain or needs.backward or needs.after or told["kind"] == "nondeterminism"
-    dtype = " or found.dtype != expected.dtype" if told["check_dtype"] else ""
+    is_strict = details["strictness"] != "tolerance"
+    may_lack = needs.plain or needs.backward or needs.after or details["kind"] == "nondeterminism"
+    dtype = " or found.dtype != expected.dtype" if details["check_dtype"] else ""
     differ = "unlike(found, expected)" if needs.plain else "found != expected"
     floats = template.FLOATS % {"strict": template.STRICT_FLOATS if is_strict else template.TOLERANT}
     apart = template.APART % {
@@ -134,15 +134,15 @@ def comparison_texts(told: Mapping[str, Any], needs: Needs) -> list[str]:
         "unequal": template.MIXED if needs.mixed else floats,
         "greatest": "greatest if isinstance(greatest, int) else f'{greatest:.3g}'" if needs.mixed else "greatest:.3g",
     }
-    other = "found != expected" if told["kind"] == "error" else "False"
+    strides = template.STRIDES if details["strictness"] == "bitwise" else template.NO_STRIDES
+    other = "found != expected" if details["kind"] == "error" else "False"
     return [
         apart,
         *([template.ELEMENTS % {"strict": template.STRICT if is_strict else template.TOLERANT}] if needs.mixed else ()),
         template.SHOWN,
-        *([template.DIFFERS] if told["kind"] != "nondeterminism" else ()),
+        *([template.DIFFERS] if details["kind"] != "nondeterminism" else ()),
         *([template.UNLIKE] if needs.plain else ()),
-        *([template.FLAGS % {"strides": template.STRIDES if told["strictness"] == "bitwise" else template.NO_STRIDES}]
-          if needs.flags else ()),
+        *([template.FLAGS % {"strides": strides}] if needs.flags else ()),
         *([template.SHARE] if needs.memory else ()),
         *([template.REFUSALS % {"other": other}] if needs.refused else ()),
     ]  # fmt: skip

@@ -1,6 +1,6 @@
-"""The text of a repro: what a maintainer reads first, then the few lines that compare.
+"""The text of a repro: first what a maintainer reads, then the lines that compare.
 
-Each part has only what its finding needs; ``script_parts.py`` chooses. ``%(name)s`` marks what it fills in.
+Each part is used only if the finding needs it; ``script_parts.py`` chooses. ``%(name)s`` marks what is filled in.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ Exit status: 1 while misaligned, 0 when fixed, 2 when it cannot run.
 %(here)s# An error of this script's own is no finding: it ends with 2.
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), sys.stdout.flush(), os._exit(2))
 %(imports)s%(devices)s'''
-#: Where neither side is a device of its own, no tensor is moved.
+#: Only if a side is not on the CPU; otherwise no tensor is moved.
 DEVICES: Final = """
 DEVICE, REFERENCE_DEVICE = torch.device(%(device)s), torch.device(%(reference_device)s)
 device = DEVICE"""
@@ -47,7 +47,7 @@ GIVEN: Final = """    torch.manual_seed(0)
 """
 MOVED: Final = """    given = {name: v.to(device) if isinstance(v, torch.nn.Module) else v for name, v in given.items()}
 """
-#: Where the reference gives arrays; elsewhere a candidate's array is no tensor.
+#: Only if the reference returns arrays of numpy; otherwise a candidate's array is not a tensor, and misaligned.
 ARRAYS: Final = """    outputs = [torch.tensor(o) if type(o).__name__ == "ndarray" else o for o in outputs]
 """
 TENSORS: Final = """    tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
@@ -191,7 +191,7 @@ MAIN: Final = """def main():
         return 1
     bad = len(found) != len(outputs)
 %(checks)s    return 1 if bad else 0"""
-#: What ``main`` looks at.
+#: The checks of ``main``.
 VALUES: Final = """    for i, name in enumerate(NAMES):
 %(skipped)s        bad |= differs(f"value of {name}", found[i], OUTPUTS.get(i, outputs[i]))
 """
@@ -230,16 +230,16 @@ END: Final = """if __name__ == "__main__":
 """
 SAID: Final = """    print("misaligned: the candidate is not fixed" if status else "fixed: nothing differs from the reference any more")
 """
-#: Where the entry may return 2.
+#: If the entry may return 2.
 SAID_IF_RUN: Final = """    if status != 2:
         print("misaligned: the candidate is not fixed" if status else "fixed: nothing differs from the reference any more")
 """
-#: A process that is watched leaves the last line to the one that watches it.
+#: The watching process prints the last line, not the watched one.
 SAID_BY_WATCHER: Final = """    if status != 2 and not os.environ.get("REPRO_WATCHED"):
         print("misaligned: the candidate is not fixed" if status else "fixed: nothing differs from the reference any more")
 """
 LEAVE: Final = "sys.exit(status)"
-#: For a device: seen with torch 2.13, its threads of autograd may abort a process that ends as Python does.
+#: For a device: with torch 2.13, autograd threads of a device were seen to abort a process that exits normally.
 USABLE: Final = """    try:
         torch.ones(1).to(DEVICE).cpu()
     except Exception as error:
@@ -247,4 +247,4 @@ USABLE: Final = """    try:
         sys.exit(2)
 """
 LEAVE_AT_ONCE: Final = """sys.stdout.flush()
-    os._exit(status)  # an accelerator's threads may abort a process that ends in the usual way"""
+    os._exit(status)  # an accelerator's threads may abort a process that exits normally"""

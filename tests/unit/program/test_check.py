@@ -113,9 +113,7 @@ def test_check_program__array__is_used_by_no_step():
     check_program(program(X, array, OUT._replace(args=(Ref(0),))))
     check_program(program(X, array, OUT._replace(args=(Ref(1),))))  # what a search for a culprit ends with
     for use in (call("dump", Ref(1), "file", op=CALL_METHOD), call("torch.relu", (Ref(1),))):
-        with pytest.raises(
-            ProgramError, match="step 2 uses the array of step 1: an array can only be an output"
-        ):
+        with pytest.raises(ProgramError, match="step 2 uses the array of step 1: an array can only be an output"):
             check_program(program(X, array, use, OUT))
 
 

@@ -253,7 +253,7 @@ def test_repro_text__device_of_a_module__imports_it_runs_there_and_ends_without_
     assert "DEVICE, REFERENCE_DEVICE = torch.device('npu'), torch.device('cpu')\n" in text
     assert "        torch.ones(1).to(DEVICE).cpu()\n" in text
     assert text.rstrip().endswith(
-        "os._exit(status)  # an accelerator's threads may abort a process that ends in the usual way"
+        "os._exit(status)  # an accelerator's threads may abort a process that exits normally"
     )
 
 
@@ -274,17 +274,20 @@ def test_repro_text__value_is_named_as_the_module_of_the_device__gives_way():
 
 @pytest.mark.parametrize("name", ["os; import sys", "a b", "1", 3, ["toy"], "toy..lib", "os", "os.path"])
 def test_repro_text__note_names_no_module__is_never_printed_as_code(name: object):
-    with pytest.raises(ProgramError, match="as a device's module: it is none and never printed as code"):
+    with pytest.raises(ProgramError, match="as a device's module: it is not one and never printed as code"):
         on_device(device_module=name)
 
 
 @pytest.mark.parametrize(
     ("note", "said"),
     [
-        ({"backend": "torch.compile", "options": {"x=0) or EVIL() #": 1}}, "no arguments, and never printed as code"),
-        ({"backend": "torch.compile", "options": ["dynamic"]}, "no arguments, and never printed as code"),
-        ({"spellings": {"k.exp": ["torch.exp"]}, "renames": {"torch.exp": "EVIL().x"}}, "no dotted name and never"),
-        ({"spellings": {"k.exp()": ["torch.exp"]}, "renames": {"torch.exp": "k.exp"}}, "no dotted name and never"),
+        (
+            {"backend": "torch.compile", "options": {"x=0) or EVIL() #": 1}},
+            "these are no arguments and never printed as code",
+        ),
+        ({"backend": "torch.compile", "options": ["dynamic"]}, "these are no arguments and never printed as code"),
+        ({"spellings": {"k.exp": ["torch.exp"]}, "renames": {"torch.exp": "EVIL().x"}}, "not a dotted name and never"),
+        ({"spellings": {"k.exp()": ["torch.exp"]}, "renames": {"torch.exp": "k.exp"}}, "not a dotted name and never"),
     ],
 )
 def test_repro_text__note_with_code_in_it__is_refused(note: dict[str, object], said: str):

@@ -1,0 +1,97 @@
+"""The values that a framework's repro carries, as text: numpy arrays and the names of their dtypes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ci_autotest.program.codegen import literal
+from ci_autotest.program.ir import PLACEHOLDER, Mapping_, TensorSpec, cotangent_key, output_refs
+from ci_autotest.program.literals import INLINE_ELEMENTS, array_of, nested
+from ci_autotest.program.refusal import refused_as
+from ci_autotest.program.repro.framework_code import OF_FUNCTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ci_autotest.program.ir import Recording
+
+#: numpy has no bfloat16: such tensors are printed as float32 of the same values.
+_WIDENED: Final = "float32"
+
+
+def array_pair(recording: Recording, key: str, spec: TensorSpec) -> str:
+    """Return the expression of an array in the shape of ``spec``, with the name of its dtype."""
+    return f"({array_expression(recording, key, spec)}, {spec.dtype!r})"
+
+
+def array_expression(recording: Recording, key: str, spec: TensorSpec) -> str:
+    """Return the expression of an array in the shape of ``spec``; bfloat16 becomes float32 of the same values."""
+    dtype = _WIDENED if spec.dtype == "bfloat16" else spec.dtype
+    if _is_stored(spec):
+        kind = "<u2" if spec.dtype == "bfloat16" else dtype
+        flat = f"stored({key!r}, {kind!r})"
+        flat = f"({flat}.astype('<u4') << 16).view('<f4')" if spec.dtype == "bfloat16" else flat
+    elif spec.is_contiguous:
+        array = array_of(recording.tensors[key], spec.dtype, spec.shape)
+        again = "" if array.size else f".reshape({spec.shape})"
+        return f"np.array({nested(array)}, {dtype!r}){again}"
+    else:
+        flat = f"np.array({nested(array_of(recording.tensors[key], spec.dtype, (spec.storage_size,)))}, {dtype!r})"
+    if spec.is_contiguous:
+        return f"{flat}.reshape({spec.shape})"
+    strides = tuple(stride * np.dtype(dtype).itemsize for stride in spec.strides)
+    return f"np.lib.stride_tricks.as_strided({flat}[{spec.offset}:], {spec.shape}, {strides})"
+
+
+def _is_stored(spec: TensorSpec) -> bool:
+    return spec.storage_size > INLINE_ELEMENTS
+
+
+def has_stored(recording: Recording) -> bool:
+    """Whether a tensor is too large for a literal, so that it is read from the tensor file."""
+    return any(_is_stored(spec) for spec in _specs(recording).values())
+
+
+def _specs(recording: Recording) -> dict[str, TensorSpec]:
+    """Return the spec of every tensor in the script by key."""
+    found = {step.target: step.args[0] for step in recording.program.steps if step.op == PLACEHOLDER}
+    cotangents = {cotangent_key(i): spec for i, spec in enumerate(recording.program.cotangents)}
+    every = {**found, **cotangents, **recording.expected}
+    return {key: spec for key, spec in every.items() if isinstance(spec, TensorSpec)}
+
+
+def host_output_texts(recording: Recording) -> dict[int, str]:
+    """Return each output of the reference: a tensor, a plain value, or the class with which it refused a step."""
+    found = {}
+    for i, ref in enumerate(output_refs(recording.program)):
+        key, kind = f"output_{i}", refused_as(recording.program.steps[ref.index])
+        if kind is not None:
+            found[i] = repr(kind)
+        elif key in recording.expected:
+            found[i] = array_pair(recording, key, recording.expected[key])
+        elif key in recording.facts and not isinstance(recording.facts[key], Mapping_):
+            found[i] = literal(recording.facts[key], ())
+    return found
+
+
+def carried_by_name(recording: Recording, prefix: str, host: Mapping[str, Any], named: Sequence[str]) -> dict[str, str]:
+    """Return the tensors under a prefix by their name in the script; ``None`` for a missing one.
+
+    A framework that differentiates functions returns zeros where no output depends on an input, so none is missing.
+    """
+    parameters = {(index, name): place for index, name, place in host["parameters"]}
+    missing = [] if host["module"] in OF_FUNCTIONS else [key for key, fact in recording.facts.items() if fact is None]
+    found = {}
+    for key in [*recording.expected, *missing]:
+        if key.startswith(prefix):
+            text, _, parameter = key.removeprefix(prefix).partition(".")
+            index = int(text)
+            place = parameters.get((index, parameter), host["moved"][index])
+            if place >= 0:
+                is_inside = parameter and (index, parameter) not in parameters
+                spec = recording.expected.get(key)
+                name = f"{named[place]}.{parameter}" if is_inside else named[place]
+                found[name] = "None" if spec is None else array_pair(recording, key, spec)
+    return found
