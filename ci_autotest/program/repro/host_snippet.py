@@ -1,6 +1,6 @@
-"""The snippet for a framework of its own: its calls on the same numbers, held against what the reference gave.
+"""The snippet for a framework in its own interpreter: its calls on the same inputs, compared with the reference.
 
-It needs numpy and the framework. What the reference gave is carried.
+It needs numpy and the framework, because it carries the results of the reference.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program, Recording
     from ci_autotest.program.repro.snippet_checks import Facts
 
-#: Lines of this package's adapters that a program is shown with; with more of them it is left to the repro.
+#: A program with more lines of adapters than this is not shown; the repro has it.
 _ADAPTER_LINES: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Words:
-    """Say how a framework makes and reads tensors; ``{0}`` is an array, a name or a dtype.
+    """How a framework creates and reads tensors; ``{0}`` is an array or the name of a tensor.
 
     Attributes:
-        made: A tensor of an array, in the dtype ``{1}``.
-        leaf: What is added for one that asks for its gradient.
-        read: An array of a tensor.
-        widened: A tensor in float32.
+        made: Creates a tensor of an array, in the dtype ``{1}``, with ``leaf`` as ``{2}``.
+        leaf: Argument for a tensor that requires its gradient.
+        read: Returns a tensor's array.
+        widened: Converts a tensor to float32, because numpy has no bfloat16.
         first: Lines below the imports.
     """
 
@@ -76,15 +76,15 @@ _WORDS: Final = {
 
 
 def host_snippet(recording: Recording, facts: Facts, places: Sequence[int]) -> str:
-    """Return the program in the framework's words; empty where no few lines are it, or it may not be named.
+    """Return the program in the framework's words; empty if it takes more than a few lines, or is not permitted.
 
     Args:
-        recording: The smallest program, with what the reference gives and the host's note.
-        facts: What the finding says of it.
-        places: Positions of the outputs that are compared.
+        recording: The smallest program, with the results of the reference and the host's note.
+        facts: What the finding is about.
+        places: Positions of the compared outputs.
 
     Raises:
-        ProgramError: The note is damaged, or names what is never printed as code.
+        ProgramError: The note is damaged, or has a name that is never printed as code.
     """
     host = host_of(recording)
     module = host["module"]
@@ -118,7 +118,7 @@ def host_snippet(recording: Recording, facts: Facts, places: Sequence[int]) -> s
 
 
 def _words(module: str) -> _Words:
-    """Return the words of a framework; of one with torch's names they are torch's."""
+    """Return the words of a framework; those of torch for a module with torch's names."""
     return _WORDS.get(module) or _Words(
         made=f"{module}.tensor({{0}}, dtype={module}.{{1}}{{2}})",
         leaf=", requires_grad=True",
@@ -132,7 +132,6 @@ def _reader() -> list[str]:
 
 
 def _made(recording: Recording, program: Program, words: _Words) -> list[str]:
-    """Return the lines that make the inputs."""
     lines, named = [], names(program)
     for index, step in enumerate(program.steps):
         spec = step.args[0] if step.op == PLACEHOLDER else None
@@ -156,7 +155,7 @@ def _body(program: Program, module: str) -> list[str]:
 
 
 def _calls(recording: Recording, facts: Facts, host: Mapping[str, Any], places: Sequence[int]) -> list[str]:
-    """Return the lines that call the framework and fail; nothing where it takes more than a few."""
+    """Return the lines that call the framework and fail; nothing if a few lines cannot."""
     program = host["program"]
     shown, body = [names(program)[ref.index] for ref in output_refs(program)], _body(program, host["module"])
     refused = [shown[i] for i in refused_outputs(recording.program)]
@@ -168,12 +167,12 @@ def _calls(recording: Recording, facts: Facts, host: Mapping[str, Any], places: 
     if facts.kind == "gradient":
         return _differentiated(recording, facts, host, body)
     if facts.kind == "error" and not facts.has_backward:
-        said = 'f"the candidate raises {error!r}, and the reference returns"'
+        message = 'f"the candidate raises {error!r}, and the reference returns"'
         return [
             "try:",
             *(f"    {line}" for line in body),
             "except Exception as error:",
-            f"    raise AssertionError({said}) from error  # {facts.mark}",
+            f"    raise AssertionError({message}) from error  # {facts.mark}",
         ]
     if (
         facts.has_backward
@@ -187,11 +186,11 @@ def _calls(recording: Recording, facts: Facts, host: Mapping[str, Any], places: 
 
 
 def _value_checks(recording: Recording, facts: Facts, module: str, output: tuple[str, str]) -> list[str]:
-    """Return the lines that hold a value against the reference's."""
+    """Return the lines that compare an output with the reference's."""
     name, key = output
     spec = recording.expected.get(key)
     torch = str(recording.note.get("torch", ""))[:40]
-    told = f"  # of torch {torch}" if torch.replace(".", "").replace("+", "").isalnum() else ""
+    comment = f"  # of torch {torch}" if torch.replace(".", "").replace("+", "").isalnum() else ""
     if spec is None:
         fact = recording.facts.get(key)
         if key not in recording.facts or isinstance(fact, Mapping_ | None):
@@ -206,7 +205,7 @@ def _value_checks(recording: Recording, facts: Facts, module: str, output: tuple
         dtype = f'str({name}.dtype).rpartition(".")[2].lower()'
         return [f"assert {dtype} == {spec.dtype!r}, {name}.dtype  # {facts.mark}"]
     return [
-        f"expected = {array_expression(recording, key, spec)}{told}",
+        f"expected = {array_expression(recording, key, spec)}{comment}",
         f"found = {_read(name, spec, _words(module))}",
         *_alike(facts, spec),
     ]
@@ -226,7 +225,7 @@ def _alike(facts: Facts, spec: TensorSpec) -> list[str]:
 
 
 def _differentiated(recording: Recording, facts: Facts, host: Mapping[str, Any], body: list[str]) -> list[str]:
-    """Return the backward pass, and what holds a leaf's gradient against the reference's."""
+    """Return the lines of the backward pass, and those that compare a leaf's gradient with the reference's."""
     program, module, named = host["program"], host["module"], names(host["program"])
     steps = list(enumerate(recording.program.steps))
     keys = {

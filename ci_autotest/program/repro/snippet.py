@@ -1,7 +1,7 @@
-"""The program of a finding as it is shown: pasted into Python it runs the candidate, and an assertion fails.
+"""The program shown for a finding: pasted into Python, it runs the candidate and ends in a failing assertion.
 
-The program stands once, as the function ``run``. What differs between the sides is its argument: the kernel in place of
-torch's operator, the device, the compiled function in place of the plain one. A call alone needs no function.
+The program appears once, as the function ``run``. Its argument is what differs between the sides: the kernel instead of
+torch's operator, the device, or the compiled function instead of the plain one. A single call needs no function.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 
 def snippet(recording: Recording, facts: Facts) -> str:
-    """Return the program; empty where no few lines run its candidate, or it names what may not be named.
+    """Return the program; empty if a few lines cannot run the candidate, or if a name in it is not permitted.
 
     Args:
         recording: The smallest program, with the candidate's note.
-        facts: What the finding says of it.
+        facts: What the finding is about.
 
     Raises:
-        ProgramError: The note holds what is never printed as code.
+        ProgramError: The note has something that is never printed as code.
     """
     if facts.permissions is not None and not _is_permitted(recording, facts.permissions):
         return ""
@@ -77,7 +77,7 @@ def _is_permitted(recording: Recording, permissions: Permissions) -> bool:
 
 
 def _head(recording: Recording, facts: Facts, sides: Sides, lines: Sequence[str]) -> list[str]:
-    """Return the imports, and what the rest reads."""
+    """Return the imports, and definitions that the other lines use."""
     is_stored = any("stored[" in line for line in lines)
     reads_device = sides.takes != DEVICE and any(DEVICE in line for line in lines)
     pythons = [
@@ -108,11 +108,11 @@ def _head(recording: Recording, facts: Facts, sides: Sides, lines: Sequence[str]
 
 
 def made_lines(recording: Recording, moved: str = "") -> list[str]:
-    """Return the lines that make the inputs and the modules.
+    """Return the lines that create the inputs and the modules.
 
     Args:
-        recording: The program and its data; those that are not there are read from the file.
-        moved: Call that puts onto the candidate's device what lies there.
+        recording: The program and its data; missing data are read from the tensor file.
+        moved: Call that moves a value to the candidate's device.
     """
     program, named = recording.program, names(recording.program)
     lines = []
@@ -126,20 +126,20 @@ def made_lines(recording: Recording, moved: str = "") -> list[str]:
 
 
 def tensor_expression(recording: Recording, key: str, spec: TensorSpec, where: str = "", *, grad: bool = True) -> str:
-    """Return a tensor as text: a literal where it is small and there, else out of the file beside the repro.
+    """Return the expression of a tensor: a literal if it is small and its data are there, else a read from the file.
 
     Args:
-        recording: Holds the data.
+        recording: Has the data.
         key: Of the data.
         spec: Shape and layout.
-        where: Call that puts it onto a device.
-        grad: Whether a leaf that asks for its gradient says so.
+        where: Call that moves the tensor to a device.
+        grad: Whether ``requires_grad_`` is called if the spec requires it.
     """
     shape = spec.shape if spec.is_contiguous else (spec.storage_size,)
     if key in recording.tensors and spec.storage_size <= INLINE_ELEMENTS:
         text = tensor_text(recording.tensors[key], spec.dtype, shape)
     else:
-        bits = f".view(torch.{spec.dtype})" if spec.dtype in COMPLEX else ""  # The file holds pairs of numbers.
+        bits = f".view(torch.{spec.dtype})" if spec.dtype in COMPLEX else ""  # The file has pairs of real numbers.
         text = f"stored[{key!r}]{bits}.reshape({shape})"
     layout = "" if spec.is_contiguous else f".as_strided({spec.shape}, {spec.strides}, {spec.offset})"
     asks = ".requires_grad_()" if grad and spec.requires_grad else ""
@@ -152,7 +152,6 @@ def _moved(recording: Recording, sides: Sides) -> str:
 
 
 def _modules(program: Program) -> list[str]:
-    """Return the names of the modules that the setup makes."""
     named = names(program)
     return [named[i] for i, step in enumerate(program.setup) if step.op == CALL_FUNCTION and step.name == "module"]
 
@@ -163,7 +162,7 @@ def _output_names(program: Program) -> list[str]:
 
 
 def _call_alone(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
-    """Return the kernel's call beside the reference's where the program is one call; else nothing."""
+    """Return the kernel's call and the reference's if the program is a single call; else nothing."""
     program, named = recording.program, names(recording.program)
     calls = [step for step in program.body if step.op not in {PLACEHOLDER, OUTPUT}]
     is_plain = facts.kind in {"value", "shape", "dtype"} and not facts.has_backward and not program.setup
@@ -183,7 +182,7 @@ def _call_alone(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
 
 
 def _run(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
-    """Return the function that is run on both sides, and gives what differs."""
+    """Return the function that both sides run; it returns what differs."""
     program = recording.program
     shown, calls = _output_names(program), body_lines(program, rename=sides.rename)
     if sides.whole:
@@ -200,7 +199,6 @@ def _run(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
 
 
 def _backward(recording: Recording, facts: Facts, sides: Sides, shown: Sequence[str]) -> list[str]:
-    """Return the backward pass."""
     program = recording.program
     put_in = {
         name: tensor_expression(recording, cotangent_key(i), spec, _moved(recording, sides), grad=False)
@@ -212,7 +210,7 @@ def _backward(recording: Recording, facts: Facts, sides: Sides, shown: Sequence[
     if facts.aspect == "cotangent":
         weights = f"weights = [{', '.join(put_in.values())}]"
         return [weights, f"torch.autograd.backward([{', '.join(put_in)}], weights)"]
-    if _is_of_a_value(facts) and facts.is_absent:  # a side may have nothing to go back from
+    if _is_of_a_value(facts) and facts.is_absent:  # a side may have an output without a graph
         again = ", retain_graph=True" if len(put_in) > 1 else ""
         return [
             *kept,
@@ -220,7 +218,7 @@ def _backward(recording: Recording, facts: Facts, sides: Sides, shown: Sequence[
             "    if output.requires_grad:",
             f"        output.backward(weight{again})",
         ]
-    if len(put_in) > 1:  # One pass: a second one finds no graph.
+    if len(put_in) > 1:  # In one pass, because it frees the graph.
         return [*kept, f"torch.autograd.backward([{', '.join(put_in)}], [{', '.join(put_in.values())}])"]
     return [*kept, *(f"{name}.backward({weight})" for name, weight in put_in.items())]
 
@@ -230,7 +228,7 @@ def _is_of_a_value(facts: Facts) -> bool:
 
 
 def _meant(program: Program, facts: Facts, sides: Sides) -> list[int]:
-    """Return the steps of the name that the finding has, of which ``run`` has the values."""
+    """Return the steps with the finding's name whose values exist inside ``run``."""
     steps = enumerate(program.steps)
     return [i for i, step in steps if step.name == facts.name and (not sides.whole or step.op == PLACEHOLDER)]
 
@@ -239,7 +237,6 @@ def _meant(program: Program, facts: Facts, sides: Sides) -> list[int]:
 
 
 def _observed(recording: Recording, facts: Facts, sides: Sides, shown: Sequence[str]) -> str:
-    """Return the expression of what differs."""
     program = recording.program
     meant = [named_outside(program)[i] for i in _meant(program, facts, sides)]
     if facts.kind in LOST or (facts.kind == "leniency" and facts.has_backward):
@@ -257,14 +254,14 @@ def _observed(recording: Recording, facts: Facts, sides: Sides, shown: Sequence[
 
 
 def _output(program: Program, facts: Facts, chosen: Sequence[str]) -> str:
-    """Return what is compared of outputs: their memory, their flags, or they themselves."""
+    """Return what is compared of outputs: their memory, their flags or their values."""
     if facts.aspect == "memory":
         named = names(program)
         leaves = [named[i] for i, step in enumerate(program.steps) if step.op == PLACEHOLDER and not step.in_setup]
         storage = "{}.untyped_storage().data_ptr()"
         return _listed([f"{storage.format(one)} == {storage.format(leaf)}" for one in chosen for leaf in leaves])
     if facts.aspect == "metadata":
-        # An array of numpy has none of them, and is no tensor: that must be an assertion that fails.
+        # `getattr`, because a kernel may return an array of numpy: the assertion must fail, not the attribute.
         flags = [f'[getattr({one}, flag, None) for flag in ("requires_grad", "is_leaf", "layout")]' for one in chosen]
         strides = [f'getattr({one}, "stride", tuple)()' for one in chosen if facts.is_strict]
         return _listed([*flags, *strides])
@@ -276,7 +273,7 @@ def _listed(items: Sequence[str]) -> str:
 
 
 def _gradient(program: Program, facts: Facts, meant: Sequence[str]) -> str:
-    """Return the gradient that differs; of modules, which share their names, those of all."""
+    """Return the gradient that differs. Modules share their parameters' names, so all gradients are returned."""
     modules, named = _modules(program), names(program)
     if facts.parameter and len(modules) == 1:
         return f"{modules[0]}.get_parameter({facts.parameter!r}).grad"
@@ -290,7 +287,7 @@ def _gradient(program: Program, facts: Facts, meant: Sequence[str]) -> str:
 
 
 def chosen_outputs(program: Program, facts: Facts) -> list[int]:
-    """Return the positions of the outputs that are compared: of those which the finding names, else of all."""
+    """Return the positions of the compared outputs: those that the finding names, or all."""
     found = []
     for place, ref in enumerate(output_refs(program)):
         step = program.steps[ref.index]

@@ -1,4 +1,4 @@
-"""What a snippet ends in: both sides are run, and an assertion fails where they differ."""
+"""The end of a snippet: both sides run, and an assertion fails if they differ."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ if TYPE_CHECKING:
     from ci_autotest.program.repro.permissions import Permissions
     from ci_autotest.program.repro.snippet_sides import Sides
 
-#: Runs of a candidate that differs from itself.
+#: Runs in which a nondeterministic candidate must differ at least once.
 _RUNS: Final = 50
-#: Kinds that end or hang their process.
+#: Kinds in which the process crashes or hangs.
 LOST: Final = frozenset({"crash", "timeout"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Say what a finding is about; of its words, the names of steps are looked up and none is printed as code.
+    """What a finding is about. Names in it are only looked up in the program, never printed as code.
 
     Attributes:
         kind: Of the misalignment.
         aspect: ``value``, ``metadata``, ``memory``, ``end``, ``gradient``, ``cotangent``, ``state`` or ``call``.
-        name: Of the step whose value or gradient it is.
-        element: Of a tuple, which of its values.
-        parameter: Of a module, whose gradient it is.
-        position: Of the output whose gradient is written to.
-        has_backward: Whether it takes the backward pass to see it.
-        is_absent: Whether there are no numbers: one side has no such tensor, or one of another form.
-        of_reference: Whether it is the reference that differs from itself.
-        rtol: Ratio to the reference that is allowed.
-        atol: Difference that is allowed, in the unit of the elements.
+        name: Of the step whose value or gradient differs.
+        element: Position in a tuple, if the value is part of one.
+        parameter: Name of a module's parameter whose gradient differs.
+        position: Of the output whose incoming gradient is overwritten.
+        has_backward: Whether only the backward pass shows the finding.
+        is_absent: Whether there is no numeric difference, because one side lacks the tensor or it has another shape.
+        of_reference: Whether the reference is the side that is nondeterministic.
+        rtol: Allowed difference as a ratio to the reference.
+        atol: Allowed difference in the unit of the elements.
         check_dtype: Whether dtypes are compared.
         is_strict: Whether every bit counts.
         timeout_s: Seconds after which a program that does not return is given up.
-        mark: Comment beside the assertion.
+        mark: Comment on the assertion.
         permissions: What may be named; ``None``: anything, because the program is our own.
-        folders: Folders that the import path must have.
+        folders: Folders to add to the import path.
     """
 
     kind: str
@@ -82,7 +82,7 @@ def check_lines(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
 
 
 def compared_lines(recording: Recording, facts: Facts, sides: Sides) -> list[str]:
-    """Return the assertion that holds what was found against what is expected."""
+    """Return the assertion that compares ``found`` with ``expected``."""
     mark = f"  # {facts.mark}"
     if facts.aspect in {"metadata", "memory"} or _is_text(recording, facts):
         return [f"assert found == expected, (found, expected){mark}"]
@@ -97,12 +97,12 @@ def compared_lines(recording: Recording, facts: Facts, sides: Sides) -> list[str
 
 
 def _under(sides: Sides, lines: list[str]) -> list[str]:
-    """Return the candidate's lines in its context; what is pasted into Python needs a blank line after a block."""
+    """Return the candidate's lines in its context, with the blank line that Python's prompt needs after a block."""
     return [sides.around, *(f"    {line}" for line in lines), ""] if sides.around else lines
 
 
 def _ended(facts: Facts, sides: Sides) -> list[str]:
-    """Return the lines that run the candidate in a process of its own, which may end or hang."""
+    """Return the lines that run the candidate in a process of its own, which may crash or hang."""
     call = f"run({sides.candidate})"
     around = [f"    {sides.around}", f"        {call}"] if sides.around else [f"    {call}"]
     status = (
@@ -126,20 +126,20 @@ def _ended(facts: Facts, sides: Sides) -> list[str]:
 
 
 def _repeated(facts: Facts, sides: Sides) -> list[str]:
-    """Return the lines that hold many runs against the first, in memory that was written to."""
+    """Return the lines that compare many runs with the first; free memory is filled with numbers before each."""
     run = f"run({sides.reference if facts.of_reference else sides.candidate})"
     lines = [
         f"first = {run}",
         f"for number in range({_RUNS}):",
         "    dirt = [torch.full_like(first, number) for _ in range(8)]",
-        "    del dirt  # memory that nothing writes to holds these numbers now",
+        "    del dirt  # uninitialized memory has these numbers now",
         f"    torch.testing.assert_close({run}, first, rtol=0, atol=0, equal_nan=True)  # {facts.mark}",
     ]
     return lines if facts.of_reference else _under(sides, lines)
 
 
 def _accepted(facts: Facts, sides: Sides) -> list[str]:
-    """Return the lines that fail where the candidate does not raise."""
+    """Return the lines that fail if the candidate does not raise."""
     lines = _under(sides, [f"run({sides.candidate})"])
     return [
         "try:",
@@ -152,19 +152,19 @@ def _accepted(facts: Facts, sides: Sides) -> list[str]:
 
 
 def _raised(facts: Facts, sides: Sides) -> list[str]:
-    """Return the lines that fail where the candidate raises."""
+    """Return the lines that fail if the candidate raises."""
     lines = _under(sides, [f"run({sides.candidate})"])
-    said = 'f"the candidate raises {error!r}, and the reference returns"'
+    message = 'f"the candidate raises {error!r}, and the reference returns"'
     return [
         "try:",
         *(f"    {line}" for line in lines if line),
         "except Exception as error:",
-        f"    raise AssertionError({said}) from error  # {facts.mark}",
+        f"    raise AssertionError({message}) from error  # {facts.mark}",
     ]
 
 
 def _is_text(recording: Recording, facts: Facts) -> bool:
-    """Whether an output that is compared is a word, which no tolerance is for."""
+    """Whether a compared output is a string, which has no tolerance."""
     if facts.aspect not in {"value", "call"}:
         return False
     plain = (recording.facts.get(f"output_{i}") for i in range(len(output_refs(recording.program))))
@@ -172,7 +172,7 @@ def _is_text(recording: Recording, facts: Facts) -> bool:
 
 
 def _is_whole(recording: Recording, facts: Facts) -> bool:
-    """Whether whole numbers alone are compared: those are exact."""
+    """Whether only integers and bools are compared, which must be equal."""
     specs = [spec for key, spec in recording.expected.items() if key.startswith("output_")]
     inexact = ("float", "bfloat", "complex")
     return facts.aspect == "value" and bool(specs) and not any(spec.dtype.startswith(inexact) for spec in specs)

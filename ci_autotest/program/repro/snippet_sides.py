@@ -1,4 +1,4 @@
-"""What a snippet runs its program with: on the candidate's side, and on the reference's."""
+"""The two sides of a snippet: the arguments of its program for the candidate and for the reference."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Program, Recording, Step
 
-#: Methods whose arguments are given in another way than those of the function.
+#: Methods whose arguments differ from those of the function of the same name.
 _APART: Final = frozenset({"where", "permute", "flip", "tile", "reshape", "view", "expand", "repeat"})
-#: The argument that a program is given of which the device is what differs.
+#: The parameter of a program whose sides differ by device.
 DEVICE: Final = "device"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """Hold what a program is run with on each side.
+    """The arguments of a program for each side, and the code around them.
 
     Attributes:
         candidate: Arguments of ``run`` for the candidate.
-        reference: Likewise for the reference.
-        takes: The parameters.
+        reference: Arguments of ``run`` for the reference.
+        takes: Parameters of ``run``.
         imports: Modules.
         above: Lines above ``run``.
-        rename: How a target is spelled in the program.
-        whole: The parameter that the whole body is called as; empty where its steps stand in ``run``.
-        around: The context in which the candidate runs.
+        rename: Returns how the program spells a target.
+        whole: The parameter that is the whole body as a function; empty if ``run`` has the steps themselves.
+        around: The context manager in which the candidate runs.
     """
 
     candidate: str = ""
@@ -47,14 +47,14 @@ class Sides:
 
 
 def sides_of(recording: Recording, kind: str) -> Sides | None:
-    """Return what both sides are, ``None`` for a candidate that no few lines are.
+    """Return both sides; ``None`` for a candidate that a few lines cannot run.
 
     Args:
         recording: The program, with the candidate's note.
         kind: Of the finding.
 
     Raises:
-        ProgramError: The note holds what is never printed as code.
+        ProgramError: The note has something that is never printed as code.
     """
     backend = recording.note.get("backend")
     if backend == "substitute":
@@ -68,26 +68,26 @@ def sides_of(recording: Recording, kind: str) -> Sides | None:
 
 
 def own_names(note: Mapping[str, object]) -> set[str]:
-    """Return the functions and modules of the user's that a candidate is made of."""
+    """Return the user's functions and modules that a candidate consists of."""
     spellings = note.get("spellings")
     paths = {path for path in spellings if isinstance(path, str)} if isinstance(spellings, dict) else set()
     return {*paths, transform_of(note), device_module(note)} - {""}
 
 
 def device_text(note: Mapping[str, object], key: str = DEVICE) -> str:
-    """Return the device of a side as code."""
+    """Return the expression of a side's device."""
     return f"torch.device({str(note.get(key, HOST_DEVICE)).replace('auto', HOST_DEVICE)[:60]!r})"
 
 
 def free(name: str, taken: Collection[str]) -> str:
-    """Return a name that is not taken."""
+    """Return a name that is not taken, by adding underscores."""
     while name in taken:
         name += "_"
     return name
 
 
 def _substitute(recording: Recording) -> Sides | None:
-    """Return the kernels as arguments where each is called by the program itself, else by a mode around it."""
+    """Return the kernels as arguments of the program if it calls each directly; else a mode that substitutes them."""
     answered = _answered(recording.note)
     if not answered:
         return None
@@ -107,7 +107,7 @@ def _substitute(recording: Recording) -> Sides | None:
 
 
 def _answered(note: Mapping[str, object]) -> dict[str, str]:
-    """Return the kernel of each spelling of an operator."""
+    """Return the kernel for each spelling of an operator."""
     spellings = note.get("spellings")
     pairs = spellings.items() if isinstance(spellings, dict) else ()
     kernels = [(path, spelled) for path, spelled in pairs if is_path(path) and not is_pythons(path)]
@@ -115,12 +115,12 @@ def _answered(note: Mapping[str, object]) -> dict[str, str]:
 
 
 def _targets(recording: Recording, answered: Mapping[str, str]) -> dict[str, str]:
-    """Return the kernel of each target that the program calls; nothing where a call is answered in another way.
+    """Return the kernel for each target that the program calls; nothing if a call reaches its kernel indirectly.
 
-    What writes to its input, and what a module calls inside, reach a kernel by torch's dispatch alone.
+    In-place calls, and calls inside a module, reach a kernel only through torch's dispatch.
     """
-    told = recording.note.get("renames")
-    renames = told.items() if isinstance(told, dict) else ()
+    noted = recording.note.get("renames")
+    renames = noted.items() if isinstance(noted, dict) else ()
     kernels = set(answered.values())
     direct = {target: path for target, path in renames if isinstance(path, str) and path in kernels}
     last = {name.rpartition(".")[2] for name in answered}
@@ -140,7 +140,7 @@ def _spelled(step: Step) -> str:
 
 
 def _bare(step: Step) -> str:
-    """Return the operator's own name of a call that may be in place, ``mul`` of ``operator.imul``."""
+    """Return the operator's name without marks of an in-place call: ``mul`` for ``operator.imul``."""
     if step.op not in {CALL_FUNCTION, CALL_METHOD}:
         return ""
     name = step.target.rpartition(".")[2].strip("_")
@@ -148,13 +148,13 @@ def _bare(step: Step) -> str:
 
 
 def _is_unusual(step: Step) -> bool:
-    """Whether a call is not the kernel's with the same arguments."""
+    """Whether a call differs from the kernel's by more than its name."""
     is_written = step.target.endswith("_") or any(key == "inplace" for key, _ in step.kwargs)
     return is_written or (step.op == CALL_METHOD and step.target in _APART)
 
 
 def _mode(program: Program, answered: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a mode that hands calls to the kernels, however they are spelled; those in place are given the result."""
+    """Return a mode that passes calls in any spelling to the kernels; in-place calls copy the result to their input."""
     rows = dict(answered)
     for step in program.steps:
         is_augmented = step.target.startswith("operator.i")
@@ -181,7 +181,6 @@ def _mode(program: Program, answered: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _devices(recording: Recording) -> Sides:
-    """Return the devices."""
     note, module = recording.note, device_module(recording.note)
     return Sides(
         candidate=device_text(note),
@@ -192,7 +191,7 @@ def _devices(recording: Recording) -> Sides:
 
 
 def _compiled(recording: Recording) -> Sides:
-    """Return the body, and the body compiled."""
+    """Return the body and the compiled body."""
     options = "".join(f", {key}={value!r}" for key, value in compile_options(recording.note).items())
     sides = _whole(recording, f"torch.compile(program{options})")
     if not any(map(needs_seed, recording.program.steps)):
@@ -202,7 +201,7 @@ def _compiled(recording: Recording) -> Sides:
 
 
 def _graph(recording: Recording, sides: Sides) -> Sides | None:
-    """Return the candidate's own body, and the same as one graph."""
+    """Return the candidate's eager body and the same body as one graph."""
     if sides.around:
         return None
     kernels = dict(zip(sides.reference.split(", "), sides.candidate.split(", "), strict=True))
@@ -212,14 +211,14 @@ def _graph(recording: Recording, sides: Sides) -> Sides | None:
 
 
 def _whole(recording: Recording, candidate: str, rename: Callable[[str], str] | None = None) -> Sides:
-    """Return the body as a function of its own, and the candidate's that is made of it."""
+    """Return the body as a function, and the candidate that is made of it."""
     function = free("function", names(recording.program))
     above = (*function_text(recording.program, rename=rename).splitlines(), "", "")
     return Sides(candidate=candidate, reference="program", takes=function, whole=function, above=above)
 
 
 def _transformed(recording: Recording) -> Sides | None:
-    """Return the body, and its graph put through the candidate's pass."""
+    """Return the body, and its graph rewritten by the candidate's pass."""
     path = transform_of(recording.note)
     if path and is_pythons(path):
         return None
