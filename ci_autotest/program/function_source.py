@@ -78,8 +78,17 @@ class _Collected:
             except OSError as error:
                 message = f"the text of {module} cannot be read: {error.strerror}."
                 raise ProgramError(message) from error
-            self._modules[module] = {name: node for node in tree.body for name in _bound(node)}
+            self._modules[module] = {name: bound for node in tree.body for name, bound in self._bindings(node)}
         return self._modules[module]
+
+    def _bindings(self, node: ast.stmt) -> Iterator[tuple[str, ast.stmt]]:
+        """Yield the names that a statement binds with what binds them: ``import *`` is an import of each name."""
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+            for name in self._module(node.module or ""):
+                yield name, ast.ImportFrom(node.module, [ast.alias(name)], node.level)
+        else:
+            for name in _bound(node):
+                yield name, node
 
 
 def _undocumented(node: ast.stmt) -> ast.stmt:

@@ -225,7 +225,7 @@ def test_table_of_jax__each_row__names_what_jax_has_and_takes_every_argument_of_
             continue
         dealt_with = {"out", "requires_grad", "inplace", *row.default, *row.positional, *OTHER_NAMES.get(operator, ())}
         names = [row.rename.get(name, name) for name in arguments(operator) - WITHOUT_MEANING - dealt_with]
-        adapters = [*row.adapt.values(), *filter(None, [row.result])]
+        adapters = [*row.adapt.values(), *filter(None, [row.promote, row.result])]
         rows[operator] = {"to": row.to, "adapters": adapters, "names": [*names, *row.fill]}
     told = subprocess.run(
         [PYTHON, "-c", TAKES],

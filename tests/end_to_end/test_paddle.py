@@ -163,7 +163,7 @@ def test_cast_together__every_pair_of_dtypes_and_ranks__is_torchs_result_type():
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 import paddle
-from ci_autotest.host.adapters.paddle_pairs import cast_together
+from ci_autotest.host.adapters.paddle_promotion import cast_together
 from ci_autotest.host.frameworks.protocol import LackingError
 made = [paddle.zeros(shape, dtype=dtype) for dtype in {DTYPES!r} for shape in ([], [2])]
 for first in made:

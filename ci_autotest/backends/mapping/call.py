@@ -60,6 +60,7 @@ class Answers:
         args = tuple(
             writer.adapted(step, row.adapt.get(name), value) for name, value in zip(places, values, strict=True)
         )
+        args = writer.promoted(step, row.promote, args) if row.promote else args
         kwargs = {}
         for name, value in given.items():
             if name not in places:
@@ -71,7 +72,7 @@ class Answers:
         seed = step.seed if is_random else None
         called = Step(CALL_FUNCTION, target, args, tuple(kwargs.items()), step.name, step.modes, seed, step.in_setup)
         found = writer.add(called)
-        return writer.add(adapter_step(row.result, ref_to(found), step)) if row.result else found
+        return writer.add(adapter_step(row.result, (ref_to(found),), step)) if row.result else found
 
     def keep(self, step: Step, operator: str, writer: Writer, row: Row | None = None) -> int:
         """Write a call as it is spelled, under the framework's name of it; return where its value is.

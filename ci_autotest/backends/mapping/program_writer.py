@@ -67,7 +67,14 @@ class Writer:
     def adapted(self, step: Step, adapter: str | None, value: Argument) -> Argument:
         """Return an argument of a step, its references moved, behind the step of its adapter where it has one."""
         found = self.moved(value)
-        return found if adapter is None else ref_to(self.add(adapter_step(adapter, found, step)))
+        return found if adapter is None else ref_to(self.add(adapter_step(adapter, (found,), step)))
+
+    def promoted(self, step: Step, adapter: str, args: tuple[Argument, ...]) -> tuple[Argument, ...]:
+        """Return arguments of a step, each behind a step of an adapter that takes it and then the others."""
+        return tuple(
+            ref_to(self.add(adapter_step(adapter, (value, *args[:i], *args[i + 1 :]), step)))
+            for i, value in enumerate(args)
+        )
 
     def moved(self, argument: Argument) -> Argument:
         """Return an argument with its references to the translated steps."""
@@ -78,9 +85,9 @@ class Writer:
         return renumbered(argument, dict(enumerate(self.places)))
 
 
-def adapter_step(name: str, value: Argument, step: Step) -> Step:
-    """Return the step that puts a value of ``step`` through an adapter."""
-    return Step(CALL_FUNCTION, f"{ADAPTERS}{name}", (value,), (), step.name, step.modes, None, step.in_setup)
+def adapter_step(name: str, args: tuple[Argument, ...], step: Step) -> Step:
+    """Return the step that puts values of ``step`` through an adapter."""
+    return Step(CALL_FUNCTION, f"{ADAPTERS}{name}", args, (), step.name, step.modes, None, step.in_setup)
 
 
 def literal(value: Any) -> Argument:

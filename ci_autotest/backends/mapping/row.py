@@ -18,6 +18,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         only: Values that an argument may have, where some have no counterpart.
         fill: What the framework's function is given besides, by its own names, where the call gives nothing.
         adapt: Adapter that an argument goes through, by torch's name.
+        promote: Adapter that each argument by position goes through, with the others after it: torch's type promotion.
         result: Adapter that the result goes through.
         positional: Torch's names of arguments that go by position, in order.
         draws: Whether the row also answers calls that draw, of an operator where an argument decides whether it does.
@@ -32,6 +33,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     only: dict[str, list[Any]] = {}
     fill: dict[str, Any] = {}
     adapt: dict[str, str] = {}
+    promote: str = ""
     result: str = ""
     positional: tuple[str, ...] = ()
     draws: bool = False

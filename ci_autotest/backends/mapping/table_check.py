@@ -57,7 +57,11 @@ def check_row(operator: str, row: Row, place: str, adapters: Path, *, like_torch
             _refuse(place, f"{path!r} is no dotted path.")
     _check_arguments(operator, row, place)
     _check_adapters(row, place, adapters)
-    more = [name for name in ("default", "only", "fill", "adapt", "result", "positional") if getattr(row, name)]
+    if row.promote and not row.positional:
+        _refuse(place, "it has `promote` and no `positional`. Name the arguments that are promoted, in order.")
+    more = [
+        name for name in ("default", "only", "fill", "adapt", "promote", "result", "positional") if getattr(row, name)
+    ]
     if more and not row.reason:
         _refuse(place, f"it has `{more[0]}` and no `reason`. Say in a few words why the row is more than another name.")
 
@@ -123,7 +127,7 @@ def _check_arguments(operator: str, row: Row, place: str) -> None:
 
 def _check_adapters(row: Row, place: str, adapters: Path) -> None:
     named = [path.removeprefix(_PREFIX) for path in (row.to, row.inplace) if path.startswith(_PREFIX)]
-    named += [*row.adapt.values(), *filter(None, [row.result])]
+    named += [*row.adapt.values(), *filter(None, [row.promote, row.result])]
     known = _functions(adapters) if named else frozenset()
     for name in named:
         if name not in known:
@@ -133,17 +137,31 @@ def _check_adapters(row: Row, place: str, adapters: Path) -> None:
 
 @lru_cache(maxsize=16)
 def _functions(path: Path) -> frozenset[str]:
-    """Return the names of a framework's adapters: the public functions of its file, defined or imported."""
+    """Return the names of a framework's adapters: the public functions of its file, defined or imported.
+
+    The file is read as text, because the framework that it imports is missing here. ``from module import *`` stands for
+    the functions that the module beside it defines, and not for those that it imports.
+    """
     if not path.is_file():
         return frozenset()
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     found: set[str] = set()
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef):
-            found.add(node.name)
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+            found |= _defined(path.with_name(f"{(node.module or '').rpartition('.')[2]}.py"))
         elif isinstance(node, ast.ImportFrom):
             found |= {alias.asname or alias.name for alias in node.names}
-    return frozenset(name for name in found if not name.startswith("_"))
+    return frozenset(name for name in found | _defined(path) if not name.startswith("_"))
+
+
+def _defined(path: Path) -> set[str]:
+    """Return the functions that a file defines; ``mul = _together(operator.mul)`` defines one, too."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return found
 
 
 @lru_cache(maxsize=1)

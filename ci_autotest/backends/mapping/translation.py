@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ci_autotest.backends.mapping.call import Answers
 from ci_autotest.backends.mapping.module_lowering import has_modules, lowered
 from ci_autotest.backends.mapping.program_writer import Writer
+from ci_autotest.backends.mapping.table import ADAPTERS
 from ci_autotest.backends.mapping.untranslatable import refuse_foreign, refuse_random_modules, refuse_refusals
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.errors import UnsupportedError
@@ -68,6 +69,7 @@ class Translator:
     def __init__(self, table: Table) -> None:
         self.table = table
         self._answers = Answers(table)
+        self._promotions = {f"{ADAPTERS}{row.promote}" for row in table.rows.values() if row.promote}
 
     def translated(self, program: Program, sources: Mapping[str, Any] | None = None) -> Translated:
         """Return a program in the framework's words.
@@ -117,7 +119,8 @@ class Translator:
         """Write a step that is to be refused, and after which the body goes on; return where its value is."""
         before = len(writer.steps)
         found = self._write(bare(step), steps, writer)
-        if len(writer.steps) != before + 1:
+        # A cast of the operands is refused by no framework: it is the call after it that is to be refused.
+        if sum(written.target not in self._promotions for written in writer.steps[before:]) != 1:
             refuse_refusals(Program((), (step,)), self.table)
         writer.steps[found] = writer.steps[found]._replace(modes=step.modes)
         return found

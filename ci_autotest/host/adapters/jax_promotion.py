@@ -52,12 +52,14 @@ def promoted(*values: Any) -> list[Any]:
     return [jnp.asarray(value, dtype) for value in values]
 
 
-def promoted_floating(*values: Any) -> list[Any]:
-    """Return values as arrays of one floating or complex dtype, float32 where all are integers."""
-    dtype = result_type(*values)
-    if not jnp.issubdtype(dtype, jnp.inexact):
-        dtype = jnp.dtype(jnp.float32)
-    return [jnp.asarray(value, dtype) for value in values]
+def common_dtype(value: Any, *others: Any) -> Any:
+    """Return a value as an array of the dtype in which PyTorch computes with it and others."""
+    return jnp.asarray(value, result_type(value, *others))
+
+
+def common_float(value: Any, *others: Any) -> Any:
+    """Return the same, in PyTorch's default dtype, float32, if all values are integers or booleans."""
+    return floating(common_dtype(value, *others))
 
 
 def _joined(one: Any, other: Any) -> Any:

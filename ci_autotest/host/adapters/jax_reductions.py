@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 Axis: TypeAlias = "int | Sequence[int] | None"
 
 
-def axis_of(input: Any, dim: Axis) -> Any:
+def _axis_of(input: Any, dim: Axis) -> Any:
     """Return the axes that ``dim`` names: none and an empty tuple mean all; a 0-dim array has none to name."""
     if dim is None or input.ndim == 0 or (not isinstance(dim, int) and not len(dim)):
         return None
     return dim if isinstance(dim, int) else tuple(dim)
 
 
-def along(function: Callable[[Any], Array], input: Any) -> Array:
+def _along(function: Callable[[Any], Array], input: Any) -> Array:
     """Call a function that wants at least one dimension."""
     return function(input) if input.ndim else jnp.reshape(function(jnp.reshape(input, (1,))), ())
 
@@ -38,34 +38,34 @@ def _total(input: Any, dtype: Any) -> Any:
 
 def sum(input: Any, dim: Axis = None, keepdim: bool = False, dtype: Any = None) -> Array:
     """Sum over dimensions."""
-    return jnp.sum(input, axis_of(input, dim), dtype=_total(input, dtype), keepdims=keepdim)
+    return jnp.sum(input, _axis_of(input, dim), dtype=_total(input, dtype), keepdims=keepdim)
 
 
 def nansum(input: Any, dim: Axis = None, keepdim: bool = False, dtype: Any = None) -> Array:
     """Sum what is a number."""
-    return jnp.nansum(input, axis_of(input, dim), dtype=_total(input, dtype), keepdims=keepdim)
+    return jnp.nansum(input, _axis_of(input, dim), dtype=_total(input, dtype), keepdims=keepdim)
 
 
 def mean(input: Any, dim: Axis = None, keepdim: bool = False, dtype: Any = None) -> Array:
     """Average over dimensions."""
-    return jnp.mean(input, axis_of(input, dim), dtype=dtype, keepdims=keepdim)
+    return jnp.mean(input, _axis_of(input, dim), dtype=dtype, keepdims=keepdim)
 
 
 def prod(input: Any, dim: Axis = None, keepdim: bool = False, dtype: Any = None) -> Array:
     """Multiply over a dimension."""
-    return jnp.prod(input, axis_of(input, dim), dtype=_total(input, dtype), keepdims=keepdim)
+    return jnp.prod(input, _axis_of(input, dim), dtype=_total(input, dtype), keepdims=keepdim)
 
 
 def var(input: Any, dim: Axis = None, correction: Any = 1, keepdim: bool = False, unbiased: bool = True) -> Array:
     """Return the variance."""
     given = correction if unbiased else 0
-    return jnp.var(input, axis_of(input, dim), correction=given, keepdims=keepdim)
+    return jnp.var(input, _axis_of(input, dim), correction=given, keepdims=keepdim)
 
 
 def std(input: Any, dim: Axis = None, correction: Any = 1, keepdim: bool = False, unbiased: bool = True) -> Array:
     """Return the standard deviation."""
     given = correction if unbiased else 0
-    return jnp.std(input, axis_of(input, dim), correction=given, keepdims=keepdim)
+    return jnp.std(input, _axis_of(input, dim), correction=given, keepdims=keepdim)
 
 
 def var_mean(
@@ -101,12 +101,12 @@ def _extreme(input: Any, how: tuple[Any, bool, Any], whole: Any, place: Any) -> 
 
 def amax(input: Any, dim: Axis = None, keepdim: bool = False) -> Array:
     """Return the maximum; ties share the gradient."""
-    return jnp.max(input, axis_of(input, dim), keepdims=keepdim)
+    return jnp.max(input, _axis_of(input, dim), keepdims=keepdim)
 
 
 def amin(input: Any, dim: Axis = None, keepdim: bool = False) -> Array:
     """Return the minimum; ties share the gradient."""
-    return jnp.min(input, axis_of(input, dim), keepdims=keepdim)
+    return jnp.min(input, _axis_of(input, dim), keepdims=keepdim)
 
 
 def aminmax(input: Any, dim: int | None = None, keepdim: bool = False) -> tuple[Array, Array]:
@@ -116,18 +116,18 @@ def aminmax(input: Any, dim: int | None = None, keepdim: bool = False) -> tuple[
 
 def argmax(input: Any, dim: int | None = None, keepdim: bool = False) -> Array:
     """Return where the maximum is, the first of ties."""
-    return jnp.argmax(input, axis_of(input, dim), keepdims=keepdim)
+    return jnp.argmax(input, _axis_of(input, dim), keepdims=keepdim)
 
 
 def argmin(input: Any, dim: int | None = None, keepdim: bool = False) -> Array:
     """Return where the minimum is, the first of ties."""
-    return jnp.argmin(input, axis_of(input, dim), keepdims=keepdim)
+    return jnp.argmin(input, _axis_of(input, dim), keepdims=keepdim)
 
 
 def quantile(input: Any, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear") -> Array:
     """Return quantiles."""
     fraction = jnp.asarray(q, input.dtype)
-    return jnp.quantile(input, fraction, axis_of(input, dim), method=interpolation, keepdims=keepdim)
+    return jnp.quantile(input, fraction, _axis_of(input, dim), method=interpolation, keepdims=keepdim)
 
 
 def vector_norm(input: Any, ord: Any = 2, dim: Axis = None, keepdim: bool = False, dtype: Any = None) -> Array:
@@ -136,7 +136,7 @@ def vector_norm(input: Any, ord: Any = 2, dim: Axis = None, keepdim: bool = Fals
         message = "counterpart of a 0-dim tensor: jax.numpy.linalg.vector_norm wants dimensions"
         raise LackingError(message)
     x = input if dtype is None else input.astype(dtype)
-    return jnp.linalg.vector_norm(x, axis=axis_of(x, dim), keepdims=keepdim, ord=ord)
+    return jnp.linalg.vector_norm(x, axis=_axis_of(x, dim), keepdims=keepdim, ord=ord)
 
 
 def norm(input: Any, p: Any = "fro", dim: Axis = None, keepdim: bool = False, dtype: Any = None) -> Array:
@@ -150,7 +150,7 @@ def norm(input: Any, p: Any = "fro", dim: Axis = None, keepdim: bool = False, dt
 def logsumexp(input: Any, dim: Axis, keepdim: bool = False) -> Array:
     """Return the logarithm of the sum of exponentials."""
     x = floating(input)
-    return jsp.logsumexp(x, axis=axis_of(x, dim), keepdims=keepdim)
+    return jsp.logsumexp(x, axis=_axis_of(x, dim), keepdims=keepdim)
 
 
 def all(input: Any, dim: Axis = None, keepdim: bool = False) -> Array:
@@ -164,28 +164,28 @@ def any(input: Any, dim: Axis = None, keepdim: bool = False) -> Array:
 
 
 def _truth(function: Any, input: Any, dim: Axis, keepdim: bool) -> Array:
-    found: Array = function(input, axis_of(input, dim), keepdims=keepdim)
+    found: Array = function(input, _axis_of(input, dim), keepdims=keepdim)
     return found.astype(jnp.uint8) if input.dtype == jnp.uint8 else found
 
 
 def count_nonzero(input: Any, dim: Axis = None) -> Array:
     """Count what is not zero."""
-    return jnp.count_nonzero(input, axis_of(input, dim))
+    return jnp.count_nonzero(input, _axis_of(input, dim))
 
 
 def cumsum(input: Any, dim: int, dtype: Any = None) -> Array:
     """Return running sums."""
-    return along(lambda x: jnp.cumsum(x, dim, dtype=_total(input, dtype)), input)
+    return _along(lambda x: jnp.cumsum(x, dim, dtype=_total(input, dtype)), input)
 
 
 def cumprod(input: Any, dim: int, dtype: Any = None) -> Array:
     """Return running products."""
-    return along(lambda x: jnp.cumprod(x, dim, dtype=_total(input, dtype)), input)
+    return _along(lambda x: jnp.cumprod(x, dim, dtype=_total(input, dtype)), input)
 
 
 def logcumsumexp(input: Any, dim: int) -> Array:
     """Return running logarithms of sums of exponentials."""
-    return along(lambda x: jax.lax.cumlogsumexp(x, axis=dim % x.ndim), floating(input))
+    return _along(lambda x: jax.lax.cumlogsumexp(x, axis=dim % x.ndim), floating(input))
 
 
 def softmax(input: Any, dim: int | None = None, dtype: Any = None, _stacklevel: int = 3) -> Array:
@@ -203,4 +203,4 @@ def _softened(function: Any, input: Any, dim: int | None, dtype: Any) -> Array:
         message = "counterpart of dim=None: jax.nn has no dimension that follows from the rank"
         raise LackingError(message)
     x = input if dtype is None else input.astype(dtype)
-    return along(lambda value: function(value, axis=dim), x)
+    return _along(lambda value: function(value, axis=dim), x)

@@ -131,11 +131,6 @@ def to(
     return input.astype(wanted) if wanted is not None else input
 
 
-def size(input: Any, dim: int | None = None) -> tuple[int, ...] | int:
-    """Return the sizes, or one of them."""
-    return tuple(input.shape) if dim is None else int(input.shape[dim])
-
-
 def item(input: Any) -> Any:
     """Return the number that an array of one element holds."""
     return input.item()

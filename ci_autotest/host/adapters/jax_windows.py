@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.image
 import jax.numpy as jnp
 import numpy as np
 
+from ci_autotest.host.adapters.sizes import per_dimension
 from ci_autotest.host.frameworks.protocol import LackingError
 
 if TYPE_CHECKING:
@@ -17,14 +18,7 @@ if TYPE_CHECKING:
 
     from jax import Array
 
-Sizes: TypeAlias = "int | Sequence[int]"
-
-
-def _each(value: Sizes, rank: int) -> tuple[int, ...]:
-    """Return one number for each spatial dimension."""
-    if isinstance(value, int):
-        return (value,) * rank
-    return tuple(value) * rank if len(value) == 1 else tuple(value)
+    from ci_autotest.host.adapters.sizes import Sizes
 
 
 def _batched(function: Callable[[Any], Array], input: Any, rank: int) -> Array:
@@ -37,11 +31,16 @@ def conv(
 ) -> Array:
     """Convolve, in as many dimensions as the weight has."""
     rank = weight.ndim - 2
-    pads = padding.upper() if isinstance(padding, str) else [(size, size) for size in _each(padding, rank)]
+    pads = padding.upper() if isinstance(padding, str) else [(size, size) for size in per_dimension(padding, rank)]
 
     def call(x: Any) -> Array:
         found = jax.lax.conv_general_dilated(
-            x, weight, _each(stride, rank), pads, rhs_dilation=_each(dilation, rank), feature_group_count=groups
+            x,
+            weight,
+            per_dimension(stride, rank),
+            pads,
+            rhs_dilation=per_dimension(dilation, rank),
+            feature_group_count=groups,
         )
         return _with_bias(found, bias)
 
@@ -60,8 +59,8 @@ def conv_transpose(
 ) -> Array:
     """Convolve with the input dilated by the stride and the kernel turned around: the gradient of ``conv``."""
     rank = weight.ndim - 2
-    kernel, dilations = weight.shape[2:], _each(dilation, rank)
-    sizes = zip(kernel, dilations, _each(padding, rank), _each(output_padding, rank), strict=True)
+    kernel, dilations = weight.shape[2:], per_dimension(dilation, rank)
+    sizes = zip(kernel, dilations, per_dimension(padding, rank), per_dimension(output_padding, rank), strict=True)
     pads = [(d * (k - 1) - p, d * (k - 1) - p + extra) for k, d, p, extra in sizes]
     inner, outer = weight.shape[0] // groups, weight.shape[1]
     grouped = jnp.reshape(weight, (groups, inner, outer, *kernel))
@@ -74,7 +73,7 @@ def conv_transpose(
             turned,
             (1,) * rank,
             pads,
-            lhs_dilation=_each(stride, rank),
+            lhs_dilation=per_dimension(stride, rank),
             rhs_dilation=dilations,
             feature_group_count=groups,
         )
@@ -90,11 +89,11 @@ def _with_bias(output: Any, bias: Any) -> Array:
 
 def unfold(input: Any, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Array:
     """Return the patches that a window sees, as columns."""
-    pads = [(size, size) for size in _each(padding, 2)]
+    pads = [(size, size) for size in per_dimension(padding, 2)]
 
     def call(x: Any) -> Array:
         found = jax.lax.conv_general_dilated_patches(
-            x, _each(kernel_size, 2), _each(stride, 2), pads, rhs_dilation=_each(dilation, 2)
+            x, per_dimension(kernel_size, 2), per_dimension(stride, 2), pads, rhs_dilation=per_dimension(dilation, 2)
         )
         return jnp.reshape(found, (*found.shape[:2], math.prod(found.shape[2:])))
 
@@ -118,9 +117,9 @@ def _window(shape: Sequence[int], sizes: tuple[Sizes, Sizes | None, Sizes, Sizes
     or the padding before it.
     """
     rank = len(shape)
-    kernel = _each(sizes[0], rank)
-    stride = kernel if sizes[1] is None or sizes[1] == () or sizes[1] == [] else _each(sizes[1], rank)
-    before, dilation = _each(sizes[2], rank), _each(sizes[3], rank)
+    kernel = per_dimension(sizes[0], rank)
+    stride = kernel if sizes[1] is None or sizes[1] == () or sizes[1] == [] else per_dimension(sizes[1], rank)
+    before, dilation = per_dimension(sizes[2], rank), per_dimension(sizes[3], rank)
     after = []
     for size, k, s, p, d in zip(shape, kernel, stride, before, dilation, strict=True):
         room = size + 2 * p - d * (k - 1) - 1
@@ -145,10 +144,22 @@ def _reduced(x: Any, start: Any, function: Any, window: _Window) -> Array:
     return found
 
 
-def _max_pool(rank: int, input: Any, sizes: tuple[Any, ...], *, ceil_mode: bool, return_indices: bool) -> Array:
+def max_pool(
+    input: Any,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    *,
+    rank: int,
+) -> Array:
+    """Take the maximum in windows over ``rank`` dimensions."""
     if return_indices:
         message = "counterpart of return_indices=True: jax.lax.reduce_window gives no indices"
         raise LackingError(message)
+    sizes = (kernel_size, stride, padding, dilation)
 
     def call(x: Any) -> Array:
         least = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
@@ -158,57 +169,27 @@ def _max_pool(rank: int, input: Any, sizes: tuple[Any, ...], *, ceil_mode: bool,
     return _batched(call, input, rank)
 
 
-def max_pool1d(
+def avg_pool(
     input: Any,
     kernel_size: Sizes,
     stride: Sizes | None = None,
     padding: Sizes = 0,
-    dilation: Sizes = 1,
     ceil_mode: bool = False,
-    return_indices: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+    *,
+    rank: int,
 ) -> Array:
-    """Take the maximum in windows on a line."""
-    sizes = (kernel_size, stride, padding, dilation)
-    return _max_pool(1, input, sizes, ceil_mode=ceil_mode, return_indices=return_indices)
-
-
-def max_pool2d(
-    input: Any,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Array:
-    """Take the maximum in windows on a plane."""
-    sizes = (kernel_size, stride, padding, dilation)
-    return _max_pool(2, input, sizes, ceil_mode=ceil_mode, return_indices=return_indices)
-
-
-def max_pool3d(
-    input: Any,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Array:
-    """Take the maximum in windows in a volume."""
-    sizes = (kernel_size, stride, padding, dilation)
-    return _max_pool(3, input, sizes, ceil_mode=ceil_mode, return_indices=return_indices)
-
-
-def _avg_pool(rank: int, input: Any, sizes: tuple[Any, ...], how: tuple[bool, bool, int | None]) -> Array:
-    ceil_mode, count_include_pad, divisor = how
+    """Average in windows over ``rank`` dimensions."""
 
     def call(x: Any) -> Array:
-        window = _window(x.shape[2:], sizes, ceil_mode=ceil_mode)
+        window = _window(x.shape[2:], (kernel_size, stride, padding, 1), ceil_mode=ceil_mode)
         zero = np.zeros((), x.dtype)
         total = _reduced(x, zero, jax.lax.add, window)
-        if divisor is not None:
-            return total / jnp.asarray(divisor, x.dtype)
+        if divisor_override is not None:
+            return total / jnp.asarray(divisor_override, x.dtype)
+        # The divisor is the number of elements in a window, which is the same pooling of ones: padding counts as an
+        # element if ``count_include_pad``, and what a last partial window reaches beyond the padding never does.
         ones = jnp.ones((1, 1, *x.shape[2:]), x.dtype)
         if count_include_pad:
             ones = jnp.pad(ones, [(0, 0), (0, 0), *((p, p) for p in window.before)], constant_values=1)
@@ -218,44 +199,6 @@ def _avg_pool(rank: int, input: Any, sizes: tuple[Any, ...], how: tuple[bool, bo
         return total / _reduced(ones, zero, jax.lax.add, window)
 
     return _batched(call, input, rank)
-
-
-def avg_pool1d(
-    input: Any,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Array:
-    """Average in windows on a line."""
-    return _avg_pool(1, input, (kernel_size, stride, padding, 1), (ceil_mode, count_include_pad, None))
-
-
-def avg_pool2d(
-    input: Any,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Array:
-    """Average in windows on a plane."""
-    return _avg_pool(2, input, (kernel_size, stride, padding, 1), (ceil_mode, count_include_pad, divisor_override))
-
-
-def avg_pool3d(
-    input: Any,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Array:
-    """Average in windows in a volume."""
-    return _avg_pool(3, input, (kernel_size, stride, padding, 1), (ceil_mode, count_include_pad, divisor_override))
 
 
 def interpolate(
@@ -281,5 +224,5 @@ def interpolate(
             raise LackingError(message)
         new = tuple(int(length) for length in exact)
     else:
-        new = _each(size, len(old))
+        new = per_dimension(size, len(old))
     return jax.image.resize(input, (*input.shape[:2], *new), method, antialias=antialias)

@@ -1,114 +1,15 @@
-"""What the rows of ``paddle.yml`` need beyond a rename: PyTorch's arguments in, Paddle's public functions called.
+"""Functions that rows of ``paddle.yml`` name as ``adapters.NAME``: every public function of these modules.
 
-A function here carries PyTorch's documented meaning over to Paddle's documented meaning and computes nothing of its own
-that Paddle could be wrong about. What has no counterpart raises ``LackingError``: the case is unsupported. Sources: the
-documentation of PyTorch 2.13 and of Paddle 3.3.1.
+A function here takes PyTorch's arguments and calls Paddle's public functions with the same documented meaning; it
+computes nothing that would hide a bug in Paddle. It raises ``LackingError`` for arguments without a counterpart in
+Paddle, so that the case is unsupported. Functions that adapters share and that no row may name are private, or lie in
+``paddle_promotion`` and ``sizes``. Sources: the documentation of PyTorch 2.13 and of Paddle 3.3.1.
 """
 
-from ci_autotest.host.adapters.paddle_arguments import (
-    batch_1d,
-    batch_2d,
-    batch_3d,
-    flat,
-    row,
-    slope,
-    to_int32,
-    to_int64,
-    transpose,
-    vector,
-    wide_indices,
-    widened,
-)
-from ci_autotest.host.adapters.paddle_layers import (
-    batch_norm,
-    cross_entropy,
-    dropout,
-    dropout2d,
-    grid_sample,
-    interpolate,
-    log_softmax,
-    softmax,
-)
-from ci_autotest.host.adapters.paddle_pairs import (
-    add,
-    atan2,
-    bitwise_and,
-    bitwise_left_shift,
-    bitwise_or,
-    bitwise_right_shift,
-    bitwise_xor,
-    cat,
-    copysign,
-    eq,
-    floor_divide,
-    fmax,
-    fmin,
-    gammainc,
-    gammaincc,
-    ge,
-    gt,
-    hstack,
-    hypot,
-    isin,
-    le,
-    logaddexp,
-    logical_and,
-    logical_or,
-    logical_xor,
-    lt,
-    maximum,
-    minimum,
-    mul,
-    ne,
-    outer,
-    pow,
-    remainder,
-    sub,
-    vstack,
-    where,
-)
-from ci_autotest.host.adapters.paddle_pooling import (
-    avg_pool1d,
-    avg_pool2d,
-    avg_pool3d,
-    lp_pool2d,
-    max_pool1d,
-    max_pool2d,
-    max_pool2d_with_indices,
-    max_pool3d,
-)
-from ci_autotest.host.adapters.paddle_recurrent import (
-    gru,
-    gru_cell,
-    lstm,
-    lstm_cell,
-    rnn_relu,
-    rnn_relu_cell,
-    rnn_tanh,
-    rnn_tanh_cell,
-)
-from ci_autotest.host.adapters.paddle_tensors import (
-    add_,
-    all,
-    any,
-    contiguous,
-    cross,
-    div,
-    einsum,
-    flatten,
-    full,
-    histc,
-    meshgrid,
-    mul_,
-    norm,
-    pinv,
-    reshape,
-    rot90,
-    size,
-    std,
-    sub_,
-    sum,
-    tensor,
-    to,
-    view,
-)
+from ci_autotest.host.adapters.paddle_arguments import *
+from ci_autotest.host.adapters.paddle_layers import *
+from ci_autotest.host.adapters.paddle_pairs import *
+from ci_autotest.host.adapters.paddle_pooling import *
+from ci_autotest.host.adapters.paddle_recurrent import *
+from ci_autotest.host.adapters.paddle_tensors import *
+from ci_autotest.host.adapters.sizes import size

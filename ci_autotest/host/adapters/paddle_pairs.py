@@ -1,79 +1,19 @@
-"""Functions of several tensors that PyTorch brings to one dtype and Paddle does not: they are cast before.
+"""Functions of several tensors that PyTorch brings to one dtype and Paddle does not: they are cast before the call.
 
-Paddle promotes among floating and complex dtypes only, and counts a 0-dim tensor like any other (its page on automatic
-type promotion); its functions take tensors alone, and Python's operators numbers too. PyTorch's rule is that of
-``torch.result_type``.
+Paddle's functions take tensors only. Where an operand may be a number, Python's operator is called instead.
 """
 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import paddle
 
-from ci_autotest.host.frameworks.protocol import LackingError
+from ci_autotest.host.adapters.paddle_promotion import cast_together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-_CATEGORIES: Final = ("bool", "int", "float", "complex")
-
-
-def cast_together(tensors: Sequence[Any]) -> list[Any]:
-    """Return tensors in the one dtype that PyTorch computes in; numbers among them as they are."""
-    dtypes = {str(value.dtype) for value in tensors if paddle.is_tensor(value)}
-    if len(dtypes) < 2:  # noqa: PLR2004 - nothing to bring together
-        return list(tensors)
-    dtype = _result_dtype([value for value in tensors if paddle.is_tensor(value)])
-    return [paddle.cast(value, dtype) if paddle.is_tensor(value) else value for value in tensors]
-
-
-def _result_dtype(tensors: Sequence[Any]) -> str:
-    """Return the dtype of tensors taken together: 0-dim ones count where their category is the higher one.
-
-    Raises:
-        LackingError: It is PyTorch's complex32.
-    """
-    wide = _joined([_name(value) for value in tensors if value.ndim])
-    scalar = _joined([_name(value) for value in tensors if not value.ndim])
-    if not wide or not scalar:
-        return wide or scalar
-    if _category(scalar) <= _category(wide):
-        return wide
-    if wide == "float16":
-        message = "complex numbers of halves"
-        raise LackingError(message)
-    if "float" in wide:
-        return "complex128" if wide == "float64" else "complex64"
-    return _joined([wide, scalar])
-
-
-def _joined(names: Sequence[str]) -> str:
-    found = ""
-    for name in names:
-        found = _pair(found, name) if found else name
-    return found
-
-
-def _pair(first: str, second: str) -> str:
-    """Return the least dtype that both fit in by category, then by width."""
-    low, high = sorted((first, second), key=_category)
-    if _category(low) != _category(high):
-        return "complex128" if high == "complex64" and low == "float64" else high
-    if "bfloat16" in {low, high}:
-        other = high if low == "bfloat16" else low
-        return "float32" if other == "float16" else other
-    return str(np.promote_types(low, high))
-
-
-def _name(tensor: Any) -> str:
-    return str(tensor.dtype).removeprefix("paddle.")
-
-
-def _category(name: str) -> int:
-    return next(i for i, part in enumerate(_CATEGORIES) if part in name)
 
 
 def _together(function: Callable[..., Any]) -> Callable[..., Any]:

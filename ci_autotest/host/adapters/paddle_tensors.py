@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
-from ci_autotest.host.adapters.paddle_pairs import cast_together
+from ci_autotest.host.adapters.paddle_promotion import cast_together
 from ci_autotest.host.frameworks.protocol import LackingError
 
 if TYPE_CHECKING:
@@ -149,11 +149,6 @@ def full(size: Sequence[int], fill_value: Any, dtype: Any = None) -> Any:
 def tensor(data: Any, dtype: Any = None) -> Any:
     """Return a tensor of numbers that the test wrote down."""
     return paddle.to_tensor(data, dtype=dtype)
-
-
-def size(input: Any, dim: int | None = None) -> tuple[int, ...] | int:
-    """Return the sizes, or one of them."""
-    return tuple(input.shape) if dim is None else int(input.shape[dim])
 
 
 def to(

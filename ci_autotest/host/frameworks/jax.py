@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: is a root once. Others give numbers, which would come back as arrays.
 _AS_THEY_ARE: Final = frozenset({
     "jax.numpy.asarray", "jax.lax.stop_gradient", "adapters.floating", "adapters.size", "adapters.item",
-    "adapters.dropout",
+    "adapters.dropout", "adapters.common_dtype", "adapters.common_float",
     "jax.numpy.ndim", "jax.numpy.size",
 })  # fmt: skip
 _ADAPTERS: Final = "adapters."

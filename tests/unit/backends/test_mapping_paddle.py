@@ -12,7 +12,7 @@ from ci_autotest.errors import ConfigError
 def named(table) -> set[str]:
     """Return the adapters that the rows of a table name."""
     paths = {path for row in table.rows.values() for path in (row.to, row.inplace)}
-    single = {name for row in table.rows.values() for name in (*row.adapt.values(), row.result)}
+    single = {name for row in table.rows.values() for name in (*row.adapt.values(), row.promote, row.result)}
     return {path.removeprefix(ADAPTERS) for path in paths if path.startswith(ADAPTERS)} | single - {""}
 
 

@@ -9,12 +9,14 @@ from ci_autotest.backends.mapping.table import TABLES, Row, load_table, read_tab
 from ci_autotest.errors import ConfigError
 
 HEAD = 'framework: toy\nversion: "1.0"\nnamespace: toy\n'
-ADAPTERS = "from toys import imported\n\n\ndef transpose(weight):\n    return weight\n\n\ndef _hidden():\n    pass\n"
+PAIRS = "from toys import hidden_behind\n\n\ndef common_dtype(value, other):\n    return value\n\n\nequal = print\n"
+ADAPTERS = "from toys import imported\nfrom toys.toy_pairs import *\n\n\ndef transpose(weight):\n    return weight\n\n\ndef _hidden():\n    pass\n"
 
 
 @pytest.fixture
 def adapters(tmp_path):
     (tmp_path / "toy.py").write_text(ADAPTERS)
+    (tmp_path / "toy_pairs.py").write_text(PAIRS)
     return tmp_path
 
 
@@ -32,7 +34,8 @@ def test_read_table__a_row_of_everything__is_kept(adapters):
     only: {weight: [1, 2]}
     fill: {fast: true}
     adapt: {weight: transpose}
-    result: imported
+    promote: common_dtype
+    result: equal
     positional: [input, weight]
     reason: the weight lies the other way
 """
@@ -40,7 +43,7 @@ def test_read_table__a_row_of_everything__is_kept(adapters):
     assert (found.label, found.like_torch) == ("toy 1.0", False)
     assert found.row("torch.nn.functional.linear") == Row(
         to="toy.linear", inplace="toy.linear_", rename={"input": "x"}, default={"bias": None}, only={"weight": [1, 2]}, fill={"fast": True},
-        adapt={"weight": "transpose"}, result="imported", positional=("input", "weight"),
+        adapt={"weight": "transpose"}, promote="common_dtype", result="equal", positional=("input", "weight"),
         reason="the weight lies the other way",
     )  # fmt: skip
     assert found.row("torch.add") is None
@@ -66,6 +69,11 @@ WRONG = [
      "toy.yml, row torch.add: host/adapters/toy.py has no function 'transpos'. Did you mean transpose?"),
     ("  torch.add: {to: adapters._hidden}", "host/adapters/toy.py has no function '_hidden'."),
     ("  torch.add: {to: toy.add, result: nothing, reason: none}", "host/adapters/toy.py has no function 'nothing'."),
+    ("  torch.add: {to: toy.add, promote: common_type, positional: [input, other], reason: none}",
+     "host/adapters/toy.py has no function 'common_type'. Did you mean common_dtype?"),
+    ("  torch.add: {to: toy.add, result: hidden_behind, reason: none}", "has no function 'hidden_behind'."),
+    ("  torch.add: {to: toy.add, promote: common_dtype, positional: [input, other]}", "it has `promote` and no `reason`."),
+    ("  torch.add: {to: toy.add, promote: common_dtype, reason: none}", "it has `promote` and no `positional`."),
     ("  torch.add: {to: toy.add, default: {alpha: 1}}",
      "toy.yml, row torch.add: it has `default` and no `reason`. Say in a few words why the row is more than another name."),
     ("  torch.add: {to: toy.add, positional: [input]}", "it has `positional` and no `reason`."),

@@ -24,6 +24,7 @@ from ci_autotest.program.ir import (
     TensorSpec,
     autocast_mode,
 )
+from ci_autotest.program.refusal import refused
 from tests.engine import record
 
 X, Y = Ref(0), Ref(1)
@@ -39,6 +40,7 @@ operators:
   torch.nn.functional.linear:
     {to: toy.linear, adapt: {weight: transpose}, rename: {weight: w}, result: squeeze, reason: the weight lies the other way}
   torch.nn.functional.relu: {to: toy.relu}
+  torch.maximum: {to: toy.maximum, promote: common_dtype, positional: [input, other], reason: one dtype}
   torch.sum: {to: toy.sum, rename: {dim: axis}}
   torch.topk: {to: adapters.topk}
   torch.nn.functional.interpolate: {to: toy.zoom, only: {mode: [nearest, area]}, reason: two modes}
@@ -55,7 +57,9 @@ operators:
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
     folder = tmp_path_factory.mktemp("adapters")
-    (folder / "toy.py").write_text("def transpose(x): ...\ndef squeeze(x): ...\ndef topk(input, k): ...\n")
+    (folder / "toy.py").write_text(
+        "def transpose(x): ...\ndef squeeze(x): ...\ndef topk(input, k): ...\ndef common_dtype(x, y): ...\n"
+    )
     return read_table(ROWS, "toy.yml", folder)
 
 
@@ -127,6 +131,31 @@ def test_translated__adapters_of_an_argument_and_of_the_result__are_steps_around
         ("output", (Ref(5),), {}),
     ]
     assert list(found.moved) == [0, 1, 4, 5, 6]
+
+
+MAXIMUM = [
+    ("adapters.common_dtype", (X, Y), {}),
+    ("adapters.common_dtype", (Y, X), {}),
+    ("toy.maximum", (Ref(2), Ref(3)), {}),
+]
+
+
+def test_translated__operands_that_are_promoted__go_through_the_adapter_with_the_others(table):
+    found = translated(program(call("torch.maximum", X, Y)), table)
+    assert [said(step) for step in found.program.body[2:-1]] == MAXIMUM
+
+
+def test_translated__a_refusal_that_the_body_goes_on_after__is_that_of_the_call_and_not_of_the_promotion(table):
+    steps = refused(call("torch.maximum", X, Y), "RuntimeError"), call("torch.nn.functional.relu", X)
+    body = translated(program(*steps), table).program.body
+    assert [said(step) for step in body[2:5]] == MAXIMUM
+    assert [step.modes for step in body[2:6]] == [(), (), ("refuses:RuntimeError",), ()]
+
+
+def test_translated__a_refusal_that_the_body_goes_on_after__in_several_steps__is_unsupported(table):
+    steps = refused(call("torch.nn.functional.linear", X, Y), "RuntimeError"), call("torch.nn.functional.relu", X)
+    with pytest.raises(UnsupportedError, match="is to refuse in several steps"):
+        translated(program(*steps), table)
 
 
 def test_translated__modes_and_names__are_kept(table):

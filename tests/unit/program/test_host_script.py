@@ -103,7 +103,7 @@ def test_host_repro_text__a_seed_that_is_no_number__is_refused():
 def adapters(framework: str) -> list[str]:
     rows = load_table(framework).rows.values()
     named = [name for row in rows for name in (row.to, row.inplace) if name.startswith("adapters.")]
-    named += [name for row in rows for name in (*row.adapt.values(), row.result) if name]
+    named += [name for row in rows for name in (*row.adapt.values(), row.promote, row.result) if name]
     return sorted({name.removeprefix("adapters.") for name in named})
 
 
