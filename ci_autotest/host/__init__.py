@@ -1,1 +1,1 @@
-"""Run programs inside any framework's environment. Standard library and numpy only."""
+"""The process that runs programs in a framework's own environment. It needs the standard library and numpy only."""

@@ -1,4 +1,4 @@
-"""Compute the gradients of a run, from its autograd graph or from the program as a function."""
+"""The backward pass of a run: from its autograd graph, or of the program as a function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.host.binding import storage_dtype
 from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.host.shared_program import SharedProgram
-from ci_autotest.host.trace import PutIn
+from ci_autotest.host.trace import Cotangent
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec, is_unpacking, output_refs
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ def backward(
     framework: Framework,
     shared_program: SharedProgram | None = None,
 ) -> None:
-    """Put the cotangents into the outputs that require grad, and keep every gradient.
+    """Backpropagate the cotangents from the outputs that require grad, and store every gradient in the run.
 
     Args:
-        program: What was run.
-        run: What it left; the gradients are put into it.
+        program: The program of the run.
+        run: The finished forward run; receives the gradients, or the error of the backward pass.
         cotangents: Elements by position of the output's tensors, in their shape.
-        framework: Ran it.
-        shared_program: What is known of the program already.
+        framework: The framework of the run.
+        shared_program: Facts about the program, if they were worked out already.
     """
     try:
         if hasattr(framework, "backward"):
@@ -43,11 +43,11 @@ def backward(
         else:
             run.gradients = _of_values(shared_program or SharedProgram(program), run, cotangents, framework)
     except BaseException as error:  # noqa: BLE001 - foreign code: its error is the outcome
-        failed_backward(run, error, framework)
+        record_backward_error(run, error, framework)
 
 
-def failed_backward(run: Run, error: BaseException, framework: Framework) -> None:
-    """Note what an error of the backward pass means: the framework has not what was asked for, or it is the outcome."""
+def record_backward_error(run: Run, error: BaseException, framework: Framework) -> None:
+    """Record an error of the backward pass: either the framework lacks a feature, or the error is the outcome."""
     run.gradients = []
     if isinstance(error, LackingError):
         run.lacking = error.why
@@ -60,13 +60,13 @@ def failed_backward(run: Run, error: BaseException, framework: Framework) -> Non
 def _of_values(
     shared_program: SharedProgram, run: Run, cotangents: Mapping[int, np.ndarray], framework: Framework
 ) -> list[tuple[Any, Any]]:
-    """Return the gradients that the graph behind the values gives, with what they are with respect to."""
+    """Return pairs of a step or parameter and its gradient, from the autograd graph behind the values."""
     roots, weights = _roots(shared_program, run, cotangents, framework)
     keys, inputs = _inputs(shared_program, run, roots, framework)
     if not roots or not keys:
         return []
     found = framework.gradients(roots, [weight.tensor for weight in weights.values()], inputs)
-    run.put_in = weights
+    run.cotangents = weights
     return list(zip(keys, found, strict=True))
 
 
@@ -76,7 +76,7 @@ def _of_program(
     cotangents: Mapping[int, np.ndarray],
     framework: Any,
 ) -> list[tuple[Any, Any]]:
-    """Return the gradients of the leaves from a framework that differentiates functions and not values."""
+    """Return pairs of a leaf and its gradient, from a framework that differentiates functions instead of values."""
     weights, refs = {}, output_refs(program)
     for position, weight in cotangents.items():
         value = run.values[refs[position].index] if position < len(refs) else None
@@ -90,10 +90,10 @@ def _of_program(
 
 def _roots(
     shared_program: SharedProgram, run: Run, cotangents: Mapping[int, np.ndarray], framework: Framework
-) -> tuple[list[Any], dict[int, PutIn]]:
-    """Return the outputs that require grad on this side, each once, and what is put into them by position.
+) -> tuple[list[Any], dict[int, Cotangent]]:
+    """Return the outputs that require grad on this side, each once, and their cotangents by position.
 
-    One tensor may be what the reference has two of: it is given the sum of both gradients.
+    One tensor may stand for two outputs that are separate tensors on the reference. Its cotangent is then the sum.
     """
     roots: dict[int, Any] = {}
     given: dict[int, tuple[int, np.ndarray, str]] = {}
@@ -110,23 +110,23 @@ def _roots(
         first, before, _ = given.get(id(value), (position, None, dtype))
         given[id(value)] = first, fitting if before is None else _sum(before, fitting, dtype), dtype
     return list(roots.values()), {
-        position: _put_in(array, TensorSpec(dtype, array.shape, (), 0, array.size), framework)
+        position: _cotangent(array, TensorSpec(dtype, array.shape, (), 0, array.size), framework)
         for position, array, dtype in given.values()
     }
 
 
-def _put_in(array: np.ndarray, spec: TensorSpec, framework: Framework) -> PutIn:
-    """Return what is put into an output, and its elements before anything can write to them."""
+def _cotangent(array: np.ndarray, spec: TensorSpec, framework: Framework) -> Cotangent:
+    """Return a cotangent as a tensor, with a copy of its elements from before the backward pass may overwrite them."""
     elements = array.tobytes()
     tensor = framework.tensor(array, spec)
-    if spec.dtype == "bfloat16":  # by way of float32 where there is no other: a NaN may then be another one
+    if spec.dtype == "bfloat16":  # some frameworks convert it by way of float32, which may change a NaN's payload
         elements = framework.array(tensor).tobytes()
     shares = getattr(framework, "shares", None)
-    return PutIn(tensor, elements, array if shares is not None and array.size and shares(spec) else None)
+    return Cotangent(tensor, elements, array if shares is not None and array.size and shares(spec) else None)
 
 
 def _sum(left: np.ndarray, right: np.ndarray, dtype: str) -> np.ndarray:
-    """Return the sum of two gradients; of bfloat16, which is here its bits, rounded to the nearest."""
+    """Return the sum of two cotangents. bfloat16 comes as its bits; the sum is rounded to the nearest, ties to even."""
     if dtype != "bfloat16":
         return np.asarray(left + right, left.dtype)
     wide = [(side.astype(np.uint32) << np.uint32(16)).view(np.float32) for side in (left, right)]
@@ -136,28 +136,32 @@ def _sum(left: np.ndarray, right: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _fitting(weight: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Return a gradient as it is put into a value, in the value's own dtype; ``None`` where it has another shape."""
+    """Return a cotangent in the dtype of its output; ``None`` if it has another shape or cannot be converted."""
     wanted = storage_dtype(dtype)
     is_complex = weight.dtype.kind == "c" and wanted.kind != "c"
     if weight.shape != shape or is_complex or (weight.dtype != wanted and np.uint16 in (weight.dtype, wanted)):
-        return None  # bits of bfloat16 are no numbers to convert
+        return None  # uint16 holds the bits of a bfloat16, which a cast would take for a number
     return weight.astype(wanted)
 
 
 def _inputs(
     shared_program: SharedProgram, run: Run, roots: Sequence[Any], framework: Framework
 ) -> tuple[list[Any], list[Any]]:
-    """Return what gradients are taken for: leaves, parameters, and intermediates where nothing is overwritten.
+    """Return the values to differentiate with respect to: leaves, parameters and intermediate values.
 
-    Of a graph there are no intermediates: an output that another one is made of has the gradient that was put in.
-    Of intermediates those that an output depends on, and none of a call with several results: where a framework makes
-    one of them of another, its gradient holds what comes through the call itself, which is the framework's business.
+    Intermediate values are left out
+
+    - if any step overwrites one: the gradient would be that of a value that is gone;
+    - in graph mode, where they are not visible;
+    - if no output depends on them;
+    - if their call returns several results: where a framework computes one result from another, the gradient also
+      holds what flows inside the call, and that is the framework's own business.
     """
     keys: list[Any] = []
     inputs: list[Any] = []
     overwrites = shared_program.overwrites or _gives_again(shared_program, run)
     used = frozenset() if run.graph is not None else shared_program.used
-    # The gradient of an output that nothing else uses is the cotangent itself; a leaf's is compared like any other's.
+    # The gradient of a last output is the cotangent itself: comparing it would prove nothing. Leaves are compared.
     is_cotangent = len(roots) == 1 and shared_program.ends_in_output and not framework.facts(roots[0])[3]
     taken = {id(roots[0])} if is_cotangent else set()
     for index, (step, value) in enumerate(zip(shared_program.example.steps, run.values, strict=True)):
@@ -178,7 +182,7 @@ def _inputs(
 
 
 def _gives_again(shared_program: SharedProgram, run: Run) -> bool:
-    """Whether a call gave one of its arguments back, as what writes to it does, however that is spelled."""
+    """Whether a call returned one of its own arguments, as an in-place operator does whatever its name is."""
     values = run.values
     return any(
         values[call] is values[given] and run.facts[call] is not None for call, given in shared_program.arguments

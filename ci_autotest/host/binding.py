@@ -1,4 +1,4 @@
-"""Bind a framework to the interpreter of programs: targets, constants, and the data of one run."""
+"""What targets, constants and placeholders of a program are in one framework, with the data of one run."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ if TYPE_CHECKING:
     from ci_autotest.host.frameworks.protocol import Framework
     from ci_autotest.program.ir import Argument, Step
 
-#: numpy's dtype of a tensor's elements as they go over the wire: bfloat16 as its bits.
+#: numpy's dtype of a tensor's elements on the wire, where numpy has no such dtype: bfloat16 is sent as its bits.
 _BITS: Final = {"bfloat16": "uint16"}
 
 
 class Binding:
-    """A framework as the interpreter of programs asks for it, with the data of one run.
+    """A framework with the data of one run, in the form that ``steps`` executes programs in.
 
     Args:
-        framework: Runs the steps.
         tensors: Storage of each placeholder by key.
 
     Attributes:
-        memory: Leaves whose elements are in memory of NumPy's, with that memory.
+        memory: Leaves that share their memory with a NumPy array, with that array.
     """
 
     def __init__(self, framework: Framework, tensors: Mapping[str, np.ndarray]) -> None:
@@ -39,15 +38,15 @@ class Binding:
         self.in_mode = framework.in_mode
 
     def wait(self) -> None:
-        """Wait until what was called is done."""
+        """Wait until all calls have finished."""
         self._framework.synchronize()
 
     def lacks(self, error: Exception) -> bool:
-        """Whether an error says that the framework has not what was asked for."""
+        """Whether an error means that the framework lacks a feature, rather than that it refuses the arguments."""
         return isinstance(error, LackingError | NotImplementedError) or bool(self._framework.lacking(error))
 
     def placeholder(self, step: Step) -> Any:
-        """Return a leaf of the data of one run."""
+        """Return a leaf with the data of this run."""
         spec = step.args[0]
         assert isinstance(spec, TensorSpec)  # noqa: S101 - checked when recorded
         storage = self._tensors[step.target].copy()
@@ -57,23 +56,23 @@ class Binding:
         return found
 
     def function(self, target: str) -> Callable[..., Any]:
-        """Return what a target names.
+        """Return the function that a target names.
 
         Raises:
-            LackingError: The framework has no such thing.
+            LackingError: The framework has no such function.
         """
         try:
-            if hasattr(self._framework, "backward"):  # it differentiates functions: its adapters are its own business
+            if hasattr(self._framework, "backward"):  # it differentiates functions, and resolves adapters itself
                 return self._framework.function(target)
             return adapter(self._framework.name, target) or self._framework.function(target)
         except LookupError:
             raise LackingError(target) from None
 
     def constant(self, argument: Argument) -> Any:
-        """Return a dtype, device or constant.
+        """Return a dtype, device or constant of the framework.
 
         Raises:
-            LackingError: The framework has no such thing.
+            LackingError: The framework has no such constant.
         """
         try:
             return self._framework.constant(argument)
@@ -82,7 +81,7 @@ class Binding:
 
 
 def adapter(framework: str, target: str) -> Callable[..., Any] | None:
-    """Return the function of ``host/adapters/<framework>.py`` that a target names, ``None`` for another target.
+    """Return the function of ``host/adapters/<framework>.py`` that a target names; ``None`` if it names none.
 
     Raises:
         LookupError: There is no such function.
@@ -95,7 +94,7 @@ def adapter(framework: str, target: str) -> Callable[..., Any] | None:
         found = getattr(importlib.import_module(where), name, None)
     except ModuleNotFoundError as error:
         if error.name is None or not where.startswith(error.name):
-            raise  # what it imports is missing
+            raise  # the adapters exist, and a module that they import is missing
         raise LookupError(target) from None
     if found is None:
         raise LookupError(target)
@@ -103,7 +102,7 @@ def adapter(framework: str, target: str) -> Callable[..., Any] | None:
 
 
 def has(framework: Framework, target: str) -> bool:
-    """Whether a framework has what a target names: a function, an adapter of ours, or a member of its tensors."""
+    """Whether a target names a function of the framework, one of our adapters, or a member of its tensors."""
     try:
         return Binding(framework, {}).function(target) is not None
     except (LookupError, ImportError):
@@ -112,7 +111,7 @@ def has(framework: Framework, target: str) -> bool:
 
 
 def leaf(framework: Framework, storage: np.ndarray, spec: TensorSpec) -> Any:
-    """Return a leaf of a storage's elements: in its own layout where the framework has layouts, else in C order."""
+    """Return a leaf over a storage's elements, with the layout of ``spec`` if the framework can, else in C order."""
     if spec.is_contiguous:
         return framework.tensor(storage.reshape(spec.shape), spec)
     if hasattr(framework, "strided"):
@@ -134,5 +133,5 @@ def storage_dtype(dtype: str) -> np.dtype:
 
 
 def storage_of(data: bytes | memoryview, dtype: str) -> np.ndarray:
-    """Return the elements that bytes hold; bfloat16 as its bits in uint16."""
+    """Return bytes as an array of elements; bfloat16 as its bits in uint16."""
     return np.frombuffer(data, storage_dtype(dtype))

@@ -1,7 +1,7 @@
-"""Bind all threads of a process to one processor while it works.
+"""CPU affinity of a host: all its threads on one processor while it works.
 
-A framework whose threads poll one another for work takes two processors to do the work of one, and the second is its
-worker's, which prepares the next cases meanwhile. On one processor the threads hand over to one another instead.
+Threads that poll each other for work keep two processors busy with the work of one. The second processor belongs to the
+worker, which prepares the next cases meanwhile. On one processor the threads take turns instead.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ _TASKS = Path("/proc/self/task")
 
 
 class Processor:
-    """Gather the threads of this process on the processor that the calling one happens to be on.
+    """The processor that the calling thread is on, for all threads of this process.
 
-    Which one it is the system decides anew each time, when it wakes the calling thread: nothing is agreed with other
-    processes, and none is ever kept from a processor that is free.
+    The system chooses it anew whenever it wakes the calling thread. So processes need no agreement, and no process is
+    kept away from a free processor.
     """
 
     def __init__(self) -> None:
-        # Threads that share one computation wait for one another with their eyes open: those need a processor each.
-        self._is_of_use = sys.platform == "linux" and os.environ.get("OMP_NUM_THREADS") == "1"
-        self._all = os.sched_getaffinity(0) if self._is_of_use else set()
+        # With OMP_NUM_THREADS above 1, threads share one computation and wait for each other in busy loops. Each then
+        # needs a processor of its own.
+        self._is_useful = sys.platform == "linux" and os.environ.get("OMP_NUM_THREADS") == "1"
+        self._all = os.sched_getaffinity(0) if self._is_useful else set()
         self._here = -1
 
     @contextmanager
-    def gathered(self) -> Iterator[None]:
-        """Keep all threads together for a while; the calling one may be anywhere afterwards."""
-        if not self._is_of_use or len(self._all) == 1:
+    def pinned(self) -> Iterator[None]:
+        """Keep all threads on one processor inside the block; afterwards the calling thread may run anywhere again."""
+        if not self._is_useful or len(self._all) == 1:
             yield
             return
         here = ctypes.CDLL(None).sched_getcpu()

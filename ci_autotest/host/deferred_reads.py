@@ -1,4 +1,4 @@
-"""Read the tensors of a run together and wait once, for frameworks that compute in their own threads."""
+"""Reads of a run's tensors that wait once for all of them, for frameworks that compute in their own threads."""
 
 from __future__ import annotations
 
@@ -13,52 +13,49 @@ if TYPE_CHECKING:
 
 
 class DeferredReads:
-    """Hold the elements of tensors that were asked for.
-
-    Args:
-        framework: Whose tensors they are.
+    """The elements of tensors whose read has read.
 
     Attributes:
-        size_bytes: Of what was asked for.
+        size_bytes: Size of all elements.
     """
 
     def __init__(self, framework: Framework) -> None:
         self._framework = framework
-        self._ask = getattr(framework, "ask", framework.array)
-        # With the tensor and the module themselves, so that their identity is nobody else's.
-        self._asked: dict[int, tuple[Any, np.ndarray]] = {}
+        self._begin_read = getattr(framework, "begin_read", framework.array)
+        # The tensor and the module are kept too: while they live, no other object can get their ``id``.
+        self._reads: dict[int, tuple[Any, np.ndarray]] = {}
         self._states: dict[int, tuple[Any, Mapping[str, Any]]] = {}
         self.size_bytes = 0
 
-    def ask(self, value: Any) -> None:
-        """Ask for the elements of a tensor or of a module's state; of what cannot be read, reading it will tell."""
+    def begin(self, value: Any) -> None:
+        """Begin to read a tensor or the state of a module; an error is left to ``array``, which reads again."""
         key = id(value)
-        if key in self._asked:
+        if key in self._reads:
             return
         try:
             if self._framework.is_tensor(value):
-                array = self._ask(value)
-                self._asked[key] = value, array
+                array = self._begin_read(value)
+                self._reads[key] = value, array
                 self.size_bytes += array.nbytes
             elif hasattr(value, "state_dict"):
                 for each in self.state(value).values():
-                    self.ask(each)
-        except Exception:  # noqa: BLE001 - foreign tensors: who reads it by itself is told
+                    self.begin(each)
+        except Exception:  # noqa: BLE001 - foreign tensors: ``array`` raises the same error to its caller
             return
 
-    def hold(self, tensor: Any, memory: np.ndarray) -> None:
-        """Take a tensor's elements from memory that holds them already; what was asked for stays what it is."""
-        if id(tensor) not in self._asked:
-            self._asked[id(tensor)] = tensor, memory
+    def provide(self, tensor: Any, memory: np.ndarray) -> None:
+        """Use memory that already holds a tensor's elements, unless its read has read."""
+        if id(tensor) not in self._reads:
+            self._reads[id(tensor)] = tensor, memory
             self.size_bytes += memory.nbytes
 
     def array(self, tensor: Any) -> np.ndarray:
-        """Return a tensor's elements; of what was asked for, only after the framework was waited for."""
-        asked = self._asked.get(id(tensor))
-        if asked is None:
+        """Return a tensor's elements. If its read has read, the framework must have been waited for."""
+        read = self._reads.get(id(tensor))
+        if read is None:
             return self._framework.array(tensor)
-        told = getattr(self._framework, "told", None)
-        return asked[1] if told is None else told(*asked)
+        end_read = getattr(self._framework, "end_read", None)
+        return read[1] if end_read is None else end_read(*read)
 
     def state(self, module: Any) -> Mapping[str, Any]:
         """Return a module's state by name, as it was when it was first asked for."""
@@ -68,5 +65,5 @@ class DeferredReads:
         return found[1]
 
     def forget(self) -> None:
-        """Let go of what was asked for, because it did not come: each tensor is then read by itself."""
-        self._asked.clear()
+        """Drop the reads that have read, because waiting for them failed: each tensor is then read by itself."""
+        self._reads.clear()

@@ -1,4 +1,4 @@
-"""Run a program in a framework and keep what was seen: values, metadata, copies, gradients."""
+"""The forward run of a program: execute its steps and keep values, metadata and copies."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ci_autotest.host.binding import Binding
 from ci_autotest.host.frameworks.protocol import LackingError
-from ci_autotest.host.step_errors import failed, needs_attribute
+from ci_autotest.host.step_errors import needs_attribute, record_error
 from ci_autotest.host.steps import execute_step
-from ci_autotest.host.trace import Facts, Run, Seen
+from ci_autotest.host.trace import Facts, Run, Snapshot
 from ci_autotest.program.ir import LOADS_STATE, OUTPUT, PLACEHOLDER, Mapping_, Ref
 
 if TYPE_CHECKING:
@@ -29,17 +29,17 @@ def forward(
     *,
     snapshots: bool,
 ) -> Run:
-    """Run the steps; one that raises ends the run and is in it.
+    """Run the steps. The first step that raises ends the run, and its error is recorded there.
 
-    With snapshots each step is waited for, so that an error, or a crash, is told at its step; else reading the values
-    waits for all.
+    With snapshots the run waits for each step, so that an error or a crash is reported at the step that caused it.
+    Without, reading the values waits for all steps together.
 
     Args:
         program: Setup and body.
         tensors: Storage of each placeholder by key.
-        framework: Runs it.
-        enter: Told the index of each step before it is run.
-        snapshots: Whether every value is copied at its step.
+        framework: The framework that runs it.
+        enter: Called with the index of each step before it runs.
+        snapshots: Whether every value is copied right after its step.
     """
     run = Run()
     begin = getattr(framework, "begin", None)
@@ -63,22 +63,22 @@ def forward(
                     run.left_out += _left_out(step, run.values)
                 facts = framework.facts(value) if framework.is_tensor(value) else None
                 if snapshots:
-                    run.copies.append(seen(value, facts, framework))
+                    run.copies.append(snapshot(value, facts, framework))
             except LackingError as error:
                 run.lacking = error.why
                 return run
             except BaseException as error:  # noqa: BLE001 - foreign code: its error is the outcome
-                failed(run, step, index, error, framework)
+                record_error(run, step, index, error, framework)
                 return run
         elif snapshots:
-            run.copies.append(Seen(None, None))
+            run.copies.append(Snapshot(None, None))
         run.values.append(value)
         run.facts.append(facts)
     return run
 
 
 def _left_out(step: Step, values: Sequence[Any]) -> list[str]:
-    """Return the names of a state that the module which was given it has not."""
+    """Return the names of state entries that the module which loads them lacks."""
     receiver, state = step.args
     assert isinstance(receiver, Ref)  # noqa: S101 - checked when read
     assert isinstance(state, Mapping_)  # noqa: S101 - likewise
@@ -87,8 +87,8 @@ def _left_out(step: Step, values: Sequence[Any]) -> list[str]:
     return [f"{type(module).__name__}.{name}" for name, _ in state.items if name not in own]
 
 
-def seen(value: Any, facts: Facts | None, framework: Framework) -> Seen:
-    """Return a value as it is now; of a module nothing: its state is told at the end."""
+def snapshot(value: Any, facts: Facts | None, framework: Framework) -> Snapshot:
+    """Return a copy of a value; ``None`` for a module, whose state is read at the end of the run."""
     if facts is not None:
-        return Seen(facts, framework.array(value))
-    return Seen(None, None if hasattr(value, "state_dict") else value)
+        return Snapshot(facts, framework.array(value))
+    return Snapshot(None, None if hasattr(value, "state_dict") else value)

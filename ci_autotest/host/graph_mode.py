@@ -1,7 +1,7 @@
-"""Run a program's body as one graph of the framework: setup and inputs eagerly, then only outputs are seen.
+"""Graph mode: run a program's body as one compiled graph. The setup runs eagerly, and only outputs are visible.
 
-The framework compiles a function that carries out the steps (``Framework.graph``). Were that function entered again
-when the graph runs, nothing was compiled: it is said, and the case is no pass.
+The framework compiles a Python function that executes the steps (``Framework.graph``). If that function is called again
+when the graph runs, then nothing was compiled, and the case is reported as unsupported instead of aligned.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.host.binding import Binding
-from ci_autotest.host.forward import forward, seen
+from ci_autotest.host.forward import forward, snapshot
 from ci_autotest.host.frameworks.protocol import NOT_COMPILED, STEP_BY_STEP, LackingError
-from ci_autotest.host.step_errors import failed, needs_attribute
+from ci_autotest.host.step_errors import needs_attribute, record_error
 from ci_autotest.host.steps import execute_step
 from ci_autotest.host.trace import Run
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, OUTPUT, PLACEHOLDER, Program, output_refs, step_refs
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ci_autotest.host.frameworks.protocol import Framework
     from ci_autotest.host.trace import Facts
 
-#: What a body cannot ask while its graph is made: the elements of a tensor, and gradients.
+#: Calls that need elements or gradients, which tensors do not have while a graph is traced.
 _READS: Final = frozenset({"builtins.bool", "builtins.int", "builtins.float"})
 _READING_METHODS: Final = frozenset({
     "item", "numpy", "tolist", "__bool__", "__int__", "__float__", "__index__", "backward", "retain_grad",
@@ -40,53 +40,54 @@ def as_graph(
     *,
     snapshots: bool,
 ) -> Run:
-    """Run the setup and place the inputs, then run the body as one graph.
+    """Run the setup and make the inputs, then run the body as one graph.
 
-    It is run eagerly first: what the framework has not, or refuses, says nothing of its graphs.
+    The program runs eagerly first. If it fails there, the eager run is returned, because the failure says nothing about
+    graphs.
 
     Args:
         program: Setup and body.
         tensors: Storage of each placeholder by key.
-        framework: Runs it; it has ``graph``.
-        enter: Told the index of each step before it is run; the graph as a whole is its first call.
+        framework: The framework that runs it; it must have ``graph``.
+        enter: Called with the index of each step before it runs; the graph counts as the first call of the body.
         snapshots: Whether the outputs are copied.
 
     Returns:
-        Values of the setup, of the inputs and of the outputs; ``None`` for what is inside the graph.
+        A run with the values of the setup, the inputs and the outputs, and ``None`` for values inside the graph.
     """
     eager = forward(program, tensors, framework, enter, snapshots=False)
     if eager.lacking is not None or eager.failure is not None:
         return eager
-    graphed = _Graphed(program, Binding(framework, tensors), framework)
+    body = _GraphBody(program, Binding(framework, tensors), framework)
     enter(program.calls[0][0] if program.calls else 0)
-    run = graphed.run
+    run = body.run
     try:
-        graphed.begin()
-        graphed.go()
+        body.prepare()
+        body.compile_and_run()
     except LackingError as error:
-        run.lacking = (graphed.lacking or error).why
+        run.lacking = (body.lacking or error).why
     except BaseException as error:  # noqa: BLE001 - foreign code: its error is the outcome
-        failed(run, program.steps[graphed.at], graphed.at, error, framework)
+        record_error(run, program.steps[body.at], body.at, error, framework)
     run.values += [None] * (len(program.steps) - len(run.values))
     for value in run.values:
         facts: Facts | None = None
         try:
             facts = framework.facts(value) if framework.is_tensor(value) else None
             if snapshots and run.failure is None and run.lacking is None:
-                run.copies.append(seen(value, facts, framework))
+                run.copies.append(snapshot(value, facts, framework))
         except Exception as error:  # noqa: BLE001 - foreign tensors: reading them may raise anything
-            run.failure = run.failure or (graphed.at, type(error).__name__, f"its result cannot be read: {error}")
+            run.failure = run.failure or (body.at, type(error).__name__, f"its result cannot be read: {error}")
         run.facts.append(facts)
     return run
 
 
-class _Graphed:
-    """Hold one program while its graph is made and run.
+class _GraphBody:
+    """A program's body while it is compiled and run.
 
     Attributes:
-        run: What it leaves.
-        at: The step that is being carried out.
-        lacking: What a step said that the framework has not, whatever became of its error where the graph was made.
+        run: The run so far.
+        at: Index of the step that is executing.
+        lacking: The feature that a step lacks. It is kept because a compiler may replace the error with its own.
     """
 
     def __init__(self, program: Program, binding: Binding, framework: Framework) -> None:
@@ -99,8 +100,8 @@ class _Graphed:
         self._entered = 0
         self._plain: dict[int, Any] = {}
 
-    def begin(self) -> None:
-        """Run the setup and place the inputs."""
+    def prepare(self) -> None:
+        """Run the setup and make the inputs."""
         for index, step in enumerate(self._program.steps):
             self.at = index
             value = None
@@ -110,17 +111,17 @@ class _Graphed:
             elif (step.target in _READS and step.op == CALL_FUNCTION) or (
                 step.target in _READING_METHODS and step.op == CALL_METHOD
             ):
-                what = f"graph of a body that reads a tensor while it is made: {step.target}"
-                raise LackingError(what)
+                detail = f"graph of a body that reads a tensor's value while the graph is traced: {step.target}"
+                raise LackingError(detail)
             elif step.target in getattr(self._framework, "not_in_graphs", ()):
-                what = f"graph of steps with {step.target}: its compiler knows that by the source alone"
-                raise LackingError(what)
+                detail = f"graph with {step.target}: its compiler recognizes that in source code only"
+                raise LackingError(detail)
             self.run.values.append(value)
 
-    def go(self) -> None:
-        """Make the graph and run it."""
+    def compile_and_run(self) -> None:
+        """Compile the body and run the graph."""
         run, framework = self.run, self._framework
-        # What the body does not read is no input: some frameworks' graphs have gradients of zeros for all of theirs.
+        # Unused placeholders are not passed in: some frameworks give every input of a graph a gradient of zeros.
         read = {ref.index for step in self._program.body for ref in step_refs(step)}
         steps = enumerate(self._program.steps)
         inputs = [i for i, step in steps if step.op == PLACEHOLDER and not step.in_setup and i in read]
@@ -134,7 +135,7 @@ class _Graphed:
                 for place, value in zip(places, given, strict=True):
                     values[place] = value
             try:
-                return self._carry_out(values)
+                return self._execute(values)
             except LackingError as error:
                 self.lacking = error
                 raise
@@ -151,8 +152,8 @@ class _Graphed:
             raise LackingError(STEP_BY_STEP, UnsupportedReason.STEP_BY_STEP)
         self._place(outputs)
 
-    def _carry_out(self, values: list[Any]) -> list[Any]:
-        """Run the steps of the body, and return its outputs that are tensors."""
+    def _execute(self, values: list[Any]) -> list[Any]:
+        """Execute the steps of the body, and return the outputs that are tensors."""
         for index, step in enumerate(self._program.steps):
             if step.in_setup or step.op in {PLACEHOLDER, OUTPUT}:
                 continue
@@ -163,19 +164,19 @@ class _Graphed:
         self._plain = {i: values[i] for i in places if not self._framework.is_tensor(values[i])}
         tensors = [values[i] for i in places if i not in self._plain]
         if not tensors:
-            what = "graph of a body that puts out no tensor"
-            raise LackingError(what)
+            detail = "graph of a body whose outputs include no tensor"
+            raise LackingError(detail)
         return tensors
 
     def _outputs(self) -> list[int]:
-        """Return the steps that the body puts out, each once."""
+        """Return the indices of the steps that are outputs, each once."""
         return list(dict.fromkeys(ref.index for ref in output_refs(self._program)))
 
     def _place(self, outputs: Sequence[Any]) -> None:
-        """Put the graph's outputs where the body's values are.
+        """Store the graph's outputs as the values of their steps.
 
-        A leaf that the body hands on stays the leaf: what the graph gives for it is another tensor, with a gradient of
-        its own.
+        If the body returns a leaf, the leaf itself stays, because the graph's output is another tensor with a gradient
+        of its own.
         """
         values, framework = self.run.values, self._framework
         given = iter(outputs)

@@ -1,7 +1,7 @@
 """The host: a process in the candidate's interpreter that runs programs for a worker.
 
-Standard library and numpy only, besides the framework itself. Nothing of ours is installed in that interpreter: the
-worker gives the folder of its own source (``BOOT``). What the framework prints goes where the worker's output goes.
+It needs the framework, the standard library and numpy. ci-autotest is not installed in that interpreter; the
+worker passes the folder of its own source (``BOOT``). What the framework prints goes to the worker's output.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.host.frameworks.protocol import Framework
 
-#: Run by ``python -I -c``: it makes this package, and nothing beside it, importable from the worker's folder.
+#: Run by ``python -I -c``. It makes this package importable from the worker's folder, and nothing else that lies there.
 BOOT: Final = """
 import sys
 if sys.version_info < (3, 10):
@@ -39,7 +39,7 @@ spec.loader.exec_module(package)
 from ci_autotest.host.main import main
 main(sys.argv[2:])
 """
-#: Adapters by module; every other module is taken to have torch's names.
+#: Adapters by module. Every other module is assumed to have torch's names.
 ADAPTERS: Final = {
     "oneflow": ("ci_autotest.host.frameworks.oneflow", "OneFlow"),
     "paddle": ("ci_autotest.host.frameworks.paddle", "Paddle"),
@@ -47,9 +47,9 @@ ADAPTERS: Final = {
     "jax": ("ci_autotest.host.frameworks.jax", "Jax"),
 }
 _ISOLATED: Final = ("ci_autotest.backends.isolated_kernels", "IsolatedKernels")
-#: The number of the job in flight and its step, in a file that both map.
+#: Size of the progress beacon: the number of the current job and its step, in a file that host and worker map.
 PLACE_BYTES: Final = 16
-#: Exit status of a host after a fault of its own (EX_SOFTWARE): nothing is said of the candidate then.
+#: Exit status of a host after a bug of ci-autotest (EX_SOFTWARE), so that the candidate is not blamed.
 OWN_FAULT: Final = 70
 #: Source: prctl(2).
 _PR_SET_PDEATHSIG: Final = 1
@@ -59,9 +59,8 @@ def main(argv: Sequence[str]) -> None:
     """Serve a worker until it is gone.
 
     Args:
-        argv: Descriptors to read from, to write to, for what is printed, and of the file that holds the job and the
-            step in flight; the module; the device; functions of the user's by operator, as JSON; folders of the
-            user's own modules.
+        argv: Descriptors to read from, to write to, for printed output, and of the progress beacon; the module; the
+            device; the user's functions by operator, as JSON; folders of the user's own modules.
     """
     read_fd, write_fd, output, place = map(int, argv[:4])
     module, device, replace, *folders = argv[4:]
@@ -80,28 +79,28 @@ def main(argv: Sequence[str]) -> None:
         stream.flush()
     os.dup2(output, 1)
     os.dup2(output, 2)
-    about = {"python": sys.version.split()[0], **framework.libraries()}
-    told = {"version": framework.version, "libraries": about, "has_flags": framework.has_flags}
+    libraries = {"python": sys.version.split()[0], **framework.libraries()}
+    about = {"version": framework.version, "libraries": libraries, "has_flags": framework.has_flags}
     has_backward = getattr(framework, "graph_has_backward", True)
     graph = {"has_graph": hasattr(framework, "graph"), "graph_has_backward": has_backward}
-    wire.send(_encoded({**told, **graph, "shows_steps": framework.shows_steps}))
-    from ci_autotest.host.loop import Work  # noqa: PLC0415 - likewise
+    wire.send(_encoded({**about, **graph, "shows_steps": framework.shows_steps}))
+    from ci_autotest.host.loop import RequestHandler  # noqa: PLC0415 - likewise
 
-    work = Work(framework, wire, memoryview(mmap.mmap(place, PLACE_BYTES)).cast("q"))
+    handler = RequestHandler(framework, wire, memoryview(mmap.mmap(place, PLACE_BYTES)).cast("q"))
     while True:
         try:
             head, buffers = wire.receive()
         except WireError:
             os._exit(0)
         try:
-            work.answer(json.loads(head), buffers)
-        except Exception:  # noqa: BLE001 - what the framework raises is caught where it is called: this is our fault
+            handler.answer(json.loads(head), buffers)
+        except Exception:  # noqa: BLE001 - errors of the framework are caught where it is called: this one is ours
             traceback.print_exc()
             os._exit(OWN_FAULT)
 
 
 def _end_with_worker() -> None:
-    """Ask the system to end this process when its worker is gone, however it went; where it can."""
+    """Ask the system to kill this process when its worker ends for whatever reason; Linux only."""
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -110,9 +109,9 @@ def _end_with_worker() -> None:
 
 
 def _adapter(module: str, device: str, replace: Mapping[str, str]) -> Framework:
-    importlib.import_module("numpy")  # its absence is told as what it is
+    importlib.import_module("numpy")  # first, so that a missing numpy is reported as such and not as a broken framework
     framework: Framework
-    if replace:  # In the worker's own interpreter, where everything is installed.
+    if replace:  # This host runs in the worker's own interpreter, where the rest of ci-autotest can be imported.
         framework = getattr(importlib.import_module(_ISOLATED[0]), _ISOLATED[1])(module, device, replace)
         _prove(framework, device)
         return framework
@@ -123,10 +122,10 @@ def _adapter(module: str, device: str, replace: Mapping[str, str]) -> Framework:
 
 
 def _prove(framework: Framework, device: str) -> None:
-    """Compute on the device: one that is named and not there must not show itself case by case.
+    """Use the device once, so that a missing device is one error at the start instead of one in each case.
 
     Raises:
-        LackingError: What came back is not what was put there.
+        LackingError: The elements that came back are not those that were put there.
     """
     import numpy as np  # noqa: PLC0415 - after the fault handler is on
 

@@ -1,4 +1,4 @@
-"""Encode what a host's runs gave as plain values and buffers; ``backends/remote/response.py`` decodes it."""
+"""The response of a host: runs as plain values and buffers, which ``backends/remote/response.py`` decodes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ci_autotest.host.backward import failed_backward
-from ci_autotest.host.trace import Seen
+from ci_autotest.host.backward import record_backward_error
+from ci_autotest.host.trace import Snapshot
 from ci_autotest.program.json_values import plain_argument
 
 if TYPE_CHECKING:
@@ -16,45 +16,45 @@ if TYPE_CHECKING:
     from ci_autotest.host.frameworks.protocol import Framework
     from ci_autotest.host.trace import Run
 
-#: Bytes above which a tensor is told by its digest, and sent only where that differs.
+#: Bytes above which only a tensor's digest is sent. The worker fetches the elements if the digest differs from its own.
 DIGEST_ABOVE: Final = 16_384
 _MESSAGE_CHARS: Final = 4000
 
 
-class Answers:
-    """Collect the answers of some jobs and the buffers that are sent with them.
+class ResponseEncoder:
+    """Encoder of the results of several jobs.
 
-    A tensor is ``["tensor", dtype, shape, requires_grad, is_leaf, where]``: ``where`` is a buffer, or a digest with the
-    number under which the elements are kept.
+    A tensor is ``["tensor", dtype, shape, requires_grad, is_leaf, where]``. ``where`` is the index of a buffer, or a
+    digest with the number under which the host keeps the elements.
 
     Args:
-        framework: Ran them.
-        kept: Elements that are told by their digest, by number.
+        framework: The framework of the runs.
+        kept: Receives the elements that are sent as a digest, by number.
 
     Attributes:
-        told: One for each job.
-        buffers: Of all of them.
+        results: Plain values of each job.
+        buffers: Elements of the tensors of all jobs.
     """
 
     def __init__(self, framework: Framework, kept: dict[int, bytes]) -> None:
         self._framework = framework
         self._kept = kept
-        self.told: list[dict[str, Any]] = []
+        self.results: list[dict[str, Any]] = []
         self.buffers: list[bytes] = []
 
     def add(self, run: Run, reading: DeferredReads, *, has_values: bool = True) -> None:
-        """Tell of a run.
+        """Encode a run.
 
         Args:
-            run: What it left.
-            reading: Of its tensors.
-            has_values: Whether its values are told; else the backward pass alone.
+            run: The run.
+            reading: Reads of its tensors.
+            has_values: Whether its values are included, or its backward pass only.
         """
         before = len(self._kept)
         values = self._values(run, reading) if has_values else []
-        copies = [self._seen(copy) for copy in run.copies] if has_values else []
+        copies = [self._snapshot(copy) for copy in run.copies] if has_values else []
         gradients, written = self._gradients(run, reading)
-        self.told.append(
+        self.results.append(
             {
                 "values": values,
                 "copies": copies,
@@ -71,19 +71,19 @@ class Answers:
         )
 
     def _gradients(self, run: Run, reading: DeferredReads) -> tuple[list[Any], list[Any]]:
-        """Tell the gradients, and what became of those that were put in, where the backward pass wrote to them."""
+        """Encode the gradients, and the cotangents that the backward pass overwrote, with their new elements."""
         try:
             found = [[key, None if each is None else self._tensor(each, reading)] for key, each in run.gradients]
-            arrays = [(position, put_in, reading.array(put_in.tensor)) for position, put_in in run.put_in.items()]
+            arrays = [(position, given, reading.array(given.tensor)) for position, given in run.cotangents.items()]
         except BaseException as error:  # noqa: BLE001 - foreign code: its error is the outcome
-            failed_backward(run, error, self._framework)
+            record_backward_error(run, error, self._framework)
             return [], []
-        written = [(place, put_in, array) for place, put_in, array in arrays if array.tobytes() != put_in.elements]
+        written = [(place, given, array) for place, given, array in arrays if array.tobytes() != given.elements]
         facts = self._framework.facts
-        return found, [[place, self._seen(Seen(facts(put_in.tensor), array))] for place, put_in, array in written]
+        return found, [[place, self._snapshot(Snapshot(facts(given.tensor), array))] for place, given, array in written]
 
     def _values(self, run: Run, reading: DeferredReads) -> list[Any]:
-        """Tell the values at the end of the run, up to the one that cannot be read."""
+        """Encode the values at the end of the run, up to the first that cannot be read."""
         values: list[Any] = []
         try:
             for value in run.values:
@@ -98,19 +98,19 @@ class Answers:
         if hasattr(value, "state_dict"):
             state = reading.state(value)
             return ["module", {name: self._value(each, reading) for name, each in state.items()}]
-        return self._seen(Seen(None, value))
+        return self._snapshot(Snapshot(None, value))
 
     def _tensor(self, tensor: Any, reading: DeferredReads) -> list[Any]:
         dtype, shape, requires_grad, is_leaf = self._framework.facts(tensor)
         return ["tensor", dtype, shape, requires_grad, is_leaf, self._where(reading.array(tensor))]
 
-    def _seen(self, seen: Seen) -> Any:
-        if seen.facts is not None:
-            dtype, shape, requires_grad, is_leaf = seen.facts
-            return ["tensor", dtype, shape, requires_grad, is_leaf, self._where(seen.array)]
-        if isinstance(seen.array, np.ndarray):
-            return ["array", seen.array.dtype.name, seen.array.shape, self._where(seen.array)]
-        return _plain(seen.array)
+    def _snapshot(self, copy: Snapshot) -> Any:
+        if copy.facts is not None:
+            dtype, shape, requires_grad, is_leaf = copy.facts
+            return ["tensor", dtype, shape, requires_grad, is_leaf, self._where(copy.array)]
+        if isinstance(copy.array, np.ndarray):
+            return ["array", copy.array.dtype.name, copy.array.shape, self._where(copy.array)]
+        return _plain(copy.array)
 
     def _where(self, array: np.ndarray) -> int | list[Any]:
         data = array.tobytes()
@@ -123,7 +123,7 @@ class Answers:
 
 
 def _plain(value: Any) -> Any:
-    """Return what a step gave as plain values: of a tuple its length, because its tensors are steps of their own."""
+    """Return a value as plain values. A tuple is sent as its length, because its tensors are steps of their own."""
     if isinstance(value, tuple | list) and not all(isinstance(item, int) for item in value):
         return ["items", len(value)]
     try:

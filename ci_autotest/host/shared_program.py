@@ -29,17 +29,15 @@ _WRITES: Final = frozenset({
     "setitem", "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift",
     "irshift",
 })  # fmt: skip
-
-
 _ASSIGNS: Final = "builtins.setattr"
 
 
 @dataclass(frozen=True)
 class SharedProgram:
-    """Hold a program's steps, and find once what follows from them whatever the placeholders are.
+    """A program's steps, and the facts that follow from them whatever its placeholders are. Each is worked out once.
 
     Args:
-        example: A program; its placeholders may be without what describes them.
+        example: A program; its placeholders may lack their specs.
     """
 
     example: Program
@@ -48,7 +46,7 @@ class SharedProgram:
         """Return the program of a case.
 
         Args:
-            specs: Plain values of what describes each placeholder, in order.
+            specs: Spec of each placeholder as plain values, in order.
         """
         steps = list(self.example.steps)
         for index, spec in zip(self.placeholders, specs, strict=True):
@@ -58,22 +56,22 @@ class SharedProgram:
 
     @cached_property
     def placeholders(self) -> tuple[int, ...]:
-        """Their indices."""
+        """Indices of the placeholders."""
         return tuple(i for i, step in enumerate(self.example.steps) if step.op == PLACEHOLDER)
 
     @cached_property
     def outputs(self) -> tuple[Ref, ...]:
-        """What the output refers to, in order."""
+        """The values that the body returns, in order."""
         return output_refs(self.example)
 
     @cached_property
     def ends_in_output(self) -> bool:
-        """Whether the value of the last step is all that the body puts out."""
+        """Whether the body returns the value of its last step and nothing else."""
         return self.example.body[-1].args == (ref_to(len(self.example.steps) - 2),)
 
     @cached_property
     def used(self) -> frozenset[int]:
-        """Steps whose values the output depends on."""
+        """Indices of the steps that the output depends on."""
         steps = self.example.steps
         used = {ref.index for ref in self.outputs}
         for index in range(len(steps) - 1, -1, -1):
@@ -83,17 +81,17 @@ class SharedProgram:
 
     @cached_property
     def overwrites(self) -> bool:
-        """Whether a step is spelled as one that writes to its input."""
+        """Whether the spelling of any step says that it writes to its input."""
         return any(_writes(step, self.example.steps) for step in self.example.body)
 
     @cached_property
     def keeps_memory(self) -> bool:
-        """Whether every leaf is, as the body is spelled, in the same memory at the end: nothing writes or assigns."""
+        """Whether every leaf keeps its memory and its elements, as far as the spelling of the steps says."""
         return not self.overwrites and not any(step.target == _ASSIGNS for step in self.example.steps)
 
     @cached_property
     def arguments(self) -> tuple[tuple[int, int], ...]:
-        """The calls of the body with each of their arguments, by index."""
+        """Pairs of a call of the body and one of its arguments, by index."""
         return tuple(
             (index, ref.index)
             for index, step in enumerate(self.example.steps)
@@ -103,7 +101,7 @@ class SharedProgram:
 
 
 def _writes(step: Step, steps: Sequence[Step]) -> bool:
-    """Whether a step is spelled as one that writes to its input."""
+    """Whether the spelling of a step says that it writes to its input: ``add_``, ``+=``, ``inplace=True``."""
     name = step.target.rpartition(".")[2]
     maker = steps[step.args[0].index] if step.op == CALL_MODULE and isinstance(step.args[0], Ref) else step
     if dict(maker.kwargs).get("inplace") is True:

@@ -1,4 +1,4 @@
-"""Decide what a step's error means: the framework lacks something, or the error is the outcome."""
+"""What a step's error means: the framework lacks a feature, or the error is the outcome of the case."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Step
 
 
-def failed(run: Run, step: Step, index: int, error: BaseException, framework: Framework) -> None:
-    """Note what a step's error means: the framework has not what was asked for, or it is the outcome.
+def record_error(run: Run, step: Step, index: int, error: BaseException, framework: Framework) -> None:
+    """Record a step's error in its run: either the framework lacks a feature, or the error is the outcome.
 
     Args:
-        run: Notes it.
-        step: What raised.
-        index: Where it is.
-        error: What was raised.
-        framework: Ran it.
+        run: The run to record it in.
+        step: The step that raised.
+        index: Index of the step.
+        error: The error.
+        framework: The framework of the run.
     """
-    said = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0].rstrip('.')}"
+    message = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0].rstrip('.')}"
     if isinstance(spec := step.args[0] if step.args else None, TensorSpec):
-        text = f"it takes no {spec.dtype} tensor such as this one ({said})"
+        text = f"it cannot make this {spec.dtype} tensor ({message})"
         run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, text)
     elif step.in_setup and step.target == LOADS_STATE:
-        # Nobody's test asked for it: the harness copies the reference's state.
-        text = f"a module of it does not take the state of the reference's ({said})"
+        # The test did not ask for this step: it is how ci-autotest copies the reference's state.
+        text = f"its module cannot load the state of the reference's module ({message})"
         run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, text)
     elif lacking := framework.lacking(error):
         run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, lacking)
@@ -43,10 +43,10 @@ def failed(run: Run, step: Step, index: int, error: BaseException, framework: Fr
 
 
 def needs_attribute(step: Step, values: Sequence[Any], framework: Framework) -> None:
-    """Refuse a method or property that the framework's tensors, or its modules, have not.
+    """Refuse a method or property that the framework's tensors or modules lack.
 
     Raises:
-        LackingError: It is not there.
+        LackingError: The attribute does not exist.
     """
     receiver = step.args[0] if step.args else None
     name = step.args[1] if step.target == "builtins.getattr" else step.target

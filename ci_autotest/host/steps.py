@@ -1,7 +1,6 @@
-"""Run a program's steps, one after the other, in whatever framework a binding gives.
+"""The interpreter of programs: executes single steps in the framework of a binding.
 
-Owns the meaning of each opcode. A binding says what a placeholder, a target and a constant are in
-its framework.
+It owns the meaning of each opcode. The binding says what placeholders, targets and constants are in its framework.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)
 
 
 def _detached(value: Any) -> Any:
-    """Return a tensor without its graph: frameworks warn when one that requires grad becomes a number."""
+    """Return a tensor without its graph, because frameworks warn when one that requires grad becomes a number."""
     return value.detach() if hasattr(value, "detach") else value
 
 
-#: Python's own functions that a step may name. Nothing else of ``builtins`` and ``operator`` is
-#: ever called.
+#: Python's own functions that a step may name. Nothing else of ``builtins`` and ``operator`` is ever called, because a
+#: program may come from outside.
 PYTHON_TARGETS: Final[dict[str, Any]] = {
     UNPACK: operator.getitem,
     HOOKED: lambda value: value,
@@ -65,13 +64,13 @@ PYTHON_TARGETS: Final[dict[str, Any]] = {
 
 
 class Binding(Protocol):
-    """What the interpreter asks of a framework."""
+    """A framework as the interpreter sees it."""
 
     def placeholder(self, step: Step) -> Any:
         """Return the tensor that a placeholder names."""
 
     def function(self, target: str) -> Callable[..., Any]:
-        """Return what a target names."""
+        """Return the function that a target names."""
 
     def constant(self, argument: Argument) -> Any:
         """Return a dtype, device or constant in the framework."""
@@ -80,19 +79,19 @@ class Binding(Protocol):
         """Call under the step's modes and seed."""
 
     def wait(self) -> None:
-        """Wait until what was called is done: only then is it sure that nothing raises."""
+        """Wait until all calls have finished, because an asynchronous call may raise late."""
 
     def lacks(self, error: Exception) -> bool:
-        """Whether an error says that the framework has not what was asked for, which refuses nothing."""
+        """Whether an error means that the framework lacks a feature, rather than that it refuses the arguments."""
 
 
 def execute_step(step: Step, values: Sequence[Any], binding: Binding) -> Any:
-    """Return what a step gives, from the values of the steps before it."""
+    """Return the value of a step, given the values of the steps before it."""
     op, target, step_args, step_kwargs, _, modes, seed, _ = step
     if op == PLACEHOLDER:
         return binding.placeholder(step)
     if modes and HOOK[0] in modes:
-        return None  # It waits for its gradient.
+        return None  # The step of a hook runs in the backward pass.
     if modes and (kind := refused_as(step)) is not None:
         return _tried(bare(step), kind, values, binding)
     args = []
@@ -123,7 +122,7 @@ def _tried(step: Step, kind: str, values: Sequence[Any], binding: Binding) -> Re
 def _callee(op: Opcode, target: str, receiver: Any) -> Callable[..., Any]:
     if op == CALL_METHOD:
         method: Callable[..., Any] = getattr(receiver, target)
-        # A copy: the array shares memory with the tensor, which later steps may write to.
+        # Copied, because the array shares its memory with the tensor, and later steps may overwrite that.
         return method if target != ARRAY else lambda **kwargs: _copied(method(**kwargs))
     if op == CALL_MODULE:
         module: Callable[..., Any] = receiver

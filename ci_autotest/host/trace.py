@@ -1,4 +1,4 @@
-"""What one run of a program in a framework left behind: values, facts, copies, gradients, and where it stopped."""
+"""The trace of one run of a program in a framework: values, facts, copies, gradients, and where it stopped."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 Facts = tuple[str, tuple[int, ...], bool, bool]
 
 
-class Seen(NamedTuple):
-    """Hold a value as it was at its step.
+class Snapshot(NamedTuple):
+    """A copy of a value from right after its step.
 
     Attributes:
-        facts: Of a tensor; ``None`` for another value.
-        array: Its elements, or the plain value.
+        facts: Facts of a tensor; ``None`` for any other value.
+        array: Elements of a tensor, or the plain value.
     """
 
     facts: Facts | None
     array: Any
 
 
-class PutIn(NamedTuple):
-    """Hold a gradient that was put into an output.
+class Cotangent(NamedTuple):
+    """The gradient that the backward pass starts with at an output.
 
     Attributes:
-        tensor: The framework's, which a backward pass may write to.
-        elements: What was put in, in C order.
-        memory: Of NumPy's, where that is what holds the tensor's elements.
+        tensor: The framework's tensor, which a faulty backward pass may overwrite.
+        elements: The bytes that were put in, in C order.
+        memory: The NumPy array that shares its memory with the tensor, if there is one.
     """
 
     tensor: Any
@@ -40,33 +40,33 @@ class PutIn(NamedTuple):
 
 
 class Run:
-    """What one run of a program left behind.
+    """The trace of one run of a program.
 
     Attributes:
         values: Live value of each step, by index.
-        facts: Of each tensor as it was observed, ``None`` for other values.
-        copies: Of each value at its step; empty unless the run took snapshots.
-        failure: The step that raised, the error's kind and message.
-        lacking: Why the run says nothing of the framework: mostly what it has not, where a step asked for it.
-        memory: Leaves whose elements are in memory of NumPy's, with that memory.
-        gradients: Live tensors, ``None`` where there is none, with what they are with respect to.
-        put_in: The gradients that were put in, by position.
-        backward_failure: Kind and message of the error that the backward pass raised.
-        calls: How often functions of the user's were called in place of an operator.
-        left_out: What the framework's modules lack of the reference's state, ``BatchNorm1d.running_mean``.
-        graph: What the body ran as where it was one graph, whose outputs do not depend on one another outside of it; it
-            lives as long as the run, for the backward pass may need it.
+        facts: Facts of each tensor right after its step, ``None`` for other values.
+        copies: Copy of each value right after its step; empty unless the run took snapshots.
+        failure: Index of the step that raised, with the error's class and message.
+        lacking: Why the case is unsupported, for example because the framework lacks a function.
+        memory: Leaves that share their memory with a NumPy array, with that array.
+        gradients: Pairs of a key and a live tensor or ``None``. The key is a step's index, or a module's index with a
+            parameter's name.
+        cotangents: The gradients that the backward pass started with, by position of the output.
+        backward_failure: Class and message of the error that the backward pass raised.
+        calls: How often each of the user's functions was called in place of an operator.
+        left_out: State entries that the framework's modules lack, such as ``BatchNorm1d.running_mean``.
+        graph: The compiled graph, in graph mode. The run keeps it alive because the backward pass may need it.
     """
 
     def __init__(self) -> None:
         self.values: list[Any] = []
         self.facts: list[Facts | None] = []
-        self.copies: list[Seen] = []
+        self.copies: list[Snapshot] = []
         self.failure: tuple[int, str, str] | None = None
         self.lacking: Unsupported | None = None
         self.memory: list[tuple[Any, np.ndarray]] = []
         self.gradients: list[tuple[Any, Any]] = []
-        self.put_in: dict[int, PutIn] = {}
+        self.cotangents: dict[int, Cotangent] = {}
         self.backward_failure: tuple[str, str] | None = None
         self.calls: dict[str, int] = {}
         self.left_out: list[str] = []
@@ -74,5 +74,5 @@ class Run:
 
     @property
     def has_stopped(self) -> bool:
-        """Whether it did not get to its end."""
+        """Whether the run did not finish."""
         return self.failure is not None or self.lacking is not None or self.backward_failure is not None

@@ -1,4 +1,4 @@
-"""Frames between a worker and its host over two pipes: a JSON head and raw buffers."""
+"""The wire between a worker and its host: frames of a JSON head and raw buffers, over two pipes."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 _COUNTS: Final = struct.Struct("<II")
 _LENGTH_BYTES: Final = 8
 _READ_BYTES: Final = 1 << 20
-#: A frame says how long its parts are: what a broken peer says is not believed beyond this.
+#: Limits of a frame. They keep a broken peer from making us wait for, or allocate, an absurd number of bytes.
 _HEAD_AT_MOST: Final = 1 << 28
 _BUFFERS_AT_MOST: Final = 1 << 16
 _BUFFER_AT_MOST: Final = 1 << 36
 
 
 class WireError(Exception):
-    """Say that the other end is gone, or sent what is no frame."""
+    """The other end is gone, or sent something that is no frame."""
 
 
 class GoneError(WireError):
-    """Say that the other end has closed its pipe."""
+    """The other end has closed its pipe."""
 
 
 class SilentError(WireError):
-    """Say that the other end sent no whole frame in the time that it had."""
+    """The other end sent no complete frame before the deadline."""
 
 
 class Wire:
@@ -51,7 +51,7 @@ class Wire:
         """Write a frame.
 
         Raises:
-            WireError: Nobody reads.
+            WireError: The other end does not read any more.
         """
         lengths = struct.pack(f"<{len(buffers)}Q", *map(len, buffers))
         view = memoryview(b"".join((_COUNTS.pack(len(head), len(buffers)), lengths, head, *buffers)))
@@ -65,11 +65,11 @@ class Wire:
         """Return the next frame: its head and its buffers.
 
         Args:
-            until: Monotonic seconds at which it must be there; ``None``: whenever it comes.
+            until: Deadline in monotonic seconds; ``None`` to wait forever.
 
         Raises:
-            WireError: The other end is gone, or what it sent is no frame.
-            SilentError: There is none by then.
+            WireError: The other end is gone, or sent something that is no frame.
+            SilentError: The frame is not complete at the deadline.
         """
         head_size, count = _COUNTS.unpack(self._take(_COUNTS.size, until))
         if head_size > _HEAD_AT_MOST or count > _BUFFERS_AT_MOST:
@@ -102,7 +102,7 @@ class Wire:
         return found
 
     def is_ready(self, wait_s: float) -> bool:
-        """Whether there is something to read, or nobody at the other end, within some seconds."""
+        """Whether within some seconds there is something to read, or the other end is gone."""
         return bool(self._buffer) or self._has_come(wait_s)
 
     def _has_come(self, wait_s: float) -> bool:

@@ -158,7 +158,7 @@ def reads():
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (reads, "graph of a body that reads a tensor while it is made"),
+        (reads, "graph of a body that reads a tensor's value while the graph is traced"),
         (written_elements, "graph of steps with operator.setitem"),
         (batch_norm, "graph of a batch_norm that moves running statistics"),
         (lstm, "graph of a recurrent layer that is made of given weights"),

@@ -1,1 +1,1 @@
-"""What a table's row needs beyond other names: functions with torch's arguments, by framework."""
+"""Functions with torch's arguments, by framework, for rows of a mapping table that need more than other names."""

@@ -1,1 +1,1 @@
-"""Adapters of frameworks, one module each: what a host asks of the framework that it runs in."""
+"""Frameworks behind one interface, one module each: how to make tensors, call functions and take gradients."""

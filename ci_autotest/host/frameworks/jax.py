@@ -1,8 +1,8 @@
 """JAX as a framework: arrays that are never written to, gradients by ``jax.vjp`` of the program.
 
-Each step is one XLA computation (``jax.jit`` around its function), and so is the backward pass: compiling takes tens of
-milliseconds for each shape, and a function of JAX called by itself compiles every one of its primitives. What cannot be
-compiled because its shape follows from data runs primitive by primitive.
+Each step is one XLA computation (``jax.jit`` around its function), and so is the backward pass. Compiling takes tens of
+milliseconds for each shape, and JAX would compile every primitive of an uncompiled function. Functions whose shapes
+depend on data cannot be compiled and run primitive by primitive.
 
 Source: JAX 0.10, "Just-in-time compilation", "The autodiff cookbook" (complex numbers).
 """
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Argument, Program, TensorSpec
 
-#: Functions that are not compiled. Some may return their argument as it is: it must stay the same array, for an output
-#: is a root once. Others give numbers, which would come back as arrays.
+#: Functions that are not compiled. Some may return their argument itself, which must stay the same array, so that an
+#: output is differentiated once. Others return numbers, which ``jit`` would turn into arrays.
 _AS_THEY_ARE: Final = frozenset({
     "jax.numpy.asarray", "jax.lax.stop_gradient", "adapters.floating", "adapters.size", "adapters.item",
     "adapters.dropout", "adapters.common_dtype", "adapters.common_float",
@@ -52,7 +52,7 @@ class Jax(Functional):
     })  # fmt: skip
 
     def __init__(self, module: str = "jax", device: str = "cpu") -> None:
-        """Import JAX, with 64-bit types, products in full precision, and no work in the background.
+        """Import JAX with 64-bit types, matrix products in full precision, and synchronous dispatch.
 
         Raises:
             LackingError: Another device.
@@ -82,16 +82,16 @@ class Jax(Functional):
         return sorted({"cpu", *(device.platform for device in self._jax.devices())})
 
     def tensor(self, array: np.ndarray[Any, Any], spec: TensorSpec) -> Any:
-        """Return an array; bfloat16 comes as its bits."""
+        """Return an array."""
         return self._jax.device_put(array.view(self._jax.numpy.bfloat16) if spec.dtype == "bfloat16" else array)
 
     def array(self, tensor: Any) -> np.ndarray[Any, Any]:
-        """Return the elements in C order; no array of JAX ever changes."""
+        """Return the elements in C order. They need no copy, because an array of JAX never changes."""
         found = np.ascontiguousarray(tensor).reshape(tensor.shape)
         return found.view(np.uint16) if tensor.dtype == self._jax.numpy.bfloat16 else found
 
     def is_tensor(self, value: Any) -> bool:
-        """Whether a value is an array of JAX, or one that is being traced."""
+        """Whether a value is an array of JAX, or a tracer of one."""
         return isinstance(value, self._jax.Array)
 
     def is_inexact(self, tensor: Any) -> bool:
@@ -99,11 +99,11 @@ class Jax(Functional):
         return tensor.dtype.kind in "fcV"
 
     def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:
-        """Return dtype and shape; JAX's arrays know nothing of gradients."""
+        """Return dtype and shape. JAX's arrays have no flags."""
         return tensor.dtype.name, tuple(tensor.shape), False, False
 
     def function(self, target: str) -> Callable[..., Any]:
-        """Return what a target names, compiled as one computation for each shape and constant.
+        """Return the function that a target names, compiled once for each combination of shapes and constants.
 
         Raises:
             LackingError: JAX has no such function.
@@ -116,7 +116,7 @@ class Jax(Functional):
         return found
 
     def named(self, target: str) -> Callable[..., Any]:
-        """Return what a target names, as it is.
+        """Return the function that a target names, uncompiled.
 
         Raises:
             LackingError: JAX has no such function.
@@ -133,7 +133,7 @@ class Jax(Functional):
         """Return a dtype or device.
 
         Raises:
-            LackingError: A constant of torch that JAX has not.
+            LackingError: JAX has no such constant.
         """
         if isinstance(argument, DType):
             return self._jax.numpy.dtype(argument.name)
@@ -145,16 +145,16 @@ class Jax(Functional):
     def backward(
         self, program: Program, values: Sequence[Any], weights: Mapping[int, Any], leaves: Sequence[int]
     ) -> list[Any | None]:
-        """Return the gradients of leaves, by ``jax.vjp`` of the program as a function of them.
+        """Return the gradients of leaves, by ``jax.vjp`` of the program as a function of the leaves.
 
         Args:
             program: Translated.
-            values: Of each step, from the forward run.
-            weights: The gradient that is put into each output, by its position.
-            leaves: Steps whose gradients are asked for.
+            values: Value of each step, from the forward run.
+            weights: Cotangent of each output, by its position.
+            leaves: Steps whose gradients are requested.
 
         Returns:
-            One for each leaf; ``None`` where no output depends on it by what can be differentiated.
+            One gradient for each leaf; ``None`` if no output depends on it differentiably.
         """
         task = plan(self, program, values, weights, leaves)
         if not task.leaves or not task.roots:
@@ -166,15 +166,15 @@ class Jax(Functional):
             return found.stepwise(values, weights)  # type: ignore[no-any-return]
 
     def lacking(self, error: BaseException) -> str:
-        """Return what JAX says that it has not implemented."""
+        """Return the feature that JAX reports as not implemented."""
         return str(error).strip().partition("\n")[0] if isinstance(error, NotImplementedError) else ""
 
     def synchronize(self) -> None:
-        """Do nothing: dispatch is synchronous."""
+        """Do nothing, because dispatch is synchronous."""
 
 
 def _attribute(target: str) -> Any:
-    """Return what a dotted path names, importing submodules on the way."""
+    """Return the object at a dotted path, importing submodules on the way; ``None`` if there is none."""
     first, *names = target.split(".")
     found: Any = importlib.import_module(first)
     path = first

@@ -1,7 +1,7 @@
-"""What JAX has compiled: the newest computations are kept, and JAX's own caches are emptied with them.
+"""Compiled computations of JAX, in a cache of bounded size that empties JAX's own caches with it.
 
-JAX keeps what it traced and compiled for every shape, a megabyte or two and a dozen mappings of memory each, of which a
-process may have 65,530 (measured on JAX 0.10.2, softmax); cases draw their shapes anew.
+JAX caches what it traced and compiled for every shape: one or two megabytes and a dozen memory mappings each (measured
+on JAX 0.10.2, softmax). Cases keep drawing new shapes, and a process may have 65,530 mappings.
 """
 
 from __future__ import annotations
@@ -12,22 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Computations that are kept: enough to run a program again while it is localized and shrunk.
-_KEPT: Final = 64
+#: Size of the cache: enough for the runs of one program while it is localized and shrunk.
+_CACHE_SIZE: Final = 64
 
 
 class Computations:
-    """Keep compiled functions by what they were compiled for.
-
-    Args:
-        jax: The module.
-    """
+    """A cache of compiled functions."""
 
     def __init__(self, jax: Any) -> None:
         self.jax = jax
-        self._kept: dict[object, Any] = {}
+        self._cache: dict[object, Any] = {}
         errors = jax.errors
-        #: What JAX raises while it traces a function whose shapes or branches follow from data.
+        #: Errors that JAX raises when it traces a function whose shapes or branches depend on data.
         self.data_dependent = (
             errors.ConcretizationTypeError,
             errors.NonConcreteBooleanIndexError,
@@ -36,29 +32,29 @@ class Computations:
         )
 
     def found(self, key: object, make: Callable[[], Any]) -> Any:
-        """Return what is kept under a key, else make it."""
-        kept = self._kept.get(key)
-        if kept is not None:
-            return kept
-        if len(self._kept) >= _KEPT:
-            self._kept.clear()
+        """Return the cached value of a key, or make and cache it."""
+        cached = self._cache.get(key)
+        if cached is not None:
+            return cached
+        if len(self._cache) >= _CACHE_SIZE:
+            self._cache.clear()
             self.jax.clear_caches()
             gc.collect()
-        made = self._kept[key] = make()
+        made = self._cache[key] = make()
         return made
 
     def replace(self, key: object, value: Any) -> None:
-        """Keep something else under a key."""
-        self._kept[key] = value
+        """Cache another value under a key."""
+        self._cache[key] = value
 
 
 class Computation:
-    """Call a function as one XLA computation: arrays are its arguments, everything else is constant.
+    """A function as one XLA computation: arrays are its arguments, and everything else is a constant.
 
     Args:
-        computations: Where it is kept.
-        name: What it is kept under, with the constants and shapes of a call.
-        function: Of JAX, or an adapter.
+        computations: The cache.
+        name: Key in the cache, together with the constants and shapes of a call.
+        function: A function of JAX, or an adapter.
     """
 
     def __init__(self, computations: Computations, name: str, function: Callable[..., Any]) -> None:
@@ -67,7 +63,7 @@ class Computation:
         self._function = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it, step by step where its shape follows from data."""
+        """Call the function, uncompiled if its shapes depend on data."""
         jax, function = self._computations.jax, self._function
         flat, structure = jax.tree.flatten((args, kwargs))
         is_array = [isinstance(value, jax.Array) for value in flat]

@@ -1,8 +1,8 @@
-"""The backward pass of a program on JAX: the steps between leaves and outputs, run again under ``jax.vjp``.
+"""The backward pass of a program on JAX: the steps between leaves and outputs run again under ``jax.vjp``.
 
-Complex numbers: PyTorch's gradient is the direction of steepest ascent, the conjugate of JAX's; so the weights go in
-conjugated, and the gradients come out conjugated. Source: JAX 0.10, "The autodiff cookbook"; PyTorch 2.13, "Autograd
-mechanics".
+For complex numbers PyTorch's gradient is the direction of steepest ascent, which is the conjugate of JAX's. So weights
+are conjugated before the pass, and gradients after it. Source: JAX 0.10, "The autodiff cookbook"; PyTorch 2.13,
+"Autograd mechanics".
 """
 
 from __future__ import annotations
@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 class Gradient:
-    """The backward pass of one task, compiled as one computation.
-
-    Args:
-        jax: The module.
-        framework: What executes steps.
-        task: What is differentiated.
-    """
+    """The backward pass of one task, compiled as one computation."""
 
     def __init__(self, jax: Any, framework: Any, task: Task) -> None:
         self._jax = jax
@@ -33,11 +27,11 @@ class Gradient:
         self._jitted = jax.jit(self._pulled_back)
 
     def compiled(self, values: Sequence[Any], weights: Mapping[int, Any]) -> list[Any | None]:
-        """Return the gradient of each leaf asked for."""
+        """Return the gradient of each requested leaf."""
         return self._in_order(self._jitted(*self._arguments(values, weights)))
 
     def stepwise(self, values: Sequence[Any], weights: Mapping[int, Any]) -> list[Any | None]:
-        """Return the same without compiling the whole: for steps whose shape follows from data."""
+        """Return the same without compiling the pass, for steps whose shapes depend on data."""
         return self._in_order(self._pulled_back(*self._arguments(values, weights)))
 
     def _arguments(self, values: Sequence[Any], weights: Mapping[int, Any]) -> tuple[list[Any], list[Any], list[Any]]:
@@ -49,14 +43,14 @@ class Gradient:
         )
 
     def _pulled_back(self, leaves: list[Any], given: list[Any], weights: list[Any]) -> list[Any]:
-        """Return the vector-Jacobian product, in PyTorch's convention for complex numbers."""
+        """Return the vector-Jacobian product in PyTorch's convention for complex numbers."""
         jnp = self._jax.numpy
         outputs, pull = self._jax.vjp(lambda *arrays: self._forward(arrays, given), *leaves)
         conjugated = [jnp.conj(weight.astype(output.dtype)) for weight, output in zip(weights, outputs, strict=True)]
         return [jnp.conj(gradient) for gradient in pull(tuple(conjugated))]
 
     def _forward(self, leaves: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
-        """Run the dependent steps again."""
+        """Run the dependent steps again, on tracers of the leaves."""
         task = self._task
         values: list[Any] = [None] * len(task.steps)
         for indices, found in ((task.leaves, leaves), (task.given, given), (task.fixed, task.fixed.values())):

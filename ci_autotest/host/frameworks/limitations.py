@@ -1,8 +1,8 @@
-"""What a framework says it has not, for what it can be asked of in no other way: one table a framework, in its adapter.
+"""Limitations that a framework reports only in the text of an error: one table for each framework, in its adapter.
 
-A row holds the class of the framework's error and how its message begins, in the framework's own words. It counts only
-of an error that the framework raised itself: compiled code, or Python in its own folder. An argument that a message
-quotes stands behind those words, and an error of anybody else's is the outcome of the case, whatever it says.
+A row has the class of the framework's error and the beginning of its message. It counts only for an error that the
+framework raised itself, in compiled code or in Python of its own folder. A user's text therefore cannot pass for a
+limitation: it would stand behind that beginning, or in an error that other code raised.
 """
 
 from __future__ import annotations
@@ -19,25 +19,27 @@ if TYPE_CHECKING:
 
 
 class Limitation(NamedTuple):
-    """Say one thing that a framework has not.
+    """One error message with which a framework reports a missing feature.
 
     Attributes:
         kind: Class of the error.
-        start: Regular expression that the message begins with.
+        start: Regular expression that matches the beginning of the message.
     """
 
     kind: type[BaseException]
     start: str
 
 
-def told_by(error: BaseException, text: str, table: Iterable[Limitation], folder: Path | None = None) -> str:
-    """Return the words in which a framework says that it has not what was asked for, nothing of any other error.
+def reported_limitation(
+    error: BaseException, text: str, table: Iterable[Limitation], folder: Path | None = None
+) -> str:
+    """Return the part of an error's message that reports a missing feature; empty for any other error.
 
     Args:
-        error: As it was caught.
-        text: Its message, colours taken out.
-        table: Of the framework.
-        folder: Where its Python is; without, what compiled code raises counts alone.
+        error: The error, with its traceback.
+        text: Its message, without terminal colours.
+        table: The framework's limitations.
+        folder: Folder of the framework's Python code. Without it only errors of compiled code count.
     """
     code = raiser(error)
     is_own = code is not None and folder is not None and folder in Path(code.co_filename).resolve().parents
@@ -48,7 +50,7 @@ def told_by(error: BaseException, text: str, table: Iterable[Limitation], folder
 
 
 def raiser(error: BaseException) -> CodeType | None:
-    """Return the code that an error came out of: what raised it, or called the compiled code that did."""
+    """Return the Python code that raised an error, or that called the compiled code that did."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,7 +1,7 @@
-"""MindSpore on the CPU, in its eager mode: ``mindspore.mint``, gradients by ``GradOperation`` of the program.
+"""MindSpore on the CPU in eager mode: ``mindspore.mint``, and gradients by ``GradOperation`` of the program.
 
-Its kernels are launched by a thread of its own: an error surfaces at a later call that reads, and then at every call
-after that one. Launching waits here, so that an error is its step's, and the next program's is its own.
+MindSpore launches its kernels from a thread of its own: an error surfaces only when a later call reads a value, and
+then again at every call after that. So launching is set to block, and an error surfaces at its own step.
 
 Source: MindSpore 2.10, ``mindspore.runtime.launch_blocking``, ``mindspore.ops.GradOperation``.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ci_autotest.host.frameworks.limitations import Limitation, told_by
+from ci_autotest.host.frameworks.limitations import Limitation, reported_limitation
 from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.host.frameworks.task import Functional, plan
 from ci_autotest.host.steps import execute_step
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ci_autotest.host.frameworks.task import Task
     from ci_autotest.program.ir import Argument, Program, TensorSpec
 
-#: How MindSpore says that it has no kernel on the CPU, none of a dtype, or no such argument. Half of ``mint`` is
-#: documented for Ascend alone, and each layer of the runtime says so in its own words.
+#: How MindSpore reports that it has no kernel on the CPU or for a dtype, or no such argument. Half of ``mint`` is
+#: documented for Ascend only, and each layer of the runtime has its own words for that.
 _LIMITATIONS: Final = (
     Limitation(RuntimeError, r"The kernel \w+ unregistered\."),
     Limitation(RuntimeError, r"Not found op \w+ on device CPU"),
@@ -66,7 +66,7 @@ class MindSpore(Functional):
     })  # fmt: skip
 
     def __init__(self, module: str = "mindspore", device: str = "cpu") -> None:
-        """Import MindSpore, on one thread, its errors at their step.
+        """Import MindSpore on the CPU, with blocking launches.
 
         Raises:
             LackingError: Another device.
@@ -74,7 +74,7 @@ class MindSpore(Functional):
         if device != "cpu":
             message = f"device {device} here: the adapter of MindSpore runs on cpu"
             raise LackingError(message)
-        os.environ.setdefault("GLOG_v", "3")  # It warns of what it does not keep to; errors are raised besides.
+        os.environ.setdefault("GLOG_v", "3")  # No warnings: every error that matters is raised.
         mindspore = self._mindspore = importlib.import_module(module)
         importlib.import_module(f"{module}.mint")
         mindspore.set_device("CPU")
@@ -94,12 +94,12 @@ class MindSpore(Functional):
         return ["cpu"]
 
     def tensor(self, array: np.ndarray[Any, Any], spec: TensorSpec) -> Any:
-        """Return a tensor; bfloat16 comes as its bits."""
+        """Return a tensor."""
         found = self._tensor(array.view(np.int16) if spec.dtype == "bfloat16" else array)
         return found.view(self._mindspore.bfloat16) if spec.dtype == "bfloat16" else found
 
     def array(self, tensor: Any) -> np.ndarray[Any, Any]:
-        """Return a copy of the elements in C order; bfloat16 as its bits."""
+        """Return a copy of the elements in C order."""
         is_narrow = tensor.dtype == self._mindspore.bfloat16
         found = np.array((tensor.view(self._mindspore.int16) if is_narrow else tensor).asnumpy(), order="C")
         return found.view(np.uint16) if is_narrow else found
@@ -113,12 +113,12 @@ class MindSpore(Functional):
         return self.facts(tensor)[0] in FLOATING | COMPLEX
 
     def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:
-        """Return dtype and shape; its tensors know nothing of gradients."""
+        """Return dtype and shape. MindSpore's tensors have no flags."""
         name = str(tensor.dtype).lower()
         return name, tuple(tensor.shape), False, False
 
     def function(self, target: str) -> Callable[..., Any]:
-        """Return what a target names.
+        """Return the function that a target names.
 
         Raises:
             LackingError: MindSpore has no such function.
@@ -142,7 +142,7 @@ class MindSpore(Functional):
         """Return a dtype or device.
 
         Raises:
-            LackingError: A constant of torch that MindSpore has not.
+            LackingError: MindSpore has no such constant.
         """
         if isinstance(argument, DType):
             return getattr(self._mindspore, "bool_" if argument.name == "bool" else argument.name)
@@ -154,19 +154,19 @@ class MindSpore(Functional):
     def backward(
         self, program: Program, values: Sequence[Any], weights: Mapping[int, Any], leaves: Sequence[int]
     ) -> list[Any | None]:
-        """Return the gradients of leaves, by running the steps between them and the outputs again.
+        """Return the gradients of leaves, by ``GradOperation`` of the steps between them and the outputs.
 
         Args:
             program: Translated.
-            values: Of each step, from the forward run.
-            weights: The gradient that is put into each output, by its position.
-            leaves: Steps whose gradients are asked for.
+            values: Value of each step, from the forward run.
+            weights: Cotangent of each output, by its position.
+            leaves: Steps whose gradients are requested.
 
         Returns:
-            One for each leaf; ``None`` where no output depends on it by what can be differentiated.
+            One gradient for each leaf; ``None`` if no output depends on it differentiably.
 
         Raises:
-            LackingError: Complex tensors, of which MindSpore documents no gradients.
+            LackingError: A leaf or output is complex. MindSpore documents no gradients for those.
         """
         task = plan(self, program, values, weights, leaves)
         if not task.leaves or not task.roots:
@@ -174,15 +174,15 @@ class MindSpore(Functional):
         if any(self.facts(values[i])[0] in COMPLEX for i in (*task.leaves, *(index for index, _ in task.roots))):
             message = "gradients of complex tensors"
             raise LackingError(message)
-        put_in = tuple(weights[position] for _, position in task.roots)
+        cotangents = tuple(weights[position] for _, position in task.roots)
         found = self._gradient(lambda *tensors: self._forward(task, values, tensors))(
-            *(values[i] for i in task.leaves), put_in[0] if len(put_in) == 1 else put_in
+            *(values[i] for i in task.leaves), cotangents[0] if len(cotangents) == 1 else cotangents
         )
         gradients = dict(zip(task.leaves, found, strict=True))
         return [gradients.get(index) for index in task.asked]
 
     def _forward(self, task: Task, known: Sequence[Any], leaves: Sequence[Any]) -> Any:
-        """Run the dependent steps again; return the outputs that are differentiated."""
+        """Run the dependent steps again, and return the outputs that are differentiated."""
         values: list[Any] = [None] * len(task.steps)
         for index in (*task.given, *task.fixed):
             values[index] = known[index]
@@ -194,13 +194,15 @@ class MindSpore(Functional):
         return outputs[0] if len(outputs) == 1 else outputs
 
     def lacking(self, error: BaseException) -> str:
-        """Return what MindSpore says that it has not on the CPU: a kernel, a dtype, an argument."""
+        """Return the feature that MindSpore reports as missing on the CPU: a kernel, a dtype, an argument."""
         if isinstance(error, LackingError):
             return f"it has no {error}"
-        told = str(error).strip()
-        if not isinstance(error, NotImplementedError) and not told_by(error, told, _LIMITATIONS, self._folder):
+        text = str(error).strip()
+        if not isinstance(error, NotImplementedError) and not reported_limitation(
+            error, text, _LIMITATIONS, self._folder
+        ):
             return ""
-        return " ".join(told.partition("\n\n---")[0].split())[:_SHOWN_CHARS].rstrip(" .")
+        return " ".join(text.partition("\n\n---")[0].split())[:_SHOWN_CHARS].rstrip(" .")
 
     def synchronize(self) -> None:
-        """Do nothing: launching waits."""
+        """Do nothing, because launches block."""

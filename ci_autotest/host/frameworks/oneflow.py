@@ -1,4 +1,4 @@
-"""OneFlow: torch's names, gradients of its own engine."""
+"""OneFlow: torch's names, and gradients of its own autograd engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ci_autotest.errors import UnsupportedReason
-from ci_autotest.host.frameworks.limitations import Limitation, told_by
+from ci_autotest.host.frameworks.limitations import Limitation, reported_limitation
 from ci_autotest.host.frameworks.protocol import STEP_BY_STEP, LackingError
 from ci_autotest.host.frameworks.torch_like import TorchLike, name_of
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import TensorSpec
 
-#: How OneFlow 0.9 says that it has no kernel, gradient or argument, or none in a graph; colours are taken out first.
+#: How OneFlow 0.9 reports a missing kernel, gradient or argument, or what a graph lacks; without terminal colours.
 _LIMITATIONS: Final = (
     Limitation(Exception, r"Cannot find the kernel matching Current OperatorConf\."),
     Limitation(Exception, r"The gradient function for op \w+ is not found\."),
@@ -38,7 +38,7 @@ _SHOWN_CHARS: Final = 160
 
 
 def _bits(wide: np.ndarray) -> np.ndarray:
-    """Return the upper half of each float32, which is the bfloat16 that it holds."""
+    """Return the upper 16 bits of each float32, which are its value as bfloat16."""
     return np.asarray(wide.view(np.uint32) >> np.uint32(16), np.uint16).reshape(wide.shape)
 
 
@@ -54,11 +54,11 @@ class OneFlow(TorchLike):
         super().__init__(module, device)
         self._folder = Path(self._module.__file__).resolve().parent
         self._shared: dict[str, bool] = {}
-        # The scheduler goes on looking for instructions for a millisecond after each: 330 us of processor time a case.
+        # After each instruction the scheduler polls for more for a millisecond: 330 us of CPU time per case.
         self.polls = self._device == self._cpu
 
     def shares(self, spec: TensorSpec) -> bool:
-        """Whether what ``tensor`` makes of an array is that memory: seen once for each dtype, by writing to it."""
+        """Whether ``tensor`` shares an array's memory; found out once for each dtype, by writing to such a tensor."""
         if self._device != self._cpu or spec.dtype == "bfloat16":
             return False
         found = self._shared.get(spec.dtype)
@@ -71,14 +71,14 @@ class OneFlow(TorchLike):
 
     def array(self, tensor: Any) -> np.ndarray:
         """Return a tensor's elements in C order."""
-        memory = self.ask(tensor)
+        memory = self.begin_read(tensor)
         self.synchronize()
-        return self.told(tensor, memory)
+        return self.end_read(tensor, memory)
 
-    def ask(self, tensor: Any) -> np.ndarray:
-        """Return memory of NumPy's that a tensor is copied into, a bfloat16 as float32.
+    def begin_read(self, tensor: Any) -> np.ndarray:
+        """Start to copy a tensor into NumPy's memory, and return that; bfloat16 as float32.
 
-        OneFlow computes in threads of its own, and ``numpy()`` waits for them each time.
+        OneFlow computes in its own threads, and ``numpy()`` would wait for them at each call.
         """
         flow, value = self._module, tensor.detach()
         if value.dtype == flow.bfloat16:
@@ -89,11 +89,11 @@ class OneFlow(TorchLike):
             flow.from_numpy(memory).copy_(value if value.is_contiguous() else value.contiguous())
         return memory
 
-    def told(self, tensor: Any, memory: np.ndarray) -> np.ndarray:
-        """Return a tensor's elements in C order, out of the memory that it was copied into."""
+    def end_read(self, tensor: Any, memory: np.ndarray) -> np.ndarray:
+        """Return a tensor's elements in C order, from the memory that it was copied into."""
         return _bits(memory) if tensor.dtype == self._module.bfloat16 else memory
 
-    #: OneFlow's graphs have gradients for an optimizer of their own alone.
+    #: Inside a graph OneFlow computes gradients only for an optimizer that is part of the graph.
     graph_has_backward = False
 
     def graph(
@@ -102,10 +102,10 @@ class OneFlow(TorchLike):
         """Compile a body into an ``nn.Graph``.
 
         Raises:
-            LackingError: It is not carried out lazily.
+            LackingError: OneFlow runs the body eagerly.
         """
         flow = self._module
-        is_lazy = flow._oneflow_internal.lazy_mode.is_enabled  # noqa: SLF001 - nothing public says it
+        is_lazy = flow._oneflow_internal.lazy_mode.is_enabled  # noqa: SLF001 - there is no public function for this
 
         class Body(flow.nn.Graph):  # type: ignore[misc, name-defined]
             def __init__(self) -> None:
@@ -119,11 +119,11 @@ class OneFlow(TorchLike):
                 return body(tensors, [getattr(self, f"part_{number}") for number in range(len(modules))])
 
         graph = Body()
-        graph._compile(*inputs)  # noqa: SLF001 - what the first call would do
+        graph._compile(*inputs)  # noqa: SLF001 - what the first call does
         return lambda tensors: graph(*tensors)
 
     def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
-        """Return the gradients that a backward pass leaves: ``autograd.grad`` refuses an input that is not reached."""
+        """Return the gradients, by ``backward``: ``autograd.grad`` refuses an input that no output depends on."""
         for tensor in inputs:
             if not tensor.is_leaf:
                 tensor.retain_grad()
@@ -131,13 +131,15 @@ class OneFlow(TorchLike):
         return [tensor.grad for tensor in inputs]
 
     def synchronize(self) -> None:
-        """Wait for the threads that compute, on the CPU as well."""
-        self._module._oneflow_internal.eager.Sync()  # noqa: SLF001 - nothing public waits for a CPU
+        """Wait for OneFlow's threads, which compute on the CPU as well."""
+        self._module._oneflow_internal.eager.Sync()  # noqa: SLF001 - no public function waits for the CPU
 
     def lacking(self, error: BaseException) -> str:
-        """Return what OneFlow says that it has not."""
+        """Return the feature that OneFlow reports as missing, with the dtypes in question."""
         text = _COLOUR.sub("", str(error))
-        if not isinstance(error, NotImplementedError) and not told_by(error, text, _LIMITATIONS, self._folder):
+        if not isinstance(error, NotImplementedError) and not reported_limitation(
+            error, text, _LIMITATIONS, self._folder
+        ):
             return ""
         first = text.strip().splitlines()[0].strip()[:_SHOWN_CHARS].rstrip(" .")
         dtypes = ", ".join(dict.fromkeys(name.lower() for name in _DTYPE.findall(text)))

@@ -1,4 +1,4 @@
-"""Paddle, for a host: its tensors, functions and gradients. Source: the documentation of Paddle 3.3.1."""
+"""Paddle: its tensors, functions, graphs and gradients. Source: the documentation of Paddle 3.3.1."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ci_autotest.errors import is_of_library
-from ci_autotest.host.frameworks.limitations import Limitation, raiser, told_by
+from ci_autotest.host.frameworks.limitations import Limitation, raiser, reported_limitation
 from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.program.ir import COMPLEX, FLOATING, HOST_DEVICE, NO_GRAD, Device, DType
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Argument, Step, TensorSpec
 
-#: What Paddle says where it has no kernel of a dtype, or documents that it takes none: nothing to hold against it.
+#: How Paddle reports that it has no kernel for a dtype, or refuses one that its documentation does not list.
 _LIMITATIONS: Final = (
     Limitation(RuntimeError, r"\(NotFound\) The kernel with key \([^`]*\) of kernel `\w+` is not registered\."),
     Limitation(Exception, r"\(\w+\) Type promotion only support calculations between floating-point numbers"),
@@ -30,16 +30,16 @@ _LIMITATIONS: Final = (
         r"type of searchsorted operators must be",
     ),
     Limitation(TypeError, r"Elements in Input\(x\) should all be integers"),
-    # Of a graph: an operator takes no such dtype.
+    # In graph mode: an operator does not take this dtype.
     Limitation(
         TypeError,
         r"\(InvalidType\) Check data type error for op: \S+, input: \S+ \S+dtype: \w+, and expected_dtype: \w[\w, ]*\w",
     ),
 )
-#: Where Paddle's Python refuses what it takes eagerly alone, or in a graph alone, and dtypes in a graph.
+#: Files of Paddle whose checks refuse code that works in the other mode only, with the function if it is a single one.
 _GUARDS: Final = {"base/framework.py": None, "utils/inplace_utils.py": None, "base/data_feeder.py": "check_dtype"}
 
-#: The method of Paddle's that raises the error of a graph over that of a step.
+#: Paddle's method that raises its own error in place of a step's error when it compiles a graph.
 _WRAPS: Final = "raise_new_exception"
 
 
@@ -51,7 +51,7 @@ class Paddle:
     shows_steps = True
 
     def __init__(self, module: str, device: str) -> None:
-        """Import Paddle; its handlers of signals are taken off, so that a crash ends the process as it is.
+        """Import Paddle without its signal handlers, so that a crash ends the process by its own signal.
 
         Raises:
             ImportError: It cannot be imported.
@@ -63,7 +63,7 @@ class Paddle:
         self._folder = Path(str(self._paddle.__file__)).resolve().parent
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions that its results depend on."""
+        """Return the versions that results depend on."""
         return {"numpy": np.__version__, "paddle commit": self._paddle.version.commit}
 
     def devices(self) -> list[str]:
@@ -72,7 +72,7 @@ class Paddle:
         return ["cpu", "cuda"] if has_cuda else ["cpu"]
 
     def tensor(self, array: np.ndarray[Any, Any], spec: TensorSpec) -> Any:
-        """Return a leaf of the array's elements; bfloat16 comes as its bits, in uint16."""
+        """Return a leaf with the array's elements."""
         return self._paddle.to_tensor(array, dtype=spec.dtype, stop_gradient=not spec.requires_grad)
 
     def strided(self, storage: np.ndarray[Any, Any], spec: TensorSpec) -> Any:
@@ -86,17 +86,17 @@ class Paddle:
         return view
 
     def array(self, tensor: Any) -> np.ndarray[Any, Any]:
-        """Return a copy of the elements in C order; bfloat16 as its bits."""
+        """Return a copy of the elements in C order."""
         return np.ascontiguousarray(tensor.numpy()).reshape(tuple(tensor.shape))
 
     def is_tensor(self, value: Any) -> bool:
-        """Whether the value is a tensor of Paddle, or stands for one while a graph is made."""
+        """Whether a value is a tensor of Paddle, or stands for one while a graph is compiled."""
         return isinstance(value, self._paddle.Tensor | self._paddle.pir.Value)
 
     def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:
         """Return dtype, shape, requires_grad and is_leaf.
 
-        Paddle hands ``stop_gradient`` on to integers and booleans, which never have a gradient: they are leaves.
+        In Paddle integers and booleans inherit ``stop_gradient``, but never have a gradient: they count as leaves.
         """
         dtype = str(tensor.dtype).removeprefix("paddle.")
         if dtype not in FLOATING and dtype not in COMPLEX:
@@ -104,10 +104,10 @@ class Paddle:
         return dtype, tuple(tensor.shape), not tensor.stop_gradient, tensor.is_leaf
 
     def function(self, target: str) -> Callable[..., Any]:
-        """Return what a dotted path names in Paddle.
+        """Return the function at a dotted path in Paddle.
 
         Raises:
-            LookupError: Paddle has no such thing.
+            LookupError: Paddle has no such function.
         """
         found: Any = self._paddle
         for part in target.split(".")[1:]:
@@ -129,10 +129,10 @@ class Paddle:
         raise LackingError(str(argument))
 
     def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:
-        """Call under the step's modes, with the generator set to its seed.
+        """Call a step under its modes, after seeding the generator with its seed.
 
         Raises:
-            LackingError: The step ran under a mode other than ``no_grad``.
+            LackingError: A mode other than ``no_grad``.
         """
         if step.seed is not None:
             self._paddle.seed(step.seed)
@@ -145,17 +145,17 @@ class Paddle:
         with self._paddle.no_grad():
             return call()
 
-    #: ``to_static`` makes a call of another function of ``x[i] = y``, where it sees it written; steps are not written.
+    #: ``to_static`` rewrites ``x[i] = y`` in source code into another function. A step has no source code to rewrite.
     not_in_graphs: Final = frozenset({"operator.setitem"})
 
     def graph(
         self, body: Callable[[Sequence[Any], Sequence[Any]], list[Any]], inputs: Sequence[Any], modules: Sequence[Any]
     ) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        """Compile a body by ``to_static`` as one whole graph: otherwise what cannot be in it is run eagerly in silence.
+        """Compile a body with ``to_static``, as a whole: otherwise Paddle silently runs parts of it eagerly.
 
         Source:
-            Paddle 3.3.1: ``full_graph=True`` compiles the function's syntax tree; ``not_to_static`` leaves the steps,
-            which are straight, as they are written.
+            Paddle 3.3.1: ``full_graph=True`` compiles the function's syntax tree. ``not_to_static`` exempts the body:
+            it is straight-line code that needs no rewriting.
         """
         jit, parts = self._paddle.jit, list(modules)
         steps = jit.not_to_static(body)
@@ -169,10 +169,10 @@ class Paddle:
         return lambda tensors: static(list(tensors))
 
     def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
-        """Return the gradient of the outputs, weighted, for each input, ``None`` where it takes no part.
+        """Return the gradient of the outputs, weighted, for each input; ``None`` for an input that has none.
 
-        By ``backward`` and not by ``paddle.grad``, which leaves out what lies before an output that is an input too; by
-        hooks and not by ``retain_grads``, whose gradient may be the memory that a later one is added into.
+        ``paddle.grad`` is not used, because it does not backpropagate past an output that is also an input. Hooks are
+        used instead of ``retain_grads``, because a later gradient may be added into the memory that the latter keeps.
         """
         found: dict[int, Any] = {}
         hooks = [
@@ -184,15 +184,15 @@ class Paddle:
         return [tensor.grad if tensor.is_leaf else found.get(place) for place, tensor in enumerate(inputs)]
 
     def lacking(self, error: BaseException) -> str:
-        """Return what Paddle's error says that it has not, as documented: a kernel of a dtype, a promotion, a graph."""
+        """Return the feature that Paddle reports as missing: a kernel for a dtype, a promotion, a graph."""
         cause = _cause(error)
-        said = " ".join(str(cause).split())
+        text = " ".join(str(cause).split())
         if self._is_guarded(cause):
-            return f"graph of this body: {said}"
-        return said if told_by(cause, said, _LIMITATIONS, self._folder) else ""
+            return f"graph of this body: {text}"
+        return text if reported_limitation(cause, text, _LIMITATIONS, self._folder) else ""
 
     def _is_guarded(self, error: BaseException) -> bool:
-        """Whether a check of Paddle's own, of the mode or of a graph's dtypes, raised an error."""
+        """Whether one of Paddle's own checks of the mode, or of dtypes in a graph, raised an error."""
         code = raiser(error)
         if code is None or is_of_library(error):
             return False
@@ -201,20 +201,20 @@ class Paddle:
         return path in places and places[path] in {None, code.co_name}
 
     def synchronize(self) -> None:
-        """Wait for nothing on the CPU, where a call returns when it is done."""
+        """Wait for the device; on the CPU calls are synchronous."""
         if self._paddle.get_device() != "cpu":
             self._paddle.device.synchronize()
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return what a step raised, where ``to_static`` raised an error of its own over it."""
+    """Return the error that a step raised, from under the error of ``to_static``."""
     while (code := raiser(error)) is not None and code.co_name == _WRAPS and error.__context__ is not None:
         error = error.__context__
     return error
 
 
 def _keeping(found: dict[int, Any], place: int) -> Callable[[Any], None]:
-    """Return a hook that keeps a copy of the gradient that it is called with: none of an output that nothing uses."""
+    """Return a hook that stores a copy of its gradient; Paddle passes ``None`` for an output that nothing uses."""
 
     def keep(gradient: Any) -> None:
         found[place] = None if gradient is None else gradient.clone()

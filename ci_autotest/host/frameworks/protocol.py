@@ -1,4 +1,4 @@
-"""What a host asks of a framework."""
+"""The interface between a host and the framework that it runs in."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument, Step, TensorSpec
 
 
-#: What is said of a graph that is none.
-NOT_COMPILED: Final = "graph that is made of the body: nothing was compiled"
-STEP_BY_STEP: Final = "graph of this body: it was run step by step"
+#: Details of a case whose graph mode fell back to eager mode.
+NOT_COMPILED: Final = "compiled graph of this body: its compiler never called the body"
+STEP_BY_STEP: Final = "compiled graph of this body: it ran the body step by step"
 
 
 class LackingError(LookupError):
-    """Say what a framework has not: a step that asks for it is unsupported, and nobody's error.
+    """The framework lacks a feature: the case is unsupported, and nobody's error.
 
     Args:
-        what: It has not, for reading.
+        feature: The missing feature, a noun phrase that completes "it has no ...".
         reason: Why the case is unsupported.
     """
 
-    def __init__(self, what: str, reason: UnsupportedReason = UnsupportedReason.NO_COUNTERPART) -> None:
-        super().__init__(what)
+    def __init__(self, feature: str, reason: UnsupportedReason = UnsupportedReason.NO_COUNTERPART) -> None:
+        super().__init__(feature)
         self.reason = reason
 
     @property
@@ -38,27 +38,30 @@ class LackingError(LookupError):
 
 
 class Framework(Protocol):
-    """Tensors and autograd of one framework. The framework is imported when the adapter is made.
+    """Tensors and autograd of one framework. The framework is imported when the adapter is constructed.
 
-    An adapter may also have ``strided(storage, spec)``, which makes a leaf in the layout of ``spec`` of the storage's
-    elements; ``backward(program, values, weights, leaves)`` in place of ``gradients``, where a framework differentiates
-    functions and not values: it runs adapters of arguments and results by itself, from ``function``; and
-    ``graph(body, inputs, modules)``, which compiles ``body(inputs, modules) -> outputs`` into one graph and returns the
-    function ``run(inputs) -> outputs`` that runs it. ``body`` carries out the steps on what it is given; it is entered
-    while the graph is made and never when it runs. What cannot be one graph is a ``LackingError``.
-    ``graph_has_backward`` says whether such outputs have gradients, ``not_in_graphs`` what cannot be in one. Of a
-    framework that computes in threads of its own, ``ask(tensor)`` returns memory that has a copy of the elements
-    once ``synchronize`` has waited, and ``told(tensor, memory)`` what ``array`` would; ``polls`` says whether those
-    threads look for work all the time. ``shares(spec)`` says whether ``tensor`` makes a leaf that is in the very
-    memory of its array. ``devices()`` and ``has_member(target)`` tell ``doctor`` what can be used. Of one that
-    answers operators by functions of the user's, ``begin()`` begins a run, ``around`` is entered for each step,
-    ``calls()`` says which were called how often, and ``untested()`` why a run says nothing of them.
+    An adapter may have more members than those below:
+
+    - ``strided(storage, spec)`` makes a leaf over the storage's elements with the layout of ``spec``.
+    - ``shares(spec)`` says whether ``tensor`` makes a leaf that shares the memory of its array.
+    - ``backward(program, values, weights, leaves)`` replaces ``gradients`` if the framework differentiates functions
+      and not values. Then ``function`` must resolve our adapters, too.
+    - ``graph(body, inputs, modules)`` compiles ``body(inputs, modules) -> outputs`` and returns ``run(inputs) ->
+      outputs``. ``body`` executes the steps; it may be called while the graph is compiled and never when it runs. A
+      body that cannot be one graph is a ``LackingError``. ``graph_has_backward`` says whether the outputs of a graph
+      have gradients, and ``not_in_graphs`` names targets that no graph may contain.
+    - ``begin_read(tensor)`` and ``end_read(tensor, memory)`` replace ``array`` if the framework computes in its own
+      threads: the first returns memory that holds the elements once ``synchronize`` has returned, the second what
+      ``array`` would return. ``polls`` says whether these threads look for work in a busy loop.
+    - ``devices()`` and ``has_member(target)`` tell ``doctor`` what can be used.
+    - ``begin()``, ``around``, ``calls()`` and ``untested()`` belong to a framework that calls the user's functions in
+      place of operators: they start a run, surround each step, count the calls, and say why the run tested none.
 
     Attributes:
-        name: As users spell it.
-        version: Of the framework.
-        has_flags: Whether ``requires_grad`` and ``is_leaf`` exist, and are to be compared.
-        shows_steps: Whether the value of every step can be seen.
+        name: The framework's name, as users spell it.
+        version: The framework's version.
+        has_flags: Whether ``requires_grad`` and ``is_leaf`` exist and are compared.
+        shows_steps: Whether the value of every step is visible.
     """
 
     name: str
@@ -73,44 +76,44 @@ class Framework(Protocol):
         """Return a leaf.
 
         Args:
-            array: Elements in the shape of ``spec``, in C order, the callee's own; bfloat16 as its bits in uint16.
-            spec: Dtype, whether it requires grad, and the symbol of its device.
+            array: Elements in the shape of ``spec``, in C order; bfloat16 as its bits in uint16. The leaf may keep it.
+            spec: Dtype, ``requires_grad``, and the symbol of the device.
         """
 
     def array(self, tensor: Any) -> np.ndarray:
-        """Return a tensor's elements in C order, bfloat16 as bits in uint16, in memory that no later step changes."""
+        """Return the elements in C order, bfloat16 as bits in uint16, in memory that no later step overwrites."""
 
     def is_tensor(self, value: Any) -> bool:
         """Whether a value is a tensor of the framework."""
 
     def facts(self, tensor: Any) -> tuple[str, tuple[int, ...], bool, bool]:
-        """Return the dtype's name without framework, the shape, ``requires_grad`` and ``is_leaf``."""
+        """Return the dtype's name without the framework's, the shape, ``requires_grad`` and ``is_leaf``."""
 
     def function(self, target: str) -> Callable[..., Any]:
-        """Return what a target names.
+        """Return the function that a target names.
 
         Raises:
-            LookupError: The framework has no such thing.
+            LookupError: The framework has no such function.
         """
 
     def constant(self, argument: Argument) -> Any:
         """Return a dtype, device or constant of the framework.
 
         Raises:
-            LookupError: The framework has no such thing.
+            LookupError: The framework has no such constant.
         """
 
     def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:
         """Call under the step's modes and seed."""
 
     def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
-        """Return the gradient of ``outputs``, weighted by ``weights``, for each of ``inputs``, ``None`` where none."""
+        """Return the gradient of the outputs, weighted, for each input; ``None`` for an input that has none."""
 
     def lacking(self, error: BaseException) -> str:
-        """Return what an error says that the framework has not (a kernel of a dtype, an argument), else nothing.
+        """Return the missing feature that an error reports, such as a kernel for a dtype; empty for any other error.
 
-        A step that raises it is unsupported; any other error is the outcome of the case.
+        A step with a missing feature is unsupported. Any other error is the outcome of the case.
         """
 
     def synchronize(self) -> None:
-        """Wait until what was asked for is computed, so that an error is told at its step."""
+        """Wait until everything is computed, so that an error surfaces at its own step."""

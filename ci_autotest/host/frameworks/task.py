@@ -1,4 +1,4 @@
-"""The part of a program to run again when a framework can only differentiate functions."""
+"""The part of a program that runs again when a framework can only differentiate functions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NOTHING: Final[frozenset[int]] = frozenset()
 
 
 class Differentiating(Protocol):
-    """Say what a plan asks of a framework.
+    """The members of a framework that a plan needs.
 
     Attributes:
-        undifferentiated: Functions whose results are not differentiated by anything, in PyTorch.
+        undifferentiated: Functions whose results have no gradient in PyTorch, such as ``zeros_like``.
     """
 
     undifferentiated: frozenset[str]
@@ -35,10 +35,10 @@ class Differentiating(Protocol):
 
 
 class Functional:
-    """What frameworks have in common that differentiate functions alone: no graph, no mode but that of no gradients."""
+    """A framework that differentiates functions only. It has no autograd graph, and no mode but ``no_grad``."""
 
     def in_mode(self, step: Step, call: Callable[[], Any]) -> Any:
-        """Call; what is computed without gradients is not differentiated, and seeds mean nothing.
+        """Call a step. ``plan`` leaves out steps under ``no_grad``, and seeds have no effect here.
 
         Raises:
             LackingError: Another mode than ``no_grad``.
@@ -49,7 +49,7 @@ class Functional:
         return call()
 
     def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any | None]:
-        """Refuse: tensors hold no graph, and ``backward`` differentiates the program.
+        """Refuse, because tensors hold no autograd graph: ``backward`` differentiates the program.
 
         Raises:
             LackingError: Always.
@@ -59,17 +59,17 @@ class Functional:
 
 
 class Task(NamedTuple):
-    """Say what is differentiated.
+    """A differentiation: which steps run again, from which values, and with respect to which leaves.
 
     Attributes:
-        steps: Of the program.
-        again: Steps that are run again, because they depend on a leaf, in order.
-        given: Other steps whose arrays those read.
-        fixed: Values that those read and that are no arrays, by step.
-        roots: Step and position of each output that a weight is put into.
-        leaves: Steps that are differentiated by, and that a root depends on.
-        asked: Steps that gradients were asked for.
-        key: What a compiled backward pass may be used again for.
+        steps: Steps of the program.
+        again: Steps that run again because they depend on a leaf, in order.
+        given: Other steps, whose arrays those read.
+        fixed: Values other than arrays that those read, by step.
+        roots: Step and position of each output that has a weight.
+        leaves: Leaves that a root depends on.
+        asked: All leaves whose gradients were requested.
+        key: Key under which a compiled backward pass can be reused.
     """
 
     steps: tuple[Step, ...]
@@ -89,7 +89,7 @@ def plan(
     weights: Mapping[int, Any],
     leaves: Sequence[int],
 ) -> Task:
-    """Return what must be run again to differentiate a program by its leaves."""
+    """Return the task of differentiating a program with respect to its leaves."""
     steps = program.steps
     reach = _reach(framework, steps, values, leaves)
     roots = _roots(program, values, weights, reach)
@@ -98,7 +98,7 @@ def plan(
     again = tuple(index for index in sorted(reach) if steps[index].op != PLACEHOLDER)
     read = {ref.index for index in again for ref in step_refs(steps[index])} - set(again) - set(inexact)
     given = tuple(index for index in sorted(read) if _is_data(framework, values[index]))
-    # What a step made a number of is a constant of the branch that was taken.
+    # A number is a constant of the branch that the program took: it is not traced.
     fixed = {index: values[index] for index in sorted(read) if index not in given}
     shapes = tuple(_shapes(framework, values[index]) for index in (*inexact, *given))
     key = (steps, inexact, tuple(leaves), roots, shapes, repr(fixed))
@@ -108,7 +108,7 @@ def plan(
 def _reach(
     framework: Differentiating, steps: Sequence[Step], values: Sequence[Any], leaves: Sequence[int]
 ) -> dict[int, frozenset[int]]:
-    """Return the leaves that each step depends on by what can be differentiated; steps without any are not in it."""
+    """Return the leaves that each step depends on differentiably; steps that depend on none are left out."""
     reach = {leaf: frozenset({leaf}) for leaf in leaves if _has_inexact(framework, values[leaf])}
     for index, step in enumerate(steps):
         if step.op in {PLACEHOLDER, OUTPUT} or step.target in framework.undifferentiated or step.modes == NO_GRAD:
@@ -122,7 +122,7 @@ def _reach(
 def _roots(
     program: Program, values: Sequence[Any], weights: Mapping[int, Any], reach: Mapping[int, frozenset[int]]
 ) -> tuple[tuple[int, int], ...]:
-    """Return the outputs that a weight of their shape is put into, each array once."""
+    """Return the outputs that have a weight of their own shape, each array once."""
     refs = output_refs(program)
     roots: list[tuple[int, int]] = []
     for position, weight in weights.items():

@@ -1,4 +1,4 @@
-"""Any module with torch's names: another version of torch, OneFlow, or one of the user's own."""
+"""Any module with torch's names: another version of torch, OneFlow, or a module of the user's own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ci_autotest.host.frameworks.limitations import Limitation, told_by
+from ci_autotest.host.frameworks.limitations import Limitation, reported_limitation
 from ci_autotest.host.frameworks.protocol import LackingError
 from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, autocast_dtype
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Argument, Step, TensorSpec
 
-#: Frameworks that print their dtypes under other names.
+#: Names under which some frameworks print their dtypes.
 _DTYPES: Final = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32"}
-#: How torch 1.12 and later, and Python, say that a kernel, a gradient or an argument is not there.
+#: How torch 1.12 and later, and Python, report a missing kernel, gradient or argument.
 _LIMITATIONS: Final = (
     Limitation(RuntimeError, r"(?:\"\w+\" )+not implemented for '\w+'"),
     Limitation(RuntimeError, r"(?:the )?derivative for \S+ is not implemented"),
@@ -36,8 +36,8 @@ class TorchLike:
     """Execute with a module that has torch's names.
 
     Args:
-        module: Its name, such as ``torch`` or ``oneflow``.
-        device: ``cpu`` or ``cuda``: what the symbol ``device`` is bound to.
+        module: Name of the module, such as ``torch`` or ``oneflow``.
+        device: ``cpu`` or ``cuda``; the symbol ``device`` of a program is bound to it.
     """
 
     has_flags = True
@@ -65,24 +65,26 @@ class TorchLike:
         return self._leaf(self._of_array(array, spec.dtype), spec)
 
     def strided(self, storage: np.ndarray, spec: TensorSpec) -> Any:
-        """Return a leaf in a layout of its own."""
+        """Return a leaf with the layout of ``spec``."""
         flat = self._of_array(storage, spec.dtype)
         return self._leaf(flat.as_strided(spec.shape, spec.strides, spec.offset), spec)
 
     def _of_array(self, array: np.ndarray, dtype: str) -> Any:
         module = self._module
         if not array.size:
-            return module.zeros(array.shape, dtype=self._dtype(dtype))  # numpy's strides of no elements are its own
+            return module.zeros(
+                array.shape, dtype=self._dtype(dtype)
+            )  # numpy has its own idea of the strides of an empty array
         if dtype != "bfloat16":
             return module.from_numpy(array)
         try:
-            # The bits themselves, where a view can be of another dtype: a conversion may turn the sign of a NaN.
+            # A view of the bits if the framework has one, because a conversion may flip the sign of a NaN.
             found = module.from_numpy(array.view(np.int16)).view(self._dtype("bfloat16"))
             if name_of(found.dtype) == "bfloat16":
                 return found
         except (TypeError, RuntimeError, ValueError):
             pass  # This framework's tensors have no such view.
-        # A plain 16 would make a 0-dim array 64 bits wide (NumPy before 2).
+        # In NumPy before 2, a plain 16 would turn a 0-dim array into 64 bits.
         wide = module.from_numpy(np.asarray(array.astype(np.uint32) << np.uint32(16)).view(np.float32))
         return wide.to(self._dtype("bfloat16"))
 
@@ -98,7 +100,7 @@ class TorchLike:
             value = getattr(value, name)() if hasattr(value, name) else value
         value = value.cpu()
         if name_of(value.dtype) == "bfloat16":
-            # float32 holds every bfloat16, NaN's payload too: the bits are the upper half.
+            # A float32 holds every bfloat16 exactly, with the payload of a NaN: its bits are the upper half.
             bits = np.ascontiguousarray(value.to(self._dtype("float32")).numpy()).view(np.uint32)
             return np.asarray(bits >> 16, np.uint16).reshape(value.shape)
         return np.array(value.numpy(), order="C")
@@ -112,7 +114,7 @@ class TorchLike:
         return name_of(tensor.dtype), tuple(tensor.shape), bool(tensor.requires_grad), bool(tensor.is_leaf)
 
     def function(self, target: str) -> Callable[..., Any]:
-        """Return what a target names."""
+        """Return the function that a target names."""
         root, *parts = target.split(".")
         found: Any = self._module if root == self.name.partition(".")[0] else None
         for part in parts:
@@ -120,12 +122,12 @@ class TorchLike:
         if found is None or not callable(found):
             raise LackingError(target)
         if self._device != self._cpu and isinstance(found, type) and hasattr(found, "named_parameters"):
-            module, device = found, self._device  # A program that was recorded on the host has no step for that.
+            module, device = found, self._device  # Recorded on the CPU, the program has no step that moves it.
             return lambda *args, **kwargs: module(*args, **kwargs).to(device)
         return found  # type: ignore[no-any-return]
 
     def has_member(self, target: str) -> bool:
-        """Whether the class of tensors has a member of this path: a property is no function."""
+        """Whether a target names a member of the tensor class, which ``function`` does not find if it is a property."""
         *owner, name = target.split(".")
         return owner == [self.name.partition(".")[0], "Tensor"] and hasattr(self._tensor, name)
 
@@ -171,10 +173,10 @@ class TorchLike:
         return self._module.autocast(kind, dtype=self._dtype(dtype), cache_enabled=False)  # type: ignore[no-any-return]
 
     def gradients(self, outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
-        """Return the gradients, ``None`` where an input is not reached.
+        """Return the gradient for each input; ``None`` for an input that no output depends on.
 
         Raises:
-            LackingError: The framework differentiates nothing.
+            LackingError: The framework has no ``autograd.grad``.
         """
         grad = getattr(getattr(self._module, "autograd", None), "grad", None)
         if grad is None:
@@ -183,8 +185,8 @@ class TorchLike:
         return list(grad(list(outputs), list(inputs), list(weights), allow_unused=True))
 
     def lacking(self, error: BaseException) -> str:
-        """Return what the framework says that it has not: a kernel of a dtype, an argument of a function."""
-        found = told_by(error, str(error), _LIMITATIONS)
+        """Return the feature that the framework reports as missing: a kernel for a dtype, an argument of a function."""
+        found = reported_limitation(error, str(error), _LIMITATIONS)
         return str(error).strip().splitlines()[0].rstrip(".") if found else ""
 
     def synchronize(self) -> None:
@@ -195,6 +197,6 @@ class TorchLike:
 
 @lru_cache(maxsize=64)
 def name_of(dtype: object) -> str:
-    """Return a dtype's name without framework."""
+    """Return a dtype's name without the framework's."""
     name = str(dtype).rpartition(".")[2]
     return _DTYPES.get(name, name)

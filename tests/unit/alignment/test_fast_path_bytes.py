@@ -19,7 +19,7 @@ from ci_autotest.backends.remote.response import fill, readers_of
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.host.frameworks.torch_like import TorchLike
-from ci_autotest.host.loop import Work
+from ci_autotest.host.loop import RequestHandler
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec
 
 DATA = [1.0, -2.0, 3.0]
@@ -53,7 +53,7 @@ def told_of(attempts, bend=lambda answer, buffers: None):
         message.add(trace, attempt.sources, attempt.cotangents, number=number)
         traces.append(trace)
     frames = Frames()
-    work = Work(TorchLike("torch", "cpu"), frames, memoryview(bytearray(16)).cast("q"))
+    work = RequestHandler(TorchLike("torch", "cpu"), frames, memoryview(bytearray(16)).cast("q"))
     work.answer(json.loads(msgspec.json.encode(message.head)), message.buffers)
     ((head, buffers),) = frames
     answers = json.loads(head)

@@ -16,8 +16,8 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(("threads", "is_gathered"), [("1", True), ("4", False), (None, False)])
-def test_gathered__computes_in_so_many_threads__all_share_a_processor_or_none(monkeypatch, threads, is_gathered):
+@pytest.mark.parametrize(("threads", "is_pinned"), [("1", True), ("4", False), (None, False)])
+def test_gathered__computes_in_so_many_threads__all_share_a_processor_or_none(monkeypatch, threads, is_pinned):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if threads is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
@@ -28,9 +28,9 @@ def test_gathered__computes_in_so_many_threads__all_share_a_processor_or_none(mo
     try:
         processor = Processor()
         for _ in range(2):
-            with processor.gathered():
+            with processor.pinned():
                 own, others = os.sched_getaffinity(0), os.sched_getaffinity(other.native_id)
-                assert (own == others, len(own)) == (True, 1 if is_gathered else len(everywhere))
+                assert (own == others, len(own)) == (True, 1 if is_pinned else len(everywhere))
             assert os.sched_getaffinity(0) == everywhere
     finally:
         os.sched_setaffinity(other.native_id, everywhere)

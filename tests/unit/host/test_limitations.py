@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ci_autotest.host.frameworks import mindspore, oneflow, paddle, torch_like
-from ci_autotest.host.frameworks.limitations import Limitation, told_by
+from ci_autotest.host.frameworks.limitations import Limitation, reported_limitation
 from ci_autotest.host.frameworks.torch_like import TorchLike
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def raised(kind: type[Exception], text: str, file: str) -> Exception:
 
 @pytest.mark.parametrize(("name", "kind", "text"), EVERY)
 def test_told_by__framework_says_it_itself__is_lacking(name: str, kind: type[Exception], text: str):
-    found = told_by(raised(kind, text, str(FOLDER / "ops.py")), text, SAID[name][0], FOLDER)
+    found = reported_limitation(raised(kind, text, str(FOLDER / "ops.py")), text, SAID[name][0], FOLDER)
     assert text.startswith(found)
     assert found
 
@@ -73,7 +73,7 @@ def test_told_by__framework_says_it_itself__is_lacking(name: str, kind: type[Exc
 def test_told_by__anybody_else_says_it__decides_nothing(
     name: str, kind: type[Exception], text: str, file: str, folder: Path
 ):
-    assert told_by(raised(kind, text, file), text, SAID[name][0], folder) == ""
+    assert reported_limitation(raised(kind, text, file), text, SAID[name][0], folder) == ""
 
 
 @pytest.mark.parametrize(("name", "kind", "text"), EVERY)
@@ -82,14 +82,14 @@ def test_told_by__anybody_else_says_it__decides_nothing(
 )
 def test_told_by__framework_quotes_it__decides_nothing(name: str, kind: type[Exception], text: str, quoting: str):
     quoted = quoting.format(text)
-    assert told_by(raised(kind, quoted, str(FOLDER / "ops.py")), quoted, SAID[name][0], FOLDER) == ""
+    assert reported_limitation(raised(kind, quoted, str(FOLDER / "ops.py")), quoted, SAID[name][0], FOLDER) == ""
 
 
 @pytest.mark.parametrize(("name", "kind", "text"), EVERY)
 def test_told_by__error_of_another_class__decides_nothing(name: str, kind: type[Exception], text: str):
     error = raised(KeyError, text, str(FOLDER / "ops.py"))
     table = [row for row in SAID[name][0] if row.kind is not Exception]
-    assert told_by(error, text, table, FOLDER) == ""
+    assert reported_limitation(error, text, table, FOLDER) == ""
 
 
 def caught(call: Callable[[], object]) -> BaseException:

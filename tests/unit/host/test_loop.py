@@ -13,7 +13,7 @@ import torch
 from ci_autotest.backends.mapping.translation import Translated
 from ci_autotest.backends.remote.request import Message, ResponseTrace
 from ci_autotest.host.frameworks.torch_like import TorchLike
-from ci_autotest.host.loop import NOWHERE, WAITING_BYTES, Work
+from ci_autotest.host.loop import NOWHERE, WAITING_BYTES, RequestHandler
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec
 
 
@@ -26,13 +26,13 @@ class Late(TorchLike):
         self.waits = self.reads = 0
         self.late: list[str] = []
 
-    def ask(self, tensor):
+    def begin_read(self, tensor):
         self.reads += 1
         memory = np.full(tuple(tensor.shape), 77, str(tensor.dtype).removeprefix("torch."))
         self.asked.append((tensor.detach().clone(), memory))
         return memory
 
-    def told(self, tensor, memory):
+    def end_read(self, tensor, memory):
         return memory
 
     def array(self, tensor):
@@ -74,12 +74,12 @@ class Served(NamedTuple):
     framework: Any
     lines: Lines
     place: memoryview
-    work: Work
+    work: RequestHandler
 
 
 def served(framework):
     lines, place = Lines(), memoryview(bytearray(16)).cast("q")
-    return Served(framework, lines, place, Work(framework, lines, place))
+    return Served(framework, lines, place, RequestHandler(framework, lines, place))
 
 
 def message(*targets, size=3, has_backward=True):
