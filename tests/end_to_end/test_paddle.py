@@ -125,7 +125,7 @@ def unbatched_pool():
     ("body", "names"),
     [
         (embedding_with_padding, ("'padding_idx'", "torch.nn.functional.embedding")),
-        (dilated_pool, ("holes (dilation)",)),
+        (dilated_pool, ("dilated window",)),
         (fmod, ("torch.fmod",)),
         (half_of_a_kernel, ("float16", "silu")),
         (half_of_a_gradient, ("float16", "exp_grad")),

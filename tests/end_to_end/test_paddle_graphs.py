@@ -160,7 +160,7 @@ def reads():
     [
         (reads, "graph of a body that reads a tensor's value while the graph is traced"),
         (written_elements, "graph of steps with operator.setitem"),
-        (batch_norm, "graph of a batch_norm that moves running statistics"),
+        (batch_norm, "graph of a batch_norm that updates running statistics"),
         (lstm, "graph of a recurrent layer that is made of given weights"),
         (lambda: x(2, 3).view(3, 2), "We only support 'view()' in dynamic graph mode"),
         (

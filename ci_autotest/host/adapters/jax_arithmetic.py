@@ -21,13 +21,13 @@ def div(input: Any, other: Any, rounding_mode: str | None = None) -> Array:
     if rounding_mode == "floor":
         return jnp.floor_divide(*promoted(input, other))
     if rounding_mode is not None:
-        message = f"counterpart of rounding_mode={rounding_mode!r}: jax.numpy has true_divide and floor_divide"
+        message = f"counterpart of rounding_mode={rounding_mode!r}: jax.numpy has only true_divide and floor_divide"
         raise LackingError(message)
     return jnp.true_divide(common_float(input, other), common_float(other, input))
 
 
 def pow(input: Any, exponent: Any) -> Array:
-    """Raise to a power; an integer exponent stays a Python number, of which JAX knows the derivative everywhere."""
+    """Raise to a power. An integer exponent stays a Python number, because then JAX knows the derivative everywhere."""
     if is_array(input) and type(exponent) is int and not (is_integral(input) and exponent < 0):
         return jnp.power(input, exponent)
     base, power = promoted(input, exponent)
@@ -35,18 +35,18 @@ def pow(input: Any, exponent: Any) -> Array:
 
 
 def clamp(input: Any, min: Any = None, max: Any = None) -> Array:
-    """Cut at two bounds."""
+    """Limit to the range between two bounds."""
     dtype = result_type(*(value for value in (input, min, max) if value is not None))
     low, high = (None if bound is None else jnp.asarray(bound, dtype) for bound in (min, max))
     return jnp.clip(input.astype(dtype), low, high)
 
 
 def where(condition: Any, input: Any, other: Any) -> Array:
-    """Choose by a mask."""
+    """Choose elements by a mask."""
     one, two = promoted(input, other)
     return jnp.where(condition, one, two)
 
 
 def masked_fill(input: Any, mask: Any, value: Any) -> Array:
-    """Put a number where a mask is true, in the array's own dtype."""
+    """Replace elements where a mask is true. The number takes the array's dtype."""
     return jnp.where(mask, jnp.asarray(value, input.dtype), input)

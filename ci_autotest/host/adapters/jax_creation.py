@@ -1,4 +1,4 @@
-"""Creation: PyTorch's default dtypes, float32 for numbers with a point and int64 for others."""
+"""Creation: PyTorch's default dtypes, float32 for floats and int64 for integers."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ def ones(size: Sequence[int], dtype: Any = None, device: Any = None) -> Array:
 
 
 def full(size: Sequence[int], fill_value: Any, dtype: Any = None, device: Any = None) -> Array:
-    """Return one number."""
+    """Return an array filled with one number."""
     return jnp.full(tuple(size), fill_value, _default(dtype, fill_value))
 
 
 def new_zeros(input: Any, size: Sequence[int], dtype: Any = None, device: Any = None) -> Array:
-    """Return zeros of a tensor's dtype."""
+    """Return zeros with a tensor's dtype."""
     return jnp.zeros(tuple(size), dtype or input.dtype)
 
 
 def new_ones(input: Any, size: Sequence[int], dtype: Any = None, device: Any = None) -> Array:
-    """Return ones of a tensor's dtype."""
+    """Return ones with a tensor's dtype."""
     return jnp.ones(tuple(size), dtype or input.dtype)
 
 
 def zeros_like(input: Any, dtype: Any = None, device: Any = None) -> Array:
-    """Return zeros of a tensor's shape."""
+    """Return zeros with a tensor's shape."""
     return jnp.zeros_like(input, dtype=dtype)
 
 
 def ones_like(input: Any, dtype: Any = None, device: Any = None) -> Array:
-    """Return ones of a tensor's shape."""
+    """Return ones with a tensor's shape."""
     return jnp.ones_like(input, dtype=dtype)
 
 
 def full_like(input: Any, fill_value: Any, dtype: Any = None, device: Any = None) -> Array:
-    """Return one number in a tensor's shape."""
+    """Return an array with a tensor's shape, filled with one number."""
     return jnp.full_like(input, fill_value, dtype=dtype)
 
 
@@ -68,12 +68,12 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, de
 
 
 def linspace(start: Any, end: Any, steps: int, dtype: Any = None, device: Any = None) -> Array:
-    """Return numbers at equal distances."""
+    """Return evenly spaced numbers."""
     return jnp.linspace(start, end, steps, dtype=dtype or jnp.float32)
 
 
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, dtype: Any = None, device: Any = None) -> Array:
-    """Return numbers at equal ratios."""
+    """Return numbers spaced evenly on a logarithmic scale."""
     return jnp.logspace(start, end, steps, base=base, dtype=dtype or jnp.float32)
 
 
@@ -83,21 +83,21 @@ def eye(n: int, m: int | None = None, dtype: Any = None, device: Any = None) -> 
 
 
 def tril_indices(row: int, col: int, offset: int = 0, dtype: Any = None, device: Any = None) -> Array:
-    """Return the places of a lower triangle."""
+    """Return the indices of a lower triangle."""
     return jnp.stack(jnp.tril_indices(row, offset, col)).astype(dtype or jnp.int64)
 
 
 def triu_indices(row: int, col: int, offset: int = 0, dtype: Any = None, device: Any = None) -> Array:
-    """Return the places of an upper triangle."""
+    """Return the indices of an upper triangle."""
     return jnp.stack(jnp.triu_indices(row, offset, col)).astype(dtype or jnp.int64)
 
 
 def one_hot(input: Any, num_classes: int = -1) -> Array:
-    """Return a one at each class's place."""
+    """Return the one-hot encoding of classes."""
     count = int(jnp.max(input)) + 1 if num_classes == -1 else num_classes
     return jax.nn.one_hot(input, count, dtype=jnp.int64)
 
 
 def fftfreq(n: int, d: float = 1.0, dtype: Any = None, device: Any = None) -> Array:
-    """Return the frequencies of a transform's bins."""
+    """Return the sample frequencies of a discrete Fourier transform."""
     return jnp.fft.fftfreq(n, d, dtype=dtype or jnp.float32)

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def gelu(input: Any, approximate: str = "none") -> Array:
-    """Apply the Gaussian error linear unit, exact unless asked otherwise."""
+    """Apply the Gaussian error linear unit. PyTorch's default is the exact one, JAX's is the approximation."""
     return jax.nn.gelu(input, approximate=approximate == "tanh")
 
 
 def dropout(input: Any, p: float = 0.5, training: bool = True) -> Array:
-    """Return the input where nothing is dropped; what is dropped follows from PyTorch's generator."""
+    """Return the input if nothing is dropped: which elements are dropped depends on PyTorch's generator."""
     if training and p:
-        message = f"counterpart of p={p}, training=True: another generator drops other elements"
+        message = f"counterpart of p={p}, training=True: its generator drops other elements"
         raise LackingError(message)
     found: Array = input
     return found
@@ -54,7 +54,7 @@ def addmv(input: Any, mat: Any, vec: Any, beta: Any = 1, alpha: Any = 1) -> Arra
 
 
 def addr(input: Any, vec1: Any, vec2: Any, beta: Any = 1, alpha: Any = 1) -> Array:
-    """Multiply each element of a vector by each of another and add."""
+    """Multiply two vectors to a matrix and add."""
     return _affine(input, jnp.outer(vec1, vec2), beta, alpha)
 
 
@@ -64,7 +64,7 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, beta: Any = 1, alpha: Any = 1)
 
 
 def einsum(equation: str, operands: Sequence[Any]) -> Array:
-    """Sum products by letters."""
+    """Compute an Einstein summation."""
     found: Array = jnp.einsum(equation, *operands)
     return found
 
@@ -72,7 +72,7 @@ def einsum(equation: str, operands: Sequence[Any]) -> Array:
 def layer_norm(
     input: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Array:
-    """Standardize over the last dimensions."""
+    """Normalize over the last dimensions."""
     axes = tuple(range(-len(normalized_shape), 0))
     return _scaled(jax.nn.standardize(input, axes, epsilon=eps, algorithm="stable"), weight, bias)
 
@@ -97,7 +97,7 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Array:
-    """Standardize each channel, with the statistics given or with the batch's own; no state is written."""
+    """Normalize each channel by the given statistics, or by those of the batch. No state is updated."""
     rank = input.ndim
     if training and running_mean is not None:
         message = "counterpart of training=True with running_mean: arrays of JAX are never written to"
@@ -121,7 +121,7 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Array:
-    """Standardize each channel of each sample."""
+    """Normalize each channel of each sample."""
     if running_mean is not None or not use_input_stats:
         message = "counterpart of running statistics: arrays of JAX are never written to"
         raise LackingError(message)
@@ -130,7 +130,7 @@ def instance_norm(
 
 
 def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Array:
-    """Standardize each group of channels of each sample."""
+    """Normalize each group of channels of each sample."""
     size = input.shape[1] // num_groups
     grouped = jnp.reshape(input, (input.shape[0], num_groups, size, *input.shape[2:]))
     found = jax.nn.standardize(grouped, tuple(range(2, grouped.ndim)), epsilon=eps, algorithm="stable")
@@ -140,9 +140,9 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
 def scaled_dot_product_attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False, scale: float | None = None
 ) -> Array:
-    """Attend; JAX has the heads after the length."""
+    """Compute attention. In JAX the dimension of heads follows that of the sequence."""
     if query.ndim not in {3, 4} or value.shape[-1] != key.shape[-1]:
-        message = "counterpart of values of another size than the keys', or of more batch dimensions than one"
+        message = "counterpart of values with another size than the keys, or of several batch dimensions"
         raise LackingError(message)
     mask, bias = None, None
     if attn_mask is not None:

@@ -1,4 +1,4 @@
-"""Matrices: factorizations and solutions whose conventions differ by more than names."""
+"""Matrices: factorizations and solvers whose conventions differ by more than names."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def cholesky(input: Any, upper: bool = False) -> Array:
-    """Factorize; a complex gradient is refused with it, for it is defined but for what is not Hermitian."""
+    """Factorize a real matrix. The gradient of a complex one is not unique: its anti-Hermitian part is undefined."""
     if jnp.issubdtype(input.dtype, jnp.complexfloating):
-        message = "counterpart of a complex Cholesky factor whose gradient is PyTorch's where that is free"
+        message = "complex Cholesky factor with PyTorch's gradient, whose anti-Hermitian part is undefined"
         raise LackingError(message)
     return jnp.linalg.cholesky(input, upper=upper)
 
 
 def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Array:
-    """Solve with a Cholesky factor."""
+    """Solve a linear system by a Cholesky factor."""
     return jsl.cho_solve((input2, not upper), input)
 
 
@@ -35,39 +35,39 @@ def solve_triangular(
     left: bool = True,
     unitriangular: bool = False,
 ) -> Array:
-    """Solve with a triangular matrix."""
+    """Solve a triangular system."""
     if not left:
-        message = "counterpart of left=False: jax.scipy.linalg.solve_triangular solves from the left"
+        message = "counterpart of left=False: jax.scipy.linalg.solve_triangular solves from the left only"
         raise LackingError(message)
     return jsl.solve_triangular(input, B, lower=not upper, unit_diagonal=unitriangular)
 
 
 def lu_factor(A: Any, pivot: bool = True) -> tuple[Array, Array]:
-    """Factorize with row exchanges, which PyTorch counts from one."""
+    """Factorize with pivoting. PyTorch counts the pivots from one."""
     if not pivot:
-        message = "counterpart of pivot=False: jax.scipy.linalg.lu_factor exchanges rows"
+        message = "counterpart of pivot=False: jax.scipy.linalg.lu_factor always pivots"
         raise LackingError(message)
-    factors, exchanges = jsl.lu_factor(A)
-    return factors, exchanges + 1
+    factors, pivots = jsl.lu_factor(A)
+    return factors, pivots + 1
 
 
 def vander(x: Any, N: int | None = None) -> Array:
-    """Return powers, ascending."""
+    """Return the Vandermonde matrix of a vector, with ascending powers."""
     if x.ndim != 1:
-        message = "counterpart of a batch: jax.numpy.vander takes one vector"
+        message = "counterpart of a batch: jax.numpy.vander takes one vector only"
         raise LackingError(message)
     return jnp.vander(x, N, increasing=True)
 
 
 def matrix_norm(input: Any, ord: Any = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False) -> Array:
-    """Return the norm of matrices."""
+    """Return the norm of matrices, over the last two dimensions."""
     if tuple(dim) != (-2, -1):
-        message = f"counterpart of dim={tuple(dim)}: jax.numpy.linalg.matrix_norm takes the last two"
+        message = f"counterpart of dim={tuple(dim)}: jax.numpy.linalg.matrix_norm takes the last two dimensions only"
         raise LackingError(message)
     return jnp.linalg.matrix_norm(input, keepdims=keepdim, ord=ord)
 
 
 def trace(input: Any) -> Array:
-    """Sum the diagonal, integers as int64."""
+    """Sum the diagonal. The sum of integers is int64."""
     dtype = None if jnp.issubdtype(input.dtype, jnp.inexact) else jnp.int64
     return jnp.trace(input, dtype=dtype)

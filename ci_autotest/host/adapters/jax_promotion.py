@@ -1,7 +1,7 @@
 """PyTorch's type promotion on JAX arrays.
 
-JAX promotes a Python float with 64-bit integers to float64, and 0-dim arrays like any other; PyTorch has a default
-dtype, float32, and looks at arrays with dimensions, 0-dim arrays and Python numbers in that order.
+JAX promotes a Python float and 64-bit integers to float64, and treats 0-dim arrays like others. PyTorch has a default
+dtype, float32, and gives precedence to arrays with dimensions over 0-dim arrays, and to those over Python numbers.
 
 Source: PyTorch 2.13, "Tensor Attributes", type promotion; JAX 0.10, "Type promotion semantics".
 """
@@ -13,7 +13,7 @@ from typing import Any, Final
 import jax
 import jax.numpy as jnp
 
-#: PyTorch's dtype of a Python number, which joins in a promotion when no array of its category is there.
+#: PyTorch's dtype of a Python number, which counts in a promotion if no array has the same category.
 _NUMBERS: Final = {bool: jnp.bool_, int: jnp.int64, float: jnp.float32, complex: jnp.complex64}
 _COMPLEX_OF: Final = {"float16": jnp.complex64, "bfloat16": jnp.complex64, "float32": jnp.complex64}
 
@@ -24,17 +24,17 @@ def is_array(value: Any) -> bool:
 
 
 def is_integral(value: Any) -> bool:
-    """Whether an array's elements are integers or booleans."""
+    """Whether an array has integers or booleans."""
     return not jnp.issubdtype(value.dtype, jnp.inexact)
 
 
 def floating(input: Any) -> Any:
-    """Return an array with integers and booleans as PyTorch's default dtype, float32."""
+    """Return integers and booleans in PyTorch's default dtype, float32, and other arrays unchanged."""
     return input.astype(jnp.float32) if is_array(input) and is_integral(input) else input
 
 
 def result_type(*values: Any) -> Any:
-    """Return the dtype in which PyTorch computes with arrays and Python numbers together."""
+    """Return PyTorch's common dtype of arrays and Python numbers."""
     dims, zeros, numbers = None, None, None
     for value in values:
         if not is_array(value):
@@ -47,18 +47,18 @@ def result_type(*values: Any) -> Any:
 
 
 def promoted(*values: Any) -> list[Any]:
-    """Return values as arrays of the dtype in which PyTorch computes with them."""
+    """Return values as arrays of PyTorch's common dtype."""
     dtype = result_type(*values)
     return [jnp.asarray(value, dtype) for value in values]
 
 
 def common_dtype(value: Any, *others: Any) -> Any:
-    """Return a value as an array of the dtype in which PyTorch computes with it and others."""
+    """Return a value as an array of PyTorch's common dtype of it and the others."""
     return jnp.asarray(value, result_type(value, *others))
 
 
 def common_float(value: Any, *others: Any) -> Any:
-    """Return the same, in PyTorch's default dtype, float32, if all values are integers or booleans."""
+    """Return the same, but in PyTorch's default dtype, float32, if all values are integers or booleans."""
     return floating(common_dtype(value, *others))
 
 
@@ -67,7 +67,7 @@ def _joined(one: Any, other: Any) -> Any:
 
 
 def _over(higher: Any, lower: Any) -> Any:
-    """Join a group's dtype with that of a group that counts less: it moves the category, not the size within one."""
+    """Promote a dtype by one of lower precedence, which can change the category but not the size."""
     if higher is None or lower is None:
         return lower if higher is None else higher
     if jnp.issubdtype(higher, jnp.complexfloating):

@@ -1,4 +1,4 @@
-"""Reductions and scans: PyTorch's dimensions, which a 0-dim array has too, and its dtypes of sums."""
+"""Reductions and scans. In PyTorch a 0-dim array has dimension 0, and the sum of integers is int64."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Axis: TypeAlias = "int | Sequence[int] | None"
 
 
 def _axis_of(input: Any, dim: Axis) -> Any:
-    """Return the axes that ``dim`` names: none and an empty tuple mean all; a 0-dim array has none to name."""
+    """Return JAX's axes for ``dim``; ``None`` for all of them, as ``()`` means in PyTorch, and for a 0-dim array."""
     if dim is None or input.ndim == 0 or (not isinstance(dim, int) and not len(dim)):
         return None
     return dim if isinstance(dim, int) else tuple(dim)
 
 
 def _along(function: Callable[[Any], Array], input: Any) -> Array:
-    """Call a function that wants at least one dimension."""
+    """Call a function that needs at least one dimension."""
     return function(input) if input.ndim else jnp.reshape(function(jnp.reshape(input, (1,))), ())
 
 
 def _total(input: Any, dtype: Any) -> Any:
-    """Return the dtype of a sum or product: int64 for integers, unless it is given."""
+    """Return the dtype of a sum or product: as given, else int64 for integers."""
     return jnp.int64 if dtype is None and is_integral(input) else dtype
 
 
@@ -42,7 +42,7 @@ def sum(input: Any, dim: Axis = None, keepdim: bool = False, dtype: Any = None) 
 
 
 def nansum(input: Any, dim: Axis = None, keepdim: bool = False, dtype: Any = None) -> Array:
-    """Sum what is a number."""
+    """Sum the elements that are not NaN."""
     return jnp.nansum(input, _axis_of(input, dim), dtype=_total(input, dtype), keepdims=keepdim)
 
 
@@ -76,19 +76,19 @@ def var_mean(
 
 
 def max(input: Any, dim: int | None = None, keepdim: bool = False, other: Any = None) -> Array | tuple[Array, Array]:
-    """Return the maximum, or along a dimension the maxima and where they are: there the gradient goes."""
+    """Return the maximum, or along a dimension the maxima and their indices, which also receive the gradient."""
     return _extreme(input, (dim, keepdim, other), jnp.max, jnp.argmax)
 
 
 def min(input: Any, dim: int | None = None, keepdim: bool = False, other: Any = None) -> Array | tuple[Array, Array]:
-    """Return the minimum, or along a dimension the minima and where they are: there the gradient goes."""
+    """Return the minimum, or along a dimension the minima and their indices, which also receive the gradient."""
     return _extreme(input, (dim, keepdim, other), jnp.min, jnp.argmin)
 
 
-def _extreme(input: Any, how: tuple[Any, bool, Any], whole: Any, place: Any) -> Any:
-    dim, keepdim, other = how
+def _extreme(input: Any, options: tuple[Any, bool, Any], whole: Any, place: Any) -> Any:
+    dim, keepdim, other = options
     if other is not None:
-        message = "counterpart of torch.max and torch.min with two tensors: torch.maximum and torch.minimum have theirs"
+        message = "counterpart of torch.max and torch.min with two tensors; torch.maximum and torch.minimum have one"
         raise LackingError(message)
     if dim is None:
         return whole(input)
@@ -100,27 +100,27 @@ def _extreme(input: Any, how: tuple[Any, bool, Any], whole: Any, place: Any) -> 
 
 
 def amax(input: Any, dim: Axis = None, keepdim: bool = False) -> Array:
-    """Return the maximum; ties share the gradient."""
+    """Return the maximum. Ties share the gradient."""
     return jnp.max(input, _axis_of(input, dim), keepdims=keepdim)
 
 
 def amin(input: Any, dim: Axis = None, keepdim: bool = False) -> Array:
-    """Return the minimum; ties share the gradient."""
+    """Return the minimum. Ties share the gradient."""
     return jnp.min(input, _axis_of(input, dim), keepdims=keepdim)
 
 
 def aminmax(input: Any, dim: int | None = None, keepdim: bool = False) -> tuple[Array, Array]:
-    """Return minimum and maximum."""
+    """Return the minimum and the maximum."""
     return amin(input, dim, keepdim), amax(input, dim, keepdim)
 
 
 def argmax(input: Any, dim: int | None = None, keepdim: bool = False) -> Array:
-    """Return where the maximum is, the first of ties."""
+    """Return the index of the maximum, the first of ties."""
     return jnp.argmax(input, _axis_of(input, dim), keepdims=keepdim)
 
 
 def argmin(input: Any, dim: int | None = None, keepdim: bool = False) -> Array:
-    """Return where the minimum is, the first of ties."""
+    """Return the index of the minimum, the first of ties."""
     return jnp.argmin(input, _axis_of(input, dim), keepdims=keepdim)
 
 
@@ -133,16 +133,16 @@ def quantile(input: Any, q: Any, dim: int | None = None, keepdim: bool = False, 
 def vector_norm(input: Any, ord: Any = 2, dim: Axis = None, keepdim: bool = False, dtype: Any = None) -> Array:
     """Return the norm of vectors."""
     if input.ndim == 0:
-        message = "counterpart of a 0-dim tensor: jax.numpy.linalg.vector_norm wants dimensions"
+        message = "counterpart of a 0-dim tensor: jax.numpy.linalg.vector_norm needs a dimension"
         raise LackingError(message)
     x = input if dtype is None else input.astype(dtype)
     return jnp.linalg.vector_norm(x, axis=_axis_of(x, dim), keepdims=keepdim, ord=ord)
 
 
 def norm(input: Any, p: Any = "fro", dim: Axis = None, keepdim: bool = False, dtype: Any = None) -> Array:
-    """Return the norm of vectors; ``fro`` is the 2-norm of what the dimensions hold."""
+    """Return the norm of vectors. ``fro`` is the 2-norm over the given dimensions."""
     if p == "nuc":
-        message = "counterpart of p='nuc': torch.linalg.matrix_norm has its counterpart"
+        message = "counterpart of p='nuc'; torch.linalg.matrix_norm has one"
         raise LackingError(message)
     return vector_norm(input, 2 if p == "fro" else p, dim, keepdim, dtype)
 
@@ -154,12 +154,12 @@ def logsumexp(input: Any, dim: Axis, keepdim: bool = False) -> Array:
 
 
 def all(input: Any, dim: Axis = None, keepdim: bool = False) -> Array:
-    """Whether all are true; of uint8 the answer is uint8."""
+    """Whether all elements are true; of uint8 as uint8."""
     return _truth(jnp.all, input, dim, keepdim)
 
 
 def any(input: Any, dim: Axis = None, keepdim: bool = False) -> Array:
-    """Whether one is true; of uint8 the answer is uint8."""
+    """Whether any element is true; of uint8 as uint8."""
     return _truth(jnp.any, input, dim, keepdim)
 
 
@@ -169,38 +169,38 @@ def _truth(function: Any, input: Any, dim: Axis, keepdim: bool) -> Array:
 
 
 def count_nonzero(input: Any, dim: Axis = None) -> Array:
-    """Count what is not zero."""
+    """Count the elements that are not zero."""
     return jnp.count_nonzero(input, _axis_of(input, dim))
 
 
 def cumsum(input: Any, dim: int, dtype: Any = None) -> Array:
-    """Return running sums."""
+    """Return cumulative sums."""
     return _along(lambda x: jnp.cumsum(x, dim, dtype=_total(input, dtype)), input)
 
 
 def cumprod(input: Any, dim: int, dtype: Any = None) -> Array:
-    """Return running products."""
+    """Return cumulative products."""
     return _along(lambda x: jnp.cumprod(x, dim, dtype=_total(input, dtype)), input)
 
 
 def logcumsumexp(input: Any, dim: int) -> Array:
-    """Return running logarithms of sums of exponentials."""
+    """Return cumulative logarithms of sums of exponentials."""
     return _along(lambda x: jax.lax.cumlogsumexp(x, axis=dim % x.ndim), floating(input))
 
 
 def softmax(input: Any, dim: int | None = None, dtype: Any = None, _stacklevel: int = 3) -> Array:
     """Return the softmax."""
-    return _softened(jax.nn.softmax, input, dim, dtype)
+    return _softmax(jax.nn.softmax, input, dim, dtype)
 
 
 def log_softmax(input: Any, dim: int | None = None, dtype: Any = None, _stacklevel: int = 3) -> Array:
     """Return the logarithm of the softmax."""
-    return _softened(jax.nn.log_softmax, input, dim, dtype)
+    return _softmax(jax.nn.log_softmax, input, dim, dtype)
 
 
-def _softened(function: Any, input: Any, dim: int | None, dtype: Any) -> Array:
+def _softmax(function: Any, input: Any, dim: int | None, dtype: Any) -> Array:
     if dim is None:
-        message = "counterpart of dim=None: jax.nn has no dimension that follows from the rank"
+        message = "counterpart of dim=None: jax.nn does not choose a dimension by the rank"
         raise LackingError(message)
     x = input if dtype is None else input.astype(dtype)
     return _along(lambda value: function(value, axis=dim), x)

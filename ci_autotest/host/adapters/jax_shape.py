@@ -1,4 +1,4 @@
-"""Shape: joining, exchanging, regrouping, cutting and padding dimensions; casts and copies."""
+"""Shape: joining, permuting, reshaping, splitting and padding; casts and copies."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ _PAD_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
 def cat(tensors: Sequence[Any], dim: int = 0) -> Array:
-    """Join along a dimension. A tensor of shape (0,) joins with any."""
+    """Concatenate along a dimension. PyTorch ignores tensors of shape (0,)."""
     dtype = result_type(*tensors)
     kept = [tensor for tensor in tensors if tensor.shape != (0,)] or list(tensors)
     return jnp.concatenate([tensor.astype(dtype) for tensor in kept], axis=dim)
 
 
 def stack(tensors: Sequence[Any], dim: int = 0) -> Array:
-    """Join along a new dimension."""
+    """Stack along a new dimension."""
     return jnp.stack(promoted(*tensors), axis=dim)
 
 
 def hstack(tensors: Sequence[Any]) -> Array:
-    """Join along the second dimension."""
+    """Concatenate along the second dimension."""
     return jnp.hstack(promoted(*tensors))
 
 
 def vstack(tensors: Sequence[Any]) -> Array:
-    """Join along the first dimension."""
+    """Concatenate along the first dimension."""
     return jnp.vstack(promoted(*tensors))
 
 
 def transpose(input: Any, dim0: int, dim1: int) -> Array:
-    """Exchange two dimensions."""
+    """Swap two dimensions."""
     return jnp.swapaxes(input, dim0, dim1) if input.ndim else input
 
 
@@ -53,14 +53,14 @@ def movedim(input: Any, source: Any, destination: Any) -> Array:
 
 
 def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Array:
-    """Join neighbouring dimensions."""
+    """Flatten consecutive dimensions into one."""
     if not input.ndim:
         return jnp.reshape(input, (1,))
     return jax.lax.collapse(input, start_dim % input.ndim, end_dim % input.ndim + 1)
 
 
 def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Array:
-    """Cut a dimension into several."""
+    """Split one dimension into several."""
     at = dim % input.ndim
     known = -math.prod(sizes)
     given = [input.shape[at] // known if size == -1 else size for size in sizes]
@@ -68,7 +68,7 @@ def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Array:
 
 
 def squeeze(input: Any, dim: int | Sequence[int] | None = None) -> Array:
-    """Drop dimensions of size 1; others stay."""
+    """Remove dimensions of size 1. Named dimensions of another size stay."""
     if dim is None or not input.ndim:
         return jnp.squeeze(input)
     dims = {axis % input.ndim for axis in ((dim,) if isinstance(dim, int) else dim)}
@@ -76,14 +76,14 @@ def squeeze(input: Any, dim: int | Sequence[int] | None = None) -> Array:
 
 
 def expand(input: Any, size: Sequence[int], implicit: bool = False) -> Array:
-    """Repeat dimensions of size 1; -1 leaves a dimension as it is."""
+    """Broadcast to a shape, where -1 keeps a dimension."""
     before = len(size) - input.ndim
     shape = [input.shape[i - before] if wanted == -1 else wanted for i, wanted in enumerate(size)]
     return jnp.broadcast_to(input, shape)
 
 
 def split(input: Any, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Array, ...]:
-    """Cut into parts of a size, or of sizes."""
+    """Split into parts of one size, or of the given sizes."""
     size = input.shape[dim]
     if isinstance(split_size_or_sections, int):
         places = list(range(split_size_or_sections, size, split_size_or_sections)) if size else []
@@ -93,7 +93,7 @@ def split(input: Any, split_size_or_sections: int | Sequence[int], dim: int = 0)
 
 
 def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Array, ...]:
-    """Cut into at most so many parts of one size."""
+    """Split into at most that many parts of one size."""
     return split(input, max(-(-input.shape[dim] // chunks), 1), dim) if input.shape[dim] else _empty(input, chunks, dim)
 
 
@@ -102,23 +102,23 @@ def _empty(input: Any, chunks: int, dim: int) -> tuple[Array, ...]:
 
 
 def meshgrid(tensors: Sequence[Any], indexing: str = "ij") -> tuple[Array, ...]:
-    """Spread vectors over a grid."""
+    """Return the coordinates of a grid."""
     return tuple(jnp.meshgrid(*tensors, indexing=indexing))
 
 
 def flip(input: Any, dims: int | Sequence[int]) -> Array:
-    """Turn dimensions around."""
+    """Reverse dimensions."""
     return jnp.flip(input, dims if isinstance(dims, int) else tuple(dims))
 
 
 def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Array:
-    """Pad or cut the last dimensions, the last first."""
+    """Pad or crop the last dimensions. PyTorch lists the last dimension first."""
     pairs = [(0, 0)] * (input.ndim - len(pad) // 2) + [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
     if mode == "constant":
         filling = jnp.asarray(value or 0, input.dtype)
         return jax.lax.pad(input, filling, [(before, after, 0) for before, after in pairs])
     if min(map(min, pairs)) < 0:
-        message = f"counterpart of pad={list(pad)}: jax.numpy.pad cuts nothing"
+        message = f"counterpart of pad={list(pad)}: jax.numpy.pad does not crop"
         raise LackingError(message)
     return jnp.pad(input, pairs, mode=_PAD_MODES[mode])
 
@@ -126,11 +126,11 @@ def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: float | N
 def to(
     input: Any, dtype: Any = None, device: Any = None, other: Any = None, non_blocking: bool = False, copy: bool = False
 ) -> Array:
-    """Cast; there is one device."""
+    """Cast. The adapter has one device."""
     wanted = other.dtype if other is not None else dtype
     return input.astype(wanted) if wanted is not None else input
 
 
 def item(input: Any) -> Any:
-    """Return the number that an array of one element holds."""
+    """Return the only element of an array as a number."""
     return input.item()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def sort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> tuple[Array, Array]:
-    """Sort; the order of ties is that of the input."""
+    """Sort stably."""
     if not input.ndim:
         return input, jnp.zeros((), jnp.int64)
     index = jnp.argsort(input, axis=dim, stable=True, descending=descending)
@@ -23,7 +23,7 @@ def sort(input: Any, dim: int = -1, descending: bool = False, stable: bool = Fal
 
 
 def argsort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Array:
-    """Return the order; that of ties is the input's."""
+    """Return the indices that sort an array stably."""
     return sort(input, dim, descending)[1]
 
 
@@ -33,9 +33,9 @@ def msort(input: Any) -> Array:
 
 
 def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Array, Array]:
-    """Return the largest and where they are."""
+    """Return the largest elements and their indices."""
     if not largest or not input.ndim:
-        message = "counterpart of largest=False, or a 0-dim tensor: jax.lax.top_k takes the largest along a dimension"
+        message = "counterpart of largest=False or a 0-dim tensor: jax.lax.top_k takes the largest along a dimension"
         raise LackingError(message)
     values, index = jax.lax.top_k(input, k, axis=dim)
     return values, index.astype(jnp.int64)
@@ -48,7 +48,7 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Array | tuple[Array, ...]:
-    """Return what there is, in order."""
+    """Return the unique elements, sorted."""
     found: Array | tuple[Array, ...] = jnp.unique(
         input, return_inverse=return_inverse, return_counts=return_counts, axis=dim
     )
@@ -63,9 +63,9 @@ def searchsorted(
     side: str | None = None,
     sorter: Any = None,
 ) -> Array:
-    """Return where values would be put."""
+    """Return the indices at which values would be inserted."""
     if sorted_sequence.ndim != 1:
-        message = "counterpart of a batch of sequences: jax.numpy.searchsorted takes one"
+        message = "counterpart of a batch of sequences: jax.numpy.searchsorted takes one only"
         raise LackingError(message)
     from_side = side or ("right" if right else "left")
     places = jnp.searchsorted(sorted_sequence, input, from_side, sorter)
@@ -78,19 +78,19 @@ def bucketize(input: Any, boundaries: Any, out_int32: bool = False, right: bool 
 
 
 def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Array:
-    """Count each integer, or sum its weights."""
+    """Count each integer, or sum the weights of each."""
     found = jnp.bincount(input, weights, minlength=minlength)
     return found.astype(jnp.int64) if weights is None else found
 
 
 def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Array:
-    """Count what falls into bins of one width."""
+    """Count the elements in each of several equal bins."""
     bounds = None if min == max == 0 else (min, max)
     counts, _ = jnp.histogram(input, bins, bounds)
     return counts.astype(input.dtype)
 
 
 def isin(elements: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False) -> Array:
-    """Whether each element is among others."""
+    """Whether each element is one of the others."""
     one = elements if is_array(elements) else jnp.asarray(elements)
     return jnp.isin(one, test_elements, assume_unique=assume_unique, invert=invert)

@@ -1,4 +1,4 @@
-"""Windows over space: convolutions, pools by ``reduce_window``, planes by ``image.resize``."""
+"""Spatial operators: convolutions, pooling by ``reduce_window``, interpolation by ``image.resize``."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 def _batched(function: Callable[[Any], Array], input: Any, rank: int) -> Array:
-    """Call with a batch dimension, which PyTorch lets one leave out."""
+    """Call with a batch dimension, which is optional in PyTorch."""
     return function(input) if input.ndim == rank + 2 else function(input[None])[0]
 
 
 def conv(
     input: Any, weight: Any, bias: Any = None, stride: Sizes = 1, padding: Any = 0, dilation: Sizes = 1, groups: int = 1
 ) -> Array:
-    """Convolve, in as many dimensions as the weight has."""
+    """Convolve over as many dimensions as the weight has."""
     rank = weight.ndim - 2
     pads = padding.upper() if isinstance(padding, str) else [(size, size) for size in per_dimension(padding, rank)]
 
@@ -57,7 +57,7 @@ def conv_transpose(
     groups: int = 1,
     dilation: Sizes = 1,
 ) -> Array:
-    """Convolve with the input dilated by the stride and the kernel turned around: the gradient of ``conv``."""
+    """Convolve the input, dilated by the stride, with the flipped kernel. This is the gradient of ``conv``."""
     rank = weight.ndim - 2
     kernel, dilations = weight.shape[2:], per_dimension(dilation, rank)
     sizes = zip(kernel, dilations, per_dimension(padding, rank), per_dimension(output_padding, rank), strict=True)
@@ -88,7 +88,7 @@ def _with_bias(output: Any, bias: Any) -> Array:
 
 
 def unfold(input: Any, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Array:
-    """Return the patches that a window sees, as columns."""
+    """Return the patches of a sliding window as columns."""
     pads = [(size, size) for size in per_dimension(padding, 2)]
 
     def call(x: Any) -> Array:
@@ -101,7 +101,7 @@ def unfold(input: Any, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes =
 
 
 class _Window(NamedTuple):
-    """Sizes of a pooling window in each spatial dimension, and the padding after the last element."""
+    """Sizes of a pooling window in each spatial dimension, with the padding before and after the elements."""
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
@@ -111,7 +111,7 @@ class _Window(NamedTuple):
 
 
 def _window(shape: Sequence[int], sizes: tuple[Sizes, Sizes | None, Sizes, Sizes], *, ceil_mode: bool) -> _Window:
-    """Return a window with the padding that makes as many windows as PyTorch counts.
+    """Return a window with the padding that gives PyTorch's number of windows.
 
     Source: PyTorch 2.13, ``MaxPool2d``: with ``ceil_mode`` a last partial window counts if it starts inside the input
     or the padding before it.
@@ -131,7 +131,7 @@ def _window(shape: Sequence[int], sizes: tuple[Sizes, Sizes | None, Sizes, Sizes
 
 
 def _reduced(x: Any, start: Any, function: Any, window: _Window) -> Array:
-    # A start that is no tracer: JAX differentiates maxima and sums that it recognizes by it.
+    # ``start`` must not be a tracer: by its value JAX recognizes maxima and sums, which it can differentiate.
     found: Array = jax.lax.reduce_window(
         x,
         start,
@@ -210,17 +210,19 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Array:
-    """Resize. JAX's ``nearest`` is PyTorch's ``nearest-exact``; its cubic has another coefficient (-0.5, not -0.75)."""
+    """Resize. JAX's ``nearest`` is PyTorch's ``nearest-exact``; its cubic coefficient is -0.5 instead of -0.75."""
     method = {"nearest-exact": "nearest", "linear": "linear", "bilinear": "linear", "trilinear": "linear"}.get(mode)
     if method is None or align_corners:
-        message = f"counterpart of mode={mode!r}, align_corners={align_corners}: jax.image.resize has none like it"
+        message = f"counterpart of mode={mode!r}, align_corners={align_corners}: jax.image.resize has no such mode"
         raise LackingError(message)
     old = input.shape[2:]
     if size is None:
         scales = [scale_factor] * len(old) if isinstance(scale_factor, int | float) else list(scale_factor)
         exact = [length * scale for length, scale in zip(old, scales, strict=True)]
         if not recompute_scale_factor and any(length != int(length) for length in exact):
-            message = f"counterpart of scale_factor={scale_factor} of {tuple(old)}: jax.image.resize takes sizes"
+            message = (
+                f"counterpart of scale_factor={scale_factor} of {tuple(old)}: jax.image.resize takes whole sizes only"
+            )
             raise LackingError(message)
         new = tuple(int(length) for length in exact)
     else:

@@ -1,4 +1,4 @@
-"""Adapters of OneFlow's table: where what it documents differs from torch."""
+"""Functions that rows of ``oneflow.yml`` name as ``adapters.NAME``, for operators that it documents differently."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
 
 
 def long(result: Any) -> Any:
-    """Return indices as torch has them."""
+    """Return indices as int64, as torch does."""
     return result.long()
 
 
 def with_long_indices(result: Sequence[Any]) -> tuple[Any, Any]:
-    """Return values, and indices as torch has them."""
+    """Return values, and indices as int64, as torch does."""
     return result[0], result[1].long()
 
 
 def argmax(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    """Return where the largest is."""
+    """Return the index of the maximum."""
     _need_dim(dim, keepdim)
     return oneflow.argmax(input, dim=dim, keepdim=keepdim)
 
 
 def argmin(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    """Return where the smallest is."""
+    """Return the index of the minimum."""
     _need_dim(dim, keepdim)
     return oneflow.argmin(input, dim=dim, keepdim=keepdim)
 
 
 def _need_dim(dim: int | None, keepdim: bool) -> None:
     if dim is None and keepdim:
-        message = "keepdim without dim: it is ignored, by its documentation"
+        message = "keepdim without dim: its documentation says that it is ignored"
         raise LackingError(message)

@@ -1,4 +1,4 @@
-"""Normalization, losses and interpolation: PyTorch's arguments in, Paddle's functions called."""
+"""Normalization, losses, interpolation, softmax and dropout."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ def batch_norm(
     input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False,
     momentum: float = 0.1, eps: float = 1e-5,
 ) -> Any:  # fmt: skip
-    """Normalize over the batch and move the running statistics, with PyTorch's momentum and unbiased variance.
+    """Normalize over the batch and update the running statistics with PyTorch's momentum and unbiased variance.
 
-    Paddle's momentum is the share of the old value that stays, and the variance that it moves to is divided by n where
-    PyTorch's is divided by n - 1 (both documented): what it added is scaled by n / (n - 1).
+    The two are documented to differ in two points. Paddle's momentum is the weight of the old value, and PyTorch's of
+    the new one. Paddle divides the variance by n, and PyTorch by n - 1, so Paddle's update is scaled by n / (n - 1).
     """
     channels = input.shape[1]
     mean = paddle.zeros([channels], dtype=input.dtype) if running_mean is None else running_mean
     var = paddle.ones([channels], dtype=input.dtype) if running_var is None else running_var
-    moved = var.detach().clone() if training else var  # Paddle keeps it for the gradient: it may not be changed after
+    # A copy: Paddle keeps it for the gradient, so that it must not change later.
+    updated = var.detach().clone() if training else var
     result = paddle.nn.functional.batch_norm(
-        input, mean, moved, weight=weight, bias=bias, training=training, momentum=1 - momentum, epsilon=eps
+        input, mean, updated, weight=weight, bias=bias, training=training, momentum=1 - momentum, epsilon=eps
     )
     count = math.prod(input.shape) // builtins.max(channels, 1)
     if training and count > 1 and running_var is not None:
         if not paddle.in_dynamic_mode():
-            what = "graph of a batch_norm that moves running statistics: paddle.assign writes to no input of a graph"
-            raise LackingError(what)
+            message = "graph of a batch_norm that updates running statistics: no input of a graph can be written to"
+            raise LackingError(message)
         with paddle.no_grad():
-            stays = (1 - momentum) * var
-            paddle.assign(stays + (moved - stays) * (count / (count - 1)), output=var)
+            old_part = (1 - momentum) * var
+            paddle.assign(old_part + (updated - old_part) * (count / (count - 1)), output=var)
     return result
 
 
@@ -42,14 +43,13 @@ def cross_entropy(
     input: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Any:  # fmt: skip
-    """Return the cross entropy of classes along dimension 1, or 0 of a vector; targets of floats are probabilities.
+    """Return the cross entropy. Classes are along dimension 1, or 0 for a vector; float targets are probabilities.
 
-    Of soft labels, which smoothed ones are, Paddle documents one weight for each sample where PyTorch has one for each
-    class in the sum.
+    With soft labels, and smoothing makes labels soft, Paddle documents one weight per sample and PyTorch one per class.
     """
     is_soft = paddle.is_floating_point(target)
     if weight is not None and (is_soft or label_smoothing):
-        message = "cross entropy of soft labels with a weight for each class"
+        message = "cross entropy of soft labels with a weight per class"
         raise LackingError(message)
     return paddle.nn.functional.cross_entropy(
         input, target, weight=weight, ignore_index=ignore_index, reduction=reduction,
@@ -66,8 +66,8 @@ def interpolate(
     if mode == "nearest-exact":
         message = "interpolation of mode 'nearest-exact'"
         raise LackingError(message)
-    if mode == "nearest" and input.ndim == 3:  # noqa: PLR2004 - a batch of lines
-        message = "interpolation of mode 'nearest' of lines: it documents planes and volumes"
+    if mode == "nearest" and input.ndim == 3:  # noqa: PLR2004 - batch, channel, length
+        message = "interpolation of mode 'nearest' over one dimension: its documentation says two or three"
         raise LackingError(message)
     if isinstance(size, int):
         size = [size] * (input.ndim - 2)
@@ -80,7 +80,7 @@ def interpolate(
 def grid_sample(
     input: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
 ) -> Any:
-    """Sample at the places of a grid; Paddle has no mode ``bicubic``, and aligns corners unless told."""
+    """Sample at the points of a grid. Paddle has no mode ``bicubic``, and aligns corners by default."""
     if mode == "bicubic":
         message = "grid_sample of mode 'bicubic'"
         raise LackingError(message)
@@ -90,34 +90,34 @@ def grid_sample(
 
 
 def softmax(input: Any, dim: int | None = None, dtype: Any = None) -> Any:
-    """Return the softmax along a dimension: without one PyTorch takes another than Paddle."""
-    return paddle.nn.functional.softmax(input, axis=_given(dim), dtype=dtype)
+    """Return the softmax along a dimension, which must be given: the two defaults differ."""
+    return paddle.nn.functional.softmax(input, axis=_required(dim), dtype=dtype)
 
 
 def log_softmax(input: Any, dim: int | None = None, dtype: Any = None) -> Any:
-    """Return the logarithm of the softmax along a dimension: without one PyTorch takes another than Paddle."""
-    return paddle.nn.functional.log_softmax(input, axis=_given(dim), dtype=dtype)
+    """Return the logarithm of the softmax along a dimension, which must be given: the two defaults differ."""
+    return paddle.nn.functional.log_softmax(input, axis=_required(dim), dtype=dtype)
 
 
-def _given(dim: int | None) -> int:
+def _required(dim: int | None) -> int:
     if dim is None:
-        message = "softmax without a dimension that takes the one that PyTorch does"
+        message = "softmax without a dimension that defaults to PyTorch's"
         raise LackingError(message)
     return dim
 
 
 def dropout(input: Any, p: float = 0.5, training: bool = True) -> Any:
-    """Drop nothing or everything: what else is dropped is drawn by a generator of Paddle's own."""
+    """Drop nothing or everything. Otherwise the choice depends on Paddle's generator."""
     return paddle.nn.functional.dropout(input, p=_certain(p, training), training=training)
 
 
 def dropout2d(input: Any, p: float = 0.5, training: bool = True) -> Any:
-    """Drop nothing or every channel: what else is dropped is drawn by a generator of Paddle's own."""
+    """Drop no channel or every channel. Otherwise the choice depends on Paddle's generator."""
     return paddle.nn.functional.dropout2d(input, p=_certain(p, training), training=training)
 
 
 def _certain(p: float, training: bool) -> float:
     if training and p not in {0, 1}:
-        message = "generator of random numbers that gives PyTorch's"
+        message = "generator that gives PyTorch's random numbers"
         raise LackingError(message)
     return p

@@ -1,4 +1,4 @@
-"""Functions of several tensors that PyTorch brings to one dtype and Paddle does not: they are cast before the call.
+"""Functions of several tensors that PyTorch promotes to one dtype and Paddle does not: they are cast before the call.
 
 Paddle's functions take tensors only. Where an operand may be a number, Python's operator is called instead.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _together(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of two values, called when they have one dtype."""
+    """Return a function of two values that casts them to one dtype first."""
 
     def call(input: Any, other: Any) -> Any:
         return function(*cast_together((input, other)))
@@ -54,7 +54,7 @@ gammaincc = _together(paddle.gammaincc)
 
 
 def pow(input: Any, exponent: Any) -> Any:
-    """Raise to a power; either may be a number."""
+    """Raise to a power; either operand may be a number."""
     return operator.pow(*cast_together((input, exponent)))
 
 
@@ -75,7 +75,7 @@ def sub(input: Any, other: Any, alpha: Any = 1) -> Any:
 
 
 def copysign(input: Any, other: Any) -> Any:
-    """Return the magnitudes with other signs; of whole numbers in float32, where Paddle documents the input's dtype."""
+    """Return magnitudes with other signs. PyTorch returns float32 for integers, Paddle the input's dtype."""
     input, other = cast_together((input, other))
     if not (paddle.is_floating_point(input) or paddle.is_complex(input)):
         input, other = (
@@ -86,31 +86,31 @@ def copysign(input: Any, other: Any) -> Any:
 
 
 def where(condition: Any, input: Any, other: Any) -> Any:
-    """Choose by a condition."""
+    """Choose elements by a condition."""
     return paddle.where(condition, *cast_together((input, other)))
 
 
 def outer(input: Any, vec2: Any) -> Any:
-    """Return all products of two vectors."""
+    """Return the outer product of two vectors."""
     return paddle.outer(*cast_together((input, vec2)))
 
 
 def isin(elements: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False) -> Any:
-    """Tell which elements are among others."""
+    """Whether each element is one of the others."""
     elements, test_elements = cast_together((elements, test_elements))
     return paddle.isin(elements, test_elements, assume_unique=assume_unique, invert=invert)
 
 
 def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
-    """Join along a dimension."""
+    """Concatenate along a dimension."""
     return paddle.concat(cast_together(tensors), axis=dim)
 
 
 def hstack(tensors: Sequence[Any]) -> Any:
-    """Join along the columns."""
+    """Concatenate along the second dimension."""
     return paddle.hstack(cast_together(tensors))
 
 
 def vstack(tensors: Sequence[Any]) -> Any:
-    """Join along the rows."""
+    """Concatenate along the first dimension."""
     return paddle.vstack(cast_together(tensors))

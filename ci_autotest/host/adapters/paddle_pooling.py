@@ -1,7 +1,7 @@
-"""Pooling: Paddle takes batches, its windows have no holes, and its indices are int32.
+"""Pooling. Paddle requires a batch, has no dilated windows, and returns int32 indices.
 
-With ``ceil_mode`` PyTorch documents that a window which would begin in the padding behind the input is left out; Paddle
-documents the quotient rounded up and nothing else. Where the two give different sizes there is no counterpart.
+With ``ceil_mode``, PyTorch documents that a last window is left out if it would begin in the padding behind the input,
+and Paddle only that the number of windows is rounded up. If the two numbers differ, there is no counterpart.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def max_pool(
 ) -> Any:  # fmt: skip
     """Take the maximum in windows over ``rank`` dimensions; indices are int64, as PyTorch documents."""
     if set(per_dimension(dilation, rank)) != {1}:
-        message = "window with holes (dilation)"
+        message = "dilated window of pooling"
         raise LackingError(message)
     _refuse_other_form(input, (kernel_size, stride, padding), rank, ceil_mode=ceil_mode)
     found = _MAX[rank](
@@ -45,7 +45,7 @@ def avg_pool(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, *, rank: int, **divisor: Any,
 ) -> Any:  # fmt: skip
-    """Average in windows over ``rank`` dimensions; on a line there is no ``divisor_override``."""
+    """Average in windows over ``rank`` dimensions; with one dimension there is no ``divisor_override``."""
     _refuse_other_form(input, (kernel_size, stride, padding), rank, ceil_mode=ceil_mode)
     return _AVERAGE[rank](
         input, kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode, exclusive=not count_include_pad,
@@ -54,14 +54,14 @@ def avg_pool(
 
 
 def lp_pool2d(input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
-    """Return the norm of each window."""
+    """Return the p-norm of each window."""
     _refuse_other_form(input, (kernel_size, stride, 0), 2, ceil_mode=ceil_mode)
     return paddle.nn.functional.lp_pool2d(input, norm_type, kernel_size, stride=stride, ceil_mode=ceil_mode)
 
 
 def _refuse_other_form(input: Any, window: tuple[Any, Any, Any], rank: int, *, ceil_mode: bool) -> None:
     if input.ndim != rank + 2:
-        message = f"form of pooling for an input of {input.ndim} dimensions: it documents {rank + 2}"
+        message = f"form of pooling for an input of {input.ndim} dimensions; its documentation says {rank + 2}"
         raise LackingError(message)
     if not ceil_mode:
         return
@@ -71,5 +71,5 @@ def _refuse_other_form(input: Any, window: tuple[Any, Any, Any], rank: int, *, c
     for size, kernel, stride, padding in zip(input.shape[2:], kernels, strides, paddings, strict=True):
         last = math.ceil((size + 2 * padding - kernel) / stride)
         if last * stride >= size + padding:
-            message = "rule to leave out a last window that begins behind the input (ceil_mode)"
+            message = "rule that leaves out a last window beginning behind the input (ceil_mode)"
             raise LackingError(message)

@@ -20,19 +20,19 @@ _CATEGORIES: Final = ("bool", "int", "float", "complex")
 
 
 def cast_together(tensors: Sequence[Any]) -> list[Any]:
-    """Return tensors in the one dtype that PyTorch computes in; numbers among them as they are."""
+    """Return tensors in PyTorch's common dtype, and numbers among them unchanged."""
     dtypes = {str(value.dtype) for value in tensors if paddle.is_tensor(value)}
-    if len(dtypes) < 2:  # noqa: PLR2004 - nothing to bring together
+    if len(dtypes) < 2:  # noqa: PLR2004 - nothing to cast
         return list(tensors)
     dtype = _result_dtype([value for value in tensors if paddle.is_tensor(value)])
     return [paddle.cast(value, dtype) if paddle.is_tensor(value) else value for value in tensors]
 
 
 def _result_dtype(tensors: Sequence[Any]) -> str:
-    """Return the dtype of tensors taken together: 0-dim ones count where their category is the higher one.
+    """Return the common dtype of tensors. 0-dim ones count only if their category is higher.
 
     Raises:
-        LackingError: It is PyTorch's complex32.
+        LackingError: The common dtype is PyTorch's complex32.
     """
     wide = _joined([_name(value) for value in tensors if value.ndim])
     scalar = _joined([_name(value) for value in tensors if not value.ndim])
@@ -41,7 +41,7 @@ def _result_dtype(tensors: Sequence[Any]) -> str:
     if _category(scalar) <= _category(wide):
         return wide
     if wide == "float16":
-        message = "complex numbers of halves"
+        message = "complex numbers of two float16 (complex32)"
         raise LackingError(message)
     if "float" in wide:
         return "complex128" if wide == "float64" else "complex64"
@@ -56,7 +56,7 @@ def _joined(names: Sequence[str]) -> str:
 
 
 def _pair(first: str, second: str) -> str:
-    """Return the least dtype that both fit in by category, then by width."""
+    """Return the smallest dtype that both fit in, by category first and then by width."""
     low, high = sorted((first, second), key=_category)
     if _category(low) != _category(high):
         return "complex128" if high == "complex64" and low == "float64" else high

@@ -1,7 +1,7 @@
-"""Recurrent layers and cells of Paddle, made and given PyTorch's weights.
+"""Recurrent layers and cells: each call constructs one of Paddle's and assigns PyTorch's weights to it.
 
-The layout is the same in both frameworks: rows of the input, forget, cell and output gate (LSTM), of the reset, update
-and new gate (GRU). Source: the documentation of ``torch.nn.LSTM`` and ``paddle.nn.LSTM``, likewise of the others.
+Both frameworks lay out weights alike: rows of the input, forget, cell and output gate (LSTM), or of the reset, update
+and new gate (GRU). Source: the documentation of ``torch.nn.LSTM``, ``paddle.nn.LSTM`` and the other layers.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ def _layer(
     make: Any, params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float, bidirectional: bool,
     batch_first: bool,
 ) -> Any:  # fmt: skip
-    """Return a layer with the given weights, which PyTorch lists by layer and Paddle with all biases after them."""
+    """Return a layer with the given weights. PyTorch lists them by layer, Paddle all matrices before all biases."""
     _refuse_graph()
     if not has_biases or dropout:
-        message = "recurrent layer without biases, or with dropout, that takes its weights"
+        message = "recurrent layer with given weights that has no biases, or has dropout"
         raise LackingError(message)
     rows, features = params[1].shape[1], params[0].shape[1]
     layer = make(
         features, rows, num_layers, direction="bidirect" if bidirectional else "forward", time_major=not batch_first
     )
     matrices = [weight for weight in params if weight.ndim > 1]
-    # The list that the layer hands to its kernel: there is no public way to a layer of given weights.
+    # The list that the layer passes to its kernel. There is no public way to construct a layer from given weights.
     layer._all_weights = matrices + [weight for weight in params if weight.ndim == 1]
     return layer
 
@@ -97,24 +97,24 @@ def rnn_relu_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b
 
 
 def _refuse_graph() -> None:
-    """Refuse to make a layer while a graph is made: Paddle's graphs find its buffers only where it was made before.
+    """Refuse to construct a layer while a graph is compiled, which finds buffers of existing layers only.
 
     Raises:
-        LackingError: A graph is being made.
+        LackingError: Paddle is compiling a graph.
     """
     if not paddle.in_dynamic_mode():
-        message = "graph of a recurrent layer that is made of given weights"
+        message = "graph of a recurrent layer with given weights"
         raise LackingError(message)
 
 
 def _cell(make: Any, weights: Sequence[Any]) -> Any:
-    """Return a cell with the given weights, the last two ``None`` where it has no biases."""
+    """Return a cell with the given weights; the last two are ``None`` if it has no biases."""
     _refuse_graph()
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     absent = {f"{name}_attr": False for name, weight in zip(names, weights, strict=True) if weight is None}
     cell = make(weights[0].shape[1], weights[1].shape[1], **absent)
     for name, weight in zip(names, weights, strict=True):
         if weight is not None:
-            delattr(cell, name)  # a parameter gives way to any tensor only once it is gone
+            delattr(cell, name)  # a parameter can be replaced by another tensor only after it is deleted
             setattr(cell, name, weight)
     return cell

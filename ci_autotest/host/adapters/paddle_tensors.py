@@ -1,4 +1,4 @@
-"""Arithmetic in place, reductions, shape, creation and matrices: PyTorch's arguments in, Paddle's functions called."""
+"""Arithmetic in place, division, reductions, shape, creation and matrices."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def sub_(input: Any, other: Any, alpha: Any = 1) -> Any:
 
 
 def mul_(input: Any, other: Any) -> Any:
-    """Multiply in place; Paddle scales by a number."""
+    """Multiply in place. Paddle's name for multiplying by a number is ``scale_``."""
     return input.multiply_(other) if paddle.is_tensor(other) else input.scale_(other)
 
 
 def div(input: Any, other: Any, rounding_mode: str | None = None) -> Any:
-    """Divide, and round to ``floor`` or ``trunc`` where asked."""
+    """Divide, and round to ``floor`` or ``trunc`` if asked."""
     input, other = cast_together((input, other))
     if paddle.is_tensor(input) and paddle.is_tensor(other):
         return paddle.divide(input, other, rounding_mode=rounding_mode)
     if rounding_mode is not None:
-        message = "quotient of a tensor and a number that is rounded"
+        message = "rounded quotient of a tensor and a number"
         raise LackingError(message)
     return input / other
 
@@ -51,14 +51,14 @@ def div(input: Any, other: Any, rounding_mode: str | None = None) -> Any:
 
 
 def sum(input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    """Sum; whole numbers in int64, as PyTorch documents."""
+    """Sum. PyTorch documents int64 for the sum of integers."""
     if dtype is None and (paddle.is_integer(input) or input.dtype == paddle.bool):
         dtype = paddle.int64
     return paddle.sum(input, axis=dim, keepdim=keepdim, dtype=dtype)
 
 
 def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    """Return the norm of a vector over any dimensions, of a matrix for ``nuc``."""
+    """Return the vector norm over any dimensions, or the matrix norm for ``nuc``."""
     if p == "nuc":
         return paddle.linalg.matrix_norm(input, p, axis=[-2, -1] if dim is None else dim, keepdim=keepdim)
     order = 2.0 if p in {"fro", None} else p
@@ -66,29 +66,29 @@ def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dty
 
 
 def all(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Tell whether all are true; of uint8 in uint8, as PyTorch documents."""
-    return _of_bytes(input, paddle.all(input, axis=dim, keepdim=keepdim))
+    """Whether all elements are true; of uint8 as uint8, as PyTorch documents."""
+    return _as_uint8(input, paddle.all(input, axis=dim, keepdim=keepdim))
 
 
 def any(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Tell whether any is true; of uint8 in uint8, as PyTorch documents."""
-    return _of_bytes(input, paddle.any(input, axis=dim, keepdim=keepdim))
+    """Whether any element is true; of uint8 as uint8, as PyTorch documents."""
+    return _as_uint8(input, paddle.any(input, axis=dim, keepdim=keepdim))
 
 
-def _of_bytes(input: Any, result: Any) -> Any:
+def _as_uint8(input: Any, result: Any) -> Any:
     return paddle.cast(result, "uint8") if input.dtype == paddle.uint8 else result
 
 
 def std(input: Any, dim: Any = None, correction: int = 1, keepdim: bool = False) -> Any:
-    """Return the standard deviation with the correction 0 or 1: Paddle's ``unbiased`` says which."""
+    """Return the standard deviation. Paddle's ``unbiased`` stands for a correction of 0 or 1."""
     if correction not in {0, 1}:
-        message = f"standard deviation with correction={correction}: it divides by n or n - 1"
+        message = f"standard deviation with correction={correction}: it divides by n or n - 1 only"
         raise LackingError(message)
     return paddle.std(input, axis=dim, unbiased=bool(correction), keepdim=keepdim)
 
 
 def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
-    """Count the elements of ``bins`` equal ranges, in the input's dtype."""
+    """Count the elements in each of ``bins`` equal ranges, in the input's dtype."""
     return paddle.cast(paddle.histogram(input, bins=bins, min=min, max=max), input.dtype)
 
 
@@ -96,65 +96,65 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
 
 
 def einsum(equation: str, operands: Sequence[Any]) -> Any:
-    """Sum products over the letters of ``equation``; Paddle takes the operands by position."""
+    """Compute an Einstein summation. Paddle takes the operands by position."""
     return paddle.einsum(equation, *operands)
 
 
 def meshgrid(tensors: Sequence[Any], indexing: str = "ij") -> Any:
-    """Return the coordinates of a grid; Paddle takes the tensors by position."""
+    """Return the coordinates of a grid. Paddle takes the tensors by position."""
     return paddle.meshgrid(*tensors, indexing=indexing)
 
 
 def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
-    """Make one dimension of several; where there is none to remove the tensor itself, as PyTorch documents."""
+    """Flatten dimensions into one. If there is only one, return the tensor itself, as PyTorch documents."""
     if input.ndim and start_dim % input.ndim == end_dim % input.ndim:
         return input
     return paddle.flatten(input, start_axis=start_dim, stop_axis=end_dim)
 
 
 def reshape(input: Any, shape: Sequence[int]) -> Any:
-    """Return the elements in another shape; of a 0 in it Paddle documents the input's size at that place."""
-    return paddle.reshape(input, _plain(input, shape))
+    """Reshape. For Paddle a 0 in the shape means the input's size in that dimension."""
+    return paddle.reshape(input, _checked_shape(input, shape))
 
 
 def view(input: Any, size: Any = None, dtype: Any = None) -> Any:
-    """Return the memory in another shape or dtype; of a 0 in a shape as ``reshape``."""
-    return paddle.view(input, dtype if size is None else _plain(input, size))
+    """View the memory in another shape or dtype. A 0 in the shape means the same as for ``reshape``."""
+    return paddle.view(input, dtype if size is None else _checked_shape(input, size))
 
 
-def _plain(input: Any, shape: Sequence[int]) -> Sequence[int]:
+def _checked_shape(input: Any, shape: Sequence[int]) -> Sequence[int]:
     for place, size in enumerate(shape):
         if size == 0 and (place >= input.ndim or input.shape[place] != 0):
-            message = "shape with a size of 0 where the input has another"
+            message = "shape with a size of 0 where the input's size is not 0"
             raise LackingError(message)
     return shape
 
 
 def contiguous(input: Any) -> Any:
-    """Return the tensor in order: a copy where it is not, because Paddle's own method returns a leaf as it is."""
+    """Return a contiguous tensor. ``clone`` is used because Paddle's own method returns a leaf unchanged."""
     return input if input.is_contiguous() else paddle.clone(input)
 
 
 def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
-    """Turn a plane; by nothing it is a copy, where Paddle returns the tensor itself."""
+    """Rotate a plane. PyTorch returns a copy even if nothing turns, and Paddle the tensor itself."""
     return paddle.rot90(input, k=k, axes=list(dims)) if k % 4 else paddle.clone(input)
 
 
 def full(size: Sequence[int], fill_value: Any, dtype: Any = None) -> Any:
-    """Return a tensor of one number; without a dtype in the number's, as PyTorch documents."""
+    """Return a tensor filled with one number; by default in the number's dtype, as PyTorch documents."""
     kinds = {bool: "bool", int: "int64", float: "float32", complex: "complex64"}
     return paddle.full(size, fill_value, dtype=dtype if dtype is not None else kinds[type(fill_value)])
 
 
 def tensor(data: Any, dtype: Any = None) -> Any:
-    """Return a tensor of numbers that the test wrote down."""
+    """Return a tensor of numbers that are written in the test."""
     return paddle.to_tensor(data, dtype=dtype)
 
 
 def to(
     input: Any, dtype: Any = None, device: Any = None, other: Any = None, non_blocking: bool = False, copy: bool = False
 ) -> Any:
-    """Return the tensor in a dtype, at a place: itself where it is both and no copy is asked."""
+    """Return the tensor in a dtype and on a device: itself, if both fit and no copy is requested."""
     wanted, place = (dtype, device) if other is None else (other.dtype, other.place)
     found = input if place is None or str(input.place) == str(place) else input.to(place)
     if wanted is None or found.dtype == wanted:
@@ -163,15 +163,15 @@ def to(
 
 
 def pinv(input: Any, rtol: float | None = None, hermitian: bool = False) -> Any:
-    """Return the pseudo-inverse with PyTorch's relative tolerance: the greater size times the dtype's epsilon."""
+    """Return the pseudo-inverse. PyTorch's relative tolerance is the larger size times the dtype's epsilon."""
     if rtol is None:
         rtol = builtins.max(input.shape[-2:]) * paddle.finfo(input.dtype).eps
     return paddle.linalg.pinv(input, rcond=rtol, hermitian=hermitian)
 
 
 def cross(input: Any, other: Any, dim: int = -1) -> Any:
-    """Return the cross product of tensors of one shape: Paddle documents that they do not broadcast."""
+    """Return the cross product of tensors with one shape: Paddle documents no broadcasting."""
     if input.shape != other.shape:
-        message = "cross product of tensors that broadcast"
+        message = "cross product of tensors with different shapes"
         raise LackingError(message)
     return paddle.cross(input, other, axis=dim)

@@ -72,9 +72,8 @@ class TorchLike:
     def _of_array(self, array: np.ndarray, dtype: str) -> Any:
         module = self._module
         if not array.size:
-            return module.zeros(
-                array.shape, dtype=self._dtype(dtype)
-            )  # numpy has its own idea of the strides of an empty array
+            # ``from_numpy`` would take over the strides that numpy gives to an empty array.
+            return module.zeros(array.shape, dtype=self._dtype(dtype))
         if dtype != "bfloat16":
             return module.from_numpy(array)
         try:
