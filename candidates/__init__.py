@@ -1,1 +1,1 @@
-"""Environments of other frameworks, each in the Python that it needs: ``make candidates``."""
+"""``make candidates``: Python environments of other frameworks, each with the Python version that it needs."""

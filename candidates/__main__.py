@@ -1,4 +1,4 @@
-"""Make the environments named on the command line, all without a name; what cannot be made is said, and is status 1."""
+"""Install the environments that the command line names, or all of them. The status is 1 if one fails, with its reason."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 import sys
 from pathlib import Path
 
-from candidates.making import made
+from candidates.installation import install
 from ci_autotest.environments import FOLDER, RECIPES
 
 
 def main(names: list[str]) -> int:
-    """Make environments below ``.venvs``.
+    """Install environments in ``.venvs``.
 
     Args:
-        names: Of environments.
+        names: Names of environments; empty for all of them.
     """
     unknown = [name for name in names if name not in RECIPES]
     if unknown:
@@ -22,10 +22,10 @@ def main(names: list[str]) -> int:
         return 2
     failed = 0
     for name in names or RECIPES:
-        said = made(name, RECIPES[name], Path(FOLDER), os.environ)
-        sys.stdout.write(f"{said.text}\n")
+        result = install(name, RECIPES[name], Path(FOLDER), os.environ)
+        sys.stdout.write(f"{result.text}\n")
         sys.stdout.flush()
-        failed += not said.is_there
+        failed += not result.is_installed
     return 1 if failed else 0
 
 

@@ -1,7 +1,7 @@
-"""How to make a Python environment for another framework: ``doctor`` prints it, ``make candidates`` does it.
+"""Python environments of other frameworks: ``doctor`` prints how to install them, and ``make candidates`` does it.
 
-Every package is pinned, and installed without looking for others: OneFlow 0.9.0 asks for packages that it does not
-need, and for versions of the CUDA libraries that it cannot be loaded with.
+Every package is pinned and installed without its dependencies, because OneFlow 0.9.0 requires packages that it does not
+need, and versions of the CUDA libraries with which it cannot be loaded.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Folder of the environments, below the configuration's.
+#: Folder of the environments, in the configuration's folder.
 FOLDER: Final = ".venvs"
 
 
 class Recipe(NamedTuple):
-    """Say what an environment is made of.
+    """The contents of an environment.
 
     Attributes:
         module: The framework's module.
         python: Version of CPython, major and minor.
-        packages: Requirements, all of them.
-        size_mb: What is downloaded, about.
+        packages: Requirements, with all dependencies.
+        size_mb: Approximate size of the download.
     """
 
     module: str
@@ -33,11 +33,11 @@ class Recipe(NamedTuple):
 
     @property
     def pins(self) -> str:
-        """What tells whether an environment is current."""
+        """Text of ``pins.txt``, by which an environment is known to be up to date."""
         return "\n".join((f"python {self.python}", *self.packages, ""))
 
 
-#: By name of the environment. The wheels of torch 1.12.1 and OneFlow 0.9.0 exist up to CPython 3.10.
+#: Recipes by name of the environment. torch 1.12.1 and OneFlow 0.9.0 have no wheels for Python after 3.10.
 RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType({
     "oneflow": Recipe(
         "oneflow",
@@ -81,7 +81,7 @@ RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType({
     ),
 })  # fmt: skip
 
-#: What a backend needs in the interpreter that has torch, by name of the backend; ``onnxscript`` for ``dynamo: true``.
+#: Packages that a backend needs beside torch, by name of the backend; ``onnxscript`` is for ``dynamo: true``.
 BESIDE_TORCH: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "onnxruntime": ("onnx==1.23.2", "onnxruntime==1.31.1", "onnxscript==0.7.2"),
@@ -90,17 +90,17 @@ BESIDE_TORCH: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 
 def interpreter(name: str) -> str:
-    """Return the path of an environment's interpreter, from the configuration's folder."""
+    """Return the path of an environment's interpreter, relative to the configuration's folder."""
     return f"{FOLDER}/{name}/bin/python"
 
 
 def beside_torch(backend: str) -> str:
-    """Return the command that installs what a backend needs in the interpreter that has torch."""
+    """Return the command that installs the packages of a backend beside torch."""
     return f"python -m pip install {' '.join(BESIDE_TORCH[backend])}"
 
 
 def commands(name: str) -> tuple[str, ...]:
-    """Return what makes an environment by hand, line by line."""
+    """Return the commands that install an environment by hand."""
     recipe, python = RECIPES[name], interpreter(name)
     return (
         f"python{recipe.python} -m venv {FOLDER}/{name}",

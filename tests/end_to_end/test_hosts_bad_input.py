@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from candidates.making import interpreters
+from candidates.installation import interpreters
 from ci_autotest.backends.remote.process import HostProcess, Interpreter
 from ci_autotest.errors import UnavailableError
 from tests.projects import Done, Project, environment, outcomes, processes, wait_until

@@ -1,4 +1,4 @@
-"""``make candidates``: made once, reused while current, made anew when the pins change; what cannot be is said."""
+"""``make candidates``: installed once, reused while up to date, installed anew when the pins change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from candidates.making import Made, interpreters, made, version_of
+from candidates.installation import Result, install, interpreters, version_of
 from ci_autotest.environments import RECIPES, Recipe, commands
 from tests.projects import environment
 
@@ -19,57 +19,57 @@ NOTHING = Recipe("nothing", HERE, (), 0)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made]:
-    """Return a folder with one environment, and what was said when it was made: making one takes seconds."""
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """Return a folder with one environment, and the result of its installation, which takes seconds."""
     folder = tmp_path_factory.mktemp("candidates")
-    return folder, made("it", NOTHING, folder, os.environ)
+    return folder, install("it", NOTHING, folder, os.environ)
 
 
 @pytest.fixture
-def folder(whole: tuple[Path, Made], tmp_path: Path) -> Path:
+def folder(whole: tuple[Path, Result], tmp_path: Path) -> Path:
     """Return a folder with that environment, a test's own."""
     shutil.copytree(whole[0], tmp_path / "own", symlinks=True)
     return tmp_path / "own"
 
 
-def test_made__twice__is_reused(whole: tuple[Path, Made]):
+def test_install__twice__is_reused(whole: tuple[Path, Result]):
     folder, first = whole
     before = (folder / "it").stat().st_ino
-    second = made("it", NOTHING, folder, os.environ)
-    assert (first, second) == ((True, f"it: made {folder}/it"), (True, f"it: {folder}/it is current"))
+    second = install("it", NOTHING, folder, os.environ)
+    assert (first, second) == ((True, f"it: installed in {folder}/it"), (True, f"it: {folder}/it is up to date"))
     assert (version_of(str(folder / "it" / "bin" / "python")), (folder / "it").stat().st_ino) == (HERE, before)
 
 
-def test_made__pins_have_changed__is_made_anew(folder: Path):
+def test_install__pins_have_changed__is_made_anew(folder: Path):
     (folder / "it" / "left").touch()
     (folder / "it" / "pins.txt").write_text("python 2.7\n", encoding="utf-8")
-    assert made("it", NOTHING, folder, os.environ).text == f"it: made {folder}/it"
+    assert install("it", NOTHING, folder, os.environ).text == f"it: installed in {folder}/it"
     assert not (folder / "it" / "left").exists()
 
 
-def test_made__by_hand_with_what_is_pinned__is_current(folder: Path):
+def test_install__by_hand_with_what_is_pinned__is_current(folder: Path):
     (folder / "it" / "pins.txt").unlink()
-    assert made("it", NOTHING, folder, os.environ).text == f"it: {folder}/it is current"
+    assert install("it", NOTHING, folder, os.environ).text == f"it: {folder}/it is up to date"
 
 
-def test_made__lacks_a_package_that_cannot_be_installed__says_why_and_keeps_the_reason(folder: Path):
+def test_install__lacks_a_package_that_cannot_be_installed__says_why_and_keeps_the_reason(folder: Path):
     package = f"{folder}/no-such.whl"
     (folder / "it" / "pins.txt").unlink()
-    found = made("it", Recipe("it", HERE, (package,), 1), folder, os.environ)
-    assert not found.is_there
-    assert found.text.startswith(f"NOT MADE: it: {folder}/it/bin/python -m pip install ended with status 1: ")
+    found = install("it", Recipe("it", HERE, (package,), 1), folder, os.environ)
+    assert not found.is_installed
+    assert found.text.startswith(f"NOT INSTALLED: it: {folder}/it/bin/python -m pip install ended with status 1: ")
     assert "no-such.whl" in found.text
-    assert found.text == f"NOT MADE: it: {(folder / 'it.reason').read_text('utf-8').strip()}"
+    assert found.text == f"NOT INSTALLED: it: {(folder / 'it.reason').read_text('utf-8').strip()}"
     assert not (folder / "it" / "pins.txt").exists()
-    assert made("it", NOTHING, folder, os.environ).is_there
+    assert install("it", NOTHING, folder, os.environ).is_installed
     assert not (folder / "it.reason").exists()
 
 
-def test_made__python_is_not_there__says_what_to_install(tmp_path: Path):
-    found = made("it", Recipe("it", "3.4", (), 1), tmp_path, {"PATH": "", "PYENV_ROOT": str(tmp_path)})
+def test_install__python_is_not_there__says_what_to_install(tmp_path: Path):
+    found = install("it", Recipe("it", "3.4", (), 1), tmp_path, {"PATH": "", "PYENV_ROOT": str(tmp_path)})
     assert found == (
         False,
-        "NOT MADE: it: it needs CPython 3.4, and there is no python3.4 on PATH and none of pyenv's. "
+        "NOT INSTALLED: it: it needs CPython 3.4, and neither PATH nor pyenv has a python3.4. "
         "Install it (pyenv install 3.4), and run: make candidates ONLY=it",
     )
 

@@ -1,7 +1,7 @@
-"""One environment: reused where it is current, else made anew; why it cannot be is kept beside it.
+"""Installation of one environment, which is reused while it has the pinned packages.
 
-A file with the pins, ``pins.txt``, is written last, so that what was interrupted is made anew. The reason why an
-environment is not there, ``<name>.reason``, is what the tests that need it are skipped with.
+``pins.txt`` is written last, so that an interrupted installation starts again from nothing. If an environment cannot be
+installed, the reason is in ``<name>.reason`` beside it, and the tests that need the environment are skipped with it.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ if TYPE_CHECKING:
 
 _PINS: Final = "pins.txt"
 _VERSION: Final = "import sys; print('%d.%d' % sys.version_info[:2])"
-#: Seconds for the largest download on a slow line.
+#: Enough for the largest download on a slow line.
 _INSTALL_S: Final = 3_600.0
 _ASK_S: Final = 30.0
 _SHOWN_LINES: Final = 3
 
 
-class Made(NamedTuple):
-    """Say what came of an environment: whether it is there, and a line that says so."""
+class Result(NamedTuple):
+    """Whether an environment is installed, and a line that reports it."""
 
-    is_there: bool
+    is_installed: bool
     text: str
 
 
-def made(name: str, recipe: Recipe, folder: Path, environ: Mapping[str, str]) -> Made:
-    """Make an environment, or find it current.
+def install(name: str, recipe: Recipe, folder: Path, environ: Mapping[str, str]) -> Result:
+    """Install an environment, unless it is up to date.
 
     Args:
-        name: Of the environment.
-        recipe: What it is made of.
-        folder: Where it is put.
-        environ: Says what is on PATH and where pyenv is.
+        name: Name of the environment.
+        recipe: Its Python version and packages.
+        folder: Folder of all environments.
+        environ: Has PATH, and PYENV_ROOT if pyenv is elsewhere than in the home folder.
     """
-    home, reason = folder / name, folder / f"{name}.reason"
-    if _is_current(home, recipe):
-        reason.unlink(missing_ok=True)
-        return Made(is_there=True, text=f"{name}: {home} is current")
-    why = _make(name, recipe, home, environ)
-    if why:
+    home, reason_file = folder / name, folder / f"{name}.reason"
+    if _is_up_to_date(home, recipe):
+        reason_file.unlink(missing_ok=True)
+        return Result(is_installed=True, text=f"{name}: {home} is up to date")
+    reason = _install(name, recipe, home, environ)
+    if reason:
         folder.mkdir(exist_ok=True)
-        reason.write_text(f"{why}\n", encoding="utf-8")
-        return Made(is_there=False, text=f"NOT MADE: {name}: {why}")
-    reason.unlink(missing_ok=True)
-    return Made(is_there=True, text=f"{name}: made {home}")
+        reason_file.write_text(f"{reason}\n", encoding="utf-8")
+        return Result(is_installed=False, text=f"NOT INSTALLED: {name}: {reason}")
+    reason_file.unlink(missing_ok=True)
+    return Result(is_installed=True, text=f"{name}: installed in {home}")
 
 
-def _is_current(home: Path, recipe: Recipe) -> bool:
-    """Whether an environment has what the recipe says: by its pins, or, made by hand, by what is installed in it."""
+def _is_up_to_date(home: Path, recipe: Recipe) -> bool:
+    """Whether an environment fits its recipe: by its pins or, if it was made by hand, by its installed packages."""
     python, pins = home / "bin" / "python", home / _PINS
     if not python.is_file():
         return False
@@ -70,15 +70,15 @@ def _normal(requirement: str) -> str:
     return requirement.strip().lower().replace("_", "-")
 
 
-def _make(name: str, recipe: Recipe, home: Path, environ: Mapping[str, str]) -> str:
-    """Make an environment; return why it cannot be made, nothing where it was."""
+def _install(name: str, recipe: Recipe, home: Path, environ: Mapping[str, str]) -> str:
+    """Install an environment; return the reason if that fails, else an empty string."""
     python = next(interpreters(recipe.python, environ), None)
     if python is None:
         return (
-            f"it needs CPython {recipe.python}, and there is no python{recipe.python} on PATH and none of pyenv's. "
+            f"it needs CPython {recipe.python}, and neither PATH nor pyenv has a python{recipe.python}. "
             f"Install it (pyenv install {recipe.python}), and run: make candidates ONLY={name}"
         )
-    sys.stdout.write(f"{name}: with {python}; about {recipe.size_mb:,} MB are downloaded\n")
+    sys.stdout.write(f"{name}: downloading about {recipe.size_mb:,} MB for {python}\n")
     sys.stdout.flush()
     shutil.rmtree(home, ignore_errors=True)
     own = str(home / "bin" / "python")
@@ -93,7 +93,7 @@ def _make(name: str, recipe: Recipe, home: Path, environ: Mapping[str, str]) -> 
 
 
 def interpreters(version: str, environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield interpreters of a version: this one, the one on PATH, pyenv's; only those that answer."""
+    """Yield working interpreters of a version: this one, the one on PATH, and those of pyenv."""
     root = Path(environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     found = [sys.executable, shutil.which(f"python{version}", path=environ.get("PATH"))]
     found += [str(path) for path in sorted(root.glob(f"versions/{version}*/bin/python"), reverse=True)]
@@ -103,7 +103,7 @@ def interpreters(version: str, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def version_of(python: str) -> str:
-    """Return an interpreter's version as ``3.10``, nothing where it does not run: a shim of pyenv's may be of none."""
+    """Return an interpreter's version as ``3.10``; empty if it does not run, as a shim of pyenv without a version."""
     return _run([python, "-c", _VERSION], _ASK_S).stdout.strip()
 
 
