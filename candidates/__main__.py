@@ -1,4 +1,4 @@
-"""Install the environments that the command line names, or all of them. The status is 1 if one fails, with its reason."""
+"""Install the environments that the command line names, or all of them. If one fails, the status is 1."""
 
 from __future__ import annotations
 
