@@ -1,1 +1,1 @@
-"""Benchmarks: each figure is a ratio taken in one run, against raw execution."""
+"""Benchmarks. Each figure is a ratio to raw execution, and both sides are measured in the same run."""

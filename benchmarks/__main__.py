@@ -1,4 +1,4 @@
-"""``make bench``: every figure with its goal, in one run."""
+"""``make bench``: print every figure with its goal, in one run."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ if __name__ == "__main__":
     for part in (suite_ratio, overhead, hosts, comparison, scaling, startup, quality):
         print(f"\n== {part.__doc__.splitlines()[0]}")
         missed += part.main()
-    print(f"\n{missed} goals missed or rows void" if missed else "\nevery goal is met")
+    print(f"\n{missed} goals missed or rows void" if missed else "\nall goals are met")
     sys.exit(0)

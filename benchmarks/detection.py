@@ -1,12 +1,12 @@
-"""What the shipped suite finds: each operator made wrong in three ways, at 20 cases a test and at 5.
+"""Detection rates of the shipped suite: each operator is made wrong in three ways, at 20 cases per test and at 5.
 
-A wrong candidate is torch with one operator of the test bent: (1) *value*: the last element of its first result is off
-by 1 % (0.01 where it is zero), integers by one, booleans flipped; (2) *gradient*: the result is right, and the last
-element of the gradient of its first differentiable argument is off by 1 % (0.01 where it is zero); (3) *one kind only*:
-the value, but only for one dtype of the result, or, where a test has one dtype, only under one profile. Of the third
-every kind that occurs, with an element that could be wrong, within 20 cases of any seed is a candidate of its own.
+A wrong candidate is torch with one operator of the test perturbed: (1) *value*: the last element of its first result is
+off by 1 % (by 0.01 if it is zero), integers by one, booleans flipped; (2) *gradient*: the result is right, and the last
+element of the gradient of its first differentiable argument is off by 1 % (by 0.01 if it is zero); (3) *one kind only*:
+the value, but only for one dtype of the result or, if a test has one dtype, under one profile. In the third way, every
+kind that occurs within 20 cases of any seed, with at least one element, is a candidate of its own.
 
-A rate is the share of (operator, seed) in which a candidate is found: misaligned as `ci-autotest run` judges it.
+A rate is the share of pairs of an operator and a seed whose candidate is misaligned as `ci-autotest run` judges it.
 ``python -m benchmarks.detection [SEEDS] [FAMILY ...]``.
 """
 
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 CASES = 20
 FEW = 5
 OFF = 0.01
-#: Operators of tests whose name does not contain theirs.
+#: Operators of the tests whose name does not contain that of the operator.
 OPERATORS = {
     "multi_head_attention": "linear", "transformer_encoder_layer": "layer_norm", "batch_norm_module": "batch_norm",
     "embedding_module": "embedding", "causal_attention": "scaled_dot_product_attention",
     "pad_mode": "pad", "rnn": "rnn_tanh", "view_as_real": "view_as_real",
 }  # fmt: skip
-#: What is no operator of a test: reading an attribute, taking an item of a tuple.
+#: Calls that are never the operator of a test, such as reading an attribute.
 _READS = frozenset({"__get__", "__set__", "size", "dim", "detach", "stride"})
 
 
 class Bent(torch.autograd.Function):
-    """Hand a tensor through, and bend the last element of its gradient."""
+    """The identity, with a gradient whose last element is off."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - autograd's
@@ -63,7 +63,7 @@ class Bent(torch.autograd.Function):
 
 
 def bent(value: torch.Tensor) -> torch.Tensor:
-    """Return a copy whose last element is off."""
+    """Return a copy of a tensor with its last element off."""
     if value.numel() == 0:
         return value
     wrong = value.clone()
@@ -79,16 +79,16 @@ def bent(value: torch.Tensor) -> torch.Tensor:
 
 
 class Fault(TorchFunctionMode):
-    """Let every call through but those of one operator."""
+    """A mode in which the calls of one operator are wrong, and all others are right."""
 
     def __init__(self, operator: str, way: str) -> None:
-        """Name the operator and how it is bent: ``value`` or ``gradient``."""
+        """Perturb an operator's ``value`` or ``gradient``."""
         super().__init__()
         self.operator, self.way = operator, way
         self.seen: list[str] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Bend the operator's calls."""
+        """Call a function, wrongly if it is the operator."""
         kwargs = kwargs or {}
         name = called(func)
         if name not in _READS:
@@ -102,14 +102,14 @@ class Fault(TorchFunctionMode):
 
 
 def called(func: Any) -> str:
-    """Return the bare name of what is called."""
+    """Return the bare name of a function."""
     name = resolve_name(func) or getattr(func, "__name__", "")
     bare = name.rpartition(".")[2]
     return bare.strip("_") if bare not in _READS else bare
 
 
 def handed(value: Any, taken: list[bool]) -> Any:
-    """Return arguments with the first differentiable tensor handed through ``Bent``."""
+    """Return arguments whose first differentiable tensor has passed through ``Bent``."""
     if isinstance(value, tuple | list):
         return type(value)(handed(item, taken) for item in value)
     if isinstance(value, torch.Tensor) and value.requires_grad and not taken[0]:
@@ -119,7 +119,7 @@ def handed(value: Any, taken: list[bool]) -> Any:
 
 
 def wrong_first(result: Any, args: Any) -> Any:
-    """Return a result with its first tensor bent; what was written in place is bent in place."""
+    """Return a result with its first tensor perturbed; an in-place result is perturbed in place."""
     if result is None or (isinstance(result, torch.Tensor) and args and result is args[0]):
         with torch.no_grad():
             args[0].copy_(bent(args[0].detach()))
@@ -133,10 +133,10 @@ def wrong_first(result: Any, args: Any) -> Any:
 
 
 class Wrong(SubstituteBackend):
-    """Torch with one operator bent."""
+    """Torch with one wrong operator."""
 
     def __init__(self, operator: str, way: str) -> None:
-        """Replace nothing by name: the fault looks at every call."""
+        """Replace no operator by name, because the fault intercepts every call."""
         super().__init__({})
         self.operator, self.way = operator, way
 
@@ -146,7 +146,7 @@ class Wrong(SubstituteBackend):
 
 
 class Case(NamedTuple):
-    """What one case of a test said."""
+    """Whether one case of a test found the wrong candidates, and of which kind the case is."""
 
     operator: str
     value: bool
@@ -158,9 +158,10 @@ class Case(NamedTuple):
 
 
 def operator_under(test: str, attempt: Any) -> str:
-    """Return the operator of a test: the longest that it calls and that is part of its name, else its last.
+    """Return the operator of a test: the longest that it calls and that is part of its name, else the last call.
 
-    Of a random operator the last call too: what it gives may be any number, and what is defined about it is computed.
+    For a random operator it is the last call as well, because its own result may be any number: the test computes
+    properties of it.
     """
     mode = Fault("", "")
     TorchBackend().run(attempt.program, attempt.sources, around=mode)
@@ -172,7 +173,7 @@ def operator_under(test: str, attempt: Any) -> str:
 
 
 def cases_of(declaration: Declaration, test: str, seed: int, attempts: Attempts) -> Iterator[Case]:
-    """Hold both wrong candidates against torch in every case of a test that the reference accepts."""
+    """Compare both wrong candidates with torch in every case of a test that the reference accepts."""
     key = test_key(seed, test)
     rules = rules_for((), "tolerance", "wrong", declaration)
     reference = TorchBackend()
@@ -204,7 +205,7 @@ def is_found(verdict: Any) -> bool:
 
 
 def kinds_of(cases: list[Case]) -> tuple[str, set[str]]:
-    """Return what the third candidate is narrowed by, dtype or profile, and the kinds that occur with any element."""
+    """Return whether kinds are dtypes or profiles, and the kinds that occur with at least one element."""
     cases = [case for case in cases if case.has_element]
     dtypes = {case.dtype for case in cases}
     return ("dtype", dtypes) if len(dtypes) > 1 else ("profile", {case.profile for case in cases})
@@ -221,7 +222,7 @@ def main(seeds: int, wanted: list[str]) -> int:
         for name, value in vars(module).items():
             declaration = declaration_of(value)
             if declaration is None or declaration.raises:
-                continue  # what must be refused has no result that could be bent
+                continue  # an operator that must be refused has no result that could be wrong
             test = f"{SUITE}/{family}::{name}"
             runs = [list(cases_of(declaration, test, seed, attempts)) for seed in range(seeds)]
             count(runs, shares[family], test, missed, without)
@@ -231,7 +232,7 @@ def main(seeds: int, wanted: list[str]) -> int:
 
 
 def count(runs: Any, share: dict[str, list[bool]], test: str, missed: list[str], without: list[str]) -> None:
-    """Add the runs of a test, one for each seed, to its family's shares."""
+    """Add the runs of a test, one per seed, to its family's rates."""
     field, kinds = kinds_of([case for cases in runs for case in cases])
     has_gradient = any(case.has_gradient for cases in runs for case in cases)
     if not has_gradient:
@@ -265,7 +266,7 @@ def report(shares: Any, missed: list[str], without: list[str]) -> None:
         for name in columns:
             total[name] += share[name]
     print(f"| all | {operators} | " + " | ".join(percent(total[name]) for name in columns) + " |")
-    print(f"\nNo gradient to bend (integer or boolean results): {', '.join(without) or 'none'}.")
+    print(f"\nNo gradient that could be wrong (integer or boolean results): {', '.join(without) or 'none'}.")
     print("Missed at n = 20: " + ("; ".join(missed) or "none") + ".")
 
 

@@ -1,9 +1,9 @@
-"""What a host costs a case, and cases a second on OneFlow beside OneFlow's own harness.
+"""Cost of a host per case, and cases per second on OneFlow beside OneFlow's own harness.
 
-The cost of a host: the same cases on backend ``torch`` in this process and on ``module: torch`` in a host of this very
-interpreter. On OneFlow: forward and backward of cases of the same sizes, everything included on both sides, in
-alternating blocks of one run; their harness in its own process, its checks of values and gradients on, with and without
-its graph check. Without the environments of ``make candidates`` that part is left out, and says so.
+The cost of a host is measured on the same cases, once on the backend ``torch`` in this process and once on ``module:
+torch`` in a host with this interpreter. On OneFlow both harnesses run complete cases of the same sizes, forward and
+backward, in alternating blocks of one run. OneFlow's harness runs in its own process and checks values and gradients,
+with and without its graph check. Without the environments of ``make candidates`` this part is skipped with a message.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ ENVIRONMENTS = Path(__file__).parents[1] / ".venvs"
 ONEFLOW = ENVIRONMENTS / "oneflow" / "bin" / "python"
 CASES = 96
 ROUNDS = 10
-#: Microseconds that a host may cost a case on small operators: the issue's figure.
+#: Goal: microseconds that a host may cost per case of a small operator.
 HOST_US = 300.0
-#: Cases a second, of those of OneFlow's harness without and with its graph check: the issue's figures.
+#: Goals: cases per second relative to OneFlow's harness, without and with its graph check.
 LIKE_FOR_LIKE, DEFAULT = 5.0, 15.0
 THEIR_CASES = 20
-#: Their times vary twofold from round to round; with the graph check a round takes ten times as long.
+#: The times of OneFlow's harness vary twofold between rounds. With the graph check a round takes ten times as long.
 THEIR_ROUNDS = 12
 THEIR_GRAPH_ROUNDS = 4
 
 
-def made(candidates: list[Candidate]) -> tuple[Dispatcher, dict[str, TestInfo], list[CasesDone]]:
-    """Return a worker's bench with these candidates, the measured tests, and where parts of answers go."""
-    spare_memory()  # as a worker does
+def dispatcher_of(candidates: list[Candidate]) -> tuple[Dispatcher, dict[str, TestInfo], list[CasesDone]]:
+    """Return a dispatcher with these candidates, the measured tests, and a list that receives partial responses."""
+    spare_memory()  # a worker does the same
     parts: list[CasesDone] = []
     dispatcher = Dispatcher(ProgressBeacon.create(), parts.append)
     ready = dispatcher.answer(
@@ -56,19 +56,19 @@ def made(candidates: list[Candidate]) -> tuple[Dispatcher, dict[str, TestInfo], 
 
 
 def host_costs() -> int:
-    """Print what a host costs a case; return how many goals are missed."""
+    """Print the cost of a host per case; return the number of missed goals."""
     here, there = Candidate(name="torch", backend="torch"), Candidate(name="hosted", backend="module", module="torch")
     replace = {"torch.abs": "torch.abs", "torch.matmul": "torch.matmul"}
     kernels = Candidate(name="torch", backend="substitute", replace=replace)
     isolated = Candidate(name="hosted", backend="substitute", replace=replace, isolated=True)
-    print("torch against torch in a host; then kernels of a substitute against the same with isolated: true")
+    print("torch in a host, relative to torch; then a substitute with isolated: true, relative to the same without")
     return _costs(here, there) + _costs(kernels, isolated)
 
 
 def _costs(here: Candidate, there: Candidate) -> int:
-    """Print what the second of two candidates costs more than the first."""
-    dispatcher, tests, parts = made([here, there])
-    print("a host             in process us  in a host us  cost us (quartiles)     goal  processor time of it")
+    """Print how much more the second of two candidates costs than the first."""
+    dispatcher, tests, parts = dispatcher_of([here, there])
+    print("a host             in process us  in a host us  cost us (quartiles)     goal  CPU time of that")
     missed = 0
     for name in ("absolute", "matmul"):
         cases = list(range(CASES))
@@ -80,7 +80,7 @@ def _costs(here: Candidate, there: Candidate) -> int:
                 begun = _processor_s(dispatcher)
                 spent[which] = ours(dispatcher, tests[name], cases, parts, which) / CASES * 1e6
                 busy[which] += (_processor_s(dispatcher) - begun) / CASES / (ROUNDS + 1) * 1e6
-            if number:  # the first is the warming
+            if number:  # the first round is the warm-up
                 costs.append(spent["hosted"] - spent["torch"])
                 near.append(spent["torch"])
                 far.append(spent["hosted"])
@@ -95,17 +95,17 @@ def _costs(here: Candidate, there: Candidate) -> int:
 
 
 def _processor_s(dispatcher: Dispatcher) -> float:
-    """Return the processor time of this process and its host so far: what no other process on the machine changes."""
+    """Return the CPU time of this process and its host so far, which other processes on the machine do not change."""
     host = dispatcher.worker_context.backends["hosted"]._host._process.pid
     fields = Path(f"/proc/{host}/stat").read_text("utf-8").rsplit(")", 1)[1].split()
     return time.process_time() + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Theirs:
-    """OneFlow's own harness in a process."""
+    """OneFlow's own harness, in its own process."""
 
     def __init__(self, packages: Path) -> None:
-        """Start it, with the packages of torch's environment after its own."""
+        """Start it with the packages of torch's environment after its own."""
         self._process = subprocess.Popen(
             [str(ONEFLOW), str(Path(__file__).with_name("oneflow_harness.py")), str(packages)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -113,7 +113,7 @@ class Theirs:
         )  # fmt: skip
 
     def spent_s(self, name: str, mode: str) -> float:
-        """Return the seconds that it took for its cases, each accepted."""
+        """Return the seconds that its cases took."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{name} {mode} {THEIR_CASES}\n")
@@ -127,9 +127,9 @@ class Theirs:
 
 
 def on_oneflow(packages: Path) -> int:
-    """Print cases a second of both harnesses on OneFlow; return how many goals are missed."""
+    """Print the cases per second of both harnesses on OneFlow; return the number of missed goals."""
     flow = Candidate(name="oneflow", backend="module", module="oneflow", python=str(ONEFLOW))
-    dispatcher, tests, parts = made([flow])
+    dispatcher, tests, parts = dispatcher_of([flow])
     theirs = Theirs(packages)
     print("OneFlow, cases/s   ours  theirs, no graph  ratio   goal  theirs, default  ratio   goal")
     missed = 0
@@ -139,7 +139,7 @@ def on_oneflow(packages: Path) -> int:
             for number in range(THEIR_ROUNDS + 1):
                 mine = ours(dispatcher, tests[name], list(range(CASES)), parts, "oneflow") / CASES
                 eager = theirs.spent_s(name, "eager") / THEIR_CASES
-                if number:  # the first is the warming
+                if number:  # the first round is the warm-up
                     like.append(eager / mine)
                     rates.append((1 / mine, 1 / eager))
                 if number <= THEIR_GRAPH_ROUNDS:
@@ -161,13 +161,13 @@ def on_oneflow(packages: Path) -> int:
 
 
 def main() -> int:
-    """Print both parts; return how many goals are missed."""
-    os.environ["OMP_NUM_THREADS"] = "1"  # of hosts, as in a worker; of theirs as well
+    """Print both parts; return the number of missed goals."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # for hosts, as a worker sets it, and for OneFlow's harness
     torch.set_num_threads(1)
     missed = host_costs()
     packages = next((ENVIRONMENTS / "torch-1.12").glob("lib/python3.10/site-packages"), None)
     if not ONEFLOW.exists() or packages is None:
-        print("left out: OneFlow beside its own harness, which needs .venvs/oneflow and .venvs/torch-1.12")
+        print("skipped: OneFlow beside its own harness, because that needs .venvs/oneflow and .venvs/torch-1.12")
         return missed
     return missed + on_oneflow(packages)
 

@@ -1,6 +1,6 @@
-"""OneFlow's own harness, timed: run by OneFlow's interpreter, with torch 1.12.1 of another environment beside it.
+"""OneFlow's own harness with a clock: runs in OneFlow's interpreter, with torch 1.12.1 from another environment.
 
-Reads lines ``NAME GRAPH CASES`` and answers the seconds that its ``autotest`` took for so many accepted cases.
+It reads lines ``NAME GRAPH CASES``, and answers with the seconds that ``autotest`` took for that many accepted cases.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # OneFlow prints at import
-sys.path.append(sys.argv[1])  # after its own: its NumPy is the one that both take
+sys.path.append(sys.argv[1])  # at the end, so that both use OneFlow's NumPy
 
-from oneflow.test_utils import automated_test_util as theirs  # noqa: E402 - the path is made above
+from oneflow.test_utils import automated_test_util as theirs  # noqa: E402 - the path is set above
 
 torch: Any = theirs.torch
 
@@ -41,7 +41,7 @@ BODIES = {"absolute": absolute, "matmul": matmul, "conv2d": conv2d}
 
 
 def main() -> None:
-    """Answer each line."""
+    """Answer every line."""
     for line in sys.stdin:
         name, graph, cases = line.split()
         run = theirs.autotest(n=int(cases), check_graph=graph == "graph")(BODIES[name])

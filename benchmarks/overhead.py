@@ -1,10 +1,10 @@
-"""What a case costs beside the two executions that it cannot do without.
+"""Cost of a case, relative to the two executions that it cannot do without.
 
-Raw: ``.grad = None``, forward, ``Tensor.backward(cotangent)`` twice, on the very tensors of the same cases, built
-before the clock starts; of ``linear`` a loop written by hand that draws sizes and data, builds both modules, runs both
-forward and backward and compares nothing. Ours: the worker's bench answering ``RunCases`` over those cases, its
-messages encoded and decoded. Both in this process, on one thread, in alternating blocks, order swapped each round,
-warmed once untimed.
+Raw is ``.grad = None``, forward and ``Tensor.backward(cotangent)``, twice, on the same tensors as the cases, which are
+built before the clock starts. For ``linear`` it is a loop written by hand that draws sizes and data, builds both
+modules, runs both forward and backward, and compares nothing. Ours is a worker's dispatcher that answers ``RunCases``
+for the same cases, with its messages encoded and decoded. Both run in this process on one thread, in alternating blocks
+whose order changes each round, after one warm-up that is not timed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ci_autotest.run.worker.memory import spare_memory
 from ci_autotest.values.case import test_key
 
 HERE = Path(__file__).parent / "suite"
-#: As many as a worker is given at once (``plan.TASK_CASES``).
+#: As many as a worker gets at once (``plan.TASK_CASES``).
 CASES = 500
 ROUNDS = 20
-#: What an operator should cost at most: ratio to two raw executions. The suite's ratio matters more (``suite_ratio``).
+#: Highest ratio to two raw executions that an operator should have. The suite's ratio matters more (``suite_ratio``).
 AIMS = {"add": 1.9, "matmul": 1.9, "conv_transpose2d": 1.15}
 RAW = {
     "add": torch.add,
@@ -42,7 +42,7 @@ RAW = {
 
 
 def make_bench() -> tuple[Dispatcher, dict[str, TestInfo], list[CasesDone]]:
-    spare_memory()  # as a worker does; the raw executions have it too
+    spare_memory()  # a worker does the same; it serves the raw executions, too
     parts: list[CasesDone] = []
     place = ProgressBeacon.create()
     dispatcher = Dispatcher(place, lambda part: parts.append(_through(part)))
@@ -82,7 +82,7 @@ def ours(
 def raw_inputs(
     dispatcher: Dispatcher, test: TestInfo, cases: list[int]
 ) -> list[tuple[list[torch.Tensor], torch.Tensor]]:
-    """Return leaves and cotangent of each case, from its draws."""
+    """Return the leaves and the cotangent of each case, from its draws."""
     declaration, call = dispatcher.worker_context.library.find(test)
     key = test_key(0, test.id)
     found = []
@@ -97,7 +97,7 @@ def raw_inputs(
 
 
 def by_hand(cases: int) -> float:
-    """Run nn.Linear over drawn sizes as one would by hand, on two modules of one state, comparing nothing."""
+    """Run nn.Linear with drawn sizes as one would by hand: on two modules with the same state, comparing nothing."""
     begun = time.perf_counter()
     for case in range(cases):
         draws = np.random.default_rng(case)

@@ -1,7 +1,7 @@
-"""What the parent process holds and writes for many cases: ``python -m benchmarks.parent CASES [TESTS]``.
+"""Memory and output of the parent process for many cases: ``python -m benchmarks.parent CASES [TESTS]``.
 
-Prints its greatest resident memory, the size of the report, the messages and their bytes, and cases per second.
-Every tenth test is misaligned in every case, so that the ledger has something to keep.
+Prints the parent's peak resident memory, the sizes of the report's files, and the duration. Every tenth test is
+misaligned in every case, so that the run has findings to keep.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ def main(cases: int, tests: int) -> None:
         begun = time.monotonic()
         words = [sys.executable, "-m", "ci_autotest", "run", "--fail-on", "never"]
         with subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL) as process:
-            greatest = 0
+            peak_kib = 0
             while process.poll() is None:
-                greatest = max(greatest, held_kib(process.pid))
+                peak_kib = max(peak_kib, memory_kib(process.pid))
                 time.sleep(0.05)
         seconds = time.monotonic() - begun
         report = folder / "autotest-report" / "report.json"
         read = json.loads(report.read_text())
         sizes = {path.name: path.stat().st_size for path in report.parent.iterdir() if path.is_file()}
         print(f"{read['summary']['cases']:,} cases of {tests:,} tests in {seconds:.0f} s")
-        print(f"parent: {greatest / 1024:.0f} MiB at most, report included")
+        print(f"parent: peak of {peak_kib / 1024:.0f} MiB, report included")
         print("files, bytes: " + ", ".join(f"{name} {size:,}" for name, size in sorted(sizes.items())))
 
 
-def held_kib(pid: int) -> int:
-    """Return the greatest resident memory of a process so far, in KiB."""
+def memory_kib(pid: int) -> int:
+    """Return the peak resident memory of a process so far, in KiB."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Planted faults through the whole command: found, named, blamed, shrunk, reproduced; what shrinking takes."""
+"""Planted faults through the whole command: which are detected, blamed and shrunk, and the cost of shrinking."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.quality.planted import FAULTS
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS, SIZE = 3, 3
-#: Share of the faults, by what is asked of it.
+#: Share of the faults for which each property must hold.
 GOALS = {"detected": 1.0, "operator": 0.95, "blame": 0.95, "small": 0.9, "verified": 1.0}
 SECONDS, EVALUATIONS = 2.0, 200
 
@@ -34,7 +34,7 @@ class Meter:
 
 
 def metered(meter):
-    """Measure each shrinking of an eager candidate: wrap the one function that does it."""
+    """Measure each shrinking of an eager candidate, by wrapping the function that does it."""
     plain, kind = driver.shrink, driver.Shrinker
     made = []
 
@@ -55,14 +55,14 @@ def metered(meter):
 
 
 def planted(strict):
-    """Return the faults of a strictness by the name of the candidate that has them."""
+    """Return the faults of a strictness, by the name of the faulty candidate."""
     return {
         f"fault_{i}": fault for i, fault in enumerate(FAULTS) if fault.strict is strict
     }  # fmt: skip
 
 
 def run(faults, strictness, output):
-    """Run every test on every faulty candidate, as the command does."""
+    """Run every test on every faulty candidate, by the command."""
     candidates = tuple(
         Candidate(
             name=name, backend="substitute",
@@ -80,8 +80,8 @@ def run(faults, strictness, output):
     return run_command(request, os.environ, io.StringIO())
 
 
-def told(fault, found: list[Finding]):
-    """Return what holds of a fault's findings: by goal."""
+def reached_goals(fault, found: list[Finding]):
+    """Return for each goal whether the findings of a fault reach it."""
     counted = [item for item in found if item.blame not in TOLERATED_BLAMES and item.kind != "leniency"]
     best = next((item for item in counted if item.kind in fault.kinds), counted[0] if counted else None)
     if best is None:
@@ -98,7 +98,7 @@ def told(fault, found: list[Finding]):
 
 @dataclass
 class Table:
-    """What became of each fault, and what shrinking took."""
+    """Result of each fault, and the cost of shrinking."""
 
     verdicts: dict[str, dict[str, bool]]
     details: list[str]
@@ -107,11 +107,11 @@ class Table:
 
     @property
     def missed(self) -> list[str]:
-        """Goals whose share is not reached."""
+        """Goals whose share is missed."""
         return [goal for goal, share in GOALS.items() if self.count(goal) < share * len(self.verdicts)]
 
     def count(self, goal: str) -> int:
-        """Return the faults of which a goal holds."""
+        """Return the number of faults that reach a goal."""
         return sum(verdict[goal] for verdict in self.verdicts.values())
 
 
@@ -129,7 +129,7 @@ def measure() -> Table:
             for name, fault in faults.items():
                 of_candidate = [item for item in result.findings if item.candidate == name]
                 found = [item for item in of_candidate if any(t.endswith(f"::{fault.body}") for t in item.tests)]
-                verdicts[name] = told(fault, found)
+                verdicts[name] = reached_goals(fault, found)
                 missed = [goal for goal, holds in verdicts[name].items() if not holds]
                 seen = [(f.operator, f.kind, f.blame, f.outcome, f.steps, f.dims_max, f.repro_verified) for f in found]
                 details += [f"  {fault.name}: {', '.join(missed)}; {seen[:4]}"] if missed else []
@@ -137,7 +137,7 @@ def measure() -> Table:
 
 
 def main() -> int:
-    """Print the table and return how many goals are missed."""
+    """Print the table; return the number of missed goals."""
     table = measure()
     total, meter = len(table.verdicts), table.meter
     sources = sum(bool(fault.source) for fault in FAULTS)
@@ -152,7 +152,7 @@ def main() -> int:
     print(
         f"  greatest: {max(meter.seconds):.2f} s and {max(meter.trials)} evaluations over {len(meter.trials)} findings"
     )
-    print(f"  all of it took {table.seconds:.0f} s")
+    print(f"  the whole benchmark took {table.seconds:.0f} s")
     print("\n".join(table.details))
     return len(table.missed) + (seconds > SECONDS) + (trials > EVALUATIONS)
 

@@ -1,7 +1,8 @@
-"""What isolation, a second worker and more candidates cost: ratios of the same cases, in alternating rounds.
+"""Cost of isolation, of a second worker and of more candidates: ratios on the same cases, in alternating rounds.
 
-*Isolation* is a worker process over its pipe, watched as in a run, against the bench of this process. *Two workers* is
-how many times the cases of one they run in the same time. *Three candidates* is the time of three against one.
+*Isolation* is the time of a worker process, monitored as in a run, relative to a dispatcher in this process. *Two
+workers* is the number of cases that two workers run in the time of one. *Three candidates* is the time of three
+candidates relative to one.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ NAMES = ("torch", "second", "third")
 GOALS = {"isolation": 1.03, "two workers": 1.8, "three candidates": 2.1, "add cases/s on one worker": 0}
 
 
-def started() -> tuple[WorkerProcess, TestInfo]:
-    """Return a worker that is ready, and the test of add."""
+def start() -> tuple[WorkerProcess, TestInfo]:
+    """Start a worker; return it with the test of add."""
     worker = WorkerProcess(os.environ, Limits(60.0))
     hello = Hello(
         root=str(HERE), folders=[], seed=0, strictness="tolerance", reference_device="cpu",
@@ -39,8 +40,8 @@ def started() -> tuple[WorkerProcess, TestInfo]:
     return worker, next(test for test in found.tests if test.name == "add")
 
 
-def timed(workers: list[WorkerProcess], test: TestInfo, names: tuple[str, ...] = NAMES[:1]) -> float:
-    """Return the seconds that workers take for the same cases each, at the same time."""
+def time_s(workers: list[WorkerProcess], test: TestInfo, names: tuple[str, ...] = NAMES[:1]) -> float:
+    """Return the seconds that workers need to run the same cases side by side."""
     request = RunCases(test=test, cases=list(range(CASES)), candidates=list(names))
     with ThreadPoolExecutor(len(workers)) as pool:
         begun = time.perf_counter()
@@ -54,21 +55,21 @@ def timed(workers: list[WorkerProcess], test: TestInfo, names: tuple[str, ...] =
 
 
 def main() -> int:
-    """Print the figures; the status is how many goals are missed."""
+    """Print the figures; return the number of missed goals."""
     torch.set_num_threads(1)
     dispatcher, tests, parts = make_bench()
-    (one, test), (two, _) = started(), started()
+    (one, test), (two, _) = start(), start()
     seen: dict[str, list[float]] = {name: [] for name in GOALS}
     try:
         for worker in (one, two):
-            timed([worker], test)
+            time_s([worker], test)
         ours(dispatcher, tests["add"], list(range(CASES)), parts)
         for _ in range(ROUNDS):
             here = ours(dispatcher, tests["add"], list(range(CASES)), parts)
-            alone = timed([one], test)
-            both = timed([one, two], test)
-            three = timed([one], test, NAMES)
-            again = timed([one], test)
+            alone = time_s([one], test)
+            both = time_s([one, two], test)
+            three = time_s([one], test, NAMES)
+            again = time_s([one], test)
             mean = (alone + again) / 2
             seen["isolation"].append(mean / here)
             seen["two workers"].append(2 * mean / both)

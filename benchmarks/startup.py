@@ -1,4 +1,4 @@
-"""What `ci-autotest --help` takes, beside an interpreter that does nothing, in seconds."""
+"""Seconds that `ci-autotest --help` takes, beside an interpreter that does nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def main() -> int:
     ours = _seconds([sys.executable, "-m", "ci_autotest", "--help"])
     bare = _seconds([sys.executable, "-c", "pass"])
     missed = ours > GOAL_S
-    print(f"--help {ours:.3f} s (goal {GOAL_S} s), an empty interpreter {bare:.3f} s{'  MISSED' if missed else ''}")
+    print(f"--help {ours:.3f} s (goal {GOAL_S} s), a bare interpreter {bare:.3f} s{'  MISSED' if missed else ''}")
     return int(missed)
 
 

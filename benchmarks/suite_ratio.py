@@ -1,10 +1,10 @@
-"""What a run of the shipped suite costs beside executing its programs twice by hand, in CPU time.
+"""CPU time of a run of the shipped suite, relative to executing its programs twice by hand.
 
-Ours: ``ci-autotest run builtin:suite --candidate torch --cases 20`` on one worker, parent and worker together, less
-start-up: the same of one case of one test, which starts a worker, imports torch and writes a report. By hand: the
-programs of the same cases as functions of Python, twice: modules constructed, inputs cloned, forward,
-``torch.autograd.backward``, nothing compared. Data and cotangents are made before the clock starts. One thread each, in
-alternating rounds.
+Ours is ``ci-autotest run builtin:suite --candidate torch --cases 20`` on one worker: the CPU time of parent and worker,
+less that of a run of one case of one test, which also starts a worker, imports torch and writes a report. By hand, the
+programs of the same cases run twice as Python functions: construct modules, clone inputs, forward,
+``torch.autograd.backward``, and no comparison. Data and cotangents are made before the clock starts. Both use one
+thread, in alternating rounds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 CASES = 20
 ROUNDS = 5
-#: What a run may cost, as a ratio.
+#: Highest ratio that a run should have.
 GOAL = 2.0
 
 
@@ -62,7 +62,7 @@ def attempts() -> Iterator[Attempt]:
 
 
 def by_hand(attempt: Attempt) -> Callable[[], None]:
-    """Return what executes a program once, forward and, where torch does not refuse that, backward."""
+    """Return a function that executes a program once: forward and, unless torch refuses that, backward."""
     differentiate(attempt, TorchBackend())
     program, sources = attempt.program, attempt.sources
     function, taken = python_function(program, CPU), [index for _, index in inputs(program)]
@@ -114,7 +114,7 @@ def raw(programs: list[Callable[[], None]]) -> float:
 
 def main() -> int:
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore")  # torch's own, of operators that will change
+    warnings.simplefilter("ignore")  # of torch itself, about operators that will change
     programs = list(map(by_hand, attempts()))
     raw(programs)
     ratios, controls, spent = [], [], []
@@ -130,7 +130,7 @@ def main() -> int:
     void = not 0.97 <= control <= 1.03
     missed = ratio > GOAL
     note = "  VOID: raw against raw is off" if void else "  MISSED" if missed else ""
-    print(f"{len(programs):,} programs at {CASES} cases a test")
+    print(f"{len(programs):,} programs at {CASES} cases per test")
     print("suite ratio  (least to most)   goal   run beyond start-up s   twice by hand s   raw/raw")
     print(
         f"{ratio:11.2f}  ({min(ratios):.2f} to {max(ratios):.2f})  {GOAL:6.1f}  {mine:22.2f}  {theirs:16.2f}  "

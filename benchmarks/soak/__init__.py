@@ -1,7 +1,7 @@
-"""No false alarm: the shipped suite in every profile against implementations that are different and right.
+"""No false alarms: the shipped suite in every profile, against different but correct implementations.
 
-``python -m benchmarks.soak [FIRST COUNT [JOURNAL]]`` holds torch against each of them in the cases ``FIRST .. FIRST +
-COUNT`` of every test, a chunk of cases after the other, each chunk in a process of its own. Every finished case is a
-line of the journal, so that a run that was ended goes on where it was; a comparison that ends its process is a line
-too, and the chunk goes on behind it. What is accused is held against ``read.yml``, where what was read by hand stands.
+``python -m benchmarks.soak [FIRST COUNT [JOURNAL]]`` compares torch with each of them in the cases ``FIRST .. FIRST +
+COUNT`` of every test, chunk by chunk, each in a process of its own. Every finished case is a line of the journal, so
+that an interrupted run continues where it stopped. A comparison that kills its process is a line, too, and the chunk
+continues after it. ``read.yml`` explains the accusations that a person has read.
 """

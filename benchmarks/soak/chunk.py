@@ -1,7 +1,7 @@
 """A chunk of a soak, in a process of its own: ``python -m benchmarks.soak.chunk PLACE JOURNAL FIRST COUNT [ONE]``.
 
-Before each comparison it writes to the file PLACE what it enters, for whoever finds it dead. ``ONE`` is a comparison
-(JSON of test, case and name) that is made alone, and written down nowhere.
+Before each comparison it writes its key to the file PLACE, which the parent reads if the process dies. ``ONE`` is a
+single comparison (JSON of test, case and name) to run instead; its result is not recorded.
 """
 
 from __future__ import annotations
@@ -34,46 +34,44 @@ from ci_autotest.values.finding import TOLERATED_BLAMES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Seconds after which a comparison is ended: the longest takes two.
+#: Time limit of a comparison in seconds. The longest takes two.
 LIMIT_S = 120
-#: One case of this many is called several times too.
+#: One of this many cases also calls its body several times.
 PROBED = 10
 
 
 class ProgressBeacon:
-    """Say what is entered, so that it is on disk when the process dies.
+    """A file with the key of the current comparison, for the case that the process dies.
 
     Args:
-        path: The file; made anew.
+        path: The file; it is overwritten.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file."""
         self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
 
     def enter(self, key: Key) -> None:
-        """Name the comparison; it has its time from now."""
+        """Write the key of a comparison, and start its time limit."""
         signal.alarm(LIMIT_S)
         os.pwrite(self._fd, json.dumps(key).encode().ljust(512), 0)
 
 
 class Soak:
-    """Compare cases.
+    """All implementations and tests of a soak.
 
     Args:
-        place: Is told what is entered.
-        lost: Comparisons that ended a process, which are not made again.
+        place: Receives the key of each comparison.
+        lost: Comparisons that killed a process and are left out.
     """
 
     def __init__(self, place: ProgressBeacon, lost: frozenset[Key] = frozenset()) -> None:
-        """Make the implementations."""
         self.place, self.lost = place, lost
         self.library, self.attempts, self.reference = Library(Path.cwd()), Attempts(), TorchBackend()
-        self.made = {name: make() for name, make in IMPLEMENTATIONS.items()}
+        self.implementations = {name: make() for name, make in IMPLEMENTATIONS.items()}
         self.tests = [test for family in families() for test in self.library.tests(f"builtin:suite/{family}")]
 
     def compare(self, test, case, names):
-        """Return a case's line: outcomes by implementation, and everything that differs."""
+        """Compare a case; return its line: the outcome by implementation, and every difference."""
         self.place.enter(Key(test.id, case, REFERENCE))
         declaration, call = self.library.find(test)
         rules = rules_for((), "tolerance", "soak", declaration)
@@ -88,47 +86,47 @@ class Soak:
         record["profile"] = attempt.profile
         for name in names:
             if name in FORWARD:
-                self.hold(attempt._replace(cotangents={}), name, rules, record)
+                self.compare_one(attempt._replace(cotangents={}), name, rules, record)
         self.place.enter(Key(test.id, case, REFERENCE))
         differentiate(attempt, self.reference)
         for name in names:
             if name not in FORWARD:
-                self.hold(attempt, name, rules, record)
+                self.compare_one(attempt, name, rules, record)
         if case % PROBED == 1:
             self.probe(attempt, [name for name in names if record["outcomes"].get(name) == "aligned"], rules, record)
         return record
 
     def probe(self, attempt, names, rules, record):
-        """Call the body of a case several times on implementations that are aligned there."""
+        """Call the body of a case several times, on the implementations that are aligned in it."""
         probe = probe_of(attempt, self.reference, lambda _: None)
         for name in names if probe is not None else ():
             key = Key(record["test"], record["case"], name)
-            if key in self.lost or not self.made[name].shows_steps:
+            if key in self.lost or not self.implementations[name].shows_steps:
                 continue
             self.place.enter(key)
-            trace = self.made[name].run(probe.program, probe.sources, copied=probe.trace.copies)
+            trace = self.implementations[name].run(probe.program, probe.sources, copied=probe.trace.copies)
             if is_surely_aligned(probe.program, trace, probe.trace, rules):
                 continue
             try:
                 verdict = suspicion(probe, trace, rules)
-            except RuntimeError:  # A part of a split input cannot be read once the input was written to.
+            except RuntimeError:  # A part of a split input cannot be read after the input was written to.
                 continue
             if verdict is None:
                 continue
-            # A run asks the call alone in a fresh process; these implementations keep nothing.
-            sides = Sides(self.made[name], self.reference, rules)
+            # A run would repeat the call alone in a fresh process. These implementations keep no state.
+            sides = Sides(self.implementations[name], self.reference, rules)
             single = judge_program(alone(live_of(probe), verdict, self.reference), sides).verdict
             if single.kind is None and single.outcome == "aligned":
                 record["outcomes"][name] = "accused"
                 record["found"].append(line(key, attempt.profile, verdict, "accused"))
 
-    def hold(self, attempt, name, rules, record):
-        """Hold one implementation against the reference, and write down what comes of it."""
+    def compare_one(self, attempt, name, rules, record):
+        """Compare one implementation with the reference, and record the result."""
         key = Key(record["test"], record["case"], name)
         if key in self.lost:
             return
         self.place.enter(key)
-        verdict = try_case(attempt, Contender(self.made[name], rules), self.reference).verdict
+        verdict = try_case(attempt, Contender(self.implementations[name], rules), self.reference).verdict
         accused = verdict.outcome == "misaligned" and verdict.blame not in TOLERATED_BLAMES
         outcome = "accused" if accused else verdict.outcome if verdict.kind is None else verdict.blame
         record["outcomes"][name] = outcome
@@ -151,7 +149,7 @@ def names_for(case):
 
 
 def main(words: list[str], make: Callable[..., Soak] = Soak) -> int:
-    """Run a chunk, or one comparison of it."""
+    """Run a chunk, or a single comparison."""
     faulthandler.enable()
     torch.set_num_threads(1)
     place, first, count = ProgressBeacon(Path(words[0])), int(words[2]), int(words[3])

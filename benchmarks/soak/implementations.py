@@ -1,4 +1,4 @@
-"""Implementations of torch's operators that are different from eager torch on one thread, and right."""
+"""Implementations of torch's operators that differ from eager torch on one thread and are correct."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from ci_autotest.backends.torch_eager import TorchBackend
 
 
 class Decomposed(TorchDispatchMode):
-    """Answer ATen's operators by their decompositions, forward and backward."""
+    """A mode that replaces ATen's operators by their decompositions, forward and backward."""
 
     def __init__(self):
-        """Read the table once."""
         super().__init__()
         self.table = core_aten_decompositions()
 
@@ -35,7 +34,7 @@ class Decomposed(TorchDispatchMode):
 
 
 class ChannelsLast(TorchFunctionMode):
-    """Hand images to the functions of torch.nn.functional with their channels last."""
+    """A mode that passes images to the functions of torch.nn.functional in channels last format."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         name = resolve_name(func) or ""
@@ -59,32 +58,30 @@ def two_threads():
 
 
 class Anew:
-    """Enter something that can be entered once, again for each call: what we ask of a value is not asked under it."""
+    """A context manager that makes and enters a new mode each time, because a mode can be entered only once."""
 
     def __init__(self, make):
-        """Hold what makes it."""
         self._make = make
 
     def __enter__(self):
-        """Enter a new one."""
+        """Make a mode and enter it."""
         self._now = self._make()
         return self._now.__enter__()
 
     def __exit__(self, *raised):
-        """Leave it."""
+        """Leave the mode."""
         return self._now.__exit__(*raised)
 
 
 class Under(Backend):
-    """Run torch under something else.
+    """Torch under a mode.
 
     Args:
-        around: Makes what is entered for each call.
-        backward: Whether it is entered for the backward pass too.
+        around: Makes the mode, for each call anew.
+        backward: Whether the mode also applies to the backward pass.
     """
 
     def __init__(self, around, *, backward=True):
-        """Hold what is entered."""
         self.plain = TorchBackend()
         self.around, self.in_backward = around, backward
         self.on_step = None
@@ -111,5 +108,5 @@ IMPLEMENTATIONS = {
 }
 #: PyTorch's references are written in primitives that have no gradients.
 FORWARD = frozenset({"references"})
-#: A compiler needs a hundred milliseconds for each case: it gets one in so many.
+#: A compiler needs a hundred milliseconds per case, so it gets only one of this many.
 EVERY = {"aot_eager": 20}

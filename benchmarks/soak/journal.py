@@ -1,6 +1,6 @@
-"""The journal of a soak: a line of JSON for each finished case, and for each comparison that ended its process.
+"""The journal of a soak: a line of JSON for each finished case, and for each comparison that killed its process.
 
-A line is written in one piece; what a killed process left of one is cut off when the journal is opened again.
+A line is written in one piece. If a killed process left an incomplete line, opening the journal again cuts it off.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 SEED = 20261120
-#: What the reference itself is called where it, or the recording, ended the process.
+#: Name in a key if the reference, or the recording, was running.
 REFERENCE = "reference"
 
 
@@ -29,17 +29,17 @@ class Key(NamedTuple):
 
 
 class Journal:
-    """Hold what is done.
+    """The finished cases and the lost comparisons.
 
     Args:
-        path: Made where it is not there.
+        path: File of the journal; created if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read what is there; refuse a journal of other sources.
+        """Read the journal.
 
         Raises:
-            SystemExit: The journal is of another torch, seed or tree.
+            SystemExit: The journal belongs to another torch, seed or tree.
         """
         self.path = path
         self.cases: dict[tuple[str, int], dict[str, Any]] = {}
@@ -53,11 +53,11 @@ class Journal:
         for number, line in enumerate(lines):
             record = json.loads(line)
             if number == 0 and record.get("head") != head:
-                sys.exit(f"{path} was begun on other sources than these: name another journal, or remove it.")
+                sys.exit(f"{path} was begun on other sources than these. Name another journal, or remove it.")
             self._take(record)
 
     def write(self, record: dict[str, Any]) -> None:
-        """Add a line, and hold what it says."""
+        """Append a record."""
         with self.path.open("ab", buffering=0) as file:
             file.write(json.dumps(record).encode() + b"\n")
         self._take(record)
@@ -69,23 +69,23 @@ class Journal:
             self.cases[record["test"], record["case"]] = record
 
     def is_done(self, test: str, case: int) -> bool:
-        """Whether a case needs no process any more: finished, or its reference ends one."""
+        """Whether a case needs no process any more: it is finished, or its reference kills the process."""
         return (test, case) in self.cases or Key(test, case, REFERENCE) in self.lost
 
     def counts(self) -> Counter[tuple[str, str]]:
-        """Return how many comparisons each implementation has of each outcome, the lost ones included."""
+        """Return the number of comparisons by implementation and outcome, including the lost ones."""
         counts = Counter((name, how) for case in self.cases.values() for name, how in case["outcomes"].items())
         counts.update((key.name, record["how"]) for key, record in self.lost.items())
         return counts
 
     def accusations(self) -> list[dict[str, Any]]:
-        """Return everything that an implementation is accused of, in the order found."""
+        """Return all accusations, in the order in which they were found."""
         found = [item for case in self.cases.values() for item in case["found"] if item["outcome"] == "accused"]
-        return found + [_told(key, record) for key, record in self.lost.items()]
+        return found + [_crash(key, record) for key, record in self.lost.items()]
 
 
-def _told(key: Key, record: dict[str, Any]) -> dict[str, Any]:
-    repeats = "again alone" if record["again"] else "not again alone"
+def _crash(key: Key, record: dict[str, Any]) -> dict[str, Any]:
+    repeats = "also on its own" if record["again"] else "not on its own"
     return {
         "test": key.test, "case": key.case, "candidate": key.name, "operator": "", "kind": "crash", "blame": "",
         "what": "the process", "detail": f"{record['how']} ({repeats}); {record['stack']}",
@@ -93,13 +93,13 @@ def _told(key: Key, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cut(path: Path) -> None:
-    """Cut off a line that was not finished."""
+    """Cut off an incomplete last line."""
     data = path.read_bytes()
     os.truncate(path, data.rfind(b"\n") + 1)
 
 
 def digest() -> str:
-    """Return a digest of the sources that decide what a comparison says."""
+    """Return a digest of the sources that a comparison depends on."""
     found = hashlib.sha256()
     sources = [path for kind in ("*.py", "*.yml") for path in (ROOT / "ci_autotest").rglob(kind)]
     for path in sorted([*sources, *Path(__file__).parent.glob("*.py")]):

@@ -1,4 +1,4 @@
-"""What was read by hand: rows of ``read.yml``, each for accusations of one cause."""
+"""Accusations that a person has read: rows of ``read.yml``, one for each cause."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import yaml
 
 READ = Path(__file__).with_name("read.yml")
-#: What a row's program may use besides Python.
+#: Names that the program of a row may use.
 PRELUDE = """
 import torch
 from torch import inf, nan, tensor
@@ -35,14 +35,14 @@ torch.set_num_threads(1)
 
 
 class Row(NamedTuple):
-    """What accusations of one cause are.
+    """The explanation of accusations with one cause.
 
     Attributes:
-        what: What is accused, for the reader.
-        verdict: ``a true finding`` or ``a false alarm``, and whose.
-        repro: A program in torch alone, after ``PRELUDE``, that ends with status 0 while it shows what is accused.
-        where: Patterns that an accusation's fields must match, by field; of several patterns, one.
-        dies: Whether the program shows it by being ended by a signal.
+        what: Description of the accusation.
+        verdict: ``a true finding`` or ``a false alarm``, and of which side.
+        repro: A program in plain torch, after ``PRELUDE``, that ends with status 0 while the cause exists.
+        where: Patterns by field of an accusation. Each field must match one of its patterns.
+        dies: Whether the program shows the cause by dying of a signal.
     """
 
     what: str
@@ -65,7 +65,7 @@ def _listed(patterns: str | list[str]) -> list[str]:
 
 
 def read(item: dict[str, Any], known: tuple[Row, ...]) -> Row | None:
-    """Return the first row that explains an accusation, ``None`` where nobody has read it."""
+    """Return the first row that explains an accusation; ``None`` if there is none."""
     return next((row for row in known if _is_of(item, row)), None)
 
 

@@ -1,4 +1,4 @@
-"""The bodies that are measured: user code, as in a test file."""
+"""Test bodies that are measured, as in a user's test file."""
 
 from ci_autotest import autotest, random, random_tensor, torch
 

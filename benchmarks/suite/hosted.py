@@ -1,4 +1,4 @@
-"""The bodies that are measured in hosts: the sizes that OneFlow's own harness draws in ``oneflow_harness``."""
+"""Test bodies that are measured in hosts, with the sizes of ``oneflow_harness``."""
 
 from ci_autotest import autotest, random, random_tensor, torch
 

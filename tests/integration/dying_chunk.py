@@ -33,7 +33,7 @@ def made(*arguments):
     soak = Soak(*arguments)
     soak.tests = [test for test in soak.tests if test.id in TESTS]
     dying = soak.place = Dying(soak.place)
-    soak.made = dict.fromkeys(soak.made, TorchBackend()) | {"channels last": dying}
+    soak.implementations = dict.fromkeys(soak.implementations, TorchBackend()) | {"channels last": dying}
     return soak
 
 
