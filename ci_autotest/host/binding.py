@@ -49,7 +49,7 @@ class Binding:
         """Return a leaf with the data of this run."""
         spec = step.args[0]
         assert isinstance(spec, TensorSpec)  # noqa: S101 - checked when recorded
-        storage = self._tensors[step.target].copy()
+        storage = self._tensors[step.target].copy()  # steps may write to the leaf, and the next run needs the data
         found = leaf(self._framework, storage, spec)
         if self._shares is not None and storage.size and spec.is_contiguous and self._shares(spec):
             self.memory.append((found, storage.reshape(spec.shape)))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class DeferredReads:
-    """The elements of tensors whose read has read.
+    """The elements of tensors that are being read.
 
     Attributes:
         size_bytes: Size of all elements.
@@ -44,13 +44,13 @@ class DeferredReads:
             return
 
     def provide(self, tensor: Any, memory: np.ndarray) -> None:
-        """Use memory that already holds a tensor's elements, unless its read has read."""
+        """Use memory that already holds a tensor's elements, unless its read has begun."""
         if id(tensor) not in self._reads:
             self._reads[id(tensor)] = tensor, memory
             self.size_bytes += memory.nbytes
 
     def array(self, tensor: Any) -> np.ndarray:
-        """Return a tensor's elements. If its read has read, the framework must have been waited for."""
+        """Return a tensor's elements. If its read has begun, the framework must have been waited for."""
         read = self._reads.get(id(tensor))
         if read is None:
             return self._framework.array(tensor)
@@ -58,12 +58,12 @@ class DeferredReads:
         return read[1] if end_read is None else end_read(*read)
 
     def state(self, module: Any) -> Mapping[str, Any]:
-        """Return a module's state by name, as it was when it was first asked for."""
+        """Return a module's state by name, as it was at the first call."""
         found = self._states.get(id(module))
         if found is None:
             found = self._states[id(module)] = module, dict(module.state_dict())
         return found[1]
 
     def forget(self) -> None:
-        """Drop the reads that have read, because waiting for them failed: each tensor is then read by itself."""
+        """Drop the reads that have begun, because waiting for them failed: each tensor is then read by itself."""
         self._reads.clear()

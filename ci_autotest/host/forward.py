@@ -64,7 +64,7 @@ def forward(
                 facts = framework.facts(value) if framework.is_tensor(value) else None
                 if snapshots:
                     run.copies.append(snapshot(value, facts, framework))
-            except LackingError as error:
+            except LackingError as error:  # before BaseException: it is our own error and needs no interpretation
                 run.lacking = error.why
                 return run
             except BaseException as error:  # noqa: BLE001 - foreign code: its error is the outcome

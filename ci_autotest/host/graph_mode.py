@@ -87,7 +87,7 @@ class _GraphBody:
     Attributes:
         run: The run so far.
         at: Index of the step that is executing.
-        lacking: The feature that a step lacks. It is kept because a compiler may replace the error with its own.
+        lacking: The feature that a step lacks, whatever error the compiler raises for it.
     """
 
     def __init__(self, program: Program, binding: Binding, framework: Framework) -> None:
@@ -137,11 +137,12 @@ class _GraphBody:
             try:
                 return self._execute(values)
             except LackingError as error:
-                self.lacking = error
+                self.lacking = error  # kept here, because a compiler may raise its own error instead
                 raise
 
         self.at = first
         graph = framework.graph(body, [run.values[i] for i in inputs], [run.values[i] for i in modules])  # type: ignore[attr-defined]
+        # A compiler may call the body several times. Any call after this point means that it runs uncompiled.
         entered = self._entered
         if not entered:
             raise LackingError(NOT_COMPILED, UnsupportedReason.NOT_COMPILED)

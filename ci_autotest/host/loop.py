@@ -126,6 +126,7 @@ class RequestHandler:
 
     def _run(self, job: _Job) -> _JobRun:
         """Run a job, with its backward pass if it has cotangents, and begin to read its tensors."""
+        # Written before anything runs: after a crash the worker reads from it which job and step to blame.
         place = self._place
         place[0] = job.number
         execute = as_graph if job.is_graph else forward
@@ -141,6 +142,7 @@ class RequestHandler:
             self._run_backward(finished, job.cotangents)
         self._note_calls(run)
         place[1] = NOWHERE  # only reading the values is left
+        # The memory of a leaf that no step can have overwritten need not be copied.
         if job.shared_program.keeps_memory:
             for leaf, memory in run.memory:
                 finished.reading.provide(leaf, memory)
@@ -205,7 +207,7 @@ class RequestHandler:
 
     def _backward(self, request: dict[str, Any], buffers: Sequence[memoryview]) -> None:
         """Run the backward pass of the last job."""
-        assert self._last is not None  # noqa: S101 - a worker asks for what it has run
+        assert self._last is not None  # noqa: S101 - a worker requests the backward pass of a job that it has run
         finished = self._last._replace(reading=DeferredReads(self._framework))
         self._run_backward(finished, _cotangents(request["cotangents"], buffers))
         error = self._wait()

@@ -64,6 +64,7 @@ def main(argv: Sequence[str]) -> None:
     """
     read_fd, write_fd, output, place = map(int, argv[:4])
     module, device, replace, *folders = argv[4:]
+    # First of all, because importing a framework may already crash or outlive the worker.
     _end_with_worker()
     faulthandler.enable()
     from ci_autotest.host.wire import Wire, WireError  # noqa: PLC0415 - after the fault handler is on

@@ -50,7 +50,7 @@ class ResponseEncoder:
             reading: Reads of its tensors.
             has_values: Whether its values are included, or its backward pass only.
         """
-        before = len(self._kept)
+        before = len(self._kept)  # tells the worker whether it may have to fetch elements of this run
         values = self._values(run, reading) if has_values else []
         copies = [self._snapshot(copy) for copy in run.copies] if has_values else []
         gradients, written = self._gradients(run, reading)

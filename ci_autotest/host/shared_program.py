@@ -104,6 +104,7 @@ def _writes(step: Step, steps: Sequence[Step]) -> bool:
     """Whether the spelling of a step says that it writes to its input: ``add_``, ``+=``, ``inplace=True``."""
     name = step.target.rpartition(".")[2]
     maker = steps[step.args[0].index] if step.op == CALL_MODULE and isinstance(step.args[0], Ref) else step
+    # ``nn.ReLU(inplace=True)`` says so where it is constructed, ``F.relu(x, inplace=True)`` where it is called.
     if dict(maker.kwargs).get("inplace") is True:
         return True
     if step.op == CALL_METHOD:

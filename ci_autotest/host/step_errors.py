@@ -27,6 +27,7 @@ def record_error(run: Run, step: Step, index: int, error: BaseException, framewo
         framework: The framework of the run.
     """
     message = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0].rstrip('.')}"
+    # A leaf that the framework cannot hold, or a state that its module cannot load, is no error of the tested operator.
     if isinstance(spec := step.args[0] if step.args else None, TensorSpec):
         text = f"it cannot make this {spec.dtype} tensor ({message})"
         run.lacking = Unsupported(UnsupportedReason.NO_COUNTERPART, text)

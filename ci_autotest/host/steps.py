@@ -113,6 +113,7 @@ def _tried(step: Step, kind: str, values: Sequence[Any], binding: Binding) -> Re
         execute_step(step, values, binding)
         binding.wait()
     except Exception as error:
+        # A missing feature is no refusal, unless the reference itself refuses the step as not implemented.
         if kind != "NotImplementedError" and binding.lacks(error):
             raise
         return refusal_of(error)

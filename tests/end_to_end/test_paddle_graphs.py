@@ -159,9 +159,9 @@ def reads():
     ("body", "said"),
     [
         (reads, "graph of a body that reads a tensor's value while the graph is traced"),
-        (written_elements, "graph of steps with operator.setitem"),
+        (written_elements, "graph with operator.setitem"),
         (batch_norm, "graph of a batch_norm that updates running statistics"),
-        (lstm, "graph of a recurrent layer that is made of given weights"),
+        (lstm, "graph of a recurrent layer with given weights"),
         (lambda: x(2, 3).view(3, 2), "We only support 'view()' in dynamic graph mode"),
         (
             lambda: torch.stft(x(16, requires_grad=False), 4, return_complex=True, pad_mode="reflect"),

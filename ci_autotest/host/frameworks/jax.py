@@ -65,7 +65,7 @@ class Jax(Functional):
             ("jax_platforms", "cpu"),
             ("jax_enable_x64", True),
             ("jax_default_matmul_precision", "highest"),
-            ("jax_cpu_enable_async_dispatch", False),
+            ("jax_cpu_enable_async_dispatch", False),  # so that an error is raised at its own step
         ):
             jax.config.update(key, value)
         self._adapters = importlib.import_module("ci_autotest.host.adapters.jax")

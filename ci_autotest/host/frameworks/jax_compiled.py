@@ -37,6 +37,7 @@ class Computations:
         if cached is not None:
             return cached
         if len(self._cache) >= _CACHE_SIZE:
+            # Clearing ours alone would free nothing: JAX's own caches hold the compiled code, too.
             self._cache.clear()
             self.jax.clear_caches()
             gc.collect()
@@ -81,5 +82,6 @@ class Computation:
         try:
             return self._computations.found(key, lambda: jax.jit(computed))(arrays)
         except self._computations.data_dependent:
+            # Remembered, so that the next call does not trace in vain.
             self._computations.replace(key, computed)
             return computed(arrays)

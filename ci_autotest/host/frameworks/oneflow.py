@@ -126,7 +126,7 @@ class OneFlow(TorchLike):
         """Return the gradients, by ``backward``: ``autograd.grad`` refuses an input that no output depends on."""
         for tensor in inputs:
             if not tensor.is_leaf:
-                tensor.retain_grad()
+                tensor.retain_grad()  # ``backward`` keeps gradients of leaves only
         self._module.autograd.backward(list(outputs), list(weights))
         return [tensor.grad for tensor in inputs]
 

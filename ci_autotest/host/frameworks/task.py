@@ -101,6 +101,7 @@ def plan(
     # A number is a constant of the branch that the program took: it is not traced.
     fixed = {index: values[index] for index in sorted(read) if index not in given}
     shapes = tuple(_shapes(framework, values[index]) for index in (*inexact, *given))
+    # Numbers are part of the compiled pass, arrays only by their shapes.
     key = (steps, inexact, tuple(leaves), roots, shapes, repr(fixed))
     return Task(steps, again, given, fixed, roots, inexact, tuple(leaves), key)
 
