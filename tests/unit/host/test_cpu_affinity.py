@@ -17,7 +17,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(("threads", "is_pinned"), [("1", True), ("4", False), (None, False)])
-def test_gathered__computes_in_so_many_threads__all_share_a_processor_or_none(monkeypatch, threads, is_pinned):
+def test_pinned__computes_in_so_many_threads__all_share_a_processor_or_none(monkeypatch, threads, is_pinned):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if threads is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", threads)

@@ -1,4 +1,4 @@
-"""What a framework says it has not: its own words, from its own code; the same words of anybody else's decide nothing."""
+"""Limitations count in the framework's own words from its own code; the same words from other code decide nothing."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def raised(kind: type[Exception], text: str, file: str) -> Exception:
 
 
 @pytest.mark.parametrize(("name", "kind", "text"), EVERY)
-def test_told_by__framework_says_it_itself__is_lacking(name: str, kind: type[Exception], text: str):
+def test_reported_limitation__framework_says_it_itself__is_lacking(name: str, kind: type[Exception], text: str):
     found = reported_limitation(raised(kind, text, str(FOLDER / "ops.py")), text, SAID[name][0], FOLDER)
     assert text.startswith(found)
     assert found
@@ -70,7 +70,7 @@ def test_told_by__framework_says_it_itself__is_lacking(name: str, kind: type[Exc
 @pytest.mark.parametrize(
     ("file", "folder"), [("/home/user/mykernels.py", FOLDER), ("/home/user/mykernels.py", None), ("<stdin>", FOLDER)]
 )
-def test_told_by__anybody_else_says_it__decides_nothing(
+def test_reported_limitation__anybody_else_says_it__decides_nothing(
     name: str, kind: type[Exception], text: str, file: str, folder: Path
 ):
     assert reported_limitation(raised(kind, text, file), text, SAID[name][0], folder) == ""
@@ -80,13 +80,13 @@ def test_told_by__anybody_else_says_it__decides_nothing(
 @pytest.mark.parametrize(
     "quoting", ["mode '{}' is not one of ('nearest',)", "{!r}", "einsum: {}", "got an argument: {}\n"]
 )
-def test_told_by__framework_quotes_it__decides_nothing(name: str, kind: type[Exception], text: str, quoting: str):
+def test_reported_limitation__framework_quotes_it__decides_nothing(name: str, kind: type[Exception], text: str, quoting: str):
     quoted = quoting.format(text)
     assert reported_limitation(raised(kind, quoted, str(FOLDER / "ops.py")), quoted, SAID[name][0], FOLDER) == ""
 
 
 @pytest.mark.parametrize(("name", "kind", "text"), EVERY)
-def test_told_by__error_of_another_class__decides_nothing(name: str, kind: type[Exception], text: str):
+def test_reported_limitation__error_of_another_class__decides_nothing(name: str, kind: type[Exception], text: str):
     error = raised(KeyError, text, str(FOLDER / "ops.py"))
     table = [row for row in SAID[name][0] if row.kind is not Exception]
     assert reported_limitation(error, text, table, FOLDER) == ""
