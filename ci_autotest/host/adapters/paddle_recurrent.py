@@ -37,22 +37,12 @@ def gru(
     )
 
 
-def rnn_tanh(
+def rnn(
     input: Any, hx: Any, params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float, train: bool,
-    bidirectional: bool, batch_first: bool,
+    bidirectional: bool, batch_first: bool, *, activation: str,
 ) -> Any:  # fmt: skip
     """Return the outputs and the last hidden state."""
-    return _layer(paddle.nn.SimpleRNN, params, has_biases, num_layers, train and dropout, bidirectional, batch_first)(
-        input, hx
-    )
-
-
-def rnn_relu(
-    input: Any, hx: Any, params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float, train: bool,
-    bidirectional: bool, batch_first: bool,
-) -> Any:  # fmt: skip
-    """Return the outputs and the last hidden state."""
-    make = functools.partial(paddle.nn.SimpleRNN, activation="relu")
+    make = functools.partial(paddle.nn.SimpleRNN, activation=activation)
     return _layer(make, params, has_biases, num_layers, train and dropout, bidirectional, batch_first)(input, hx)
 
 
@@ -85,14 +75,9 @@ def gru_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: 
     return _cell(paddle.nn.GRUCell, (w_ih, w_hh, b_ih, b_hh))(input, hx)[0]
 
 
-def rnn_tanh_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+def rnn_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, *, activation: str) -> Any:
     """Return the next hidden state."""
-    return _cell(paddle.nn.SimpleRNNCell, (w_ih, w_hh, b_ih, b_hh))(input, hx)[0]
-
-
-def rnn_relu_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
-    """Return the next hidden state."""
-    make = functools.partial(paddle.nn.SimpleRNNCell, activation="relu")
+    make = functools.partial(paddle.nn.SimpleRNNCell, activation=activation)
     return _cell(make, (w_ih, w_hh, b_ih, b_hh))(input, hx)[0]
 
 
