@@ -80,7 +80,9 @@ def test_reported_limitation__anybody_else_says_it__decides_nothing(
 @pytest.mark.parametrize(
     "quoting", ["mode '{}' is not one of ('nearest',)", "{!r}", "einsum: {}", "got an argument: {}\n"]
 )
-def test_reported_limitation__framework_quotes_it__decides_nothing(name: str, kind: type[Exception], text: str, quoting: str):
+def test_reported_limitation__framework_quotes_it__decides_nothing(
+    name: str, kind: type[Exception], text: str, quoting: str
+):
     quoted = quoting.format(text)
     assert reported_limitation(raised(kind, quoted, str(FOLDER / "ops.py")), quoted, SAID[name][0], FOLDER) == ""
 
