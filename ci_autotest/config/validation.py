@@ -148,6 +148,12 @@ def _check_options(candidate: Candidate, where: str) -> None:
 
 def _check_transform(candidate: Candidate, where: str) -> None:
     if not candidate.transform:
+        if candidate.backend == "fx":
+            message = (
+                f"{where}: candidate {candidate.name!r} of backend fx has no transform, so there is no pass to test. "
+                "Give transform: module.function."
+            )
+            raise ConfigError(message)
         return
     if candidate.backend != "fx":
         message = (

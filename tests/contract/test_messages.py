@@ -113,6 +113,12 @@ CONFIGURATION = {
         "{folder}/autotest.yml: candidate 'a' replaces nothing. Give replace: {operator: module.function}.",
         config="candidates: [{name: a, backend: substitute}]\n",
     ),
+    "an fx candidate without a pass": Row(
+        "run",
+        "{folder}/autotest.yml: candidate 'a' of backend fx has no transform, so there is no pass to test. "
+        "Give transform: module.function.",
+        config="candidates: [{name: a, backend: fx}]\n",
+    ),
     "a replacement that is no path": Row(
         "run",
         "{folder}/autotest.yml: candidate 'a' replaces torch.add by 'add'. Write module.function.",

@@ -114,6 +114,8 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
          "candidate 'a' has 'replace', which backend torch.compile does not use. Write backend: substitute."),
         ("candidates: [{name: a, backend: substitute, replace: {torch.exp: exp}}]",
          "candidate 'a' replaces torch.exp by 'exp'. Write module.function."),
+        ("candidates: [{name: a, backend: fx}]",
+         "candidate 'a' of backend fx has no transform, so there is no pass to test. Give transform: module.function."),
         ("candidates: [{name: a, backend: fx, transform: fuse}]",
          "candidate 'a' has transform 'fuse'. Write module.function."),
         ("candidates: [{name: a, backend: torch, transform: my.fuse}]",
