@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -247,3 +248,17 @@ def test_run__package_is_missing__is_one_message_and_status_4(missing: str, tmp_
         f"needs the package {missing}, which cannot be imported beside torch (ModuleNotFoundError: No module named "
         f"'{missing}'). Run: python -m pip install {install}"
     ) == 1, done.said  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "newest"),
+    [({"opset_version": 2}, 23), ({"opset_version": 24}, 23), ({"opset_version": 99, "dynamo": True}, r"\d+")],
+)
+def test_run__opset_that_torch_does_not_export__is_status_2_with_the_range(tmp_path: Path, options, newest):
+    project = Project(tmp_path)
+    project.configure(candidates=[{"name": "onnxruntime", "backend": "onnxruntime", "options": options}])
+    project.tests("@autotest(n=2)\ndef sine():\n    return torch.sin(random_tensor(ndim=2))\n")
+    done = project.run()
+    assert done.status == 2, done.said
+    sentence = rf"has opset_version: {options['opset_version']}, and torch \S+ exports opsets 7 to {newest} with"
+    assert len(re.findall(sentence, done.said)) == 1, done.said

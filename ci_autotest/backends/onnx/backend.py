@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch.onnx import _constants
 
 from ci_autotest.backends.onnx.export import Body, exported
 from ci_autotest.backends.onnx.exported_graph import computed, drawing, undefined
@@ -53,8 +54,8 @@ class OnnxBackend(Backend):
         device: ``cpu``.
 
     Raises:
-        ConfigError: An option is of another type.
-        UnavailableError: A package is not there, or another device.
+        ConfigError: An option has the wrong type, or the exporter does not know the opset.
+        UnavailableError: A package is missing, or the device is not ``cpu``.
     """
 
     shows_steps = False
@@ -76,10 +77,31 @@ class OnnxBackend(Backend):
             raise ConfigError(message)
         self._runtime, self._onnx = _imported(_NAME), _imported("onnx")
         self.libraries = {"onnx": str(self._onnx.__version__), "torch": str(torch.__version__)}
+        self._check_opset()
         if self._options["dynamo"]:
             self.libraries["onnxscript"] = str(_imported("onnxscript").__version__)
         self.version = str(self._runtime.__version__)
         self._runtime.set_default_logger_severity(4)  # What it has to say is in its errors.
+
+    def _check_opset(self) -> None:
+        """Refuse an opset that torch cannot export: every test would be unsupported, or exported to another opset.
+
+        Raises:
+            ConfigError: The opset is out of the exporter's range.
+
+        Source:
+            ``torch/onnx/_constants.py`` (PyTorch 2.13). ``dynamo=True`` has no limit of its own: it converts what it
+            exported with the package onnx, and silently keeps opset 18 where that fails.
+        """
+        opset, oldest = self._options.get("opset_version"), _constants.ONNX_MIN_OPSET
+        is_dynamo = self._options["dynamo"]
+        newest = self._onnx.defs.onnx_opset_version() if is_dynamo else _constants.ONNX_MAX_OPSET
+        if opset is not None and not oldest <= opset <= newest:
+            message = (
+                f"backend 'onnxruntime' has opset_version: {opset}, and torch {torch.__version__} exports opsets "
+                f"{oldest} to {newest} with dynamo: {str(is_dynamo).lower()}. Give one of these, or leave it out."
+            )
+            raise ConfigError(message)
 
     def run(
         self,
