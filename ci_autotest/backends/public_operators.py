@@ -18,8 +18,8 @@ from typing import Final
 
 import torch
 
-from ci_autotest.backends.mapping.signatures import resolved
 from ci_autotest.backends.operators.identity import operator_of
+from ci_autotest.backends.operators.signatures import resolved, schemas
 
 _LEFT_OUT: Final = re.compile(
     r"(?<!index)_copy$|_with_indices$|quantize|fake_quant|^q_|^int_repr$|sparse|mkldnn|^sym_|^unsafe_|^hspmm$|^smm$|^sspaddmm$|^coalesce$|"
@@ -73,7 +73,7 @@ def _documentation(operator: str) -> str:
 
 def _gives_tensor(operator: str) -> bool:
     """Whether a schema gives a tensor; a function without schema is one of Python's that calls those that have one."""
-    schemas = torch._C._jit_get_schemas_for_operator(f"aten::{operator.rpartition('.')[2]}")
-    if not schemas:
+    found = schemas(operator)
+    if not found:
         return not operator.startswith("torch.Tensor.")
-    return any("Tensor" in str(given.type) for schema in schemas for given in schema.returns)
+    return any("Tensor" in str(given.type) for schema in found for given in schema.returns)

@@ -7,7 +7,6 @@ function gets the call.
 from __future__ import annotations
 
 import importlib
-import inspect
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ci_autotest.backends.operators.identity import operator_of, public_name
+from ci_autotest.backends.operators.signatures import python_parameters
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.torch_eager import TorchBackend, graph_on
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, by_user, import_failure
@@ -204,20 +204,15 @@ def _written(func: Callable[..., Any], function: Callable[..., Any], kwargs: dic
 @lru_cache(maxsize=1024)
 def _takes(function: Callable[..., Any]) -> frozenset[str] | None:
     """Return the keywords that a function takes; ``None``: any."""
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
+    parameters = python_parameters(function)
+    if parameters is None or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
-    any_keyword = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    return None if any_keyword else frozenset(parameters)
+    return frozenset(parameter.name for parameter in parameters)
 
 
 @lru_cache(maxsize=1024)
 def _defaults(func: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return {name: parameter.default for name, parameter in inspect.signature(func).parameters.items()}
-    except (TypeError, ValueError):
-        return {}
+    return {parameter.name: parameter.default for parameter in python_parameters(func) or ()}
 
 
 #: Methods that take sizes or dimensions one by one where the function takes them as a tuple.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.backends.operators.overloads import bound_to, overloads
+from ci_autotest.backends.operators.signatures import bound_to, overloads
 from ci_autotest.program.ir import Device
 from ci_autotest.record.draw.generators import NOTHING, Generator
 from ci_autotest.record.values import Value
@@ -19,7 +19,7 @@ from ci_autotest.record.values import Value
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.backends.operators.overloads import Parameter
+    from ci_autotest.backends.operators.signatures import Parameter
 
 #: Placeholder for the tensor whose method is called.
 RECEIVER: Final = object()

@@ -5,7 +5,6 @@ Generators are drawn here, with the type that their callee expects. A keyword wh
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from ci_autotest.backends.operators.identity import operator_of
+from ci_autotest.backends.operators.signatures import python_parameters
 from ci_autotest.errors import AuthorError, UntypedError
 from ci_autotest.program.ir import OWN_DEVICE, Constant, Device, DType, List, Mapping_, Slice
 from ci_autotest.record.argument_types import RECEIVER, Deferred
@@ -23,6 +23,7 @@ from ci_autotest.record.unsupported_uses import stale
 from ci_autotest.record.values import Value
 
 if TYPE_CHECKING:
+    import inspect
     from collections.abc import Callable, Iterable
 
     from ci_autotest.record.protocol import Callee as Function
@@ -159,7 +160,7 @@ def _positional_drawn(
     rest = drawn[first:]
     if all(item is NOTHING for item in rest):
         return tuple(drawn[:first]), kwargs
-    names = _parameters(callee)
+    names = [parameter.name for parameter in _parameters(callee)]
     if len(names) < len(drawn):
         message = f"nothing() comes before another positional argument of {_label(callee, name)}. Write keywords."
         raise AuthorError(message)
@@ -206,11 +207,7 @@ def _deferred(
 
 def _refuse_without_default(callee: Function | Callable[..., Any] | None, name: str, drawn: list[Any]) -> None:
     """Refuse ``nothing()`` for an argument without a default."""
-    try:
-        parameters = [p for p in inspect.signature(_signed(callee)).parameters.values() if p.name != "self"]
-    except (TypeError, ValueError):
-        return
-    for item, parameter in zip(drawn, parameters, strict=False):
+    for item, parameter in zip(drawn, _parameters(callee), strict=False):
         if item is NOTHING and parameter.default is parameter.empty and parameter.kind != parameter.VAR_POSITIONAL:
             message = (
                 f"nothing() was drawn for {parameter.name!r} of {_label(callee, name)}, which has no default. Give it "
@@ -228,12 +225,9 @@ def _signed(callee: Any) -> Any:
     return vars(real).get("__init__", real) if isinstance(real, type) else real
 
 
-def _parameters(callee: Any) -> list[str]:
-    try:
-        names = list(inspect.signature(_signed(callee)).parameters)
-    except (TypeError, ValueError):
-        return []
-    return names[1:] if names[:1] == ["self"] else names
+def _parameters(callee: Any) -> list[inspect.Parameter]:
+    """Return the parameters that a call's arguments fill, as far as Python knows them."""
+    return [parameter for parameter in python_parameters(_signed(callee)) or () if parameter.name != "self"]
 
 
 def _annotation(callee: Any, key: int | str) -> object:
@@ -249,6 +243,6 @@ def _annotation(callee: Any, key: int | str) -> object:
         if hasattr(callee, "hints"):
             callee.hints = hints
     if isinstance(key, int):
-        names = _parameters(callee)
-        key = names[key] if key < len(names) else ""
+        parameters = _parameters(callee)
+        key = parameters[key].name if key < len(parameters) else ""
     return hints.get(key)

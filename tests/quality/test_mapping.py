@@ -7,9 +7,10 @@ import importlib
 import pytest
 import torch
 
-from ci_autotest.backends.mapping.signatures import forms, resolved, respelled
+from ci_autotest.backends.mapping.argument_names import respelled
 from ci_autotest.backends.mapping.table import Row, Table, load_table
 from ci_autotest.backends.mapping.translation import Translator
+from ci_autotest.backends.operators.signatures import forms, resolved
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.discovery import families
 from ci_autotest.errors import UnsupportedError

@@ -9,23 +9,15 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ci_autotest.backends.mapping.signatures import (
-    ANYTHING,
-    GATHERED,
-    INPUT,
-    OF_PYTHON,
-    WITHOUT_MEANING,
-    forms,
-    respelled,
-)
-from ci_autotest.backends.operators.overloads import SPELLED
+from ci_autotest.backends.mapping.argument_names import INPUT, OF_PYTHON, WITHOUT_MEANING, respelled
+from ci_autotest.backends.operators.signatures import ANYTHING, GATHERED, SPELLED, forms
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, GET_ATTR, Constant, Device, DType, List, Ref
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from ci_autotest.backends.operators.overloads import Parameter
+    from ci_autotest.backends.operators.signatures import Parameter
     from ci_autotest.program.ir import Argument, Step
 
 #: Spellings whose first operand is the second of their operator: ``torch.rsub(x, 2)`` is ``2 - x``.

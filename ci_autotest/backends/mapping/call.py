@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from ci_autotest.backends.mapping.argument_binding import Binder, is_same
+from ci_autotest.backends.mapping.argument_names import OF_PYTHON
 from ci_autotest.backends.mapping.program_writer import Writer, adapter_step, literal
 from ci_autotest.backends.mapping.random_operators import is_drawn, may_draw
-from ci_autotest.backends.mapping.signatures import OF_PYTHON
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR, Ref, Step, ref_to
 

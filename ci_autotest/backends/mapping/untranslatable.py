@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ci_autotest.backends.mapping.signatures import forms
+from ci_autotest.backends.operators.signatures import forms
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.ir import (
     CALL_FUNCTION,

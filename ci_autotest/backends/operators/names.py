@@ -1,4 +1,4 @@
-"""Check operator names that a user writes: refuse what torch does not have, and suggest the nearest name."""
+"""Check the operator names that a user writes: refuse a name that torch lacks, and suggest the nearest one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from ci_autotest.backends.operators.signatures import resolved
 from ci_autotest.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,14 +20,14 @@ _SPACES: Final = {
 
 
 def refuse_unknown(operator: str, where: str) -> None:
-    """Refuse the name of an operator that torch does not have.
+    """Refuse the name of an operator that torch lacks.
 
     Args:
-        operator: As written, such as ``torch.nn.functional.softmax``.
-        where: What it is written in, for the message.
+        operator: As the user wrote it, for example ``torch.nn.functional.softmax``.
+        where: Where it is written, for the message.
 
     Raises:
-        ConfigError: It has none of that name.
+        ConfigError: Torch has no operator of that name.
     """
     name = operator.rpartition(".")[2]
     if operator.startswith("torch.") and name[:1].islower() and _has(operator):
@@ -36,31 +37,28 @@ def refuse_unknown(operator: str, where: str) -> None:
 
 
 def refuse_unknown_rows(operators: Iterable[str], key: str) -> None:
-    """Refuse a row that names what torch does not have; patterns and operators of others may pass.
+    """Refuse a row with a name that torch lacks; patterns and operators from elsewhere pass.
 
     Args:
-        operators: As the rows of ``tolerances`` or ``known`` name them.
-        key: Which of them.
+        operators: The operator of each row of ``tolerances`` or ``known``.
+        key: The key that the rows stand under, for the message.
 
     Raises:
-        ConfigError: It has neither an operator nor a module of that name.
+        ConfigError: Torch has neither an operator nor a module of that name.
     """
     for number, operator in enumerate(operators):
-        is_torchs = operator.startswith("torch.") and not operator.startswith("torch.ops.")
-        if is_torchs and "*" not in operator and not _has(operator) and not _is_module(operator):
+        is_in_torch = operator.startswith("torch.") and not operator.startswith("torch.ops.")
+        if is_in_torch and "*" not in operator and not _has(operator) and not _is_module(operator):
             known = [f"{label}.{key}" for label, space in _SPACES.items() for key in vars(space)]
             known += [f"torch.nn.{key}" for key in vars(torch.nn)]
             _refuse(operator, f"{key}[{number}]", known, "Correct its spelling, or write a pattern with *.")
 
 
 def _has(operator: str) -> bool:
-    """Whether a space has an operator of its last name, as spellings go, or torch one of the whole."""
+    # Namespaces are interchangeable where the name is known: `torch.relu` and `torch.nn.functional.relu` are one.
     if any(hasattr(space, operator.rpartition(".")[2]) for space in _SPACES.values()):
         return True
-    found: object = torch
-    for name in operator.split(".")[1:]:
-        found = getattr(found, name, None)
-    return callable(found)
+    return callable(resolved(operator))
 
 
 def _is_module(operator: str) -> bool:

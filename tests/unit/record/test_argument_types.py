@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ci_autotest import oneof, random, random_bool, random_tensor, torch
-from ci_autotest.backends.operators.overloads import overloads
+from ci_autotest.backends.operators.signatures import overloads
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.argument_types import RECEIVER, Deferred
 from tests.engine import record
