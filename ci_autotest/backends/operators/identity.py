@@ -1,9 +1,9 @@
-"""Which targets are one operator. Tolerances, known differences, replacements and findings are by operator.
+"""Map every spelling of an operator to one canonical name, by which tolerances, findings and replacements go.
 
-``torch.softmax``, ``x.softmax``, ``torch.nn.functional.softmax`` and the inner call of
-``torch.nn.Softmax`` are one. The canonical name is ``torch.nn.functional.X`` where PyTorch
-documents the operator there, else ``torch.X``, else ``torch.special.X``, else ``torch.Tensor.X``; a
-trailing underscore and Python's operators are other spellings.
+For example ``torch.softmax``, ``x.softmax``, ``torch.nn.functional.softmax`` and the call inside ``torch.nn.Softmax``
+are one operator. The canonical name is ``torch.nn.functional.X`` if PyTorch documents the operator there, else
+``torch.X``, else ``torch.special.X``, else ``torch.Tensor.X``. A trailing underscore and Python's operators are other
+spellings of the same operator.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ci_autotest.program.ir import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-#: Python's operators, by the name that the ``operator`` module and the special methods share.
+#: Python's operators by the name that the ``operator`` module and the special methods share.
 PYTHON_OPERATORS: Final[dict[str, str]] = {
     "add": "torch.add", "sub": "torch.sub", "mul": "torch.mul", "truediv": "torch.div",
     "floordiv": "torch.floor_divide", "mod": "torch.remainder", "pow": "torch.pow", "matmul": "torch.matmul",
@@ -53,8 +53,7 @@ _SPECIAL: Final = {
     "rpow": "torch.pow",
 }
 
-#: Other spellings that differ by more than their namespace. Source: PyTorch 2.13's documentation
-#: ("Alias for ...").
+#: Spellings that differ by more than their namespace. Source: PyTorch 2.13's documentation ("Alias for ...").
 ALIASES: Final[dict[str, str]] = {
     "absolute": "abs", "arccos": "acos", "arcsin": "asin", "arctan": "atan", "clip": "clamp", "concat": "cat",
     "concatenate": "cat", "divide": "div", "true_divide": "div", "multiply": "mul", "subtract": "sub",
@@ -63,11 +62,11 @@ ALIASES: Final[dict[str, str]] = {
     "special_softmax": "softmax", "special_log_softmax": "log_softmax", "special_expit": "sigmoid",
 }  # fmt: skip
 
-#: Methods that do another thing than the function of their name.
+#: Methods that do something else than the function of the same name.
 _METHODS: Final = MappingProxyType({"unfold": "torch.Tensor.unfold"})
 
-#: Classes whose function is not their name in snake case. The others are tested against what their
-#: forward calls.
+#: Module classes whose function is not the class's name in snake case. A test checks the others against what their
+#: ``forward`` calls.
 _MODULE_FUNCTIONS: Final[dict[str, str]] = {
     "BatchNorm1d": "batch_norm", "BatchNorm2d": "batch_norm", "BatchNorm3d": "batch_norm",
     "InstanceNorm1d": "instance_norm", "InstanceNorm2d": "instance_norm", "InstanceNorm3d": "instance_norm",
@@ -83,8 +82,7 @@ _MODULE_FUNCTIONS: Final[dict[str, str]] = {
     "CosineSimilarity": "cosine_similarity", "PairwiseDistance": "pairwise_distance",
 }  # fmt: skip
 
-#: Operators that draw from the framework's generator: a seed is set before each such step
-#: (SEMANTICS, rule 15).
+#: Operators that draw from the framework's generator. A seed is set before each such step (SEMANTICS, rule 15).
 RANDOM: Final = frozenset({
     "svd_lowrank", "pca_lowrank", "lobpcg",
     "xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal", "orthogonal", "trunc_normal", "sparse",
@@ -94,7 +92,7 @@ RANDOM: Final = frozenset({
     "scaled_dot_product_attention", "fractional_max_pool2d", "fractional_max_pool3d",
 })  # fmt: skip
 
-#: Calls that compute nothing by themselves: what is wrong after them was computed by others.
+#: Calls that compute nothing themselves, so a wrong value after one of them comes from another step.
 _BOOKKEEPING: Final = frozenset({
     "backward", "torch.autograd.backward", "torch.autograd.grad", "register_hook", UNHOOKED, "retain_grad",
     "requires_grad_", "item", "tolist",
@@ -103,16 +101,14 @@ _BOOKKEEPING: Final = frozenset({
 
 @lru_cache(maxsize=4096)
 def public_name(func: Callable[..., Any]) -> str | None:
-    """Return the dotted name of a function that torch hands over, ``None`` where it has none.
-
-    Torch has one function under the names ``mm`` and ``spmm``, and tells the second.
-    """
+    """Return the dotted name of a function that torch passes to ``__torch_function__``; ``None`` if it has none."""
     name = resolve_name(func)
+    # Torch has one function under both names, and `resolve_name` returns the one that nobody writes.
     return "torch.mm" if name == "torch.spmm" else name
 
 
 def operator_of(target: str, op: str = CALL_FUNCTION) -> str:
-    """Return the canonical operator of a target as spelled in a step of opcode ``op``."""
+    """Return the canonical operator of a target, as a step of opcode ``op`` spells it."""
     if op == CALL_METHOD:
         return _METHODS.get(target) or _canonical(target)
     if op == GET_ATTR:
@@ -137,7 +133,7 @@ def operator_of(target: str, op: str = CALL_FUNCTION) -> str:
 
 
 def step_operator(step: Step, steps: Sequence[Step] = ()) -> str:
-    """Return the operator of a step; ``getattr`` steps are named by the attribute read."""
+    """Return the operator of a step; a ``getattr`` step is named after the attribute that it reads."""
     if step.target in {"builtins.getattr", "builtins.setattr"} and isinstance(step.args[1], str):
         return f"torch.Tensor.{step.args[1]}"
     receiver = step.args[0] if step.args else None
@@ -149,28 +145,29 @@ def step_operator(step: Step, steps: Sequence[Step] = ()) -> str:
 
 
 def answers(step: Step, steps: Sequence[Step], calls: Mapping[str, int]) -> bool:
-    """Whether a candidate computes a step, so that it can be to blame for it.
+    """Whether the candidate computes a step itself, so that a wrong result can be its fault.
 
     Args:
-        step: Any.
-        steps: Of the program.
-        calls: How often functions of the user's were called in place of each operator that was called, 0 where none
-            was; empty of a candidate that answers all of them.
+        step: The step.
+        steps: All steps of the program.
+        calls: For each operator that was called, how often a function of the user's was called in its place. Empty for
+            a candidate that computes every operator.
     """
     if step.op in {PLACEHOLDER, OUTPUT, GET_ATTR} or step.in_setup or step.target.startswith("builtins."):
         return False
-    # What a module calls inside is not known by its operator: it may be one that is replaced.
+    # A module's operator does not tell which operators its `forward` calls; one of them may be replaced.
     return step.target not in _BOOKKEEPING and calls.get(step_operator(step, steps), 1) > 0
 
 
 def answered_step(steps: Sequence[Step], index: int, calls: Mapping[str, int], *, has_backward: bool = False) -> int:
-    """Return the nearest step that a candidate computes and that a step follows from; itself, where it computes that.
+    """Return the nearest step that the candidate computes and that a wrong step depends on; the step itself if it does.
 
     Args:
-        steps: Of the program.
-        index: Of a step.
+        steps: All steps of the program.
+        index: Index of the wrong step.
         calls: As in ``answers``.
-        has_backward: Whether it is a gradient that differs: it follows from what uses the value.
+        has_backward: Whether a gradient is wrong. A gradient depends on the steps that use the value, not on those
+            before it.
     """
     found = [i for i, step in enumerate(steps) if answers(step, steps, calls)]
     if index in found or not found:
@@ -181,12 +178,12 @@ def answered_step(steps: Sequence[Step], index: int, calls: Mapping[str, int], *
     nearest = [max((i for i in found if i in before), default=-1), min((i for i in found if i in after), default=-1)]
     if has_backward:
         nearest.reverse()
-    # What ``x.grad`` reads follows from a backward pass, which no reference tells.
+    # `x.grad` depends on a backward pass, and no `Ref` of the step says which; the last step before it is a guess.
     return next((i for i in nearest if i >= 0), max((i for i in found if i < index), default=found[-1]))
 
 
 def spelled(step: Step) -> str:
-    """Return a step's target as a reader looks it up: a method's name under ``torch.Tensor``."""
+    """Return a step's target as a reader would look it up: a method's name gets ``torch.Tensor`` in front."""
     return step.target if "." in step.target else f"torch.Tensor.{step.target}"
 
 
@@ -201,7 +198,7 @@ def _is_module(step: Step) -> bool:
 
 
 def spellings(operator: str) -> tuple[str, ...]:
-    """Return the other names under which a user may write an operator."""
+    """Return the names under which a user may write an operator."""
     name = operator.rpartition(".")[2]
     found = [f"{namespace}.{name}" for namespace in ("torch", "torch.nn.functional", "torch.Tensor", "torch.special")]
     own = set(_METHODS.values())
@@ -209,7 +206,7 @@ def spellings(operator: str) -> tuple[str, ...]:
 
 
 def matches(pattern: str, operator: str) -> bool:
-    """Whether a pattern of the configuration, in any spelling, with ``*``, names the operator."""
+    """Whether a pattern of the configuration names the operator; any spelling and ``*`` are allowed."""
     if fnmatchcase(operator, pattern) or operator_of(pattern) == operator:
         return True
     return operator_of(operator) == operator and any(fnmatchcase(name, pattern) for name in spellings(operator))
@@ -242,7 +239,7 @@ def _canonical(name: str) -> str:
 
 
 def _is_documented_functional(name: str) -> bool:
-    # `tanh` and `sigmoid` stand in both; PyTorch deprecated the functional ones.
+    # Both namespaces have `tanh` and `sigmoid`; PyTorch deprecated the functional ones.
     return name not in {"tanh", "sigmoid"} and callable(getattr(torch.nn.functional, name, None))
 
 
