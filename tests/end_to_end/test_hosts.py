@@ -239,7 +239,7 @@ def test_run__lookalike__every_test_has_the_right_outcome_and_repros_run_alone(t
 
 
 #: What another interpreter is not asked, by the test of the body that asks for it.
-NOT_ASKED = {"hook_on_a_gradient": "hooks", "regularized_by_dropout": "draws from the generator"}
+NOT_ASKED = {"hook_on_a_gradient": "hooks", "regularized_by_dropout": "draws random numbers"}
 
 
 def test_run__the_reference_itself_in_a_host__every_body_is_aligned(tmp_path: Path):

@@ -222,7 +222,7 @@ def test_run__working_folder_has_a_numpy_of_its_own__the_real_one_is_used(tmp_pa
         ),
         (
             {"torch.add": {"to": "torch.add", "rename": {"othr": "y"}}},
-            "candidate 'c', row torch.add: `rename` names argument 'othr', which torch.add has not. "
+            "candidate 'c', row torch.add: `rename` names argument 'othr', which torch.add does not have. "
             "Did you mean other\\? It has .*",
         ),
     ],

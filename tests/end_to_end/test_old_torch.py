@@ -86,7 +86,7 @@ def test_old_torch__after_the_same_seed__draws_the_same_numbers(old, body):
 @pytest.mark.parametrize("dtype", [plain_torch.float32, plain_torch.bfloat16])
 def test_old_torch__dropout__draws_others_on_some_processors_and_is_unsupported(old, dtype):
     found = judged(record(lambda: functional.dropout(of(40, dtype=dtype)), profile="ordinary"), old)
-    assert (found.verdict.outcome, "gives other numbers" in found.verdict.oracle) == ("unsupported", True)
+    assert (found.verdict.outcome, "draws random numbers" in found.verdict.oracle) == ("unsupported", True)
 
 
 UNSUPPORTED = {

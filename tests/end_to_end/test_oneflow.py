@@ -117,7 +117,7 @@ UNSUPPORTED = {
     "an argument": (lambda: torch.round(of(3), decimals=2), "argument 'decimals' of torch.round"),
     "a dtype": (lambda: torch.exp(of(3, dtype=plain_torch.complex64)), "complex64"),
     "keepdim that is ignored": (lambda: torch.argmax(of(3, 4), keepdim=True), "keepdim without dim"),
-    "a generator of its own": (lambda: functional.dropout(of(30), 0.5), "gives other numbers"),
+    "a generator of its own": (lambda: functional.dropout(of(30), 0.5), "draws random numbers"),
 }
 
 

@@ -1,7 +1,7 @@
 """Bind the arguments of a step to torch's names, however the test spelled the call.
 
-Arguments that have torch's own default are left out: a table needs no word for them. How a spelling is bound depends on
-its target and on the kinds of its arguments, not on their values, and is worked out once for each.
+Arguments with torch's default value are left out, so that a table need not mention them. The binding depends on the
+target and on the types of the arguments, not on their values, so it is computed once for each spelling.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REFLECTED: Final = frozenset({
     "rsub", "__rsub__", "__rdiv__", "__rtruediv__", "__rpow__", "__rfloordiv__", "__rmod__", "__rmatmul__", "__radd__",
     "__rmul__", "__rlshift__", "__rrshift__", "__rand__", "__ror__", "__rxor__",
 })  # fmt: skip
-#: What an argument of a kind may be, by what it is in a step; a reference may be to anything.
+#: The types that an argument may have in a step, by the schema's type.
 _ACCEPTED: Final[dict[str, frozenset[type]]] = {
     "Tensor": frozenset({Ref}),
     "int": frozenset({int}),
@@ -41,19 +41,20 @@ _ACCEPTED: Final[dict[str, frozenset[type]]] = {
     "MemoryFormat": frozenset({Constant}),
 }
 
-#: Python's operators on items have names for their operands.
+#: Python's operators whose operands have names of their own; those of arithmetic are bound in order.
 _OF_ITEMS: Final = frozenset({"__getitem__", "__setitem__", "__contains__"})
 
 
 class Plan(NamedTuple):
-    """Say where the arguments of a spelling go.
+    """How the arguments of one spelling are bound.
 
     Attributes:
-        positional: Name of each positional argument.
-        gathered: Name that takes the positional arguments from ``len(positional)`` on as a tuple, where one does.
-        named: Name for each keyword as written.
-        defaults: What each is when left out.
-        order: Names of the parameters that have no default and can go by position, in order.
+        positional: Torch's name of each positional argument.
+        gathered: Name of the parameter that takes the positional arguments from ``len(positional)`` on as a tuple;
+            ``None`` if there is none.
+        named: Torch's name of each keyword, by the keyword as written.
+        defaults: Default value by name.
+        order: Names of the parameters that have no default and may be positional, in order.
     """
 
     positional: tuple[str, ...]
@@ -64,20 +65,20 @@ class Plan(NamedTuple):
 
 
 class Binder:
-    """Bind steps, and remember how each spelling is bound."""
+    """Bind the arguments of steps, and cache the plan of each spelling."""
 
     def __init__(self) -> None:
         self._plans: dict[Any, Plan] = {}
 
     def bound(self, step: Step, operator: str) -> dict[str, Argument]:
-        """Return a call's arguments by torch's names, without those that have torch's default.
+        """Return a call's arguments by torch's names, without those that have torch's default value.
 
         Args:
-            step: A call of a function, of a method, or one of Python's operators.
+            step: A call of a function or method, or one of Python's operators.
             operator: Its canonical operator.
 
         Raises:
-            UnsupportedError: No signature of torch's says what a positional argument is called.
+            UnsupportedError: Torch has no signature that names a positional argument.
         """
         if step.op == GET_ATTR or step.target == "builtins.getattr":
             return {INPUT: step.args[0]}
@@ -100,7 +101,7 @@ class Binder:
         """Return torch's names of a call's arguments, whatever their values.
 
         Raises:
-            UnsupportedError: No signature of torch's says what a positional argument is called.
+            UnsupportedError: Torch has no signature that names a positional argument.
         """
         if step.op == GET_ATTR or step.target == "builtins.getattr":
             return (INPUT,)
@@ -111,13 +112,13 @@ class Binder:
     def respelled(
         self, step: Step, operator: str, dropped: Collection[str], renamed: Mapping[str, str]
     ) -> tuple[tuple[Argument, ...], tuple[tuple[str, Argument], ...]]:
-        """Return a call's arguments in its own spelling, those that torch needs by position.
+        """Return a call's arguments as the test spelled them, but required ones by position.
 
         Args:
-            step: A call of a function or of a method, or one of Python's operators.
+            step: A call of a function or method, or one of Python's operators.
             operator: Its canonical operator.
-            dropped: Names of arguments that are left out.
-            renamed: Other names for keywords, by torch's.
+            dropped: Torch's names of arguments to leave out.
+            renamed: The framework's name of a keyword, by torch's.
         """
         plan = self._plan(step, operator)
         named = {plan.named[key]: (key, value) for key, value in step.kwargs}
@@ -134,7 +135,7 @@ class Binder:
         )
 
     def defaults(self, step: Step, operator: str) -> dict[str, object]:
-        """Return torch's defaults of the arguments of a call of this form."""
+        """Return torch's default values of the arguments of this call."""
         return self._plan(step, operator).defaults
 
     def _plan(self, step: Step, operator: str) -> Plan:
@@ -147,7 +148,7 @@ class Binder:
 
 
 def is_same(value: Argument, other: object) -> bool:
-    """Whether an argument says what ``other`` does: a number stands for a list of equal ones, ``True`` not for 1."""
+    """Whether an argument means the same as ``other``: one number equals a list of that number; ``True`` is not 1."""
     if type(value) is Ref:
         return False
     if isinstance(value, List):
@@ -177,6 +178,7 @@ def _planned(step: Step, operator: str) -> Plan:
     if target.startswith(("operator.", "__")) and target not in _OF_ITEMS:
         return _of_python(step, operator)
     found = forms(target, op)
+    # A reference may be to a number as well as to a tensor, so an overload that takes tensors there is preferred.
     for is_strict in (True, False):
         for form in found:
             plan = _plan_of(form, step, is_strict=is_strict)
@@ -184,23 +186,23 @@ def _planned(step: Step, operator: str) -> Plan:
                 return _reflected(plan) if target.rpartition(".")[2] in _REFLECTED else plan
     if not step.kwargs and len(step.args) == 1 and op in {CALL_METHOD, CALL_FUNCTION}:
         return Plan((INPUT,), None, {}, {})
-    message = f"no signature of torch says what the arguments of {target} are called in this form: {_shown(step)}."
+    message = f"torch has no signature of {target} that names the arguments of the call {_shown(step)}."
     raise UnsupportedError(message, operator)
 
 
 def _of_python(step: Step, operator: str) -> Plan:
-    """Return the plan of one of Python's operators: operands in order, a number on either side."""
+    """Return the plan of one of Python's operators: operands in order, because either one may be a number."""
     found = forms(operator.removeprefix("torch.Tensor."), CALL_METHOD if "torch.Tensor." in operator else CALL_FUNCTION)
     longest = max(found, key=len, default=())
     names = tuple(respelled(operator, parameter.name) for parameter in longest)[: len(step.args)]
     if len(names) < len(step.args):
-        message = f"no signature of torch says what the operands of {step.target} are called."
+        message = f"torch has no signature of {operator} that names the operands of {step.target}."
         raise UnsupportedError(message, operator)
     return Plan(names[::-1] if step.target in _REFLECTED else names, None, {}, {})
 
 
 def _plan_of(form: tuple[Parameter, ...], step: Step, *, is_strict: bool) -> Plan | None:
-    """Return the plan of a call of this form, ``None`` where the call has another."""
+    """Return the plan of a call of this form; ``None`` if the call does not fit it."""
     positional = _in_order(form, step.op)
     gathered = _gathered(positional, step.args)
     taken = positional[: len(step.args)] if gathered is None else positional[: positional.index(gathered)]
@@ -234,7 +236,7 @@ def _is_needed(parameter: Parameter) -> bool:
 
 
 def _in_order(form: tuple[Parameter, ...], op: str) -> list[Parameter]:
-    """Return the parameters that can be given by position; the receiver of a method is the one called ``self``."""
+    """Return the parameters that may be positional; for a method, ``self`` comes first because it is the receiver."""
     positional = [parameter for parameter in form if not parameter.by_keyword]
     if op == CALL_METHOD:
         positional.sort(key=lambda parameter: parameter.name != "self")
@@ -242,7 +244,7 @@ def _in_order(form: tuple[Parameter, ...], op: str) -> list[Parameter]:
 
 
 def _gathered(positional: Sequence[Parameter], args: Sequence[Argument]) -> Parameter | None:
-    """Return the parameter that takes several positional arguments: ``*tensors``, or the sizes of ``x.view(2, 3)``."""
+    """Return the parameter that takes several arguments, for example ``*tensors`` or the sizes of ``x.view(2, 3)``."""
     if not positional:
         return None
     last, first = positional[-1], len(positional) - 1

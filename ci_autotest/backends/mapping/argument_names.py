@@ -29,7 +29,7 @@ OF_PYTHON: Final = ("requires_grad", "out")
 
 
 def respelled(target: str, name: str) -> str:
-    """Return what the documentation of a target's operator calls an argument."""
+    """Return the name that the documentation of a target's operator gives an argument."""
     if name == "self":
         return INPUT
     return _RESPELLED.get(target.rpartition(".")[2], {}).get(name, name)

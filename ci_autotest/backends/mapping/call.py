@@ -1,6 +1,6 @@
-"""Translate one call: rename, drop, fill in and adapt its arguments as its row says.
+"""Translate one call: rename, drop, fill in and adapt its arguments by its row of the table.
 
-In a table that is like torch a row without ``to`` keeps the spelling and only drops and renames arguments.
+In a table with ``like_torch``, a row without ``to`` keeps the spelling and only drops and renames arguments.
 """
 
 from __future__ import annotations
@@ -24,12 +24,8 @@ if TYPE_CHECKING:
 _NOTHING: Final[frozenset[str]] = frozenset()
 
 
-class Answers:
-    """Say what answers a call, by one table.
-
-    Args:
-        table: A framework's rows.
-    """
+class CallTranslator:
+    """Translate calls by one framework's table."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -37,10 +33,10 @@ class Answers:
         self._targets: dict[str, str] = {}
 
     def write(self, step: Step, operator: str, row: Row, writer: Writer) -> int:
-        """Write the call that a row says, with the steps of its adapters around it; return where its value is.
+        """Write the framework's call, with the steps of its adapters around it; return the index of its value.
 
         Raises:
-            UnsupportedError: An argument has no counterpart, or the framework has no form that writes to its input.
+            UnsupportedError: An argument has no counterpart, or the framework has no in-place form.
         """
         given = self._binder.bound(step, operator)
         target = self._target(step, operator, row, given)
@@ -75,12 +71,12 @@ class Answers:
         return writer.add(adapter_step(row.result, (ref_to(found),), step)) if row.result else found
 
     def keep(self, step: Step, operator: str, writer: Writer, row: Row | None = None) -> int:
-        """Write a call as it is spelled, under the framework's name of it; return where its value is.
+        """Write a call as the test spelled it, under the framework's name; return the index of its value.
 
-        Arguments that torch needs go by position: they have torch's order everywhere, and not always its names.
+        Required arguments become positional: frameworks keep torch's order more often than its names.
 
         Raises:
-            UnsupportedError: It draws from the framework's generator.
+            UnsupportedError: The call draws random numbers.
         """
         if step.seed is not None:
             is_random = step.op != CALL_MODULE and is_drawn(operator, self._binder.bound(step, operator))
@@ -97,11 +93,11 @@ class Answers:
         except UnsupportedError:
             if row is not None:
                 raise
-            args, kwargs = step.args, step.kwargs  # torch says no names: they are as the test wrote them
+            args, kwargs = step.args, step.kwargs  # Torch has no names for them, so they stay as the test wrote them.
         return writer.keep(step._replace(target=target, args=args, kwargs=kwargs))
 
     def _drop(self, given: dict[str, Argument], operator: str, row: Row) -> None:
-        """Drop the arguments without counterpart, where they have the value that they may have."""
+        """Drop arguments without counterpart if they have an allowed value, and refuse them otherwise."""
         for name, values in row.only.items():
             if name in given and not any(is_same(given[name], value) for value in values):
                 self._refuse(operator, name, given[name], row)
@@ -120,17 +116,17 @@ class Answers:
         return found
 
     def _target(self, step: Step, operator: str, row: Row, given: Mapping[str, Argument]) -> str:
-        """Return the function that answers, another one where the spelling writes to its input; empty to keep it."""
+        """Return the framework's function, the in-place one for an in-place spelling; empty to keep the target."""
         writes = writes_to_input(step) or given.get("inplace") is True
         found = row.inplace if writes else row.to
         if not found and not self._table.like_torch:
-            how = "that writes to its input" if writes else "that does not write to its input"
-            message = f"the table of {self._table.label} has no form of {operator} {how}."
+            form = "in-place form" if writes else "form that is not in place"
+            message = f"the table of {self._table.label} has no {form} of {operator}."
             raise UnsupportedError(message, operator)
         return found
 
     def _positional(self, name: str, step: Step, operator: str, row: Row, given: Mapping[str, Argument]) -> Argument:
-        """Return an argument that goes by position: as given, else the row's constant, else torch's default."""
+        """Return the value of a positional argument: the call's, else the row's constant, else torch's default."""
         if name in given:
             return given[name]
         filled = row.rename.get(name, name)
@@ -143,8 +139,7 @@ class Answers:
         return literal(defaults[name])
 
     def _refuse_drawn(self, operator: str) -> NoReturn:
-        label = self._table.label
-        message = f"{operator} draws from the generator of the framework, and that of {label} gives other numbers."
+        message = f"{operator} draws random numbers, and {self._table.label} draws different ones from the same seed."
         raise UnsupportedError(message, operator)
 
     def _refuse(self, operator: str, name: str, value: Argument, row: Row) -> NoReturn:
@@ -155,7 +150,7 @@ class Answers:
 
 
 def writes_to_input(step: Step) -> bool:
-    """Whether a call is spelled as one that writes to its first argument."""
+    """Whether a call's spelling is in place: it writes to the first argument."""
     name = step.target.rpartition(".")[2]
     if step.target.startswith("operator."):
         return name.startswith("i") and name != "invert"
@@ -165,5 +160,5 @@ def writes_to_input(step: Step) -> bool:
 
 
 def _count(positional: Sequence[str], given: Mapping[str, Argument]) -> int:
-    """Return how many arguments go by position: up to the last one that the call gives."""
+    """Return how many arguments become positional: all up to the last one that the call gives."""
     return 1 + max((place for place, name in enumerate(positional) if name in given), default=-1)

@@ -1,7 +1,7 @@
-"""Lower modules to functions: the calls of each forward, with parameters and buffers as inputs of the body.
+"""Lower modules to functions: each module call becomes the calls of its forward; parameters and buffers become inputs.
 
-The module is constructed and run once more by torch, over the case's own data, so that what depends on shapes, settings
-or a state is decided as it was on the reference. A program without modules is left as it is.
+Torch constructs and runs the module once more on the data of the case, so that whatever depends on shapes, settings or
+state is decided as it was on the reference. A program without modules stays unchanged.
 """
 
 from __future__ import annotations
@@ -37,20 +37,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _COUNTER: Final = "num_batches_tracked"
-#: Methods of a module that change what its forward does, not its state, or take a part of it.
+#: Methods that change what a module's forward does but not its state, or that return a submodule.
 _SETTINGS: Final = frozenset({"train", "eval", "get_submodule"})
 _OF_MODULES: Final = frozenset({CALL_MODULE, GET_ATTR})
 _READS: Final = frozenset({"get_parameter", "get_buffer"})
 
 
 class Lowered(NamedTuple):
-    """Hold a program without modules.
+    """A program without modules.
 
     Attributes:
-        program: Body only.
-        moved: Where the value of each step of the original is; -1 for modules, their state and their settings.
-        parameters: Placeholder of each parameter, by the step that constructed its module, and its name.
-        buffers: The same for buffers, without counters of batches.
+        program: It has a body and no setup.
+        moved: Index of the step that has the value of each step of the original; -1 for modules, their state and
+            their settings.
+        parameters: Placeholder of each parameter, by the step that constructed its module and the parameter's name.
+        buffers: The same for buffers, except ``num_batches_tracked``.
     """
 
     program: Program
@@ -65,21 +66,22 @@ def has_modules(program: Program) -> bool:
 
 
 def lowered(program: Program, is_answered: Callable[[str], bool], sources: Mapping[str, Any] | None = None) -> Lowered:
-    """Return a program with the forward of each module in the place of its call.
+    """Return a program in which each module call is replaced by the calls of the module's forward.
 
     Args:
         program: Setup and body.
-        is_answered: Whether an operator is written down as it is; others that torch has in Python are entered.
-        sources: Data of each placeholder by key; zeros without.
+        is_answered: Whether the framework has an operator. If not, and the operator is written in Python, its own calls
+            are recorded instead.
+        sources: Data of each placeholder by key; zeros if omitted.
 
     Raises:
-        UnsupportedError: A module is changed in a way, or calls something, that no function says.
+        UnsupportedError: A module is changed in a way, or calls something, that functions cannot express.
     """
     return _Lowering(program, is_answered, sources).done()
 
 
 class _Lowering:
-    """Lower one program: each step is carried out by torch, and what stands for it is written."""
+    """Lower one program: torch executes each step while its replacement is written."""
 
     def __init__(self, program: Program, is_answered: Callable[[str], bool], sources: Mapping[str, Any] | None) -> None:
         self._program = program
@@ -89,9 +91,9 @@ class _Lowering:
         self._steps: list[Step] = []
         self._tracer = Tracer(self._steps, is_answered)
         self._held = _held(program)
-        #: The last step that a module takes part in: what comes behind it need not be carried out.
+        # Steps after the last use of a module need not be executed.
         self._last = max((i for i, step in enumerate(program.steps) if step.op in _OF_MODULES), default=-1)
-        #: Each tensor of a module's state, and the placeholder of its data.
+        # Each tensor of a module's state with the placeholder of its data.
         self._state: list[tuple[torch.Tensor, int]] = []
 
     def done(self) -> Lowered:
@@ -124,7 +126,7 @@ class _Lowering:
             self._take(index, self._run(step))
         else:
             if index < self._last:
-                with suppress(Exception):  # the reference refused it too: what is asked is what the framework does
+                with suppress(Exception):  # The reference refused it too; what counts is what the framework does.
                     self._values[index] = execute_step(step, self._values, self._binding)
             self._write(index, step)
 
@@ -141,7 +143,7 @@ class _Lowering:
             self._refuse(step, f"is changed by `{step.target}` after its construction")
 
     def _forward(self, step: Step, module: torch.nn.Module) -> Any:
-        """Carry out a forward, and write down what it calls."""
+        """Execute a forward and record the calls that it makes."""
         constant = self._binding.constant
         args = [materialize(argument, self._values, constant) for argument in step.args[1:]]
         kwargs = {key: materialize(value, self._values, constant) for key, value in step.kwargs}
@@ -154,16 +156,16 @@ class _Lowering:
         return self._tried(step, lambda: self._binding.in_mode(step, forward))
 
     def _take(self, index: int, value: Any) -> None:
-        """Note a value that an earlier step of the lowered program gave; a tuple's parts are taken one by one."""
+        """Note a value that an earlier step of the lowered program returned; parts of a tuple follow one by one."""
         self._values[index] = value
         if isinstance(value, torch.Tensor):
             ref = self._tracer.ref(value)
             if ref is None:
-                self._refuse(self._program.steps[index], "gives a tensor that none of its calls gave")
+                self._refuse(self._program.steps[index], "returns a tensor that none of its calls returned")
             self._moved[index] = ref.index
 
     def _load(self, step: Step, module: torch.nn.Module) -> None:
-        """Take the placeholders of a snapshot for the tensors of a module's state."""
+        """Make a snapshot's placeholders stand for the tensors of a module's state."""
         self._run(step)
         tensors = module.state_dict(keep_vars=True)
         for name, ref in _snapshot(step):
@@ -175,7 +177,7 @@ class _Lowering:
                 self._tracer.count(tensor)
 
     def _places(self, named: str) -> dict[tuple[int, str], int]:
-        """Return the placeholders of all modules' parameters, or buffers: of a tensor loaded twice, the last."""
+        """Return the placeholders of all modules' parameters or buffers; for a tensor loaded twice, the last one."""
         places = {id(tensor): place for tensor, place in self._state}
         return {
             (index, name): places[id(tensor)]
@@ -186,11 +188,11 @@ class _Lowering:
         }
 
     def _write(self, index: int, step: Step) -> None:
-        """Write a step as it is, its references moved."""
+        """Write a step unchanged except for its references."""
         places = {i: place for i, place in enumerate(self._moved) if place >= 0}
         lost = [ref for ref in step_refs(step) if ref.index not in places]
         if lost:
-            self._refuse(step, f"is given step {lost[0].index}, a module or what one gives as a whole")
+            self._refuse(step, f"takes step {lost[0].index}, which is a module or a module's whole output")
         self._steps.append(renumbered_step(step, places)._replace(in_setup=False))
         self._moved[index] = len(self._steps) - 1
         self._tracer.know(self._values[index], Ref(self._moved[index]))
@@ -206,13 +208,13 @@ class _Lowering:
         except Exception as error:  # noqa: BLE001 - foreign code: the reference refused it too
             return self._refuse(step, f"raises {type(error).__name__} ({error_text(error)})")
 
-    def _refuse(self, step: Step, what: str) -> NoReturn:
-        message = f"{step.target} cannot be lowered to functions: it {what}."
+    def _refuse(self, step: Step, fault: str) -> NoReturn:
+        message = f"{step.target} cannot be lowered to functions: it {fault}."
         raise UnsupportedError(message, step.target)
 
 
 def _snapshot(step: Step) -> tuple[tuple[str, Ref], ...]:
-    """Return name and placeholder of each tensor that a step of the setup loads into a module."""
+    """Return the name and placeholder of each tensor that a setup step loads into a module."""
     state = step.args[1]
     assert isinstance(state, Mapping_)  # noqa: S101 - the recorder's
     return state.items  # type: ignore[return-value]
@@ -225,7 +227,7 @@ def _held(program: Program) -> frozenset[int]:
 
 
 def _zeros(program: Program) -> dict[str, torch.Tensor]:
-    """Return data for each placeholder, where the case's are not at hand: shapes decide most forwards."""
+    """Return zeros for each placeholder. They do where the case's data are missing: most forwards depend on shapes."""
     found = {}
     for step in program.steps:
         if step.op == PLACEHOLDER:

@@ -1,8 +1,8 @@
-"""Trace a module's forward: write down the functions that it calls while torch runs it.
+"""Trace a module's forward: record the functions that it calls while torch runs it.
 
-A function that the table answers is one step. Another one that is written in Python is entered, and what it calls is
-written down instead: ``multi_head_attention_forward`` is projections, products and a softmax. What is built into torch
-is a step whether the table has it or not, so that a refusal names it.
+A function with a row in the table is one step. If a function has no row and is written in Python, the calls inside it
+are recorded instead: ``multi_head_attention_forward``, for example, becomes projections, products and a softmax. A
+function built into torch is always a step, so that the message names it if the table has no row.
 """
 
 from __future__ import annotations
@@ -37,43 +37,45 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument
 
 _PLAIN: Final = frozenset({int, float, bool, str, type(None), complex, type(...)})
-#: What entering a function gives where it calls what is no operator.
-_CLOSED: Final = object()
-#: Where torch writes operators as calls of others.
+#: Result of tracing the inside of a function that calls something that is not an operator.
+_OPAQUE: Final = object()
+#: Modules in which torch writes operators as calls of other operators.
 _ENTERED: Final = frozenset({"torch.nn.functional", "torch.functional"})
 _CHECKS: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 
 class Tracer(TorchFunctionMode):
-    """Write down the calls made while it is in force.
+    """Record the calls that torch makes while this mode is active.
 
     Args:
-        steps: Where they are written to.
-        is_answered: Whether the table answers an operator.
-        modes: Modes of each step.
+        steps: The list that they are appended to.
+        is_answered: Whether the table has a row for an operator.
+
+    Attributes:
+        caller: The step whose forward is traced; the recorded steps get its name, modes and seed.
     """
 
     def __init__(self, steps: list[Step], is_answered: Callable[[str], bool]) -> None:
         super().__init__()
         self._steps = steps
         self._is_answered = is_answered
-        #: What each tensor is in the program, by identity; the tensor is held so that it stays its own.
+        # The step of each tensor, by `id`. The tensor is kept too, so that no other one gets its id.
         self._known: dict[int, tuple[Any, Ref]] = {}
-        #: Tensors that are a module's own bookkeeping: writing to them is no step.
+        # Batch counters of modules. Writing to one is not recorded, because no output depends on it.
         self._counters: set[int] = set()
         self.caller: Step | None = None
 
     def know(self, value: object, ref: Ref) -> None:
-        """Note which step gave a tensor."""
+        """Note which step returned a tensor."""
         if isinstance(value, torch.Tensor):
             self._known[id(value)] = (value, ref)
 
     def count(self, counter: torch.Tensor) -> None:
-        """Note a tensor that counts batches."""
+        """Note that a tensor is a batch counter."""
         self._counters.add(id(counter))
 
     def ref(self, value: torch.Tensor) -> Ref | None:
-        """Return the step that gave a tensor, ``None`` where none did."""
+        """Return the step that returned a tensor; ``None`` if none did."""
         found = self._known.get(id(value))
         return found[1] if found is not None else None
 
@@ -84,13 +86,13 @@ class Tracer(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Carry out a call, and write it down where it gives a tensor."""
+        """Execute a call, and record it if it returns a tensor."""
         given = kwargs or {}
         name = (public_name(func) or "").replace("torch.functional.", "torch.")
         inner = _enterable(func) if not self._is_answered(operator_of(name)) else None
         if inner is not None:
             found = self._entered(inner, args, given)
-            if found is not _CLOSED:
+            if found is not _OPAQUE:
                 return found
         result = func(*args, **given)
         if _has_tensor(result) and not (args and id(args[0]) in self._counters):
@@ -98,7 +100,7 @@ class Tracer(TorchFunctionMode):
         return result
 
     def _entered(self, inner: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Write down what a function calls; nothing where that cannot be said, and it is one step after all."""
+        """Record the calls inside a function; if that fails, record nothing, and the function is one step after all."""
         count, known = len(self._steps), dict(self._known)
         versions = [value._version for value in args if isinstance(value, torch.Tensor)]
         try:
@@ -106,10 +108,10 @@ class Tracer(TorchFunctionMode):
                 return inner(*args, **kwargs)
         except UnsupportedError:
             if versions != [value._version for value in args if isinstance(value, torch.Tensor)]:
-                raise  # it wrote to an argument: carried out again it would do so twice
+                raise  # It wrote to an argument, and would do so again if it were executed again.
             del self._steps[count:]
             self._known = known
-            return _CLOSED
+            return _OPAQUE
 
     def _write(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         op, target, arguments = self._spelled(name, args)
@@ -132,7 +134,7 @@ class Tracer(TorchFunctionMode):
                     self._keep(item, len(self._steps) - 1, caller)
 
     def _spelled(self, name: str, args: tuple[Any, ...]) -> tuple[str, str, tuple[Argument, ...]]:
-        """Return opcode, target and arguments of a call as a program says them."""
+        """Return the opcode, target and arguments of a call in a program."""
         arguments = tuple(self._argument(value, name) for value in args)
         bare = name.rpartition(".")[2]
         if name.endswith(".__get__"):
@@ -142,7 +144,7 @@ class Tracer(TorchFunctionMode):
         if name.startswith("torch.Tensor.") and is_member(bare):
             return CALL_METHOD, bare, arguments
         if not name.startswith("torch.") or not is_function(name):
-            self._refuse(f"calls {name or 'a function without a public name'}, which is no operator of torch.")
+            self._refuse(f"calls {name or 'a function without a public name'}, which is not an operator of torch.")
         return CALL_FUNCTION, name, arguments
 
     def _argument(self, value: Any, name: str) -> Argument:
@@ -152,7 +154,7 @@ class Tracer(TorchFunctionMode):
         if isinstance(value, torch.Tensor):
             found = self.ref(value)
             if found is None:
-                self._refuse(f"gives {name} a tensor that is neither an input nor in its state.")
+                self._refuse(f"passes {name} a tensor that is neither an input nor part of its state.")
             return found
         if isinstance(value, list):
             return List(tuple(self._argument(item, name) for item in value))
@@ -165,12 +167,12 @@ class Tracer(TorchFunctionMode):
         if isinstance(value, torch.device):
             return Device(OWN_DEVICE)
         if not isinstance(value, torch.memory_format | torch.layout):
-            self._refuse(f"gives {name} a {kind.__name__}, which is no argument of a program.")
+            self._refuse(f"passes {name} a {kind.__name__}, which cannot be an argument in a program.")
         return Constant(str(value))
 
-    def _refuse(self, what: str) -> NoReturn:
+    def _refuse(self, fault: str) -> NoReturn:
         target = self.caller.target if self.caller is not None else "a module"
-        message = f"{target} cannot be lowered to functions: its forward {what}"
+        message = f"{target} cannot be lowered to functions: its forward {fault}"
         raise UnsupportedError(message, target)
 
 
@@ -180,24 +182,23 @@ def _has_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _nothing(*_: object) -> bool:
-    """Say that no type of a call's arguments wants to answer for it."""
+def _has_no_override(*_: object) -> bool:
     return False
 
 
 @lru_cache(maxsize=512)
 def _enterable(func: Callable[..., Any]) -> Callable[..., Any] | None:
-    """Return a function of torch's written in Python, as one that does not hand itself over to the mode again.
+    """Return a copy of one of torch's Python functions that does not dispatch itself to the mode again.
 
-    Such a function asks first whether something else wants to answer for it; the copy is told that nothing does.
+    Such a function first calls ``has_torch_function``; in the copy, that returns ``False``.
     """
     if not isinstance(func, FunctionType) or func.__module__ not in _ENTERED:
         return None
-    unasked: dict[str, Any] = {name: _nothing for name in _CHECKS if name in func.__globals__}
-    if not unasked:
+    patched: dict[str, Any] = {name: _has_no_override for name in _CHECKS if name in func.__globals__}
+    if not patched:
         return None
     entered = FunctionType(
-        func.__code__, {**func.__globals__, **unasked}, func.__name__, func.__defaults__, func.__closure__
+        func.__code__, {**func.__globals__, **patched}, func.__name__, func.__defaults__, func.__closure__
     )
     entered.__kwdefaults__ = func.__kwdefaults__
     return entered

@@ -23,10 +23,10 @@ class Writer:
     """Collect the steps of a translated program.
 
     Attributes:
-        steps: Written so far.
-        places: Where the value of each step of the original is.
-        has_moved: Whether a value is elsewhere than in the original: until then no reference is to be moved.
-        original: The steps that are translated.
+        steps: The steps written so far.
+        places: Index of the value of each step of the original.
+        has_moved: Whether any value has another index than in the original. Until then references need no update.
+        original: The steps to translate.
     """
 
     __slots__ = ("has_moved", "original", "places", "steps")
@@ -39,7 +39,7 @@ class Writer:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the original names a dtype of 16 bits, in which what draws gives other numbers."""
+        """Whether the original names a 16-bit dtype, in which generators that agree in 32 bits give other numbers."""
         named = (value for step in self.original for value in (*step.args, *(value for _, value in step.kwargs)))
         return any(
             (isinstance(value, TensorSpec) and value.dtype in _NARROW)
@@ -48,7 +48,7 @@ class Writer:
         )
 
     def give(self, index: int) -> None:
-        """Say where the value of the original's next step is."""
+        """Record the index of the value of the original's next step."""
         self.places.append(index)
         self.has_moved = self.has_moved or len(self.steps) != len(self.places)
 
@@ -58,14 +58,14 @@ class Writer:
         return len(self.steps) - 1
 
     def keep(self, step: Step) -> int:
-        """Append a step of the original, its references moved."""
+        """Append a step of the original with updated references."""
         if not self.has_moved:
             return self.add(step)
         args = tuple(self.moved(argument) for argument in step.args)
         return self.add(step._replace(args=args, kwargs=tuple((key, self.moved(value)) for key, value in step.kwargs)))
 
     def adapted(self, step: Step, adapter: str | None, value: Argument) -> Argument:
-        """Return an argument of a step, its references moved, behind the step of its adapter where it has one."""
+        """Return an argument with updated references; if it has an adapter, append that step and refer to it."""
         found = self.moved(value)
         return found if adapter is None else ref_to(self.add(adapter_step(adapter, (found,), step)))
 
@@ -77,7 +77,7 @@ class Writer:
         )
 
     def moved(self, argument: Argument) -> Argument:
-        """Return an argument with its references to the translated steps."""
+        """Return an argument whose references point to the translated steps."""
         if not self.has_moved or type(argument) in _PLAIN:
             return argument
         if type(argument) is Ref:
@@ -91,7 +91,7 @@ def adapter_step(name: str, args: tuple[Argument, ...], step: Step) -> Step:
 
 
 def literal(value: Any) -> Argument:
-    """Return a constant of a table, or torch's default, as an argument; ``dtype.int64`` is a dtype."""
+    """Return a constant of a table, or a default of torch, as an argument; ``dtype.int64`` becomes a dtype."""
     if isinstance(value, list):
         return List(tuple(map(literal, value)))
     if isinstance(value, str) and (found := _DTYPE.fullmatch(value)):

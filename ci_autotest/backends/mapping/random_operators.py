@@ -1,4 +1,4 @@
-"""Which calls draw random numbers: two frameworks with one seed draw different ones."""
+"""Decide which calls draw random numbers. They cannot be compared: frameworks draw different ones from one seed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Argument
 
 _DROPOUT: Final = (("training", True, frozenset({False})), ("p", 0.5, frozenset({0, 1})))
-#: Operators that draw only where arguments say so: for each its name, its default, and the values with which nothing is
-#: drawn.
-#: Source: PyTorch 2.13, ``torch/nn/functional.py``.
+#: Operators that draw depending on arguments. For each argument: its name, its default, and the values with which the
+#: operator draws nothing. Source: PyTorch 2.13, ``torch/nn/functional.py``.
 _ONLY_WHERE: Final[dict[str, tuple[tuple[str, bool | float, frozenset[object]], ...]]] = {
     "scaled_dot_product_attention": (("dropout_p", 0.0, frozenset({0})),),
     "rrelu": (("training", False, frozenset({False})),),
@@ -24,7 +23,7 @@ _ONLY_WHERE: Final[dict[str, tuple[tuple[str, bool | float, frozenset[object]], 
 
 
 def may_draw(operator: str) -> bool:
-    """Whether an argument decides if an operator draws."""
+    """Whether an operator draws or not depending on an argument."""
     return operator.rpartition(".")[2] in _ONLY_WHERE
 
 
@@ -32,8 +31,8 @@ def is_drawn(operator: str, arguments: Mapping[str, Argument]) -> bool:
     """Whether a call draws.
 
     Args:
-        operator: Canonical.
-        arguments: By torch's names, without those that have torch's default.
+        operator: Canonical name.
+        arguments: Arguments by torch's names, without those that have torch's default.
     """
     name = operator.rpartition(".")[2]
     if name.rstrip("_") not in RANDOM and name not in RANDOM:

@@ -1,4 +1,4 @@
-"""A row of a framework's table: what answers one operator of torch, and what becomes of its arguments."""
+"""A row of a framework's table: the counterpart of one operator of torch, and what happens to its arguments."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import msgspec
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Say what answers one operator.
+    """The counterpart of one operator.
 
     Attributes:
         to: Dotted path in the framework, or ``adapters.NAME``.
-        inplace: The same for the spellings that write to the input: ``x.add_(y)``, ``x += y``, ``inplace=True``.
+        inplace: The same for in-place spellings: ``x.add_(y)``, ``x += y``, ``inplace=True``.
         rename: The framework's name of an argument, by torch's.
-        default: Arguments without counterpart, with the value that they may have.
-        only: Values that an argument may have, where some have no counterpart.
-        fill: What the framework's function is given besides, by its own names, where the call gives nothing.
-        adapt: Adapter that an argument goes through, by torch's name.
-        promote: Adapter that each argument by position goes through, with the others after it: torch's type promotion.
-        result: Adapter that the result goes through.
-        positional: Torch's names of arguments that go by position, in order.
-        draws: Whether the row also answers calls that draw, of an operator where an argument decides whether it does.
-        reason: Why the row is more than another name.
+        default: Arguments without counterpart, with the one value that they may have.
+        only: The allowed values of an argument, if other values have no counterpart.
+        fill: Arguments that only the framework's function has, with the value that they get unless the call gives one.
+        adapt: Adapter of an argument, by torch's name.
+        promote: Adapter of each positional argument, which also gets the others: torch's type promotion.
+        result: Adapter of the result.
+        positional: Torch's names of the arguments to pass by position, in order.
+        draws: Whether the row also holds for calls that draw random numbers, if that depends on an argument.
+        reason: Why the row changes more than names.
         unsupported: Why there is no counterpart.
     """
 

@@ -1,7 +1,7 @@
-"""A framework's table: which function implements each operator of torch, and how arguments change.
+"""A framework's table: which function implements each operator of torch, and how its arguments change.
 
-One YAML file for each framework, in ``tables/``; a user's own rows replace those of the file. What a row may say, and
-that it names what exists, is checked when it is loaded (``checking``).
+Each framework has one YAML file in ``tables/``; a user's own rows replace those of the file. Loading a table checks its
+rows (``table_check``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TABLES: Final = Path(__file__).parent / "tables"
-#: Begins the path of a function of ``host/adapters/<framework>.py``.
+#: Prefix of the path of a function of ``host/adapters/<framework>.py``.
 ADAPTERS: Final = "adapters."
 
 
@@ -36,17 +36,17 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Table:
-    """Hold a framework's rows by canonical operator.
+    """The rows of one framework.
 
     Attributes:
         framework: Its name, as users know it.
         version: The version that the rows were written for.
-        namespace: What stands for ``torch`` in a path where ``like_torch``.
-        like_torch: Whether an operator without a row has the same name and arguments as torch's.
-        rows: By canonical operator, or by module class where ``like_torch``.
-        adapters: Folder of the files of adapters, one for each framework.
-        same_generator: Operators without a row that draw the numbers that torch draws after the same seed, in 32 and
-            64 bits.
+        namespace: Replaces ``torch`` in a path if the table is ``like_torch``.
+        like_torch: Whether an operator without a row has torch's name and arguments.
+        rows: Rows by canonical operator; if ``like_torch``, also by module class.
+        adapters: Folder of the adapter files, one for each framework.
+        same_generator: Operators without a row that draw the same numbers as torch from the same seed, in 32 and 64
+            bits.
     """
 
     framework: str
@@ -58,20 +58,20 @@ class Table:
     same_generator: frozenset[str] = frozenset()
 
     def row(self, operator: str) -> Row | None:
-        """Return an operator's row; ``None`` where it has none."""
+        """Return an operator's row; ``None`` if it has none."""
         return self.rows.get(operator)
 
     @property
     def label(self) -> str:
-        """What messages call the framework: its name and version."""
+        """The framework's name and version, for messages."""
         return f"{self.framework} {self.version}".rstrip()
 
     def extended(self, rows: Mapping[str, object], where: str) -> Table:
-        """Return the table with a user's own rows in the place of those of the same operators.
+        """Return the table with a user's own rows, which replace the rows of the same operators.
 
         Args:
-            rows: By operator, in the format of the table's file.
-            where: What messages call their place: ``candidate 'paddle' of autotest.yml``.
+            rows: Rows by operator, in the format of the table's file.
+            where: Their place for messages, for example ``candidate 'paddle' of autotest.yml``.
 
         Raises:
             ConfigError: A row is wrong.
@@ -89,31 +89,31 @@ def load_table(framework: str) -> Table:
     """Return the table that ships for a framework.
 
     Raises:
-        ConfigError: There is none, or its file is wrong.
+        ConfigError: No table ships for the framework, or its file is wrong.
     """
     path = TABLES / f"{framework}.yml"
     if not path.is_file():
         known = ", ".join(sorted(found.stem for found in TABLES.glob("*.yml")))
-        message = f"there is no table of {framework!r}. Tables ship for {known}."
+        message = f"there is no table for {framework!r}. Tables ship for {known}."
         raise ConfigError(message)
     return read_table(path.read_text(encoding="utf-8"), path.name)
 
 
 def read_table(text: str, where: str, adapters: Path = ADAPTERS_FOLDER) -> Table:
-    """Return the table that a file's text holds.
+    """Return the table in a file's text.
 
     Args:
-        text: YAML.
-        where: What messages call the file.
-        adapters: Folder of the files of adapters.
+        text: The text, in YAML.
+        where: Name of the file, for messages.
+        adapters: Folder of the adapter files.
 
     Raises:
-        ConfigError: It is no YAML, a key is unknown or missing, or a row is wrong.
+        ConfigError: The text is not YAML, a key is unknown or missing, or a row is wrong.
     """
     try:
         found: object = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe, in C
     except yaml.YAMLError as error:
-        message = f"{where} is no YAML: {' '.join(str(error).split())}."
+        message = f"{where} is not valid YAML: {' '.join(str(error).split())}."
         raise ConfigError(message) from error
     _refuse_repeated(text, where)
     try:
@@ -144,12 +144,12 @@ def _rows(given: Mapping[str, object], where: str, adapters: Path, *, like_torch
 
 
 def _refuse_repeated(text: str, where: str) -> None:
-    """Refuse two rows of one operator: YAML would take the last and say nothing."""
+    """Refuse two rows for one operator, because YAML silently takes the last one."""
     seen: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("  ") and line[2:3] not in {" ", "#", ""} and line.strip().startswith("torch."):
             operator = line.strip().partition(":")[0]
             if operator in seen:
-                message = f"{where}, row {operator}: it stands in line {seen[operator]} and in line {number}. Keep one."
+                message = f"{where}, row {operator}: it is in line {seen[operator]} and in line {number}. Keep one."
                 raise ConfigError(message)
             seen[operator] = number

@@ -1,6 +1,6 @@
-"""Check the rows of a table: operator and arguments are torch's, adapters exist, a reason is given.
+"""Check the rows of a table: operators and arguments are torch's, adapters exist, and a reason is given where needed.
 
-Each refusal is one message that names the file and the row, and the nearest name that exists.
+Each message names the file and the row, and suggests the nearest name that exists.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.mapping.row import Row
 
-#: Where the adapters of each framework are. Read as text: they import their framework, which is not here.
+#: Folder of each framework's adapters. They are read as text, because they import a framework that this process lacks.
 ADAPTERS_FOLDER: Final = Path(__file__).parents[2] / "host" / "adapters"
 _PREFIX: Final = "adapters."
 _NAMESPACES: Final = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.Tensor")
 
 
 def check_row(operator: str, row: Row, place: str, adapters: Path, *, like_torch: bool) -> None:
-    """Refuse a row that says what cannot be.
+    """Refuse a wrong row.
 
     Args:
         operator: The row's key.
-        row: What it says.
+        row: The row.
         place: File and row, for messages.
         adapters: File of the functions that it may name.
         like_torch: Whether the table may have rows of module classes.
 
     Raises:
-        ConfigError: It names an operator, an argument or an adapter that does not exist, or lacks what it must have.
+        ConfigError: It names an operator, an argument or an adapter that does not exist, or lacks a required key.
     """
     _check_operator(operator, place, like_torch=like_torch)
     if row.unsupported:
         if row.to or row.inplace:
-            _refuse(place, "it says `unsupported` and where the operator goes. Keep one of the two.")
+            _refuse(place, "it has `unsupported` and also a counterpart. Keep one of the two.")
         return
     if not row.to and not row.inplace and not (like_torch and (row.default or row.only or row.rename)):
-        _refuse(place, "it says neither `to` nor `unsupported`.")
+        _refuse(place, "it has neither `to` nor `unsupported`.")
     for path in filter(None, (row.to, row.inplace)):
         if not is_module(path):
-            _refuse(place, f"{path!r} is no dotted path.")
+            _refuse(place, f"{path!r} is not a dotted path.")
     _check_arguments(operator, row, place)
     _check_adapters(row, place, adapters)
     if row.promote and not row.positional:
@@ -64,28 +64,28 @@ def check_row(operator: str, row: Row, place: str, adapters: Path, *, like_torch
         name for name in ("default", "only", "fill", "adapt", "promote", "result", "positional") if getattr(row, name)
     ]
     if more and not row.reason:
-        _refuse(place, f"it has `{more[0]}` and no `reason`. Say in a few words why the row is more than another name.")
+        _refuse(place, f"it has `{more[0]}` and no `reason`. Say in a few words why another name is not enough.")
 
 
 def check_generator(operators: Sequence[str], where: str) -> None:
-    """Refuse a word on a generator that says nothing.
+    """Refuse a wrong entry of ``same_generator``.
 
     Args:
-        operators: Said to draw what torch draws.
+        operators: The operators listed there.
         where: The file, for messages.
 
     Raises:
-        ConfigError: One is no operator of torch's, or draws nothing.
+        ConfigError: One is not an operator of torch, or draws no random numbers.
     """
     for operator in operators:
         place = f"{where}, same_generator, {operator}"
         _check_operator(operator, place, like_torch=False)
         if not is_random(operator):
-            _refuse(place, "it draws no numbers.")
+            _refuse(place, "it draws no random numbers.")
 
 
 def unknown_key(message: str, keys: Sequence[str]) -> str:
-    """Return msgspec's message about a value in words, with the nearest key for one that is unknown."""
+    """Return msgspec's message about a value as a sentence, with the nearest known key if a key is unknown."""
     found = re.search(r"unknown field `(.+?)`", message)
     if found is None:
         return f"{message[:1].lower()}{message[1:]}."
@@ -96,13 +96,13 @@ def _check_operator(operator: str, place: str, *, like_torch: bool) -> None:
     if like_torch and _is_module_class(operator):
         return
     if _is_module_class(operator):
-        _refuse(place, "a module is lowered to functions: give the rows of the functions that its forward calls.")
+        _refuse(place, "modules are lowered to functions, so give rows for the functions that its forward calls.")
     is_attribute_of_tensors = operator.startswith("torch.Tensor.") and is_attribute(operator.rpartition(".")[2])
     if is_attribute_of_tensors or operator.startswith("torch.nn.init."):
         return
     canonical = operator_of(operator)
     if canonical != operator and resolved(canonical) is not None:
-        _refuse(place, f"this spelling's rows go by its operator, {canonical}.")
+        _refuse(place, f"write this row under the operator's canonical name, {canonical}.")
     if not is_function(operator) or resolved(operator) is None:
         hint = _nearest(operator.rpartition(".")[2], _operators())
         _refuse(place, f"torch {torch.__version__} has no operator of this name. {hint}".rstrip())
@@ -123,7 +123,8 @@ def _check_arguments(operator: str, row: Row, place: str) -> None:
             if name not in known:
                 hint = _nearest(name, known)
                 has = ", ".join(sorted(known))
-                _refuse(place, f"`{part}` names argument {name!r}, which {operator} has not. {hint}It has {has}.")
+                fault = f"`{part}` names argument {name!r}, which {operator} does not have."
+                _refuse(place, f"{fault} {hint}It has {has}.")
 
 
 def _check_adapters(row: Row, place: str, adapters: Path) -> None:
@@ -167,7 +168,7 @@ def _defined(path: Path) -> set[str]:
 
 @lru_cache(maxsize=1)
 def _operators() -> dict[str, str]:
-    """Return the operators that torch has by their last name, to find the nearest of a name that is none."""
+    """Return torch's operators by the last part of their names, to suggest the nearest one."""
     found = {}
     for namespace in _NAMESPACES:
         for name in dir(resolved(namespace) if namespace != "torch" else torch):
@@ -195,6 +196,6 @@ def _nearest(name: str, known: Iterable[str] | Mapping[str, str]) -> str:
     return f"Did you mean {known[found[0]] if isinstance(known, Mapping) else found[0]}? "
 
 
-def _refuse(place: str, what: str) -> NoReturn:
-    message = f"{place}: {what}"
+def _refuse(place: str, fault: str) -> NoReturn:
+    message = f"{place}: {fault}"
     raise ConfigError(message)

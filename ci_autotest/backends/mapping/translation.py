@@ -1,14 +1,14 @@
-"""Translate a program: each call by the row of its operator, its arguments by the framework's names.
+"""Translate a program: each call by the row of its operator, with the framework's names for its arguments.
 
-What has no row, or an argument without counterpart, is refused with its name: the case is unsupported, and nothing that
-differs by definition is ever held against a framework.
+An operator without a row, or an argument without a counterpart, makes the case unsupported and is named, so that a
+framework is never blamed for what differs by definition.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ci_autotest.backends.mapping.call import Answers
+from ci_autotest.backends.mapping.call import CallTranslator
 from ci_autotest.backends.mapping.module_lowering import has_modules, lowered
 from ci_autotest.backends.mapping.program_writer import Writer
 from ci_autotest.backends.mapping.table import ADAPTERS
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.mapping.table import Table
     from ci_autotest.program.ir import Step
 
-#: Steps that every framework's own tensors answer, where its table does not say otherwise.
+#: Targets that every framework's tensors support under the same name, unless the table has a row.
 _OF_PYTHON: Final = frozenset({
     "operator.getitem", "operator.setitem", "builtins.len", "builtins.bool", "builtins.int", "builtins.float",
 })  # fmt: skip
@@ -42,15 +42,15 @@ _OF_TENSORS: Final = frozenset({"shape", "ndim", "dtype"})
 
 
 class Translated(NamedTuple):
-    """Hold a translated program and where its values are.
+    """A translated program, and the places of its values.
 
     Attributes:
-        program: Steps whose targets are the framework's. Modules of a framework that is not like torch are lowered:
-            their parameters and buffers are placeholders of the body, of the same keys.
-        moved: Where the value of each step of the original is, by its index; -1 where it has no counterpart.
+        program: Steps whose targets are the framework's. For a framework that is not like torch, modules are lowered:
+            their parameters and buffers are placeholders of the body, with the same keys.
+        moved: Index of the value of each step of the original; -1 for a value without counterpart.
         parameters: Placeholder of each parameter of a lowered module, by the index of the original step that
             constructed the module and the parameter's name.
-        buffers: The same for buffers, without counters of batches.
+        buffers: The same for buffers, except ``num_batches_tracked``.
     """
 
     program: Program
@@ -60,11 +60,7 @@ class Translated(NamedTuple):
 
 
 class Translator:
-    """Translate programs by one table, and remember how each spelling is bound.
-
-    Args:
-        table: A framework's rows.
-    """
+    """Translate programs by one table, and cache how each spelling is bound."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -72,12 +68,12 @@ class Translator:
         self._promotions = {f"{ADAPTERS}{row.promote}" for row in table.rows.values() if row.promote}
 
     def translated(self, program: Program, sources: Mapping[str, Any] | None = None) -> Translated:
-        """Return a program in the framework's words.
+        """Return a program whose calls are the framework's.
 
         Args:
-            program: As recorded. One that ends with a step that the reference refused ends there with an error of its
-                own: in other words it may take several steps.
-            sources: Data of each placeholder by key; read where a module is lowered, zeros without.
+            program: As recorded. If it ends with a step that the reference refused, the translation ends there with an
+                error of its own, because it may take several steps.
+            sources: Data of each placeholder by key, for lowering modules; zeros if omitted.
 
         Raises:
             UnsupportedError: An operator, an argument, a mode or a module has no counterpart.
@@ -116,7 +112,7 @@ class Translator:
         return Translated(Program(done[:setup], done[setup:], program.cotangents), writer.places)
 
     def _write_refused(self, step: Step, steps: tuple[Step, ...], writer: Writer) -> int:
-        """Write a step that is to be refused, and after which the body goes on; return where its value is."""
+        """Write a step with an expected refusal after which the body goes on; return the index of its value."""
         before = len(writer.steps)
         found = self._write(bare(step), steps, writer)
         # A cast of the operands is refused by no framework: it is the call after it that is to be refused.
@@ -126,13 +122,14 @@ class Translator:
         return found
 
     def _write(self, step: Step, steps: tuple[Step, ...], writer: Writer) -> int:
-        """Write what stands for a step; return where its value is."""
+        """Write the translation of a step; return the index of its value."""
         if step.op in {PLACEHOLDER, OUTPUT} or step.target == UNPACK:
             return writer.keep(step)
         if step.modes:
             refuse_foreign(step, self.table)
         if step.in_setup and step.target == LOADS_STATE:
-            # What the framework's module has of it: the step is the harness's, and what is left out is told.
+            # The framework's module may lack parts of the state. The recorder added this step, not the test, so it
+            # loads what the module has, and the host reports what was left out.
             return writer.keep(step._replace(kwargs=(("strict", False),)))
         operator = self._operator(step, steps)
         row = self.table.rows.get(operator)
@@ -140,17 +137,17 @@ class Translator:
             message = f"{self.table.label} has no counterpart of {operator}: {row.unsupported}"
             raise UnsupportedError(message, operator)
         if row is not None and step.op != CALL_MODULE:
-            return self._answers.write(step, operator, row, writer)
+            return self._calls.write(step, operator, row, writer)
         if step.target in _OF_PYTHON or (step.target == "builtins.getattr" and step.args[1] in _OF_TENSORS):
             return writer.keep(step)
         if self.table.like_torch:
-            return self._answers.keep(step, operator, writer)
+            return self._calls.keep(step, operator, writer)
         message = f"the table of {self.table.label} has no row for {operator}."
         raise UnsupportedError(message, operator)
 
     def _operator(self, step: Step, steps: tuple[Step, ...]) -> str:
         if step.in_setup and step.op == CALL_FUNCTION and step.target in self.table.rows:
-            return step.target  # a module class, which has a row of its own
+            return step.target  # A module class can have its own row.
         return step_operator(step, steps)
 
     def _is_answered(self, operator: str) -> bool:
@@ -159,5 +156,5 @@ class Translator:
 
 
 def translated(program: Program, table: Table, sources: Mapping[str, Any] | None = None) -> Translated:
-    """Return one program in a framework's words; a ``Translator`` is faster for many."""
+    """Return the translation of one program; for many programs, a ``Translator`` is faster because it caches."""
     return Translator(table).translated(program, sources)

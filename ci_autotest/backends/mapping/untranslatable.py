@@ -1,4 +1,4 @@
-"""What no table can translate: hooks, autocast, modules that draw random numbers."""
+"""Refuse what no table can translate: hooks, autocast, and modules that draw random numbers."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ if TYPE_CHECKING:
     from ci_autotest.backends.mapping.table import Table
     from ci_autotest.program.ir import Program, Step
 
-#: Arguments of a module's constructor that are a probability of dropping an element.
+#: Arguments of module constructors that are the probability of dropping an element.
 _PROBABILITIES: Final = ("dropout", "p")
 _DROPS: Final = ("Dropout", "AlphaDropout", "FeatureAlphaDropout", "Dropout1d", "Dropout2d", "Dropout3d")
-#: Modules that draw in training whatever they are given.
+#: Modules that draw in training whatever their arguments are.
 _DRAW: Final = frozenset({"RReLU", "FractionalMaxPool2d", "FractionalMaxPool3d"})
 
 
 def refuse_foreign(step: Step, table: Table) -> None:
-    """Refuse a step in a mode that means another thing in another framework.
+    """Refuse a step in a mode that means something else in another framework.
 
     Raises:
-        UnsupportedError: A hook, or autocast where the framework is none of torch's names.
+        UnsupportedError: The step belongs to a hook, or runs under autocast in a framework that is not like torch.
     """
     if HOOK[0] in step.modes or REGISTERS[0] in step.modes:
-        message = f"a hook on a gradient is not carried over to {table.label}."
+        message = f"hooks on gradients are not translated to {table.label}."
         raise UnsupportedError(message, "torch.Tensor.register_hook")
     if not table.like_torch and any(autocast_dtype(mode) for mode in step.modes):
-        message = f"autocast is not carried over to {table.label}: it casts for other operators."
+        message = f"autocast is not translated to {table.label}, whose own casts the inputs of other operators."
         raise UnsupportedError(message, "torch.autocast")
 
 
 def refuse_refusals(program: Program, table: Table) -> None:
-    """Refuse a program that goes on after a step that is to be refused, where that takes several steps.
+    """Refuse a program whose body goes on after an expected refusal: its translation takes several steps.
 
     Raises:
-        UnsupportedError: It does.
+        UnsupportedError: The program has such a step.
     """
     for index in refusals(program.steps):
-        message = f"a body that goes on after what {table.label} is to refuse in several steps is not carried over."
+        message = f"a body that goes on after an expected refusal is not translated to several steps of {table.label}."
         raise UnsupportedError(message, program.steps[index].target)
 
 
 def refuse_random_modules(program: Program, table: Table) -> None:
-    """Refuse a program with a module that draws in its forward.
+    """Refuse a program with a module that draws random numbers in its forward.
 
     Raises:
-        UnsupportedError: A module that is called, or a part of it, drops elements and is in training.
+        UnsupportedError: A called module, or a part of it, drops elements and is in training mode.
     """
     setup = program.setup
     if not setup:
@@ -69,7 +69,7 @@ def refuse_random_modules(program: Program, table: Table) -> None:
     steps = program.steps
     for index, step in enumerate(setup):
         if step.op == CALL_FUNCTION and any(ref.index in drawing for ref in step_refs(step)):
-            drawing.add(index)  # a container, and what is in it
+            drawing.add(index)  # A container draws if one of its parts does.
         elif step.op == CALL_METHOD and step.target == "get_submodule" and _receiver(step) in drawing:
             drawing.add(index)
     for step in steps:
@@ -79,8 +79,8 @@ def refuse_random_modules(program: Program, table: Table) -> None:
                 drawing.discard(_receiver(step))
         elif step.op == CALL_MODULE and _receiver(step) in drawing:
             message = (
-                f"{step.target} draws from the generator of the framework in training, and that of {table.label} gives "
-                "other numbers."
+                f"{step.target} draws random numbers in training, and {table.label} draws different ones from the same "
+                "seed."
             )
             raise UnsupportedError(message, step.target)
 
@@ -91,7 +91,6 @@ def _receiver(step: Step) -> int:
 
 
 def _draws(step: Step) -> bool:
-    """Whether a step constructs a module that draws in training."""
     name = step.target.rpartition(".")[2]
     if step.op != CALL_FUNCTION or not step.target.startswith("torch.nn.") or not name[:1].isupper():
         return False

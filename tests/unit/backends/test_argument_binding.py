@@ -127,7 +127,9 @@ def test_bound__torchs_own_defaults__are_left_out(step):
 
 
 def test_bound__a_form_that_torch_has_not__is_unsupported_and_shown():
-    with pytest.raises(UnsupportedError, match=r"torch\.sum are called in this form: \(Ref, str, str, nonsense=\)"):
+    with pytest.raises(
+        UnsupportedError, match=r"torch\.sum that names the arguments of the call \(Ref, str, str, nonsense=\)"
+    ):
         bound(call("torch.sum", X, "a", "b", nonsense=1))
 
 

@@ -53,13 +53,13 @@ WRONG = [
     ("  torch.sofmax: {to: toy.softmax}",
      "toy.yml, row torch.sofmax: torch {torch} has no operator of this name. Did you mean torch.nn.functional.softmax?"),
     ("  torch.softmax: {to: toy.softmax}",
-     "toy.yml, row torch.softmax: this spelling's rows go by its operator, torch.nn.functional.softmax."),
-    ("  torch.special.expit: {to: toy.sigmoid}", "rows go by its operator, torch.sigmoid."),
+     "toy.yml, row torch.softmax: write this row under the operator's canonical name, torch.nn.functional.softmax."),
+    ("  torch.special.expit: {to: toy.sigmoid}", "write this row under the operator's canonical name, torch.sigmoid."),
     ("  os.system: {to: toy.softmax}", "toy.yml, row os.system: torch {torch} has no operator of this name."),
     ("  torch.nn.Linear: {to: toy.Linear}",
-     "toy.yml, row torch.nn.Linear: a module is lowered to functions: give the rows of the functions"),
+     "toy.yml, row torch.nn.Linear: modules are lowered to functions, so give rows for the functions"),
     ("  torch.add: {to: toy.add, rename: {inputs: x}}",
-     "toy.yml, row torch.add: `rename` names argument 'inputs', which torch.add has not. Did you mean input? It has alpha, input, o"),
+     "toy.yml, row torch.add: `rename` names argument 'inputs', which torch.add does not have. Did you mean input? It has alpha, input, o"),
     ("  torch.add: {to: toy.add, default: {beta: 1}, reason: none}", "`default` names argument 'beta'"),
     ("  torch.add: {to: toy.add, only: {b: [1]}, reason: none}", "`only` names argument 'b'"),
     ("  torch.add: {to: toy.add, only: {alpha: 1}, reason: none}", "expected `array`, got `int` - at `$.only[...]`."),
@@ -75,18 +75,18 @@ WRONG = [
     ("  torch.add: {to: toy.add, promote: common_dtype, positional: [input, other]}", "it has `promote` and no `reason`."),
     ("  torch.add: {to: toy.add, promote: common_dtype, reason: none}", "it has `promote` and no `positional`."),
     ("  torch.add: {to: toy.add, default: {alpha: 1}}",
-     "toy.yml, row torch.add: it has `default` and no `reason`. Say in a few words why the row is more than another name."),
+     "toy.yml, row torch.add: it has `default` and no `reason`. Say in a few words why another name is not enough."),
     ("  torch.add: {to: toy.add, positional: [input]}", "it has `positional` and no `reason`."),
     ("  torch.add: {to: toy.add, fill: {a: 1}}", "it has `fill` and no `reason`."),
-    ("  torch.add: {}", "toy.yml, row torch.add: it says neither `to` nor `unsupported`."),
+    ("  torch.add: {}", "toy.yml, row torch.add: it has neither `to` nor `unsupported`."),
     ("  torch.add: {to: toy.add, unsupported: no}", "expected `str`, got `bool`"),
-    ("  torch.add: {to: toy.add, unsupported: none such}", "it says `unsupported` and where the operator goes."),
-    ("  torch.add: {to: 'toy add'}", "toy.yml, row torch.add: 'toy add' is no dotted path."),
+    ("  torch.add: {to: toy.add, unsupported: none such}", "it has `unsupported` and also a counterpart."),
+    ("  torch.add: {to: 'toy add'}", "toy.yml, row torch.add: 'toy add' is not a dotted path."),
     ("  torch.add: {too: toy.add}", "toy.yml, row torch.add: there is no key 'too'. Did you mean to? It has to, inplace, rename"),
     ("  torch.add: toy.add", "toy.yml, row torch.add: expected `object`, got `str`."),
     ("  torch.add: {to: toy.add}\n  torch.add: {to: toy.plus}",
-     "toy.yml, row torch.add: it stands in line 5 and in line 6. Keep one."),
-    ("  torch.add: {to: toy.add", "toy.yml is no YAML: "),
+     "toy.yml, row torch.add: it is in line 5 and in line 6. Keep one."),
+    ("  torch.add: {to: toy.add", "toy.yml is not valid YAML: "),
 ]  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def test_read_table__like_torch__may_have_rows_of_module_classes(adapters):
 
 
 def test_load_table__of_a_framework_without_one__names_those_that_ship():
-    with pytest.raises(ConfigError, match=r"there is no table of 'tinygrad'. Tables ship for .*oneflow.*torch\."):
+    with pytest.raises(ConfigError, match=r"there is no table for 'tinygrad'. Tables ship for .*oneflow.*torch\."):
         load_table("tinygrad")
 
 
@@ -152,7 +152,7 @@ def test_extended__a_wrong_row__is_named_with_its_candidate(adapters):
     ("operator", "said"),
     [
         ("torch.rant", "toy.yml, same_generator, torch.rant: torch {torch} has no operator of this name. Did you mean"),
-        ("torch.add", "toy.yml, same_generator, torch.add: it draws no numbers."),
+        ("torch.add", "toy.yml, same_generator, torch.add: it draws no random numbers."),
     ],
 )
 def test_read_table__a_word_on_the_generator_that_says_nothing__is_refused(operator, said):
