@@ -93,7 +93,7 @@ UNSUPPORTED = {
     "an argument": (lambda: functional.interpolate(of(1, 1, 3), scale_factor=2, mode="nearest-exact"), "'mode'"),
     "a shape that its documentation excludes": (lambda: torch.linalg.cross(of(2, 3), of(1, 3)), "different shapes"),
     "a complex gradient": (lambda: of(3, dtype=plain_torch.complex64) * 2, "gradients of complex tensors"),
-    "a write": (lambda: of(3, requires_grad=False).add_(1), "writes to its input"),
+    "a write": (lambda: of(3, requires_grad=False).add_(1), "no in-place form of torch.add"),
     "a draw": (lambda: functional.dropout(of(9)), "draws random numbers"),
 }
 
