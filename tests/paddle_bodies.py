@@ -8,7 +8,7 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.backends.mapping.table import load_table
 from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.remote.backend import RemoteBackend
-from ci_autotest.backends.remote.process import Interpreter
+from ci_autotest.backends.remote.interpreter import Interpreter
 from tests.candidates import path_of
 
 PYTHON = path_of("paddle")

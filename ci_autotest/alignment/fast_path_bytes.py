@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.alignment.elements import FEW, NAMES, OF_NUMPY, near_in
-from ci_autotest.backends.remote.request import ResponseTrace
 from ci_autotest.backends.remote.response import FIELDS, elements_of
+from ci_autotest.backends.remote.response_trace import ResponseTrace
 from ci_autotest.program.ir import PLACEHOLDER
 from ci_autotest.values.tolerance import ANY
 

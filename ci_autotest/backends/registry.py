@@ -1,4 +1,4 @@
-"""The one table of backends by name."""
+"""The table of backends by name, and how each one is made for a candidate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.onnx.backend import OnnxBackend
 from ci_autotest.backends.operators.names import refuse_unknown
 from ci_autotest.backends.remote.backend import RemoteBackend
-from ci_autotest.backends.remote.process import Interpreter
+from ci_autotest.backends.remote.interpreter import Interpreter
 from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -35,17 +35,17 @@ _BUILDERS: Final[Mapping[str, Callable[[Candidate, str], Backend]]] = {
 
 
 def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, isolated: bool = False) -> Backend:
-    """Return a candidate's backend, its device proved by a computation.
+    """Return a candidate's backend, after a computation has proved its device.
 
     Args:
-        candidate: What is built.
-        device: ``cpu``, ``cuda``, or the one that the candidate's module registers.
-        folders: Where the user's own modules are, for a host.
-        isolated: Whether this process is a worker, which may end as a candidate's host ends.
+        candidate: The candidate.
+        device: ``cpu``, ``cuda``, or the device that the candidate's module registers.
+        folders: Folders of the user's own modules, for a host.
+        isolated: Whether this process is a worker, which may end as the candidate's host ends.
 
     Raises:
-        ConfigError: A name that the candidate is given is none of torch's, or a row of its table is wrong.
-        UnavailableError: The device is not there, or a module or an interpreter cannot be used.
+        ConfigError: The candidate names an operator that torch lacks, or a row of its table or an option is wrong.
+        UnavailableError: The device is missing, or a module or interpreter cannot be used.
     """
     if candidate.backend == "module":
         return _remote(candidate, device, folders, isolated=isolated)
@@ -58,14 +58,13 @@ def build(candidate: Candidate, device: str, folders: Sequence[str] = (), *, iso
 
 
 def _replaced(candidate: Candidate) -> Mapping[str, str]:
-    """Return what a candidate replaces, every operator one of torch's."""
+    """Return a candidate's replacements after checking that torch has the operators."""
     for operator in candidate.replace:
         refuse_unknown(operator, f"candidate '{candidate.name}': replace")
     return candidate.replace
 
 
 def _remote(candidate: Candidate, device: str, folders: Sequence[str], *, isolated: bool) -> RemoteBackend:
-    """Return the backend of a framework in an interpreter of its own."""
     where = _interpreter(candidate, device, folders)
     backend = RemoteBackend(where, Translator(table_of(candidate)), ends_with_host=isolated)
     return backend.in_mode(is_graph=True) if candidate.mode == "graph" else backend
@@ -79,7 +78,7 @@ def _interpreter(candidate: Candidate, device: str, folders: Sequence[str]) -> I
 
 
 def table_of(candidate: Candidate) -> Table:
-    """Return the rows of a candidate's framework, the user's own before those that ship.
+    """Return the table of a candidate's framework; the user's own rows replace those that ship.
 
     Raises:
         ConfigError: A row is wrong.

@@ -13,7 +13,7 @@ from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.mapping.table import load_table
 from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.remote.backend import RemoteBackend
-from ci_autotest.backends.remote.process import Interpreter
+from ci_autotest.backends.remote.interpreter import Interpreter
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.commands.output_writer import permissions_in
 from ci_autotest.program.serialize import encode_program, encode_tensors

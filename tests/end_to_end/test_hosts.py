@@ -230,7 +230,7 @@ def test_run__lookalike__every_test_has_the_right_outcome_and_repros_run_alone(t
     assert {name for name, each in found.items() if each["repro_verified"]} == set(found), done.said
     reasons = {each["test"].rpartition("::")[2]: each["reason"] for each in report["results"]}
     assert "has no lookalike.cos" in reasons["absent"]
-    assert "hooks are not repeated in another interpreter" in reasons["hooked"]
+    assert "hooks cannot run in another interpreter" in reasons["hooked"]
     repro = project.repro(found["exp"], "autotest-report", tmp_path)
     assert (repro.status, "misaligned: value of exp" in repro.out) == (1, True), repro.said
     (tmp_path / "lookalike.py").write_text(FRAMEWORK.replace("* 1.01", "* 1.0"), encoding="utf-8")

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from candidates.installation import interpreters
-from ci_autotest.backends.remote.process import HostProcess, Interpreter
+from ci_autotest.backends.remote.interpreter import Interpreter
+from ci_autotest.backends.remote.process import HostProcess
 from ci_autotest.errors import UnavailableError
 from tests.projects import Done, Project, environment, outcomes, processes, wait_until
 
@@ -113,7 +114,7 @@ WRONG = {
     ),
     "babbles": Wrong(
         {"module": "torch", "python": "./babbles"},
-        '{}/babbles answers what is no greeting of a host. Try: {}/babbles -c "import torch"',
+        '{}/babbles sent something that is not a host\'s first message. Try: {}/babbles -c "import torch"',
     ),
     "ends": Wrong(
         {"module": "torch", "python": "./ends"},

@@ -12,7 +12,7 @@ from ci_autotest import torch
 from ci_autotest.backends.mapping.table import load_table
 from ci_autotest.backends.mapping.translation import Translator
 from ci_autotest.backends.remote.backend import RemoteBackend
-from ci_autotest.backends.remote.process import Interpreter
+from ci_autotest.backends.remote.interpreter import Interpreter
 from ci_autotest.host.frameworks.protocol import STEP_BY_STEP
 from tests.candidates import needs
 from tests.engine import tried

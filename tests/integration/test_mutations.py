@@ -234,16 +234,16 @@ class Retelling:
     def __init__(self, hello: object, frames: list[tuple[bytes, list[bytes]]]) -> None:
         self.hello, self._frames, self._told = hello, frames, 0
 
-    def ask(self, message: object, buffers: object = ()) -> None:
+    def send(self, message: object, buffers: object = ()) -> None:
         """Hear nothing."""
 
     def is_ready(self, wait_s: float) -> bool:
         return True
 
-    def spot(self) -> tuple[int, int]:
+    def in_flight(self) -> tuple[int, int]:
         return 0, 0
 
-    def told(self) -> tuple[bytes, list[memoryview]]:
+    def receive(self) -> tuple[bytes, list[memoryview]]:
         head, buffers = self._frames[min(self._told, len(self._frames) - 1)]
         self._told += 1
         return head, [memoryview(buffer) for buffer in buffers]
@@ -256,8 +256,8 @@ def test_remote__answer_of_a_host_is_mutated__is_read_or_the_host_is_lost(monkey
     backend = build(Candidate(name="torch", backend="module", module="torch"), "cpu")
     assert isinstance(backend, remote_backend.RemoteBackend)
     host, frames = backend._host, []
-    told = host.told
-    monkeypatch.setattr(host, "told", lambda: frames.append(told()) or frames[-1])
+    received = host.receive
+    monkeypatch.setattr(host, "receive", lambda: frames.append(received()) or frames[-1])
     assert judged(record(body), backend).verdict.outcome == "aligned"
     host.close()
     whole = [(head, [bytes(buffer) for buffer in buffers]) for head, buffers in frames]

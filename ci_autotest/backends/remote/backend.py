@@ -1,4 +1,4 @@
-"""The backend ``module``: a host in the candidate's interpreter runs the programs, its responses are compared."""
+"""The backend ``module``: a host in the candidate's interpreter runs the programs, and its responses are compared."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ci_autotest.backends.memory_filling import filling_program
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.remote.channel import Channel
 from ci_autotest.backends.remote.process import HostLostError, HostProcess, end_as
-from ci_autotest.backends.remote.request import Message, Outstanding, ResponseTrace, outside, placed
-from ci_autotest.backends.remote.response import ToldError, about_of, failure_of, fill
-from ci_autotest.backends.trace import Raised
+from ci_autotest.backends.remote.request import Message, Outstanding, outside, placed
+from ci_autotest.backends.remote.response import ResponseError, about_of, recorded_step
+from ci_autotest.backends.remote.response_trace import ResponseTrace
 from ci_autotest.errors import Unsupported, UnsupportedError, UnsupportedReason
 from ci_autotest.host.main import OWN_FAULT
 from ci_autotest.program.hook_names import idle_hooks
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.backends.mapping.translation import Translated, Translator
     from ci_autotest.backends.protocol import Enter, Submission
-    from ci_autotest.backends.remote.process import Interpreter
+    from ci_autotest.backends.remote.interpreter import Interpreter
     from ci_autotest.backends.remote.response import About, Reader
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.program.ir import Program
@@ -41,11 +41,11 @@ class RemoteBackend(Backend):
 
     Args:
         where: The interpreter and the framework's module.
-        translator: Says programs in the framework's words.
-        ends_with_host: Whether this process ends as its host ends; else a lost host is an exception.
+        translator: Translates programs to the framework.
+        ends_with_host: Whether this process ends as its host ends; if not, a lost host is an exception.
 
     Attributes:
-        is_graph: Whether each body runs as one graph: inputs and outputs alone are seen.
+        is_graph: Whether each body runs as one graph, of which only inputs and outputs are visible.
 
     Raises:
         UnavailableError: The host cannot be started.
@@ -70,7 +70,7 @@ class RemoteBackend(Backend):
         self._outstanding = Outstanding()
 
     def in_mode(self, *, is_graph: bool) -> RemoteBackend:
-        """Return the same host in one of its modes, eager or as graphs: what is outstanding is shared."""
+        """Return this backend in eager or graph mode, with the same host and the same outstanding batch."""
         found = copy(self)
         found.is_graph, found.shows_steps = is_graph, not is_graph
         in_graph = "graph" if self.hello.graph_has_backward else "graph, forward only"
@@ -78,9 +78,9 @@ class RemoteBackend(Backend):
         return found
 
     def submit(self, attempts: Sequence[Attempt], enter: Enter) -> Submission:
-        """Give the host a batch, forward and backward, and return while it runs.
+        """Send the host a batch, forward and backward, and return while it runs.
 
-        The answers to the batch before are read first: neither side then waits for the other to read.
+        The answers to the previous batch are read first, so that the two sides never wait for each other to read.
         """
         message, traces = Message(), []
         for number, attempt in enumerate(attempts):
@@ -98,7 +98,7 @@ class RemoteBackend(Backend):
             self._outstanding.restored = enter.restored
             self._outstanding.traces = [trace for trace in traces if trace.untested is None]
             if message.jobs:
-                self._channel.ask(message, enter)
+                self._channel.send(message, enter)
         return _HostBatch(self, traces)
 
     def run(
@@ -107,7 +107,7 @@ class RemoteBackend(Backend):
         sources: Mapping[str, Any],
         *,
         snapshots: bool = False,
-        copied: Collection[int] = (),  # noqa: ARG002 - a host tells of the end of the run
+        copied: Collection[int] = (),  # noqa: ARG002 - a host reports values at the end of the run
     ) -> Trace:
         """Run the program forward."""
         with self._watched():
@@ -117,70 +117,70 @@ class RemoteBackend(Backend):
                 self._in_flight = trace.translated
                 message = Message()
                 message.add(trace, sources, None, snapshots=snapshots)
-                self._channel.ask(message)
+                self._channel.send(message)
                 reader = self._channel.next()
                 trace.calls = trace.answered = reader.answer.calls
                 self._take(trace, reader)
             return trace
 
     def owes(self, traces: list[ResponseTrace]) -> bool:
-        """Whether the host has not answered a batch yet."""
+        """Whether the host has not yet answered a batch."""
         outstanding = {id(trace) for trace in self._outstanding.traces}
         return any(id(trace) in outstanding for trace in traces)
 
     def settle(self) -> None:
-        """Wait for the answers to what was submitted."""
+        """Wait for the answers to the submitted batch."""
         with self._watched():
             self._drain()
 
     def backward(self, program: Program, trace: Trace, cotangents: Mapping[int, Any]) -> None:  # noqa: ARG002
-        """Run the backward pass of the program that was run last, where the run had none."""
+        """Run the backward pass of the program that ran last, unless the run included it."""
         assert isinstance(trace, ResponseTrace)  # noqa: S101 - made above
         if trace.has_gone_back or trace.failure is not None or trace.untested is not None:
             return
         assert trace.translated is self._in_flight  # noqa: S101 - the host differentiates what it ran last
         buffers: list[memoryview] = []
         with self._watched():
-            self._channel.ask_backward(placed(cotangents, buffers), buffers)
+            self._channel.send_backward(placed(cotangents, buffers), buffers)
             reader = self._channel.next()
             if reader.answer.lacking is not None:
                 self._refuse(trace, reader.answer.lacking)
-            self._take_gradients(trace, reader)
+            trace.take_gradients(reader)
         trace.has_gone_back = True
 
     def about(self, targets: Sequence[str]) -> About:
         """Return which of some targets the framework has, and its devices.
 
         Raises:
-            HostLostError: The host is gone, or sent what is no answer.
+            HostLostError: The host is gone, or sent an invalid answer.
         """
         with self._watched():
             self._drain()
-            self._host.ask({"has": list(targets)})
-            return about_of(self._host.told()[0], len(targets))
+            self._host.send({"has": list(targets)})
+            return about_of(self._host.receive()[0], len(targets))
 
     def as_graph(self) -> Backend | None:
-        """Return the same host running bodies as graphs, where its framework has them."""
+        """Return this backend in graph mode; ``None`` if the framework has none, or this is it."""
         return self.in_mode(is_graph=True) if self.hello.has_graph and not self.is_graph else None
 
     def as_eager(self) -> Backend | None:
-        """Return the same host in its eager mode, where this is its graph mode."""
+        """Return this backend in eager mode if it is in graph mode, else ``None``."""
         return self.in_mode(is_graph=False) if self.is_graph else None
 
     def fill_freed_memory(self, blocks: Sequence[tuple[torch.Tensor, int]]) -> None:
-        """Write to memory of the host, for each dtype by itself: a framework may not add numbers of all of them."""
+        """Write to memory of the host, one dtype at a time, because a framework may lack addition for some dtypes."""
         if self.is_graph:
-            return  # A graph plans its memory itself.
+            return  # A graph plans its own memory, so that freed memory does not come back as a result.
         by_dtype: dict[torch.dtype, list[tuple[torch.Tensor, int]]] = {}
         for tensor, count in blocks:
             by_dtype.setdefault(tensor.dtype, []).append((tensor, count))
-        # A host holds what it has run last until it has run something else.
+        # A host keeps the values of its last program until it runs another one, so an empty one goes first and last.
         for own in ([], *by_dtype.values(), []):
             program, sources = filling_program(own)
             self.run(program, sources)
 
     def repro_note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return what a repro has to know of a program here, as plain JSON values; ``None`` where it cannot run."""
+        """Return what a repro needs to know about a program, as JSON values; ``None`` if the program cannot run."""
         try:
             translated = self._translator.translated(program, sources)
         except UnsupportedError:
@@ -201,14 +201,14 @@ class RemoteBackend(Backend):
         self._host.close()
 
     def _prepare(self, program: Program, sources: Mapping[str, Any], trace: ResponseTrace) -> bool:
-        """Translate; say whether there is anything to run."""
+        """Translate a program; return whether there is anything to run."""
         trace.has_flags = self.hello.has_flags
         idle = idle_hooks(program.steps)
         if any(not _HOOKS.isdisjoint(step.modes) for i, step in enumerate(program.steps) if i not in idle):
-            detail = "hooks are not repeated in another interpreter"
+            detail = "hooks cannot run in another interpreter"
             return _left_out(trace, Unsupported(UnsupportedReason.NO_COUNTERPART, detail))
         if self.is_graph and refusals(program.steps):
-            detail = "a step that is to be refused is not part of a graph"
+            detail = "a graph cannot contain a step that is expected to be refused"
             return _left_out(trace, Unsupported(UnsupportedReason.NO_GRAPH, detail))
         try:
             trace.translated = self._translator.translated(program, sources)
@@ -216,7 +216,7 @@ class RemoteBackend(Backend):
             return _left_out(trace, error.why)
         moved = trace.translated.moved
         if self.is_graph:
-            trace.has_flags = False  # Outputs of a graph are no leaves, also where eagerly they are an input itself.
+            trace.has_flags = False  # A graph's outputs are never leaves, not even an output that is an input.
             trace.has_backward = self.hello.graph_has_backward
             trace.has_gone_back = not trace.has_backward
             trace.shown = frozenset(i for i in outside(program) if moved[i] >= 0)
@@ -229,7 +229,10 @@ class RemoteBackend(Backend):
             self._take(trace, reader)
 
     def _drain(self) -> None:
-        """Read the answers to what was submitted: only then can elements be asked for, until the next batch."""
+        """Read the answers to the submitted batch.
+
+        Elements that the host kept are fetched at once: it drops them when the next batch arrives.
+        """
         owed = self._outstanding.take()
         with self._outstanding.restored() if owed else nullcontext():
             for trace in owed:
@@ -242,69 +245,42 @@ class RemoteBackend(Backend):
 
     def _take(self, trace: ResponseTrace, reader: Reader) -> None:
         trace.reader = None
-        translated = trace.translated
-        assert translated is not None  # noqa: S101 - prepared
-        answer = reader.answer
-        if answer.lacking is not None:
-            self._refuse(trace, answer.lacking)
-            return
-        trace.failure = failure_of(answer, translated.moved)
-        fill(trace, reader, translated.moved, trace.expected)
-        trace.tell_refusals()
-        if trace.failure is not None:
-            del trace.values[trace.failure.step :], trace.facts[trace.failure.step :]
-        self._take_gradients(trace, reader)
+        if reader.answer.lacking is not None:
+            self._refuse(trace, reader.answer.lacking)
+        else:
+            trace.take(reader)
 
     def _refuse(self, trace: Trace, lacking: Unsupported) -> None:
-        """Say that the framework has not what the program asks of it."""
+        """Mark a program as unsupported because the framework lacks something."""
         detail = f"{self._where.module} {self.hello.version}: {lacking.detail}"
         _left_out(trace, Unsupported(lacking.reason, detail))
 
-    def _take_gradients(self, trace: ResponseTrace, reader: Reader) -> None:
-        """Put the gradients under what they are with respect to as it was recorded."""
-        expected = trace.expected.gradients if trace.expected is not None else {}
-        found: dict[Any, Any] = {}
-        for key, entry in reader.answer.gradients:
-            own = trace.recorded(key)
-            if own is not None:
-                found[own] = None if entry is None else reader.tensor(entry, expected.get(own)).detach()
-        trace.gradients = found
-        # Of the gradients that were put in, those are told that the backward pass wrote to.
-        trace.cotangents = {position: reader.tensor(entry).detach() for position, entry in reader.answer.written}
-        raised = reader.answer.backward_failure
-        trace.backward_failure = None if raised is None else Raised(*raised)
-
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """End as the host ended, or say that it is lost; what sends no answer is no host."""
+        """Handle a lost host, and one that sends an invalid answer: end as it ended, or raise ``HostLostError``."""
         try:
             yield
-        except ToldError as error:
+        except ResponseError as error:
             self._host.close()
             self._give_up(HostLostError(f"candidate '{self._where.candidate}': {error}", 1), error)
         except HostLostError as lost:
-            self._channel.look(is_lost=True)
+            self._channel.report(is_lost=True)
             if self.on_step is not None and self._in_flight is not None:
-                self.on_step(self._recorded(self._host.spot()[1], self._in_flight))
+                step = self._host.in_flight()[1]
+                self.on_step(step if step < 0 else recorded_step(step, self._in_flight.moved))
             self._give_up(lost, lost)
-
-    def _recorded(self, step: int, translated: Translated) -> int:
-        """Return the step in flight by its index in the program as it was recorded."""
-        if step < 0:
-            return step
-        return next((i for i, place in enumerate(translated.moved) if place >= step), 0)
 
     def _give_up(self, lost: HostLostError, cause: Exception) -> NoReturn:
         if self._ends_with_host and lost.code != OWN_FAULT:
             end_as(lost)
-        self._host = HostProcess(self._where)  # The next program is not this one's concern.
+        self._host = HostProcess(self._where)  # The next program gets a fresh host.
         self._channel = Channel(self._host)
         self._outstanding.take()
         raise lost from cause
 
 
 class _HostBatch:
-    """A batch that a host runs: its traces hold what it has sent until they are loaded."""
+    """A batch that a host runs; its traces keep the host's responses until they are loaded."""
 
     def __init__(self, backend: RemoteBackend, traces: list[ResponseTrace]) -> None:
         self._backend, self._traces = backend, traces
@@ -320,6 +296,6 @@ class _HostBatch:
 
 
 def _left_out(trace: Trace, why: Unsupported) -> bool:
-    """Say why a program is not compared; of what was not run nothing is seen, modules least of all."""
+    """Note why a program is not compared, and that none of its values is shown: it did not run."""
     trace.untested, trace.shown = why, frozenset()
     return False

@@ -1,8 +1,7 @@
 """A host's response, strictly decoded: tensors are rebuilt from bytes and compared like any other.
 
-A tensor that a host tells has the dtype, shape and elements that were told, requires grad and is a leaf where that was
-told. Whether it was a view, what memory it shares and how often it was written to is not known here
-(``Trace.is_told``).
+A rebuilt tensor has the dtype, shape, elements, ``requires_grad`` and ``is_leaf`` that the host reports. Whether it was
+a view, which memory it shared and how often it was written to is unknown here (``Trace.is_remote``).
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _DIFFERENTIABLE: Final = FLOATING | COMPLEX
-#: Elements that a tuple may be told to have, and a dimension of a tensor.
+#: Limits on what is believed of a broken host: elements of a tuple, and the size of a dimension.
 _ITEMS: Final = 1 << 20
 _SIZES: Final = 1 << 48
-#: What is told of a tensor.
+#: Number of fields in a tensor's entry.
 FIELDS: Final = 6
-#: Bytes up to which a copy costs less than a view of them.
+#: Up to this size, copying a tensor's bytes is faster than making a view of them.
 _SMALL_BYTES: Final = 1 << 14
 
 
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A host's answer to one job, as ``host/main.py`` writes it."""
+    """A host's answer to one job, as ``host/response.py`` writes it."""
 
     values: list[Any]
     copies: list[Any]
@@ -49,7 +48,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a host says of its framework: whether it has each of the targets asked for, and its devices."""
+    """A host's description of its framework: whether it has each of the requested targets, and its devices."""
 
     has: list[bool]
     devices: list[str]
@@ -58,28 +57,28 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _DECODER: Final = msgspec.json.Decoder(list[Answer])
 
 
-class ToldError(AutotestError):
-    """Say that a host sent what is no answer."""
+class ResponseError(AutotestError):
+    """The host sent an invalid answer."""
 
 
 def about_of(head: bytes, count: int) -> About:
-    """Return what a host says of its framework.
+    """Return a host's description of its framework.
 
     Args:
-        head: JSON.
-        count: Of the targets that were asked for.
+        head: The answer, in JSON.
+        count: Number of the requested targets.
 
     Raises:
-        ToldError: It is no answer to that.
+        ResponseError: The answer is invalid.
     """
     try:
         found = msgspec.json.decode(head, type=About)
-    except (ValueError, RecursionError) as error:  # the library's own errors, and text that is no UTF-8
-        message = f"the host sent what is no answer ({error})."
-        raise ToldError(message) from error
+    except (ValueError, RecursionError) as error:  # ValueError: not JSON, not an `About`, or not UTF-8
+        message = f"the host sent an invalid answer ({error})."
+        raise ResponseError(message) from error
     if len(found.has) != count:
-        message = f"the host was asked for {count} operators and told {len(found.has)}."
-        raise ToldError(message)
+        message = f"the host was asked about {count} operators and answered for {len(found.has)}."
+        raise ResponseError(message)
     return found
 
 
@@ -97,24 +96,24 @@ class ResponseModule:
 def readers_of(
     head: bytes, buffers: Sequence[memoryview], fetch: Callable[[list[int]], Sequence[bytes | memoryview]]
 ) -> list[Reader]:
-    """Return a reader of each answer of a frame.
+    """Return a reader for each answer of a frame.
 
     Args:
-        head: JSON.
-        buffers: Tensors' elements of all of them.
-        fetch: Returns the elements that the host keeps, by number.
+        head: The answers, in JSON.
+        buffers: Elements of the tensors of all answers.
+        fetch: Returns the elements of tensors that the host keeps, by number.
 
     Raises:
-        ToldError: They are no answers, or there is none.
+        ResponseError: An answer is invalid, or there is none.
     """
     try:
         answers = _DECODER.decode(head)
-    except (ValueError, RecursionError) as error:  # the library's own errors, and text that is no UTF-8
-        message = f"the host sent what is no answer ({error})."
-        raise ToldError(message) from error
+    except (ValueError, RecursionError) as error:  # ValueError: not JSON, not an `Answer`, or not UTF-8
+        message = f"the host sent an invalid answer ({error})."
+        raise ResponseError(message) from error
     if not answers:
-        message = "the host sent what is no answer (there is none)."
-        raise ToldError(message)
+        message = "the host sent an invalid answer (an empty list)."
+        raise ResponseError(message)
     return [Reader(answer, buffers, fetch) for answer in answers]
 
 
@@ -122,9 +121,9 @@ class Reader:
     """Read one answer.
 
     Args:
-        answer: As it was decoded.
-        buffers: Its tensors' elements.
-        fetch: Returns the elements that the host keeps, by number.
+        answer: The decoded answer.
+        buffers: Elements of its tensors.
+        fetch: Returns the elements of tensors that the host keeps, by number.
     """
 
     def __init__(
@@ -135,14 +134,14 @@ class Reader:
         self._fetch = fetch
 
     def value(self, entry: Any, expected: object = None) -> Any:
-        """Return what an entry tells.
+        """Return the value that an entry describes.
 
         Args:
             entry: ``[kind, ...]``, or ``None``.
-            expected: The reference's value, which a tensor with its digest is equal to.
+            expected: The reference's value; a tensor with the same digest equals it.
 
         Raises:
-            ToldError: It tells nothing.
+            ResponseError: The entry is invalid.
         """
         if type(entry) is list and entry and entry[0] == "tensor":
             return self.tensor(entry, expected)
@@ -160,18 +159,18 @@ class Reader:
             case ["other", str(name)]:
                 return f"a {name}"
             case _:
-                message = f"the host told {str(entry)[:100]} of a value."
-                raise ToldError(message)
+                message = f"the host described a value as {str(entry)[:100]}, which is invalid."
+                raise ResponseError(message)
 
     def tensor(self, entry: Any, expected: object = None) -> torch.Tensor:
-        """Return the tensor that an entry tells.
+        """Return the tensor that an entry describes.
 
         Raises:
-            ToldError: It tells none.
+            ResponseError: The entry is invalid.
         """
         if not _is_tensor(entry):
-            message = f"the host told {str(entry)[:100]} of a tensor."
-            raise ToldError(message)
+            message = f"the host described a tensor as {str(entry)[:100]}, which is invalid."
+            raise ResponseError(message)
         _, name, shape, requires_grad, is_leaf, where = entry
         tensor = self._elements(where, getattr(torch, name), tuple(shape), expected)
         if requires_grad and name in _DIFFERENTIABLE:
@@ -191,12 +190,12 @@ class Reader:
                         return same
                     data = self._fetched(number)
                 case _:
-                    message = f"the host told {str(where)[:100]} of where a tensor is."
-                    raise ToldError(message)
+                    message = f"the host described the place of a tensor as {str(where)[:100]}, which is invalid."
+                    raise ResponseError(message)
         size = math.prod(shape) * dtype.itemsize
         if len(data) != size:
-            message = f"the host sent {len(data)} bytes of a tensor of {size}."
-            raise ToldError(message)
+            message = f"the host sent {len(data)} bytes for a tensor of {size} bytes."
+            raise ResponseError(message)
         if not data:
             return torch.empty(shape, dtype=dtype)
         return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
@@ -205,12 +204,12 @@ class Reader:
         sent = self._fetch([number])
         if len(sent) != 1:
             message = f"the host was asked for one tensor and sent {len(sent)}."
-            raise ToldError(message)
+            raise ResponseError(message)
         return sent[0]
 
 
 def _is_tensor(entry: Any) -> bool:
-    """Whether an entry tells a tensor: its kind, dtype, shape, flags, and where its elements are."""
+    """Whether an entry describes a tensor: kind, dtype, shape, flags, and the place of its elements."""
     if type(entry) is not list or len(entry) != FIELDS:
         return False
     kind, name, shape, requires_grad, is_leaf, _ = entry
@@ -226,7 +225,7 @@ def _is_tensor(entry: Any) -> bool:
 
 
 def _same(expected: object, digest: str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor | None:
-    """Return the reference's elements where their digest is the one told: equal elements need not be sent."""
+    """Return the reference's elements if they have the host's digest: then the host need not send its own."""
     if not isinstance(expected, torch.Tensor) or expected.dtype is not dtype or tuple(expected.shape) != shape:
         return None
     value = expected.detach().cpu()
@@ -249,17 +248,17 @@ def _plain(value: Any) -> Any:
     try:
         return argument_of(value)
     except (ValueError, TypeError, IndexError, OverflowError, RecursionError) as error:
-        message = f"the host told {str(value)[:100]} of a value."
-        raise ToldError(message) from error
+        message = f"the host described a value as {str(value)[:100]}, which is invalid."
+        raise ResponseError(message) from error
 
 
 def fill(trace: Trace, reader: Reader, places: Sequence[int], expected: Trace | None) -> None:
-    """Put what a host told of the values into a trace.
+    """Put the values of a host's answer into a trace.
 
     Args:
-        trace: With a place for each step of the program as it was recorded.
-        reader: Of the answer.
-        places: Where the value of each recorded step is among those told; -1 for nowhere.
+        trace: It has a place for each step of the recorded program.
+        reader: Reader of the answer.
+        places: Index among the answer's values of each recorded step's value; -1 if it has none.
         expected: The reference's trace.
     """
     answer = reader.answer
@@ -276,9 +275,16 @@ def fill(trace: Trace, reader: Reader, places: Sequence[int], expected: Trace | 
 
 
 def failure_of(answer: Answer, places: Sequence[int]) -> Failure | None:
-    """Return the step that raised, as it was recorded."""
+    """Return the failure of a run, with the index of its step in the recorded program."""
     if answer.failure is None:
         return None
     at, kind, message = answer.failure
-    recorded = next((i for i, place in enumerate(places) if place >= at), len(places) - 1)
-    return Failure(recorded, kind, message)
+    return Failure(recorded_step(at, places), kind, message)
+
+
+def recorded_step(step: int, places: Sequence[int]) -> int:
+    """Return the index in the recorded program of a step of the translated one.
+
+    A recorded step may have become several; the last of them has its value.
+    """
+    return next((i for i, place in enumerate(places) if place >= step), len(places) - 1)

@@ -13,8 +13,8 @@ from ci_autotest.alignment.fast_path import surely_aligned
 from ci_autotest.alignment.tolerance_rules import Rules
 from ci_autotest.backends.mapping.translation import Translated
 from ci_autotest.backends.remote.backend import RemoteBackend
-from ci_autotest.backends.remote.request import ResponseTrace
 from ci_autotest.backends.remote.response import elements_of, readers_of
+from ci_autotest.backends.remote.response_trace import ResponseTrace
 from ci_autotest.backends.snapshots import metadata, observed
 from ci_autotest.backends.trace import Attempt, Trace
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec

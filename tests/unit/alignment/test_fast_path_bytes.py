@@ -14,8 +14,9 @@ from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.fast_path_bytes import surely_aligned_by_bytes
 from ci_autotest.alignment.tolerance_rules import Rules
 from ci_autotest.backends.mapping.translation import Translated
-from ci_autotest.backends.remote.request import Message, ResponseTrace
+from ci_autotest.backends.remote.request import Message
 from ci_autotest.backends.remote.response import fill, readers_of
+from ci_autotest.backends.remote.response_trace import ResponseTrace
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.host.frameworks.torch_like import TorchLike

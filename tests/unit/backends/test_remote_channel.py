@@ -8,7 +8,7 @@ import pytest
 
 from ci_autotest.backends.remote.channel import Channel
 from ci_autotest.backends.remote.request import Message
-from ci_autotest.backends.remote.response import ToldError
+from ci_autotest.backends.remote.response import ResponseError
 from ci_autotest.host.loop import NOWHERE
 
 
@@ -19,7 +19,7 @@ class Host:
         self.frames, self.jobs, self.job = list(frames), list(jobs), NOWHERE
         self.asked = []
 
-    def ask(self, message, buffers=()):
+    def send(self, message, buffers=()):
         self.asked.append(message)
 
     def is_ready(self, wait_s):
@@ -28,10 +28,10 @@ class Host:
         self.job = self.jobs.pop(0)
         return False
 
-    def spot(self):
+    def in_flight(self):
         return self.job, 0
 
-    def told(self):
+    def receive(self):
         count, self.frames = self.frames[0], self.frames[1:]
         empty = {"values": [], "copies": [], "gradients": [], "failure": None, "backward_failure": None}
         return json.dumps([{**empty, "lacking": ["no_counterpart", str(i)]} for i in range(count)]).encode(), []
@@ -46,7 +46,7 @@ def message(count):
 @pytest.mark.parametrize("frames", [[3], [1, 2], [1, 1, 1]], ids=str)
 def test_next__answers_come_in_frames__are_heard_in_order(frames):
     channel = Channel(Host(frames))
-    channel.ask(message(3))
+    channel.send(message(3))
     received = [channel.next().answer.lacking.detail for _ in range(3)]
     assert received == [str(i) for count in frames for i in range(count)]
 
@@ -54,15 +54,15 @@ def test_next__answers_come_in_frames__are_heard_in_order(frames):
 @pytest.mark.parametrize("frames", [[3], [1, 2]], ids=str)
 def test_next__more_answers_than_asked_for__are_refused(frames):
     channel = Channel(Host(frames))
-    channel.ask(message(2))
-    with pytest.raises(ToldError, match=r"the host sent what is no answer \(1 more than it was asked for\)\."):
+    channel.send(message(2))
+    with pytest.raises(ResponseError, match=r"the host sent more answers than it had jobs \(1 more\)\."):
         [channel.next() for _ in range(2)]
 
 
 def test_next__host_is_waited_for__each_job_that_it_is_at_is_told_once():
     told = []
     channel = Channel(Host([2], jobs=[NOWHERE, 0, 0, 1, NOWHERE, 1]))
-    channel.ask(message(2), told.append)
+    channel.send(message(2), told.append)
     channel.next()
     assert told == [0, 1]
 
@@ -75,8 +75,8 @@ def test_next__host_is_waited_for__each_job_that_it_is_at_is_told_once():
 def test_look__host_is_lost__its_job_is_said_again(at, owed, said):
     host, seen = Host([]), []
     channel = Channel(host)
-    channel.ask(message(owed), seen.append)
+    channel.send(message(owed), seen.append)
     host.job = at
-    channel.look()
-    channel.look(is_lost=True)
+    channel.report()
+    channel.report(is_lost=True)
     assert seen == said

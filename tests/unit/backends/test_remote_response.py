@@ -9,7 +9,7 @@ import struct
 import pytest
 import torch
 
-from ci_autotest.backends.remote.response import ToldError, about_of, elements_of, failure_of, fill, readers_of
+from ci_autotest.backends.remote.response import ResponseError, about_of, elements_of, failure_of, fill, readers_of
 from ci_autotest.backends.trace import Failure, Trace
 
 FLOATS = struct.pack("<3f", 1.0, -0.0, 2.5)
@@ -98,19 +98,19 @@ def test_value__module__has_its_state():
     ids=str,
 )  # fmt: skip
 def test_value__tells_nothing__is_refused(entry):
-    with pytest.raises(ToldError, match=r"^the host told .*\.$"):
+    with pytest.raises(ResponseError, match=r"^the host described .*, which is invalid\.$"):
         reader().value(entry)
 
 
 @pytest.mark.parametrize("shape", [(2,), (4,), (3, 2), (0,), (1 << 40, 1 << 40)])
 def test_tensor__has_other_bytes_than_its_shape__is_refused(shape):
-    with pytest.raises(ToldError, match=r"the host sent 12 bytes of a tensor of \d+\."):
+    with pytest.raises(ResponseError, match=r"the host sent 12 bytes for a tensor of \d+ bytes\."):
         reader().tensor(tensor(shape=shape))
 
 
 @pytest.mark.parametrize("fetched", [[], [FLOATS, FLOATS]])
 def test_tensor__another_number_is_sent_than_asked_for__is_refused(fetched):
-    with pytest.raises(ToldError, match=f"the host was asked for one tensor and sent {len(fetched)}."):
+    with pytest.raises(ResponseError, match=f"the host was asked for one tensor and sent {len(fetched)}."):
         reader(fetched=fetched).tensor(tensor(where=["digest", 0]))
 
 
@@ -123,7 +123,7 @@ def test_tensor__another_number_is_sent_than_asked_for__is_refused(fetched):
     ids=["empty", "torn", "none", "nothing", "wrong", "alone", "a list", "more", "deep", "failure", "gradient", "no text"],
 )  # fmt: skip
 def test_reader__head_is_no_answer__is_refused(head):
-    with pytest.raises(ToldError, match="the host sent what is no answer"):
+    with pytest.raises(ResponseError, match="the host sent an invalid answer"):
         readers_of(head, [], lambda _: [])
 
 
@@ -174,15 +174,15 @@ def test_failure_of__nothing_raised__is_none():
 @pytest.mark.parametrize(
     ("head", "said"),
     [
-        (b"{", "the host sent what is no answer"),
-        (b'{"has": [1], "devices": []}', "the host sent what is no answer"),
-        (b'{"has": [true], "devices": [], "more": 1}', "the host sent what is no answer"),
-        (b'{"has": [true], "devices": []}', "the host was asked for 2 operators and told 1."),
+        (b"{", "the host sent an invalid answer"),
+        (b'{"has": [1], "devices": []}', "the host sent an invalid answer"),
+        (b'{"has": [true], "devices": [], "more": 1}', "the host sent an invalid answer"),
+        (b'{"has": [true], "devices": []}', "the host was asked about 2 operators and answered for 1."),
     ],
     ids=["torn", "wrong", "more", "count"],
 )
 def test_about_of__is_no_answer__is_refused(head, said):
-    with pytest.raises(ToldError, match=said):
+    with pytest.raises(ResponseError, match=said):
         about_of(head, 2)
 
 
